@@ -52,8 +52,7 @@ from unmask.workflows.distillation.distill import distill_lesson
 from unmask.workflows.distillation.lesson import Lesson
 from unmask.workflows.distillation.student import student_of, student_settings
 from unmask.workflows.distillation.task import prepare_baseline
-from unmask.workflows.finetuning.job import LabelledFiles
-from unmask.workflows.finetuning.rule import defaults
+from unmask.workflows.finetuning.job import LabelledFiles, defaults
 from unmask.workflows.finetuning.run import run_prepared
 
 

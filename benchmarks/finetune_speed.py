@@ -23,7 +23,7 @@ from quality import split
 import unmask
 from unmask.model.model import load_model
 from unmask.training.machine import choose_machine, keep_memory
-from unmask.workflows.finetuning.rule import defaults
+from unmask.workflows.finetuning.job import defaults
 
 ENGINES = (
     *("unmask bf16", "unmask float32"),

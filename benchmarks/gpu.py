@@ -20,8 +20,8 @@ from engines import Work, run_trainer, run_unmask
 from torch import Tensor
 
 from unmask.data.batches.batch import Batch, Sample, collate
+from unmask.data.batches.masking import TokenMasking, TokenMaskingSettings
 from unmask.data.batches.rng import derive_rng
-from unmask.data.batches.token_masking import TokenMasking, TokenMaskingSettings
 from unmask.families.bert import BertSettings
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLMSettings

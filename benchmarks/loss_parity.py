@@ -23,7 +23,7 @@ from trainer import configuration
 
 import unmask
 from unmask.data.batches.batch import Sample
-from unmask.data.batches.feed import Feed
+from unmask.data.batches.curriculum import Feed
 from unmask.data.corpus.corpus import Corpus
 from unmask.model.model import load_model
 from unmask.objectives.learner import Learner

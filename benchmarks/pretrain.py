@@ -31,7 +31,7 @@ from common import HERE, compared, logged
 from quality import Table, Workspace, pick, workspace
 
 import unmask
-from unmask.data.batches.feed import Feed
+from unmask.data.batches.curriculum import Feed
 from unmask.data.corpus.corpus import Corpus
 from unmask.data.labelled.labelled_file import read_rows
 from unmask.data.labelled.squad_file import read_squad
@@ -40,9 +40,9 @@ from unmask.data.tokenizers.train import CASED, Trained, train_tokenizer
 from unmask.model.model import load_model
 from unmask.objectives.replaced_token import ReplacedToken
 from unmask.recipes.recipe import Recipe
-from unmask.workflows.pretraining.learner import build_learner
 from unmask.workflows.pretraining.pretrain import HELDOUT_TOKENS
 from unmask.workflows.pretraining.search import with_rates
+from unmask.workflows.pretraining.start import build_learner
 
 STAND_IN = "plateau/all"
 """The case that stands in for MiniLM at toy size."""

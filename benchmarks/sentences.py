@@ -72,7 +72,7 @@ CANDIDATES = {
 
 def read_gold(language: str) -> list[list[str]]:
     """Read the sentences of each paragraph."""
-    text = (ROOT / "tests" / "data" / "sentences" / f"{language}.txt").read_text(encoding="utf-8")
+    text = (ROOT / "tests" / "files" / "sentences" / f"{language}.txt").read_text(encoding="utf-8")
     return [paragraph.split("\n") for paragraph in text.strip().split("\n\n")]
 
 

@@ -34,10 +34,9 @@ from common import add, minilm
 
 from unmask.inference.predictor import Predictor
 from unmask.model.model import load_model
-from unmask.serving.limits import Limits
 from unmask.serving.metrics import Meter
 from unmask.serving.served import Served
-from unmask.serving.types import EmbedRequest
+from unmask.serving.types import EmbedRequest, Limits
 from unmask.training.machine import choose_machine
 
 WORDS = "time year people way day man thing woman life child world school state family student group country".split()  # noqa: SIM905

@@ -27,7 +27,7 @@ from pivot import Record, matches, pivot, records_of, value_at
 ROOT = HERE.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SPECIFICATION = HERE / "tables.toml"
-RECORDED = ROOT / "src" / "unmask" / "pretraining" / "recorded.json"
+RECORDED = ROOT / "src" / "unmask" / "workflows" / "pretraining" / "recorded.json"
 MARKED = re.compile(r"<!-- table ([\w-]+) -->.*?<!-- end -->", re.DOTALL)
 
 

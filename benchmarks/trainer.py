@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from unmask.data.batches.document_sentences import DocumentSentencesSettings
-from unmask.data.batches.feed import Feed
-from unmask.data.batches.token_masking import TokenMaskingSettings
+from unmask.data.batches.curriculum import Feed
+from unmask.data.batches.masking import TokenMaskingSettings
+from unmask.data.batches.one_segment import DocumentSentencesSettings
 from unmask.data.corpus.corpus import Corpus
 from unmask.families.bert import BertSettings
 from unmask.model.model import Model, load_model

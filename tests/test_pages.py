@@ -35,7 +35,7 @@ def test_there_are_commands():
 
 def test_tree():
     tree = re.search(r"```\n(src/unmask/.*?)```", (ROOT / "README.md").read_text(encoding="utf8"), re.DOTALL)[1]
-    named = set(re.findall(r"(?:^  |  )([a-z_]+(?:/|\.py))", tree, re.MULTILINE))
+    named = set(re.findall(r"^  ([a-z_]+(?:/|\.py)) ", tree, re.MULTILINE))
     package = ROOT / "src" / "unmask"
     folders = {f"{path.name}/" for path in package.iterdir() if path.is_dir() and path.name != "__pycache__"}
     files = {path.name for path in package.glob("*.py")} - {"__init__.py", "__main__.py"}

@@ -35,9 +35,8 @@ if TYPE_CHECKING:
     from unmask.inference.predictor import Predictor, load
     from unmask.recipes.recipe import read_recipe, recipe_text, shipped
     from unmask.recipes.schema import recipe_schema
-    from unmask.training.runs.overview import describe_run, list_runs
     from unmask.training.runs.plots import plot_runs
-    from unmask.training.runs.summary import find_runs, read_run
+    from unmask.training.runs.summary import describe_run, find_runs, list_runs, read_run
     from unmask.workflows.distillation.distill import distill
     from unmask.workflows.estimators import TextClassifier, TextRegressor, TokenClassifier
     from unmask.workflows.finetuning.finetune import finetune
@@ -49,13 +48,13 @@ _MODULES = {
     "TextRegressor": "unmask.workflows.estimators",
     "TokenClassifier": "unmask.workflows.estimators",
     "build_corpus": "unmask.data.corpus.build",
-    "describe_run": "unmask.training.runs.overview",
+    "describe_run": "unmask.training.runs.summary",
     "distill": "unmask.workflows.distillation.distill",
     "evaluate": "unmask.inference.evaluation.evaluate",
     "extend_tokenizer": "unmask.data.tokenizers.extend",
     "find_runs": "unmask.training.runs.summary",
     "finetune": "unmask.workflows.finetuning.finetune",
-    "list_runs": "unmask.training.runs.overview",
+    "list_runs": "unmask.training.runs.summary",
     "load": "unmask.inference.predictor",
     "load_tokenizer": "unmask.data.tokenizers.load",
     "open_corpus": "unmask.data.corpus.corpus",

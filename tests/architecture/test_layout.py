@@ -1,4 +1,4 @@
-"""The tests mirror the source: one test file per module, none too long, and no helper written twice."""
+"""The tests mirror the packages of the source; no file is too long, and no helper is written twice."""
 
 import ast
 from collections import defaultdict
@@ -8,19 +8,18 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE, TESTS = ROOT / "src" / "unmask", ROOT / "tests"
-WITHOUT_TESTS = ("__init__.py", "__main__.py")
-MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py") if path.name not in WITHOUT_TESTS)
+PACKAGES = sorted({path.parent.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py") if path.name != "__init__.py"})
 FILES = sorted(TESTS.rglob("*.py"))
 MAX_LINES = 500
 MIN_HELPER_LINES = 5
 """Number of lines from which a helper function must not be repeated, decorators aside."""
 
 
-@pytest.mark.parametrize("module", MODULES, ids=str)
-def test_each_module_has_a_test_file_of_its_name(module):
-    path = TESTS / module.parent / f"test_{module.name}"
-    assert path.is_file(), f"src/unmask/{module} has no tests/{path.relative_to(TESTS)}"
-    assert any(is_test(function) for function in functions(path.read_text(encoding="utf8")))
+@pytest.mark.parametrize("package", PACKAGES, ids=str)
+def test_each_package_has_tests_in_a_folder_of_its_name(package):
+    paths = list((TESTS / package).glob("test_*.py"))
+    assert paths, f"src/unmask/{package} has no tests/{package}/test_*.py"
+    assert any(is_test(function) for path in paths for function in functions(path.read_text(encoding="utf8")))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(TESTS)))

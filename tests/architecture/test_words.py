@@ -38,7 +38,6 @@ BANNED = {
 
 ALLOWED = {
     r"\bpieces?\b": {  # SentencePiece's own term, and a key of `unmask fill --json`
-        "src/unmask/data/tokenizers/spiece.py",
         "src/unmask/data/tokenizers/unigram.py",
         "src/unmask/data/tokenizers/load.py",
         "src/unmask/inference/fill.py",

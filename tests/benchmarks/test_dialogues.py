@@ -5,9 +5,8 @@ from collections import Counter
 
 import pytest
 
-from unmask.data.labelled.coqa_file import describe_rationales, read_coqa
+from unmask.data.labelled.dialogue_files import describe_rationales, read_coqa, read_quac
 from unmask.data.labelled.hotpotqa_file import describe_paragraphs, read_hotpotqa
-from unmask.data.labelled.quac_file import read_quac
 from unmask.data.labelled.squad_file import Answer, Question
 
 ANIMALS = ("dog", "cat", "owl", "fox", "cow")

@@ -10,14 +10,14 @@ import transformers
 
 import unmask
 from unmask.data.batches.batch import collate
-from unmask.data.batches.feed import Feed
+from unmask.data.batches.curriculum import Feed
 from unmask.data.batches.frame import Frame
 from unmask.data.corpus.corpus import open_corpus
 from unmask.model.model import load_model
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
 from unmask.training.checkpoint import load_checkpoint, newest_checkpoint
-from unmask.workflows.pretraining.learner import build_learner
+from unmask.workflows.pretraining.start import build_learner
 
 from .conftest import run, sets
 
@@ -236,7 +236,6 @@ def test_bad_combinations_are_refused_at_the_start(text_file, tmp_path):
         ("roberta-mini", ["tokenizer.lowercase=true"], "lowercase has no effect"),
         ("albert-mini", ["layout.kind=full_sentences"], "objective.sentence_order needs 'sentence_order' labels"),
         ("albert-mini", ["layout.second=next"], "objective.sentence_order needs 'sentence_order' labels"),
-        ("bert-mini", ["encoder.pooling=relu"], "as recipes now name the family; set encoder.kind=distilbert"),
         ("spanbert-mini", ["encoder.kind=electra", "encoder.offset=2"], "it requires encoder.kind = roberta"),
         (
             "bert-mini",

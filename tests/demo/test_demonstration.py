@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from unmask import demo
+from unmask.demo import demonstration as demo
 from unmask.demo.topics import Labelled
 
 RESULTS = {

@@ -1,6 +1,6 @@
 """CamemBERT has RoBERTa's body and another name."""
 
-from unmask.families.camembert import CAMEMBERT, CamembertSettings
+from unmask.families.roberta import CAMEMBERT, CamembertSettings
 
 SHAPE = {"layers": 1, "width": 8, "heads": 2, "feed_forward": 16, "positions": 12}
 

@@ -16,8 +16,7 @@ from unmask.families.modernbert import GLOBAL, LOCAL, ModernBertSettings, read_a
 from unmask.model.model import Model, load_model, save_model
 from unmask.nn.encoders.encoder import Keep
 from unmask.nn.layers.attention import set_kernel
-from unmask.nn.layers.attention_spec import AttentionSpec
-from unmask.nn.layers.plain_attention import plain
+from unmask.nn.layers.plain_attention import AttentionSpec, plain
 from unmask.nn.layers.score_blocks import Blocks, choose
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import BuildContext

@@ -1,7 +1,6 @@
 """XLM-RoBERTa has RoBERTa's body and another name."""
 
-from unmask.families.roberta import ROBERTA
-from unmask.families.xlm_roberta import XLM_ROBERTA, XlmRobertaSettings
+from unmask.families.roberta import ROBERTA, XLM_ROBERTA, XlmRobertaSettings
 
 SHAPE = {"layers": 1, "width": 8, "heads": 2, "feed_forward": 16, "positions": 12}
 

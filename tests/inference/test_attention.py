@@ -10,9 +10,9 @@ from unmask.families.albert import AlbertSettings
 from unmask.families.elmo import ElmoSettings
 from unmask.families.gpt import GptSettings
 from unmask.families.xlnet import XlnetSettings
-from unmask.inference.attention import has_attention, read_attention
+from unmask.inference.influence import has_attention, read_attention
+from unmask.inference.pooling import frame_tokens
 from unmask.inference.predictor import Predictor
-from unmask.inference.tokens import frame_tokens
 from unmask.model.model import Model
 from unmask.support.errors import UserError
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from unmask.inference.embedding_file import check_target, write_vectors
+from unmask.inference.features import check_target, write_vectors
 from unmask.support.errors import UserError
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from unmask.data.batches.batch import Sample
-from unmask.families.checkpoints.pooling import Pooling, read_pooling
+from unmask.families.checkpoints.heads import Pooling, read_pooling
 from unmask.inference.backend import TorchBackend
 from unmask.inference.pooling import embed_samples, normalized, pooled, supported
 from unmask.support.errors import UserError

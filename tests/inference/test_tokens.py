@@ -5,7 +5,7 @@ import pytest
 
 from unmask.data.batches.frame import Frame
 from unmask.data.tokenizers.word_level import train_words
-from unmask.inference.tokens import SPECIAL, frame_tokens
+from unmask.inference.pooling import SPECIAL, frame_tokens
 from unmask.support.errors import UserError
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.metrics.calibration import calibration_error
+from unmask.metrics.classification import calibration_error
 
 
 def by_hand(confidence, correct):

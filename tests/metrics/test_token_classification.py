@@ -10,7 +10,7 @@ from seqeval.metrics import classification_report, f1_score, precision_score, re
 from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import IOB2
 
-from unmask.data.labelled.tag_schemes import write_tags
+from unmask.data.labelled.tagged_file import write_tags
 from unmask.metrics import token_classification as metrics
 from unmask.metrics.intervals import intervals, measure_all
 from unmask.metrics.token_classification import Chunk, by_type, chunks, measure, split_tag

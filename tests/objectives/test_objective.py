@@ -19,8 +19,8 @@ from unmask.data.batches.masking import MaskingSettings
 from unmask.data.batches.maskings import MASKINGS
 from unmask.data.batches.permutation_masking import PermutationMaskingSettings
 from unmask.data.batches.rng import derive_rng
-from unmask.data.tokenizers.spelling import spell
 from unmask.data.tokenizers.word_level import train_words
+from unmask.data.tokenizers.words import spell
 from unmask.families.bert import BertSettings
 from unmask.families.elmo import ElmoSettings
 from unmask.families.gpt import GptSettings

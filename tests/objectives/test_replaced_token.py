@@ -10,8 +10,8 @@ from transformers import ElectraForMaskedLM, ElectraForPreTraining
 
 from unmask.data.batches.batch import collate
 from unmask.data.batches.frame import Frame
+from unmask.data.batches.masking import TokenMasking, TokenMaskingSettings
 from unmask.data.batches.rng import derive_rng
-from unmask.data.batches.token_masking import TokenMasking, TokenMaskingSettings
 from unmask.families.albert import AlbertSettings
 from unmask.families.checkpoints import huggingface
 from unmask.families.electra import ElectraSettings

@@ -5,9 +5,9 @@ import torch
 from transformers import AlbertForPreTraining
 
 from unmask.data.batches.batch import collate
-from unmask.data.batches.feed import Feed
+from unmask.data.batches.curriculum import Feed
+from unmask.data.batches.masking import TokenMaskingSettings
 from unmask.data.batches.sentence_pairs import SentencePairsSettings
-from unmask.data.batches.token_masking import TokenMaskingSettings
 from unmask.families.albert import AlbertSettings
 from unmask.families.bert import BertSettings
 from unmask.families.checkpoints import huggingface

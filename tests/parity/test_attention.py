@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from unmask.data.batches.frame import Frame
-from unmask.inference.attention import read_attention
+from unmask.inference.influence import read_attention
 from unmask.nn.layers import plain_attention, relative_kernels
 
 from .conftest import scale

@@ -30,7 +30,7 @@ from unmask.nn.encoders.transformer import Transformer
 from unmask.objectives.learner import Learner
 from unmask.tasks import passage_windows
 from unmask.tasks.answer_head import AnswerHead
-from unmask.tasks.candidates import Candidates
+from unmask.tasks.passage_windows import Candidates
 from unmask.tasks.question_answering import QuestionAnswering
 
 from .conftest import (

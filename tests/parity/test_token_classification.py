@@ -20,13 +20,12 @@ from transformers import (
 
 import unmask
 from unmask.data.batches.batch import collate
-from unmask.data.labelled.sentence import Sentence, join_words
+from unmask.data.labelled.tagged_file import Sentence, join_words
 from unmask.data.tokenizers.bpe import train_bpe
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.metrics.token_classification import chunks
 from unmask.model.model import Model, save_model
 from unmask.objectives.learner import Learner
-from unmask.tasks import regularization
 from unmask.tasks.token_classification import TokenClassification, TokenClassificationHead
 
 from .conftest import (
@@ -223,8 +222,7 @@ def test_parity_notices_a_planted_fault(planted, tokenizer, tmp_path, monkeypatc
         monkeypatch.setattr(Model, "take", lambda self, name, head: True)  # the head keeps its random weights
     else:
         monkeypatch.setattr(
-            regularization,
-            "cross_entropy",
+            "unmask.tasks.pooled_head.cross_entropy",
             lambda logits, gold, *options, **named: cross_entropy(logits[:-1], gold[:-1], *options, **named),
         )
     with pytest.raises(AssertionError):

@@ -25,7 +25,7 @@ from unmask.families.xlnet import XlnetSettings
 from unmask.model.model import Model, save_model
 from unmask.nn.encoders import two_streams
 from unmask.nn.encoders.encoder import Keep
-from unmask.nn.layers import relative_attention, relative_view
+from unmask.nn.layers import relative, relative_kernels
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
@@ -212,8 +212,8 @@ def test_long_texts_are_read_in_windows_as_by_transformers(tmp_path):
 
 
 FAULTS = {
-    "directions alike": lambda patch: patch.setattr(relative_view.torch.Tensor, "flip", lambda self, *axes: self),
-    "longer waves": lambda patch: patch.setattr(relative_attention, "BASE", 20_000.0),
+    "directions alike": lambda patch: patch.setattr(relative_kernels.torch.Tensor, "flip", lambda self, *axes: self),
+    "longer waves": lambda patch: patch.setattr(relative, "BASE", 20_000.0),
     "all is remembered": lambda patch: patch.setattr("unmask.data.batches.batch._remembered", lambda samples: None),
 }
 

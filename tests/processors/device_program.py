@@ -27,8 +27,8 @@ from unmask.training.optimizer import Optimizer
 from unmask.training.precision import Working
 from unmask.training.processes import Processes
 from unmask.training.replicas import Replicas
-from unmask.workflows.pretraining.curriculum import build_curriculum
-from unmask.workflows.pretraining.learner import build_learner
+from unmask.workflows.pretraining.checks import build_curriculum
+from unmask.workflows.pretraining.start import build_learner
 
 NAME = "other"
 SMALL = {"encoder.layers": 2}

@@ -20,10 +20,10 @@ from unmask.objectives import OBJECTIVES
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
 from unmask.serving.app import Service, create_app
-from unmask.serving.limits import Limits
 from unmask.serving.metrics import Meter
 from unmask.serving.run import listen, make_server
 from unmask.serving.served import Served
+from unmask.serving.types import Limits
 from unmask.tasks.classification import Classification
 from unmask.tasks.coqa import Coqa
 from unmask.tasks.hotpotqa import Hotpotqa

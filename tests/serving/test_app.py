@@ -12,7 +12,7 @@ from tests.serving.conftest import FAST, LIMITS
 from unmask.inference.predictor import Predictor
 from unmask.serving.app import decode, without_content
 from unmask.serving.endpoints import ENDPOINTS
-from unmask.serving.limits import Refusal
+from unmask.serving.types import Refusal
 from unmask.support.errors import InputWarning
 from unmask.training.machine import choose_machine
 

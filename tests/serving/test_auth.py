@@ -2,7 +2,7 @@ import hmac
 
 import pytest
 
-from unmask.serving.auth import VARIABLE, Keys, read_keys
+from unmask.serving.guard import VARIABLE, Keys, read_keys
 from unmask.support.errors import UserError
 
 FIRST, SECOND = "first-key-0123456789", "second-key-0123456789"

@@ -7,8 +7,8 @@ import psutil
 import pytest
 
 from tests.serving.conftest import FAST, LIMITS
-from unmask.serving.body import Gate
-from unmask.serving.limits import Limits, Refusal
+from unmask.serving.protocol import Gate
+from unmask.serving.types import Limits, Refusal
 
 HEAD = b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from unmask.serving.endpoints import ENDPOINTS
-from unmask.serving.limits import Limits
+from unmask.serving.types import Limits
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "serving.md"
 COMMANDS = re.findall(r"^curl localhost:8080(\S+) -H '(\S+): (\S+)' -d '(.*)'$", PAGE.read_text(encoding="utf8"), re.M)

@@ -2,9 +2,8 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from unmask.serving.auth import Keys
-from unmask.serving.guard import host_name
-from unmask.serving.limits import Refusal
+from unmask.serving.guard import Keys, host_name
+from unmask.serving.types import Refusal
 
 KEY = "a-key-of-enough-characters"
 

@@ -1,4 +1,4 @@
-from unmask.serving.limits import Limits, invalid, overloaded, too_large, unhealthy
+from unmask.serving.types import Limits, invalid, overloaded, too_large, unhealthy
 
 
 def test_refusals_have_the_statuses_of_their_kinds():

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from unmask.serving.endpoints import ENDPOINTS
-from unmask.serving.openapi import describe
+from unmask.serving.endpoints import ENDPOINTS, describe
 
 schemathesis = pytest.importorskip("schemathesis")
 

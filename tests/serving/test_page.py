@@ -8,7 +8,7 @@ pytest.importorskip("selenium", reason="selenium is not installed")
 from selenium.webdriver.common.keys import Keys
 
 from tests.serving.browser import TEXT, UNLABELED, served
-from unmask.serving import auth
+from unmask.serving import guard
 
 MALICIOUS = "the dog <img src=x onerror=document.title='broken'> sees the cat"
 
@@ -126,7 +126,7 @@ def test_errors_and_missing_models_are_explained(page, monkeypatch, playground):
 
 
 def test_a_key_is_asked_for(page, playground):
-    with served(playground, auth.Keys(["0123456789abcdef"])) as page.address:
+    with served(playground, guard.Keys(["0123456789abcdef"])) as page.address:
         page.driver.get(page.address + f"#label?text={quote(TEXT)}")
         page.wait(lambda: page.all("#key"))
         page.one("#key").send_keys("0123456789abcdef")

@@ -5,8 +5,8 @@ from urllib.parse import quote
 import pytest
 
 from tests.serving.browser import TEXT, UNLABELED
-from unmask.data.labelled.quac_file import FOLLOWUP, YESNO
-from unmask.tasks.answer_kinds import KINDS
+from unmask.data.labelled.dialogue_files import FOLLOWUP, YESNO
+from unmask.tasks.answer_head import KINDS
 
 
 def shown(answered):

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from unmask.serving import playground as module
 from unmask.serving.app import create_app
-from unmask.serving.auth import Keys
+from unmask.serving.guard import Keys
 from unmask.serving.playground import PAGE, playground_routes, public_paths
 
 TEXT = "the dog sees the cat near the sea"

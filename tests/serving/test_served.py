@@ -8,11 +8,10 @@ from unmask.inference.export import Export, export_model
 from unmask.inference.predictor import load
 from unmask.model.model import Model
 from unmask.serving.app import Service
-from unmask.serving.limits import Refusal
 from unmask.serving.metrics import Meter
 from unmask.serving.playground import describe
 from unmask.serving.served import Served
-from unmask.serving.types import EmbedRequest, FeaturesRequest, PredictRequest, TagRequest
+from unmask.serving.types import EmbedRequest, FeaturesRequest, PredictRequest, Refusal, TagRequest
 from unmask.support.errors import UserError
 
 LONG = "the dog sees the cat " * 20

@@ -6,7 +6,7 @@ import signal
 import pytest
 import torch
 
-from unmask import capabilities
+from unmask.support import capabilities
 from unmask.support.capabilities import WAYS
 
 GIGA = 1e9

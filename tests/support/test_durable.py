@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from unmask import durable
+from unmask.support import durable
 from unmask.support.durable import replace_file, sha256, sync
 
 

@@ -8,13 +8,13 @@ from importlib.util import find_spec
 
 import pytest
 
-from unmask import lock
-from unmask.support.lock import acquire, is_locked
+from unmask.support import durable as lock
+from unmask.support.durable import acquire, is_locked
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from unmask.support.lock import acquire
+from unmask.support.durable import acquire
 held = acquire(Path(sys.argv[1]))
 print("held" if held else "refused", flush=True)
 time.sleep(60)

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from unmask import processor
-from unmask.support.processor import Times, busy_cores, num_cores, read_times
+from unmask.support import environment as processor
+from unmask.support.environment import Times, busy_cores, num_cores, read_times
 
 STATISTICS = """cpu  100 0 0 0 0 0 0 0 0 0
 cpu0 10 20 30 1000 2000 1 2 3 50 60

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from unmask.data.batches.batch import Sample, collate
-from unmask.tasks.candidates import Candidates
+from unmask.tasks.passage_windows import Candidates
 
 PASSAGES = {0: (5, [1, 2, 3]), 1: (4, []), 2: (9, [0, 4, 5, 7]), 3: (9, [8])}
 """Of each window its length and its candidates; the second one has none."""

@@ -7,11 +7,10 @@ import pytest
 
 import unmask
 from unmask.cli.main import main
-from unmask.data.labelled.coqa_file import CoqaQuestion, read_coqa
-from unmask.data.labelled.dialogue import Turn
+from unmask.data.labelled.dialogue_files import CoqaQuestion, Turn, read_coqa
 from unmask.data.labelled.squad_file import Answer
 from unmask.support.errors import UserError
-from unmask.tasks.answer_kinds import KIND, KINDS, KindAnswered
+from unmask.tasks.answer_head import KIND, KINDS, KindAnswered
 from unmask.tasks.coqa import Coqa
 from unmask.tasks.passage_windows import LABEL
 

@@ -6,9 +6,9 @@ import pytest
 from unmask.data.labelled.squad_file import Answer, Question
 from unmask.support.errors import UserError
 from unmask.tasks.extraction import check_answers, refuse_columns, span_mistake
-from unmask.tasks.mistake import Mark
 from unmask.tasks.passage_windows import Window
 from unmask.tasks.question_answering import Answered, QuestionAnswering
+from unmask.tasks.task import Mark
 
 PASSAGE = "one two three four"
 OFFSETS = np.array([[0, 3], [4, 7], [8, 13], [14, 18]])

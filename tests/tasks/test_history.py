@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unmask.data.batches.frame import Frame
-from unmask.data.labelled.dialogue import DialogueQuestion, Turn
+from unmask.data.labelled.dialogue_files import DialogueQuestion, Turn
 from unmask.support.errors import UserError
 from unmask.tasks.history import History, as_turns, ask_in_dialogue, describe_history
 from unmask.tasks.passage_windows import WindowSettings, cut_passages

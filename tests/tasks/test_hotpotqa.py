@@ -12,8 +12,7 @@ from unmask.data.labelled.squad_file import Answer
 from unmask.metrics.hotpotqa import support_f1
 from unmask.model.model import load_model
 from unmask.support.errors import UserError
-from unmask.tasks.answer_head import SENTENCES, SHARE, SUPPORT
-from unmask.tasks.answer_kinds import KIND, KINDS
+from unmask.tasks.answer_head import KIND, KINDS, SENTENCES, SHARE, SUPPORT
 from unmask.tasks.hotpotqa import HotpotAnswered, Hotpotqa, Support
 
 PARAGRAPHS = [

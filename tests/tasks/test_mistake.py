@@ -5,13 +5,13 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from unmask.data.labelled.labelled_file import Row
-from unmask.data.labelled.sentence import Sentence
 from unmask.data.labelled.squad_file import Answer, Question
+from unmask.data.labelled.tagged_file import Sentence
 from unmask.tasks.classification import Classification, Prediction
-from unmask.tasks.mistake import Mark, Mistake, Passage
 from unmask.tasks.question_answering import Answered, QuestionAnswering
 from unmask.tasks.regression import Regression, Score
 from unmask.tasks.tagged import Entity, Tagged
+from unmask.tasks.task import Mark, Mistake, Passage
 from unmask.tasks.token_classification import TokenClassification
 
 ROW = Row({"text": "a dog", "text_b": "a cat", "label": "1"}, "a.tsv", 3)

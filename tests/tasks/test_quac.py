@@ -7,8 +7,7 @@ import pytest
 
 import unmask
 from unmask.cli.main import main
-from unmask.data.labelled.dialogue import Turn
-from unmask.data.labelled.quac_file import QuacQuestion, read_quac
+from unmask.data.labelled.dialogue_files import QuacQuestion, Turn, read_quac
 from unmask.data.labelled.squad_file import Answer
 from unmask.model.model import load_model
 from unmask.support.errors import UserError

@@ -12,7 +12,7 @@ from unmask.recipes.recipe import FinetuningRecipe
 from unmask.support.errors import UserError
 from unmask.support.settings import convert, parse_overrides, put
 from unmask.tasks.classification import Classification
-from unmask.tasks.regularization import Regularization, divergence
+from unmask.tasks.pooled_head import Regularization, divergence
 from unmask.tasks.token_classification import TokenClassification
 
 LABELS = ("a", "b", "c")

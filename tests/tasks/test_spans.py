@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.tasks.spans import best_spans
+from unmask.tasks.passage_windows import best_spans
 
 
 @given(st.integers(1, 12), st.integers(1, 15), st.integers(1, 200), st.integers(0, 10**6))

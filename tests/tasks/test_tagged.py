@@ -7,7 +7,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 
 import unmask
-from unmask.data.labelled.sentence import Sentence, join_words
+from unmask.data.labelled.tagged_file import Sentence, join_words
 from unmask.inference.predictor import load
 from unmask.tasks.tagged import Entity, Tagged, read_tags
 from unmask.tasks.token_classification import TokenClassification

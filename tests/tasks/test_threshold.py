@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unmask.tasks.threshold import find_threshold
+from unmask.tasks.calibration import find_threshold
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AlbertTokenizer
 
-from unmask.data.labelled.sentence import Sentence, join_words, split_text
-from unmask.data.labelled.tag_schemes import write_tags
+from unmask.data.labelled.tagged_file import Sentence, join_words, split_text, write_tags
 from unmask.data.tokenizers.unigram import train_unigram
 from unmask.inference.predictor import Predictor, load
 from unmask.metrics.intervals import measure_all
@@ -20,12 +19,12 @@ from unmask.model.model import Model, load_model, save_model
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import InputWarning, UserError
 from unmask.support.settings import parse_overrides, write
-from unmask.tasks.mistake import Mark
 from unmask.tasks.tagged import Entity, Tagged, tags_of
+from unmask.tasks.task import Mark
 from unmask.tasks.token_classification import TokenClassification
 from unmask.training.machine import Machine
 from unmask.workflows.finetuning.finetune import finetune
-from unmask.workflows.finetuning.rule import defaults
+from unmask.workflows.finetuning.job import defaults
 
 TASK = TokenClassification()
 LABELS = ("O", "B-X", "I-X", "B-Y", "I-Y")

@@ -4,7 +4,7 @@ import pytest
 
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification
-from unmask.tasks.unlabeled import iterate_examples, read_examples, read_unlabeled
+from unmask.tasks.tagged import iterate_examples, read_examples, read_unlabeled
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.tasks import word_windows
-from unmask.tasks.word_windows import cut_windows
+from unmask.tasks import tagged
+from unmask.tasks.tagged import cut_windows
 
 
 def contexts(sizes, window, word):
@@ -36,7 +36,7 @@ def sizes_and_capacity(draw):
 
 
 def assert_every_word_once_with_most_context(sizes, capacity):
-    windows = word_windows.cut_windows(np.array(sizes), capacity)
+    windows = tagged.cut_windows(np.array(sizes), capacity)
     assert [word for window in windows for word in range(window.first, window.last)] == list(range(len(sizes)))
     spans = all_spans(sizes, capacity)
     assert {(window.start, window.stop) for window in windows} <= set(spans)
@@ -64,7 +64,7 @@ def test_the_property_notices_a_planted_fault(fault, monkeypatch):
             return [window._replace(start=window.first, stop=window.last) for window in windows]
         return [window._replace(first=window.start, last=window.stop) for window in windows]
 
-    monkeypatch.setattr(word_windows, "cut_windows", faulty)
+    monkeypatch.setattr(tagged, "cut_windows", faulty)
     with pytest.raises(AssertionError):
         assert_every_word_once_with_most_context([1, 2, 1, 3] * 10, 10)
 

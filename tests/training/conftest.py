@@ -16,9 +16,9 @@ from unmask.training.loop import MAY_CHANGE, Trainer
 from unmask.training.machine import Machine
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
-from unmask.workflows.pretraining.curriculum import build_curriculum
-from unmask.workflows.pretraining.learner import build_learner
+from unmask.workflows.pretraining.checks import build_curriculum
 from unmask.workflows.pretraining.pretrain import pretrain
+from unmask.workflows.pretraining.start import build_learner
 
 from .. import forking
 from ..undrawn import _undrawn, drawn  # noqa: F401

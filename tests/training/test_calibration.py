@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from unmask.support.errors import UserError
-from unmask.training import calibration, loop, memory
+from unmask.training import calibration, loop, precision
 from unmask.training.calibration import check_growth
 from unmask.training.loop import Trainer
 from unmask.training.machine import Machine
@@ -128,8 +128,8 @@ def test_micro_batches_fit_in_every_stage(staged, trainer, monkeypatch, fits, ex
 
 def test_trials_of_one_process_do_not_wait_for_the_others(small, trainer, monkeypatch):
     """The trials of a process depend on its own samples; another process may run none."""
-    monkeypatch.setattr(memory, "SMALL", 64)
-    monkeypatch.setattr(memory, "PROBE", 256)
+    monkeypatch.setattr(precision, "SMALL", 64)
+    monkeypatch.setattr(precision, "PROBE", 256)
     one = trainer(small(batch={"micro_tokens": "auto"}, budget={"steps": 2}))
     lasts, backward = [], one.replicas.backward
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from unmask.data.batches.batch import collate
-from unmask.training import memory
+from unmask.training import precision
 from unmask.training.carry import CarryTable
 from unmask.training.checkpoint import load_carry, newest_checkpoint
 from unmask.training.evaluate import evaluate
@@ -94,8 +94,8 @@ def test_a_skipped_step_commits_neither_weights_nor_state(make_run):
 
 
 def test_measuring_leaves_no_trace_in_the_state(make_run, monkeypatch):
-    monkeypatch.setattr(memory, "SMALL", 8)
-    monkeypatch.setattr(memory, "PROBE", 16)
+    monkeypatch.setattr(precision, "SMALL", 8)
+    monkeypatch.setattr(precision, "PROBE", 16)
     monkeypatch.setattr(Machine, "matmul_peak", lambda self: 1e12)
     one = trainer_of(make_run(), learner_of(), settings(0, "auto", minutes=0.01))
     one.start()

@@ -5,16 +5,16 @@ import pytest
 import torch
 
 from unmask.data.batches.batch import collate
-from unmask.data.batches.feed import Feed
+from unmask.data.batches.curriculum import Feed
 from unmask.families.bert import BertSettings
 from unmask.objectives.learner import Learner
 from unmask.support.errors import UnmaskError
-from unmask.training import memory
+from unmask.training import precision
 from unmask.training.checkpoint import load_checkpoint, newest_checkpoint
 from unmask.training.machine import Machine
-from unmask.training.memory import find_micro_tokens
-from unmask.workflows.pretraining.learner import build_learner
+from unmask.training.precision import find_micro_tokens
 from unmask.workflows.pretraining.pretrain import pretrain
+from unmask.workflows.pretraining.start import build_learner
 
 from .conftest import CPU, changed, metrics
 
@@ -51,8 +51,8 @@ def samples(recipe, corpus):
 
 @pytest.mark.parametrize(("available", "expected"), [(20_000, 2000), (4000, 400), (1e9, "all"), (-1e9, 50)])
 def test_the_largest_micro_batch_that_fits_is_estimated_from_two(samples, monkeypatch, available, expected):
-    monkeypatch.setattr(memory, "SMALL", 50)
-    monkeypatch.setattr(memory, "PROBE", 200)
+    monkeypatch.setattr(precision, "SMALL", 50)
+    monkeypatch.setattr(precision, "PROBE", 200)
     machine = Measured(available)
     found = find_micro_tokens(samples, machine.learn, machine, reserve=0)
     small, probe = machine.sizes
@@ -71,7 +71,7 @@ def test_a_small_step_is_not_tried(samples):
     def learn(micro_batch):
         raise AssertionError
 
-    assert find_micro_tokens(samples, learn, CPU, reserve=0) == memory.PROBE
+    assert find_micro_tokens(samples, learn, CPU, reserve=0) == precision.PROBE
 
 
 def test_the_peak_of_memory_can_be_reset():
@@ -90,8 +90,8 @@ def test_the_peak_of_memory_can_be_reset():
 def test_a_run_finds_its_micro_batch_size_once_and_keeps_it(recipe, corpus, tmp_path, monkeypatch, timed):
     if timed:  # the timed steps are undone, but the size is kept
         monkeypatch.setattr("unmask.training.calibration.MIN_TIMED", 1)
-    monkeypatch.setattr(memory, "SMALL", 50)
-    monkeypatch.setattr(memory, "PROBE", 150)
+    monkeypatch.setattr(precision, "SMALL", 50)
+    monkeypatch.setattr(precision, "PROBE", 150)
     monkeypatch.setattr(Machine, "available_memory", lambda self: 1 << 33)
     found = []
     monkeypatch.setattr(

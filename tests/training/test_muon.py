@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.training.muon import SCALE, directions, orthogonalize
-from unmask.training.optimizer import Optimizer
+from unmask.training.optimizer import SCALE, Optimizer, directions, orthogonalize
 from unmask.training.settings import OptimizerSettings
-from unmask.workflows.pretraining.learner import build_learner
+from unmask.workflows.pretraining.start import build_learner
 
 SETTINGS = OptimizerSettings(
     kind="muon", learning_rate=1e-3, matrix_learning_rate=0.02, momentum=0.9, weight_decay=0.1, clip=0.0

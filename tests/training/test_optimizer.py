@@ -9,7 +9,7 @@ from torch import nn
 
 from unmask.training.optimizer import Optimizer
 from unmask.training.settings import OptimizerSettings
-from unmask.workflows.pretraining.learner import build_learner
+from unmask.workflows.pretraining.start import build_learner
 
 KINDS = ["adamw", "lamb"]
 SETTINGS = OptimizerSettings(learning_rate=0.1, betas=(0.8, 0.9), epsilon=1e-3, weight_decay=0.3)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from unmask.support.errors import UnmaskError, UserError
-from unmask.training.patience import Patience
+from unmask.training.evaluate import Patience
 
 
 @pytest.mark.parametrize(

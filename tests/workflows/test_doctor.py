@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from unmask import capabilities, doctor
+from unmask.support import capabilities
 from unmask.support.version import __version__
+from unmask.workflows import doctor
 
 HEADINGS = [
     *("system", "processor", "products of 16 and 256 rows, one thread", "accelerators", "memory and disk"),

@@ -16,8 +16,8 @@ from unmask.cli.options import (
     report,
     text_options,
 )
+from unmask.support.environment import num_cores
 from unmask.support.errors import UserError, counted
-from unmask.support.processor import num_cores
 
 
 def add(parser: argparse.ArgumentParser) -> None:

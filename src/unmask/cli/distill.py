@@ -18,8 +18,8 @@ from unmask.cli.options import (
     report,
     text_options,
 )
+from unmask.support.environment import num_cores
 from unmask.support.errors import UserError
-from unmask.support.processor import num_cores
 from unmask.support.settings import parse_overrides
 
 if TYPE_CHECKING:

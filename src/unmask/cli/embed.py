@@ -33,9 +33,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Compute the vectors and write them."""
     from unmask.data.labelled.labelled_file import parse_columns
-    from unmask.inference.embedding_file import check_target, write_vectors
+    from unmask.inference.features import check_target, write_vectors
     from unmask.inference.predictor import open_predictor
-    from unmask.tasks.unlabeled import read_unlabeled
+    from unmask.tasks.tagged import read_unlabeled
     from unmask.training.runs.display import Display
 
     out, columns = Path(options.out), parse_columns(options.columns)

@@ -20,10 +20,8 @@ from importlib import import_module
 from types import FrameType
 from typing import Any
 
-from unmask.data.text.unicode import check_unicode
-from unmask.support.environment import is_out_of_memory
-from unmask.support.errors import SharedDirectoryWarning, UnmaskError, printable
-from unmask.support.processor import Times, read_times
+from unmask.support.environment import Times, is_out_of_memory, read_times
+from unmask.support.errors import SharedDirectoryWarning, UnmaskError, check_unicode, printable
 from unmask.support.version import __version__
 
 VERBS = {

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TextIO
 import msgspec
 
 from unmask.data.text.documents import TextOptions
+from unmask.support.environment import busy_cores, num_cores, read_times
 from unmask.support.errors import UserError, counted, printable
-from unmask.support.processor import busy_cores, num_cores, read_times
 
 if TYPE_CHECKING:
     from unmask.training.machine import Machine

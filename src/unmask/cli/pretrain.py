@@ -25,9 +25,8 @@ from unmask.cli.options import (
     report,
     text_options,
 )
-from unmask.support.environment import rank_and_size, whole
+from unmask.support.environment import num_cores, rank_and_size, whole
 from unmask.support.errors import UserError
-from unmask.support.processor import num_cores
 from unmask.training.interrupt import Interrupt
 
 if TYPE_CHECKING:

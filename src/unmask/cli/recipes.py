@@ -50,7 +50,7 @@ def _table() -> list[str]:
     """Return the lines of `unmask recipes list`."""
     from unmask.recipes.recipe import purpose, read_recipe, shipped
     from unmask.training.machine import choose_machine
-    from unmask.workflows.pretraining.forecast import cost, training_speed
+    from unmask.workflows.pretraining.search import cost, training_speed
 
     speed = training_speed(choose_machine())
     lines = [f"{'recipe':17} {'size':33} {'parameters':>10} {'time here':>11}  purpose"]

@@ -30,9 +30,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """List, describe or plot runs."""
-    from unmask.training.runs.overview import describe_run, describe_seeds
     from unmask.training.runs.plots import plot_runs
-    from unmask.training.runs.summary import read_run, read_seeds
+    from unmask.training.runs.summary import describe_run, describe_seeds, read_run, read_seeds
 
     if options.action == "list":
         _list([Path(folder) for folder in options.folders])
@@ -52,8 +51,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _list(folders: list[Path]) -> None:
-    from unmask.training.runs.overview import list_runs
-    from unmask.training.runs.summary import find_runs, read_run
+    from unmask.training.runs.summary import find_runs, list_runs, read_run
 
     runs, damaged = [], []
     for path in dict.fromkeys(path for folder in folders for path in find_runs(folder)):

@@ -60,8 +60,7 @@ def run(options: argparse.Namespace) -> None:
     """Load the models and serve."""
     try:
         from unmask.serving.app import LOOPBACK, Service, create_app
-        from unmask.serving.auth import read_keys
-        from unmask.serving.limits import Limits
+        from unmask.serving.guard import read_keys
         from unmask.serving.metrics import Meter
         from unmask.serving.playground import playground_routes, public_paths
         from unmask.serving.run import (
@@ -74,6 +73,7 @@ def run(options: argparse.Namespace) -> None:
             parse_sources,
             serve,
         )
+        from unmask.serving.types import Limits
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in PACKAGES:
             raise

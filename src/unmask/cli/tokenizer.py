@@ -155,7 +155,7 @@ def _shows_progress(options: argparse.Namespace) -> bool:
 
 
 def _encode(options: argparse.Namespace) -> None:
-    from unmask.data.text.unicode import check_unicode
+    from unmask.support.errors import check_unicode
 
     if options.texts and options.data:
         raise UserError("give texts or --data FILE, not both")

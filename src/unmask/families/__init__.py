@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from unmask.families.albert import ALBERT
 from unmask.families.bert import BERT
 from unmask.families.body import BodySettings
-from unmask.families.camembert import CAMEMBERT
 from unmask.families.deberta import DEBERTA
 from unmask.families.distilbert import DISTILBERT
 from unmask.families.electra import ELECTRA
@@ -16,9 +15,8 @@ from unmask.families.format import Family
 from unmask.families.gpt import GPT
 from unmask.families.modernbert import MODERNBERT
 from unmask.families.mpnet import MPNET
-from unmask.families.roberta import ROBERTA
+from unmask.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from unmask.families.roformer import ROFORMER
-from unmask.families.xlm_roberta import XLM_ROBERTA
 from unmask.families.xlnet import XLNET
 from unmask.support.plugins import Table
 

@@ -26,7 +26,7 @@ from unmask.families.format import (
 )
 from unmask.nn.encoders.encoder import SEPARATE_LAYERS
 from unmask.nn.encoders.transformer import Transformer
-from unmask.nn.layers.pooler import Pooler
+from unmask.nn.layers.norm import Pooler
 
 PROJECT = "embeddings.project"
 

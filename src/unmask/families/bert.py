@@ -22,7 +22,7 @@ from unmask.families.format import (
 from unmask.nn.encoders.encoder import Initializer
 from unmask.nn.encoders.transformer import Transformer
 from unmask.nn.layers.embeddings import Embeddings
-from unmask.nn.layers.pooler import Pooler
+from unmask.nn.layers.norm import Pooler
 
 
 class BertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="bert"):

@@ -29,7 +29,7 @@ from unmask.nn.encoders.encoder import (
 from unmask.nn.encoders.transformer import Layer, Transformer
 from unmask.nn.layers.block import Activation, Block
 from unmask.nn.layers.embeddings import Embeddings
-from unmask.nn.layers.pooler import NormedPooler, Pooler
+from unmask.nn.layers.norm import NormedPooler, Pooler
 from unmask.nn.layers.rotary import Rotation
 from unmask.support.errors import counted
 

@@ -1,6 +1,6 @@
 """DeBERTa-v2 and v3 (He et al. 2021, 2023): BERT with disentangled attention, and its directories.
 
-There is no table of positions: scores depend on distances (nn/layers/disentangled_attention.py), whose embeddings all
+There is no table of positions: scores depend on distances (nn/layers/disentangled.py), whose embeddings all
 layers share, so `positions` is only the maximum sequence length. Post-norm layers, LayerNorm epsilon 1e-7, exact GELU.
 The vector of a text is [CLS] after a dense layer with GELU, which in transformers belongs to the heads
 (modeling_deberta_v2.py of transformers 5). The enhanced mask decoder of the paper, and replaced token detection with
@@ -28,10 +28,9 @@ from unmask.families.format import (
 )
 from unmask.nn.encoders.encoder import NARROW_BLOCKS
 from unmask.nn.encoders.transformer import Transformer
-from unmask.nn.layers.disentangled_attention import DisentangledAttention, Distances
-from unmask.nn.layers.disentangled_block import Convolution, DisentangledBlock
+from unmask.nn.layers.disentangled import Convolution, DisentangledAttention, DisentangledBlock, Distances
 from unmask.nn.layers.embeddings import DistanceEmbeddings
-from unmask.nn.layers.pooler import ACTIVATIONS, Pooler, PoolerActivation
+from unmask.nn.layers.norm import ACTIVATIONS, Pooler, PoolerActivation
 
 
 class DebertaSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="deberta"):

@@ -13,7 +13,7 @@ from unmask.families.format import TASK_HEADS, Family, Format, architectures, wi
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.nn.encoders.transformer import Transformer
 from unmask.nn.layers.embeddings import Embeddings
-from unmask.nn.layers.pooler import Pooler
+from unmask.nn.layers.norm import Pooler
 
 
 class DistilBertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="distilbert"):

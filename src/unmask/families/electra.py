@@ -30,8 +30,8 @@ from unmask.families.format import (
 )
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.nn.encoders.transformer import Transformer
-from unmask.nn.layers.pooler import Pooler
-from unmask.nn.layers.sinusoids import pass_on_
+from unmask.nn.layers.embeddings import pass_on_
+from unmask.nn.layers.norm import Pooler
 
 
 class ElectraSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="electra"):

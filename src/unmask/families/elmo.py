@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from unmask.data.tokenizers.spelling import LONGEST
+from unmask.data.tokenizers.words import LONGEST
 from unmask.families.body import MAX_LAYERS, BodySettings, check_size
 from unmask.families.format import TASK_HEADS, Family, Format, architectures
 from unmask.nn.encoders.encoder import CARRY, CHARACTERS, SEPARATE_LAYERS, TWO_LMS, HeadSpec, Initializer

@@ -22,9 +22,9 @@ from unmask.families.body import TransformerSettings, check_offsets, check_size
 from unmask.families.format import Family, Format, architectures
 from unmask.nn.encoders.encoder import HeadSpec, Initializer
 from unmask.nn.encoders.transformer import Layer, Transformer
+from unmask.nn.layers.block import PreNormBlock
 from unmask.nn.layers.embeddings import Embeddings
-from unmask.nn.layers.pooler import NormedPooler
-from unmask.nn.layers.pre_norm_block import PreNormBlock
+from unmask.nn.layers.norm import NormedPooler
 from unmask.nn.layers.rotary import Rotation
 
 PLAIN = {

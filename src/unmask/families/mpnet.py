@@ -20,7 +20,7 @@ from unmask.nn.layers.attention import SelfAttention
 from unmask.nn.layers.block import Block
 from unmask.nn.layers.distance_bias import BUCKETS, DistanceBias
 from unmask.nn.layers.embeddings import DistanceEmbeddings
-from unmask.nn.layers.pooler import Pooler
+from unmask.nn.layers.norm import Pooler
 
 OFFSET = 2
 """Number of unused rows at the start of the table of positions."""

@@ -3,6 +3,16 @@
 The first position is the padding id plus one (fairseq: 2), and the table of positions has as many additional rows.
 Sequence-level heads have a dense layer of their own with tanh, like BERT's pooler, preceded by dropout too.
 The masked-LM head always uses GELU, as in transformers.
+
+XLM-RoBERTa (Conneau et al. 2020): RoBERTa's body over a unigram vocabulary of 100 languages; its directories.
+
+XLM-R, mE5 and the multilingual rerankers of this family have its `model_type` (modeling_xlm_roberta.py of transformers
+5). Its vocabulary has RoBERTa's special tokens (data/tokenizers/unigram.py).
+
+CamemBERT (Martin et al. 2020): RoBERTa's body over a French unigram vocabulary; its directories.
+
+The names of tensors are RoBERTa's (modeling_camembert.py of transformers 5), and its vocabulary has RoBERTa's special
+tokens (data/tokenizers/unigram.py).
 """
 
 from __future__ import annotations
@@ -26,7 +36,7 @@ from unmask.families.format import (
 )
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.nn.encoders.transformer import Transformer
-from unmask.nn.layers.pooler import Pooler
+from unmask.nn.layers.norm import Pooler
 
 
 class RobertaSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="roberta"):
@@ -99,3 +109,32 @@ ROBERTA = Family(
         write=write_positions,
     ),
 )
+
+
+class XlmRobertaSettings(RobertaSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="xlm_roberta"):
+    """The recipe's [encoder] for `kind = "xlm_roberta"`; see `RobertaSettings`."""
+
+
+def format_like_roberta(model_type: str, name: str) -> Format:
+    """Return RoBERTa's format under another name.
+
+    Args:
+        model_type: `model_type` in config.json.
+        name: beginning of the names of the family's classes in transformers.
+    """
+    return replace(
+        ROBERTA.format,
+        model_type=model_type,
+        architectures=architectures(name),
+        without_pooler=without_pooler(name),
+    )
+
+
+XLM_ROBERTA = Family(XlmRobertaSettings, format_like_roberta("xlm-roberta", "XLMRoberta"))
+
+
+class CamembertSettings(RobertaSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="camembert"):
+    """The recipe's [encoder] for `kind = "camembert"`; see `RobertaSettings`."""
+
+
+CAMEMBERT = Family(CamembertSettings, format_like_roberta("camembert", "Camembert"))

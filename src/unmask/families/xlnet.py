@@ -28,8 +28,8 @@ from unmask.nn.encoders.encoder import (
 )
 from unmask.nn.encoders.two_streams import TwoStreams
 from unmask.nn.layers.embeddings import Embeddings
-from unmask.nn.layers.pooler import Pooler
-from unmask.nn.layers.relative_block import RelativeBlock
+from unmask.nn.layers.norm import Pooler
+from unmask.nn.layers.relative import RelativeBlock
 
 
 class XlnetSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="xlnet"):

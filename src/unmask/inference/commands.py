@@ -11,7 +11,7 @@ from unmask.inference.features import FILE
 from unmask.inference.predictor import open_predictor
 from unmask.inference.stream import save_predictions
 from unmask.support.errors import UserError
-from unmask.tasks.unlabeled import read_unlabeled
+from unmask.tasks.tagged import read_unlabeled
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
 

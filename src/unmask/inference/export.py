@@ -22,7 +22,7 @@ import torch
 from torch.export import Dim
 
 from unmask.data.batches.batch import Sample
-from unmask.families.checkpoints.checksums import write_checksums
+from unmask.families.checkpoints.check import write_checksums
 from unmask.families.checkpoints.huggingface import write_config
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.engines import need, openvino_computes_bf16

@@ -23,9 +23,8 @@ from torch import Tensor
 from unmask.data.batches.batch import Batch, Sample
 from unmask.data.batches.groups import Group
 from unmask.data.tokenizers.load import load_tokenizer
-from unmask.families.checkpoints.check import body_on_meta
-from unmask.families.checkpoints.checksums import NAME as CHECKSUMS
-from unmask.families.checkpoints.checksums import check_checksums
+from unmask.families.checkpoints.check import NAME as CHECKSUMS
+from unmask.families.checkpoints.check import body_on_meta, check_checksums
 from unmask.families.checkpoints.huggingface import read_settings
 from unmask.inference.backend import Backend
 from unmask.inference.batching import in_order, run_in_batches

@@ -5,16 +5,22 @@ Input: texts, and hidden states from an inference backend. Output: samples; on d
 Lengths are known as soon as the texts are tokenized, so the header is written first, and each sample's rows are written
 at their offset as soon as they are computed: only one batch is in memory at a time, however large the file is. The file
 is written under a temporary name and renamed when it is complete.
+
+Files of vectors of texts: NumPy's `.npy`, or `.safetensors` with a tensor `vectors`.
+
+
 """
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import safetensors.numpy
 import torch
 from torch import Tensor
 
@@ -23,9 +29,38 @@ from unmask.data.batches.frame import Frame
 from unmask.data.labelled.labelled_file import NAMES, Row
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.inference.backend import Backend
-from unmask.support.durable import create, named, sync
+from unmask.support.durable import create, named, replace_file, sync
 from unmask.support.errors import UnmaskError, UserError
 from unmask.tasks.rows import are_pairs, cut_and_wrap
+
+SUFFIXES = (".npy", ".safetensors")
+
+
+def check_target(path: Path) -> None:
+    """Raise an error, before anything is computed, if vectors cannot be written to a path."""
+    if path.suffix not in SUFFIXES:
+        raise UserError("the suffix determines the format", file=path, remedy=f"use {' or '.join(SUFFIXES)}")
+    if path.exists():
+        raise UserError("the file exists", file=path, remedy="choose another --out")
+    if not path.parent.is_dir():
+        raise UserError("there is no such directory", file=path.parent, remedy="create it")
+
+
+def write_vectors(path: Path, vectors: np.ndarray, model: str) -> None:
+    """Write vectors, (texts, width), in the format of the suffix.
+
+    Args:
+        path: the file; see `check_target`.
+        vectors: the vectors.
+        model: fingerprint of the model, for the metadata of `.safetensors`.
+    """
+    if path.suffix == ".npy":
+        content = io.BytesIO()
+        np.save(content, vectors, allow_pickle=False)
+        replace_file(path, content.getvalue())
+    else:
+        replace_file(path, safetensors.numpy.save({"vectors": vectors}, {"model": model}))
+
 
 FILE = "features.safetensors"
 TYPES = {"F32": np.float32, "F16": np.float16, "I64": np.int64}

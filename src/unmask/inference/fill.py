@@ -16,13 +16,12 @@ import torch
 from unmask.data.batches.batch import TARGETS, Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.masking import MASKED
-from unmask.data.text.unicode import check_unicode
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.inference.backend import Backend
 from unmask.model.model import Model
 from unmask.nn.encoders.encoder import LEFT_TO_RIGHT
 from unmask.objectives import OBJECTIVES
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, check_unicode
 
 HEADS = {"masked_lm": MASKED, "permutation_lm": TARGETS}
 """Heads that fill masks, and the names of the positions where they do."""

@@ -15,24 +15,21 @@ from unmask.data.labelled.choices_file import Choices
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.squad_file import Question
 from unmask.data.labelled.table import Data, is_table
-from unmask.inference.attention import Attention, read_attention
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.exported import ExportedBackend, is_exported, load_exported
 from unmask.inference.features import Features, collect_features, frame_words, write_features
 from unmask.inference.fill import Filling, fill_masks
-from unmask.inference.influence import Influence, measure_influence
-from unmask.inference.pooling import embed_samples, normalized, supported
-from unmask.inference.tokens import frame_tokens
+from unmask.inference.influence import Attention, Influence, measure_influence, read_attention
+from unmask.inference.pooling import embed_samples, frame_tokens, normalized, supported
 from unmask.model.model import Model, load_model
 from unmask.nn.encoders.downstream import resolve_layers
 from unmask.support.errors import InputWarning, UserError
 from unmask.tasks.extraction import Extraction, Texts
 from unmask.tasks.multiple_choice import Chosen, MultipleChoice
 from unmask.tasks.rows import as_rows, frame_rows
-from unmask.tasks.tagged import Tagged
+from unmask.tasks.tagged import Tagged, iterate_examples, read_examples
 from unmask.tasks.task import Columns, Framed, Task
 from unmask.tasks.token_classification import TokenClassification
-from unmask.tasks.unlabeled import iterate_examples, read_examples
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display
 

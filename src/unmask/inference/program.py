@@ -18,7 +18,7 @@ from unmask.data.batches.frame import Frame
 from unmask.inference.backend import TorchBackend
 from unmask.model.model import Model
 from unmask.nn.encoders.encoder import CARRY, Encoder
-from unmask.nn.encoders.padded import padded_tokens
+from unmask.nn.encoders.stored import padded_tokens
 from unmask.objectives.objective import Objective
 from unmask.support.errors import UserError
 

@@ -22,10 +22,8 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.word_level import without_words
 from unmask.families import BodySettings
 from unmask.families.checkpoints import allennlp, hub, huggingface
-from unmask.families.checkpoints.check import WithoutDraws, body_on_meta, check_size
-from unmask.families.checkpoints.checksums import check_checksums, write_checksums
-from unmask.families.checkpoints.heads import POOLED
-from unmask.families.checkpoints.pooling import Pooling, read_pooling, write_pooling
+from unmask.families.checkpoints.check import WithoutDraws, body_on_meta, check_checksums, check_size, write_checksums
+from unmask.families.checkpoints.heads import POOLED, Pooling, read_pooling, write_pooling
 from unmask.model.directory import find, find_tokenizer
 from unmask.nn.encoders.downstream import Downstream, DownstreamSettings
 from unmask.nn.encoders.encoder import Encoder

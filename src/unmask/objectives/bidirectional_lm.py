@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from unmask.data.batches.batch import Batch, Sample
-from unmask.data.batches.no_masking import WHOLE_TEXT
+from unmask.data.batches.masking import WHOLE_TEXT
+from unmask.data.batches.paired_streams import DIRECTIONS
 from unmask.data.batches.rng import derive_rng
-from unmask.data.batches.sentence_streams import DIRECTIONS
 from unmask.nn.encoders.encoder import TWO_LMS, Encoded, Encoder
 from unmask.nn.layers.vocabulary import vocabulary_loss
 from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings, Part, accuracy_of, most_frequent

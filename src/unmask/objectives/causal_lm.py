@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from unmask.data.batches.batch import Batch, Sample
-from unmask.data.batches.no_masking import WHOLE_TEXT
+from unmask.data.batches.masking import WHOLE_TEXT
 from unmask.nn.encoders.encoder import LEFT_TO_RIGHT, TOKEN_EMBEDDINGS, Encoded, Encoder
 from unmask.objectives.objective import (
     BuildContext,

@@ -34,9 +34,9 @@ from unmask.data.batches.rng import derive_rng
 from unmask.nn.encoders.encoder import BOTH_SIDES, NARROW_BLOCKS, TOKEN_EMBEDDINGS, Encoded, Encoder
 from unmask.nn.encoders.transformer import Layer
 from unmask.nn.layers.block import ACTIVATIONS
+from unmask.nn.layers.embeddings import pass_on_
 from unmask.nn.layers.linear import Linear
 from unmask.nn.layers.norm import LayerNorm
-from unmask.nn.layers.sinusoids import pass_on_
 from unmask.nn.layers.vocabulary import vocabulary_loss_and_draw
 from unmask.objectives.objective import (
     BuildContext,
@@ -131,7 +131,7 @@ class Generator(nn.Module):
 
     @property
     def reads_sinusoids(self) -> bool:
-        """Whether its attention can start local by learned positions; see nn/layers/sinusoids.py."""
+        """Whether its attention can start local by learned positions; see nn/layers/embeddings.py."""
         return self.blocks[0].attention.rotation is None
 
     def forward(self, encoder: Narrowing, batch: Batch) -> Tensor:

@@ -22,16 +22,13 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp
 
 from unmask.data.batches.batch import total_length
-from unmask.serving.auth import Keys
 from unmask.serving.batcher import Job
-from unmask.serving.body import ClientDisconnect, Gate
-from unmask.serving.endpoints import ENDPOINTS, Endpoint
-from unmask.serving.guard import ANY, Guard
-from unmask.serving.limits import Limits, Refusal, invalid, unhealthy
+from unmask.serving.endpoints import ENDPOINTS, Endpoint, describe
+from unmask.serving.guard import ANY, Guard, Keys
 from unmask.serving.metrics import CONTENT_TYPE, Meter
-from unmask.serving.openapi import describe
+from unmask.serving.protocol import ClientDisconnect, Gate
 from unmask.serving.served import Served
-from unmask.serving.types import Info, Server
+from unmask.serving.types import Info, Limits, Refusal, Server, invalid, unhealthy
 from unmask.support.errors import UserError
 from unmask.support.version import __version__
 

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from unmask.data.batches.batch import Sample, total_length
-from unmask.serving.limits import Limits, Refusal, overloaded, unhealthy
 from unmask.serving.metrics import Meter
+from unmask.serving.types import Limits, Refusal, overloaded, unhealthy
 
 Head = str | tuple[int, ...] | Callable[[Sequence[Sample]], list[np.ndarray]]
 """What to compute of samples: the logits of a head, the hidden states of layers, or a function's result."""

@@ -5,7 +5,7 @@ Input: the service with its models. Output: routes for `create_app`.
 - `GET /`: the page, and `GET /playground/FILE` what it consists of (serving/page): plain HTML, CSS and JavaScript, from
   this package alone. Its policy, see `Guard`, forbids the browser to load anything from elsewhere.
 - `GET /playground/models`: the models, and which views of the page each has.
-- `POST /playground/attention` `{inputs, model?}`: what each head attends to (inference/attention.py).
+- `POST /playground/attention` `{inputs, model?}`: what each head attends to (inference/influence.py).
 - `POST /playground/influence` `{inputs, model?}`: how words change each other's vectors (inference/influence.py).
 
 Everything else that the page shows comes from the server's other routes. Like these, both are computed by the model's
@@ -27,18 +27,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from unmask.data.batches.batch import Sample, total_length
-from unmask.data.labelled.sentence import split_text
+from unmask.data.labelled.tagged_file import split_text
 from unmask.families import family_of
-from unmask.inference.attention import has_attention, read_attention
 from unmask.inference.exported import ExportedBackend
-from unmask.inference.influence import frame_influence
-from unmask.inference.tokens import Token, frame_tokens
+from unmask.inference.influence import frame_influence, has_attention, read_attention
+from unmask.inference.pooling import Token, frame_tokens
 from unmask.serving.app import Service, json_response
 from unmask.serving.batcher import Job
 from unmask.serving.endpoints import Endpoint
-from unmask.serving.limits import invalid, too_large
 from unmask.serving.served import Served
-from unmask.serving.types import Request
+from unmask.serving.types import Request, invalid, too_large
 from unmask.tasks.coqa import Coqa
 from unmask.tasks.hotpotqa import Hotpotqa
 from unmask.tasks.quac import Quac

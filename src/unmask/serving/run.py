@@ -19,10 +19,10 @@ from starlette.types import ASGIApp
 
 from unmask.inference.predictor import open_predictor
 from unmask.serving.app import LOOPBACK, Service
-from unmask.serving.limits import Limits
 from unmask.serving.metrics import Meter
 from unmask.serving.protocol import bounded
 from unmask.serving.served import Served
+from unmask.serving.types import Limits
 from unmask.support.errors import UserError, counted
 from unmask.training.machine import Machine
 

@@ -20,7 +20,6 @@ from unmask.inference.pooling import normalized, pooled, supported
 from unmask.inference.predictor import Predictor
 from unmask.nn.encoders.downstream import resolve_layers
 from unmask.serving.batcher import Batcher, Head, Job
-from unmask.serving.limits import Limits, invalid, too_large
 from unmask.serving.metrics import Meter
 from unmask.serving.types import (
     AnswerRequest,
@@ -28,10 +27,13 @@ from unmask.serving.types import (
     EmbedRequest,
     FeaturesRequest,
     FillRequest,
+    Limits,
     PredictRequest,
     Scored,
     TagRequest,
     TextFeatures,
+    invalid,
+    too_large,
 )
 from unmask.tasks.classification import Classification
 from unmask.tasks.extraction import Extraction

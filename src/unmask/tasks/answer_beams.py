@@ -28,8 +28,7 @@ from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
 from unmask.nn.layers.linear import Linear
 from unmask.nn.layers.norm import LayerNorm
 from unmask.objectives.objective import Objective, Part
-from unmask.tasks.candidates import Candidates
-from unmask.tasks.passage_windows import LABEL, Window
+from unmask.tasks.passage_windows import LABEL, Candidates, Window
 from unmask.tasks.question_answering import Answered, QuestionAnswering
 
 CLASS_WEIGHT = 0.5

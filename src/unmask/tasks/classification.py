@@ -32,12 +32,9 @@ from unmask.tasks.calibration import (
     divisor,
     find_temperature,
 )
-from unmask.tasks.mistake import Mistake
-from unmask.tasks.pooled_head import TextHead
-from unmask.tasks.regularization import NONE, Regularization, score, second_pass_flops
-from unmask.tasks.rows import are_pairs, hold_out, passages, with_labels
-from unmask.tasks.task import Framed
-from unmask.tasks.text_task import TextTask
+from unmask.tasks.pooled_head import NONE, Regularization, TextHead, score, second_pass_flops
+from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages, with_labels
+from unmask.tasks.task import Framed, Mistake
 
 
 class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):

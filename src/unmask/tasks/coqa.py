@@ -17,19 +17,17 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from unmask.data.labelled.coqa_file import SPAN, UNKNOWN, CoqaQuestion, describe_rationales, read_coqa
+from unmask.data.labelled.dialogue_files import SPAN, UNKNOWN, CoqaQuestion, describe_rationales, read_coqa
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import coqa as metrics
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.support.errors import UserError
-from unmask.tasks.answer_head import AnswerHead
-from unmask.tasks.answer_kinds import KIND, KINDS, KindAnswered, read_kinds, with_kind
+from unmask.tasks.answer_head import KIND, KINDS, AnswerHead, KindAnswered, read_kinds, with_kind
 from unmask.tasks.extraction import Extraction, Texts, only_passage, refuse_columns, span_mistake
 from unmask.tasks.history import History, as_turns, ask_in_dialogue, describe_history
-from unmask.tasks.mistake import Mistake
 from unmask.tasks.passage_windows import cut_passages
-from unmask.tasks.task import Columns, Framed, Notes, Paths
+from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths
 
 TEXTS = {"yes": "yes", "no": "no", "none": UNKNOWN}
 """The answers that are no spans."""

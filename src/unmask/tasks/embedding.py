@@ -34,10 +34,9 @@ from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec, mean_vectors
 from unmask.nn.layers.vocabulary import count_correct
 from unmask.objectives.objective import Objective, Part
 from unmask.support.errors import UserError
-from unmask.tasks.mistake import Mistake
 from unmask.tasks.regression import all_equal, numbers
 from unmask.tasks.rows import RowTask, are_pairs, frame_rows, hold_out, passages
-from unmask.tasks.task import Columns, Framed, Notes, Paths
+from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths
 
 SIDE, TEXT, TARGET = "side", "text_number", "similarity"
 """Names of labels: whether a sequence is a first (0), a second (1) or a third text (2); the number of its text, the

@@ -18,12 +18,9 @@ import torch
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.rng import derive_rng
 from unmask.data.labelled.squad_file import Question
-from unmask.data.text.unicode import check_unicode
-from unmask.support.errors import UserError
-from unmask.tasks.mistake import Mark, Mistake, Passage
-from unmask.tasks.passage_windows import Window, WindowSettings
-from unmask.tasks.spans import best_spans
-from unmask.tasks.task import DEV_SHARE, Columns, Task
+from unmask.support.errors import UserError, check_unicode
+from unmask.tasks.passage_windows import Window, WindowSettings, best_spans
+from unmask.tasks.task import DEV_SHARE, Columns, Mark, Mistake, Passage, Task
 
 
 class Span(msgspec.Struct, frozen=True):

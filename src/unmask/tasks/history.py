@@ -18,10 +18,9 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from unmask.data.labelled.dialogue import DialogueQuestion, Turn
-from unmask.data.text.unicode import check_unicode
+from unmask.data.labelled.dialogue_files import DialogueQuestion, Turn
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, check_unicode
 from unmask.tasks.passage_windows import Asked
 
 

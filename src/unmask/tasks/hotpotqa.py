@@ -36,12 +36,20 @@ from unmask.metrics.hotpotqa import Solution
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.support.errors import UserError
-from unmask.tasks.answer_head import SENTENCES, SHARE, SUPPORT, AnswerHead
-from unmask.tasks.answer_kinds import KIND, KINDS, KindAnswered, read_kinds, with_kind
+from unmask.tasks.answer_head import (
+    KIND,
+    KINDS,
+    SENTENCES,
+    SHARE,
+    SUPPORT,
+    AnswerHead,
+    KindAnswered,
+    read_kinds,
+    with_kind,
+)
 from unmask.tasks.extraction import Extraction, Texts, check_asked, refuse_columns, span_mistake
-from unmask.tasks.mistake import Mistake
 from unmask.tasks.passage_windows import Window, cut_passages, token_span
-from unmask.tasks.task import Columns, Framed, Notes, Paths
+from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths
 
 TEXTS = {"yes": "yes", "no": "no"}
 """The answers that are no spans."""

@@ -35,11 +35,9 @@ from unmask.tasks.calibration import (
     find_temperature,
 )
 from unmask.tasks.classification import sort_labels, unknown_label
-from unmask.tasks.mistake import Mistake
 from unmask.tasks.pooled_head import TextHead
-from unmask.tasks.rows import are_pairs, hold_out, passages
-from unmask.tasks.task import Framed
-from unmask.tasks.text_task import TextTask
+from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages
+from unmask.tasks.task import Framed, Mistake
 
 
 class Labels(msgspec.Struct, frozen=True, omit_defaults=True):

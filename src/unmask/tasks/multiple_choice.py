@@ -22,17 +22,15 @@ from torch import Tensor
 from unmask.data.batches.batch import GROUP, Batch, Sample
 from unmask.data.labelled.choices_file import Choices, read_choices
 from unmask.data.labelled.labelled_file import Row
-from unmask.data.text.unicode import check_unicode
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, check_unicode
 from unmask.tasks.extraction import hold_out_passages
-from unmask.tasks.mistake import Mistake, Passage
 from unmask.tasks.pooled_head import PooledHead
 from unmask.tasks.rows import frame_rows
-from unmask.tasks.task import Columns, Framed, Notes, Paths, Task
+from unmask.tasks.task import Columns, Framed, Mistake, Notes, Passage, Paths, Task
 
 LABEL = "multiple_choice"
 """Name of the label that tells whether a sequence has the right choice."""

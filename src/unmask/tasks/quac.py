@@ -21,20 +21,19 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from unmask.data.labelled.quac_file import CANNOT, FOLLOWUP, YESNO, QuacQuestion, read_quac
+from unmask.data.labelled.dialogue_files import CANNOT, FOLLOWUP, YESNO, QuacQuestion, read_quac
 from unmask.data.labelled.squad_file import describe_repairs
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import quac as metrics
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.tasks.answer_head import UNTRAINED, AnswerHead
+from unmask.tasks.calibration import find_threshold
 from unmask.tasks.extraction import Texts, only_passage, refuse_columns, span_mistake
 from unmask.tasks.history import History, as_turns, ask_in_dialogue, describe_history
-from unmask.tasks.mistake import Mistake
 from unmask.tasks.passage_windows import Window, cut_passages
 from unmask.tasks.question_answering import Answered, QuestionAnswering
-from unmask.tasks.task import Columns, Framed, Notes, Paths
-from unmask.tasks.threshold import find_threshold
+from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths
 
 ACTS = {"yesno": YESNO, "followup": FOLLOWUP}
 """The classes of each classifier, by name."""

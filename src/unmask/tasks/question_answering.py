@@ -30,11 +30,10 @@ from unmask.nn.encoders.encoder import HeadSpec
 from unmask.objectives.objective import Objective
 from unmask.support.errors import UserError
 from unmask.tasks.answer_head import AnswerHead
+from unmask.tasks.calibration import find_threshold
 from unmask.tasks.extraction import Extraction, Span, check_answers, refuse_columns, span_mistake
-from unmask.tasks.mistake import Mistake
 from unmask.tasks.passage_windows import Window, cut_passages
-from unmask.tasks.task import Columns, Framed, Notes, Paths
-from unmask.tasks.threshold import find_threshold
+from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths
 
 
 class Answered(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -23,11 +23,9 @@ from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
 from unmask.support.errors import UserError
-from unmask.tasks.mistake import Mistake
 from unmask.tasks.pooled_head import TextHead
-from unmask.tasks.rows import are_pairs, hold_out, passages, with_labels
-from unmask.tasks.task import Columns, Framed, Notes, Paths
-from unmask.tasks.text_task import TextTask
+from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages, with_labels
+from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths
 
 LEAST, FINEST = 1e-30, 1e-5
 """Smallest standard deviations that can be learned: absolute, and relative to the mean (float32 has seven digits)."""

@@ -1,20 +1,127 @@
 """Predictions of token classification: entities, read from the logits of words.
 
 In: a sentence, and the logits of its words. Out: its entities, and the logits, by which probabilities are calibrated.
+
+Data without labels: files with columns or with one text per line, and tables.
+
+Input: files, or examples in memory. Output: examples of a task, or rows of texts where there is no task.
+
+Division of a sentence into overlapping windows of whole words, each of which is predicted once.
+
+In: the number of subwords of each word. Out: the windows, each with the words that are predicted in it. A word is
+predicted where it has the most context (`_check_is_max_context` in run_squad.py of google-research/bert).
+
+
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeGuard
 
 import msgspec
 import numpy as np
 
-from unmask.data.labelled.sentence import Sentence
-from unmask.data.labelled.tag_schemes import write_tags
+from unmask.data.labelled.labelled_file import Row, is_plain, iterate_texts, read_rows, read_texts
+from unmask.data.labelled.table import Data, Source, as_sources
+from unmask.data.labelled.tagged_file import Sentence, write_tags
 from unmask.metrics.token_classification import Chunk, chunks
 from unmask.tasks.calibration import softmax
+from unmask.tasks.rows import as_rows
+from unmask.tasks.task import Columns, Task
+
+
+def read_unlabeled(data: Data, *, columns: Columns, kind: str | None, notes: list[str]) -> list[Row]:
+    """Return the texts, or pairs of them, of files or tables as rows without a label.
+
+    Args:
+        data: see `unmask.data.labelled.table.as_sources`; a `.txt` file has one text per line.
+        columns: mapping of our column names to those of the data.
+        kind: format of the files, if the suffix does not determine it.
+        notes: receives a line for each reason why rows were omitted.
+
+    Raises:
+        UserError: the data is malformed; names file and line, or row.
+    """
+    rows = []
+    for source in as_sources(data):
+        if is_plain(source, kind):
+            rows += as_rows(read_texts(source, columns=columns, notes=notes))
+        else:
+            rows += read_rows([source], columns=columns, kind=kind, gold=False, notes=notes)
+    return rows
+
+
+def read_examples(task: Task, data: Data, *, columns: Columns, kind: str | None, notes: list[str]) -> list[Any]:
+    """Return files or tables as examples of a task; the arguments and errors are those of `read_unlabeled`.
+
+    A `.txt` file has one text per line, unless the task is trained on pairs.
+    """
+    found = list[Any]()
+    for source in as_sources(data):
+        if _has_lines(source, kind, task):
+            found += task.from_texts(read_texts(source, columns=columns, notes=notes))
+        else:
+            found += task.read([source], columns=columns, kind=kind, gold=False, notes=notes)
+    return found
+
+
+def iterate_examples(
+    task: Task, path: str | Path, *, columns: Columns, kind: str | None, notes: list[str]
+) -> Iterator[Any]:
+    """Yield what `read_examples` returns for a file; see `Task.iterate`."""
+    if _has_lines(path, kind, task):
+        for text in iterate_texts(path, columns=columns, notes=notes):
+            yield from task.from_texts([text])
+    else:
+        yield from task.iterate(path, columns=columns, kind=kind, notes=notes)
+
+
+def _has_lines(source: Source, kind: str | None, task: Task) -> TypeGuard[str | Path]:
+    """Return whether a source has one text per line, which cannot be a pair."""
+    of_pairs = kind is None and getattr(task, "pairs", None)
+    return is_plain(source, kind) and not of_pairs
+
+
+class Window(NamedTuple):
+    """Words `start` to `stop` of a sentence, of which `first` to `last` are predicted in it (ends exclusive)."""
+
+    start: int
+    stop: int
+    first: int
+    last: int
+
+
+def cut_windows(sizes: np.ndarray, capacity: int) -> list[Window]:
+    """Divide a sentence into windows that overlap by half; every word is predicted in exactly one of them.
+
+    It is the window in which the smaller of the left and the right context is largest; among equals, the first.
+
+    Args:
+        sizes: the number of subwords of each word, from 1 to `capacity`; (words,).
+        capacity: the number of subwords that fit into a window.
+    """
+    stops = np.cumsum(sizes)
+    starts = stops - sizes
+    owner, most = np.zeros(len(sizes), np.int64), np.full(len(sizes), -1)
+    spans: list[tuple[int, int]] = []
+    start = stop = 0
+    while stop < len(sizes):
+        stop = int(np.searchsorted(stops, starts[start] + capacity, side="right"))
+        words = slice(start, stop)
+        context = np.minimum(starts[words] - starts[start], stops[stop - 1] - stops[words])
+        owner[words][context > most[words]] = len(spans)
+        most[words] = np.maximum(most[words], context)
+        spans.append((start, stop))
+        half = int(np.searchsorted(starts, starts[start] + (capacity + 1) // 2))
+        start = min(max(half, start + 1), stop)
+    bounds = np.searchsorted(owner, np.arange(len(spans) + 1))  # `owner` is non-decreasing; the tests check it
+    return [
+        Window(*span, int(first), int(last))
+        for span, first, last in zip(spans, bounds[:-1], bounds[1:], strict=True)
+        if first < last
+    ]
 
 
 class Entity(msgspec.Struct, frozen=True):

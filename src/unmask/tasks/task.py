@@ -4,13 +4,17 @@ examples -> `frame` -> samples -> (encoder, head) -> logits of each sample -> `F
 
 A task is its settings, the recipe's [task]: a frozen value that is stored with the model, so that texts are processed
 at inference as they were in training.
+
+Human-readable description of a model's mistake: the texts, the gold answer and the prediction.
+
+
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -24,7 +28,59 @@ from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.objectives.objective import Objective
 from unmask.support.errors import UserError
-from unmask.tasks.mistake import Mistake
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A marked span of a text.
+
+    Attributes:
+        start, end: character offsets, `end` exclusive.
+        label: the label of the span; may be empty.
+    """
+
+    start: int
+    end: int
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A text of an example.
+
+    Attributes:
+        text: the text as given.
+        name: its role, for example "question"; empty if the example has only one text.
+        gold, predicted: the gold spans and the spans that the model predicted.
+    """
+
+    text: str
+    name: str = ""
+    gold: tuple[Mark, ...] = ()
+    predicted: tuple[Mark, ...] = ()
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """An example on which the model is wrong.
+
+    Attributes:
+        passages: the texts of the example.
+        caption: the source of the example, for example a file and a line.
+        score: the severity of the mistake; larger is worse.
+        measure: what `score` measures, in words.
+        gold, predicted: the gold answer and the prediction as text; empty if the marks show them.
+        probabilities: the probability of each class, if there are classes.
+    """
+
+    passages: tuple[Passage, ...]
+    caption: str
+    score: float
+    measure: str
+    gold: str = ""
+    predicted: str = ""
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+
 
 Paths = Sequence[Source]
 """Labeled files, or examples in memory."""

@@ -25,10 +25,15 @@ from torch import Tensor
 from unmask.data.batches.batch import Batch, Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.rng import derive_rng
-from unmask.data.labelled.sentence import Sentence, join_words, split_text
 from unmask.data.labelled.table import Source
-from unmask.data.labelled.tagged_file import iterate_sentences, read_sentences, write_columns
-from unmask.data.text.unicode import check_unicode
+from unmask.data.labelled.tagged_file import (
+    Sentence,
+    iterate_sentences,
+    join_words,
+    read_sentences,
+    split_text,
+    write_columns,
+)
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.metrics import token_classification as metrics
 from unmask.metrics.intervals import Measure
@@ -37,7 +42,7 @@ from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
 from unmask.objectives.objective import Objective, Part, imitate_softmax
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, check_unicode
 from unmask.tasks.calibration import (
     Temperature,
     check_temperature,
@@ -46,11 +51,9 @@ from unmask.tasks.calibration import (
     find_temperature,
     softmax,
 )
-from unmask.tasks.mistake import Mark, Mistake, Passage
-from unmask.tasks.regularization import NONE, Regularization, score, second_pass_flops
-from unmask.tasks.tagged import Tagged, read_tags, tags_of
-from unmask.tasks.task import DEV_SHARE, Columns, Framed, Notes, Paths, Task
-from unmask.tasks.word_windows import cut_windows
+from unmask.tasks.pooled_head import NONE, Regularization, score, second_pass_flops
+from unmask.tasks.tagged import Tagged, cut_windows, read_tags, tags_of
+from unmask.tasks.task import DEV_SHARE, Columns, Framed, Mark, Mistake, Notes, Passage, Paths, Task
 
 COLUMNS = (".conll", ".tsv", ".txt")
 """Suffixes of files of predictions that have a word in each line."""

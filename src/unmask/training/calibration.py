@@ -15,8 +15,8 @@ from unmask.data.batches.batch import Sample, total_length
 from unmask.data.batches.sources import Source
 from unmask.support.errors import UserError
 from unmask.training.machine import Machine
-from unmask.training.memory import find_micro_tokens
 from unmask.training.plan import Plan
+from unmask.training.precision import find_micro_tokens
 from unmask.training.processes import Processes
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display, duration

@@ -27,20 +27,18 @@ from unmask.support.errors import UnmaskError, UserError
 from unmask.training.calibration import BUDGETS, FITTING, UNKNOWN_STEPS, Calibration, check_growth
 from unmask.training.carry import CarryTable
 from unmask.training.checkpoint import Progress, Saver, load_carry, load_checkpoint, newest_checkpoint, set_newer_aside
-from unmask.training.evaluate import add_parts, as_numbers, evaluate, summarize
+from unmask.training.evaluate import Patience, add_parts, as_numbers, evaluate, summarize
 from unmask.training.interrupt import Interrupt, Interrupted
 from unmask.training.machine import Machine, keep_few_kernels
-from unmask.training.memory import PROBE, name_remedy
 from unmask.training.optimizer import Optimizer
-from unmask.training.patience import Patience
 from unmask.training.plan import EVALUATION_SHARE, FORWARDS_PER_STEP
-from unmask.training.processes import Processes, Sums
+from unmask.training.precision import PROBE, name_remedy
+from unmask.training.processes import Processes, StepFeed, Sums
 from unmask.training.replicas import replicate
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
 from unmask.training.runs.extras import missing
 from unmask.training.settings import TrainingSettings
-from unmask.training.step_feed import StepFeed
 
 MAY_CHANGE = frozenset(BUDGETS | FITTING)
 """Settings that a resumed run may change: the budget may grow, and the memory settings only affect rounding."""

@@ -11,7 +11,7 @@ biases and norms keep AdamW's step, the ratio is 1 if a norm is zero, and ratios
 key and value are one matrix here and share a ratio. ALBERT and BERT omit the bias correction, which the paper's
 Algorithm 2 includes.
 
-**Muon** (Jordan et al. 2024; training/muon.py) takes orthogonalized momentum as the direction of the matrices of the
+**Muon** (Jordan et al. 2024) takes orthogonalized momentum as the direction of the matrices of the
 encoder's layers. Query, key and value are orthogonalized apart, as are other matrices stacked in one weight.
 Embeddings, norms, biases and everything above the encoder have AdamW's step.
 
@@ -20,6 +20,18 @@ encoder with L layers, the learning rate of layer l (0: the embeddings) is learn
 of the modules above the encoder (pooler and heads) is learning_rate. So the top layer has layer_decay^1; ELECTRA's code
 has layer_decay^2 there, which its author calls a mistake (google-research/electra#51). XLNet counts from the top layer
 instead, and its code excludes the embeddings. A decoder that is tied to the embeddings has their learning rate.
+
+Muon's direction: momentum, orthogonalized (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon).
+
+Input: matrices. Output: matrices of the same shape whose singular values are all about 1: U V^T of the singular value
+decomposition U S V^T, approximated by five Newton-Schulz iterations, which are products of matrices and so are as fast
+in bf16 as training itself. The iterations map singular values from about 0.01 up to 1 into [0.7, 1.2]; exactly 1 is not
+needed.
+
+Matrices of one shape are multiplied as one batch. The step is scaled by 0.2 sqrt(larger dimension), so that its root
+mean square is that of AdamW's (Liu et al. 2025 (Moonlight), section 2.2) and both can have a similar learning rate.
+
+
 """
 
 from __future__ import annotations
@@ -32,8 +44,50 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from unmask.training import kernels, muon
+from unmask.training import kernels, optimizer
 from unmask.training.settings import OptimizerSettings
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+ITERATIONS = 5
+SCALE = 0.2
+"""Root mean square of an update at a learning rate of 1."""
+
+
+def directions(matrices: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """Return the scaled direction of each matrix, in the dtype of the computation.
+
+    Args:
+        matrices: matrices of any shapes, (rows, columns) each.
+        dtype: dtype of the products.
+    """
+    shapes: dict[torch.Size, list[int]] = {}
+    for index, matrix in enumerate(matrices):
+        shapes.setdefault(matrix.shape, []).append(index)
+    found: list[Tensor] = list(matrices)
+    for shape, indices in shapes.items():
+        stacked = torch.stack([matrices[index] for index in indices]).to(dtype)  # (matrices, rows, columns)
+        scaled = orthogonalize(stacked).mul_(SCALE * max(shape) ** 0.5)
+        for index, direction in zip(indices, scaled, strict=True):
+            found[index] = direction
+    return found
+
+
+def orthogonalize(x: Tensor) -> Tensor:
+    """Return matrices with the same singular vectors and singular values of about 1.
+
+    Shape:
+        x: (matrices, rows, columns).
+    """
+    first, third, fifth = COEFFICIENTS
+    tall = x.shape[1] > x.shape[2]
+    x = x.mT if tall else x
+    x = x / torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    for _ in range(ITERATIONS):
+        gram = x @ x.mT  # (matrices, rows, rows)
+        polynomial = torch.baddbmm(gram, gram, gram, beta=third, alpha=fifth)
+        x = torch.baddbmm(x, polynomial, x, beta=first)
+    return x.mT if tall else x
+
 
 Rule = Literal["adamw", "lamb", "muon"]
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
@@ -265,7 +319,7 @@ class Optimizer:
             number = self.stacked.get(weight, 1)
             parts += zip(weight.chunk(number), grad.lerp(mean, momentum).chunk(number), strict=True)
         weights = [weight for weight, _ in parts]
-        found = muon.directions([direction for _, direction in parts], self.dtype)
+        found = optimizer.directions([direction for _, direction in parts], self.dtype)
         for weight, direction in zip(weights, found, strict=True):
             weight.mul_(1 - rate * decay).add_(direction, alpha=-rate)
 

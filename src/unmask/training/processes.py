@@ -3,13 +3,18 @@
 A step's samples are the same for any number of processes. Each process takes its share of them; counts, gradients
 (training/replicas.py) and metrics are summed over the processes, so that all of them take the same optimizer step. Only
 the main process writes files.
+
+The steps of a run for one process: the samples of each step, its stage, and this process's share of the samples.
+
+Input: a source, the recipe's batch settings, and the run's progress. Output: `Step`s, made in advance by workers if
+there are any.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from importlib import import_module
@@ -21,8 +26,14 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
+from unmask.data.batches.batch import Sample
+from unmask.data.batches.sources import Cursor, Source
+from unmask.data.batches.stages import stage_at
+from unmask.data.batches.steps import Step, Steps
 from unmask.support.environment import rank_and_size, whole
-from unmask.support.errors import UnmaskError
+from unmask.support.errors import UnmaskError, UserError
+from unmask.training.checkpoint import Progress
+from unmask.training.settings import BatchSettings
 
 TIMEOUT = "UNMASK_TIMEOUT"
 """Environment variable: seconds to wait for a process that does not respond (default 600)."""
@@ -250,3 +261,71 @@ def _buckets(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
             bucket, size = [], 0
     if bucket:
         yield bucket
+
+
+class StepFeed:
+    """Iterator over the steps from the run's current progress; call `restart` whenever the progress is changed.
+
+    Args:
+        source: source of samples.
+        batch: the recipe's batch settings.
+        prepare: masks a sample and counts its targets.
+        processes: the processes that share each step.
+        workers: number of processes that make batches in advance.
+
+    Raises:
+        UserError: the source has streams, and a batch is not one window of each stream.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        batch: BatchSettings,
+        prepare: Callable[[Sample], Sample],
+        processes: Processes,
+        workers: int,
+    ) -> None:
+        if source.streams and batch.sequences != source.streams:
+            given = f"batch.sequences is {batch.sequences}" if batch.sequences else f"batch.tokens is {batch.tokens}"
+            raise UserError(
+                f"layout.streams is {source.streams}, and each step reads one window of every stream, but {given}",
+                remedy=f"pass --set batch.sequences={source.streams}",
+            )
+        self.source = source
+        self.batch = batch
+        self.prepare = prepare
+        self.processes = processes
+        self.workers = workers
+        self.total = 0
+        self._steps: Iterator[Step] | None = None
+
+    def restart(self) -> None:
+        """Discard the steps that were made in advance."""
+        self._steps = None
+
+    def next(self, progress: Progress) -> Step:
+        """Return the next step.
+
+        Raises:
+            UserError: it has fewer samples than there are processes.
+        """
+        if self._steps is None:
+            self.total = progress.total
+            steps = Steps(self.take, self.processes.share, self.prepare, progress.micro_tokens)
+            self._steps = steps.stream(progress.step, progress.cursor, self.workers)
+        step = next(self._steps)
+        if step.sequences < self.processes.size:
+            enlarge = "layout.streams and batch.sequences" if self.source.streams else "batch.tokens or batch.sequences"
+            raise UserError(
+                f"a step of {step.sequences} sequences cannot be shared by {self.processes.size} processes",
+                remedy=f"start fewer processes, or enlarge {enlarge}",
+            )
+        return step
+
+    def take(self, step: int, cursor: Cursor) -> tuple[list[Sample], Cursor]:
+        """Return the samples of a step from its stage, or from the cursor's stage while steps are timed."""
+        if self.total:
+            cursor = self.source.enter(cursor, stage_at(self.source.stages, step, self.total))
+        samples, cursor = self.source.take(cursor, tokens=self.batch.tokens, sequences=self.batch.sequences)
+        done = step / self.total if self.total else 0.0
+        return [sample.at(done) for sample in samples], cursor

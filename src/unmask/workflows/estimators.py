@@ -16,9 +16,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from unmask.data.labelled.sentence import Sentence
 from unmask.data.labelled.table import Table
-from unmask.data.labelled.tagged_file import read_sentences
+from unmask.data.labelled.tagged_file import Sentence, read_sentences
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import measure_all
 from unmask.model.model import load_model

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.ngram_masking import NgramMaskingSettings, WholeWordMaskingSettings
 from unmask.data.batches.rng import derive_rng
-from unmask.data.batches.span_masking import SpanMaskingSettings
+from unmask.data.batches.span_masking import NgramMaskingSettings, SpanMaskingSettings, WholeWordMaskingSettings
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL = range(5)
 VOCABULARY, CONTINUATION = 1000, 700

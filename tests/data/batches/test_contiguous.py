@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from unmask.data.batches.contiguous import ContiguousText
 from unmask.data.batches.frame import Frame
+from unmask.data.batches.streams import ContiguousText
 
 TEXT = ContiguousText(Frame(1, 2), 7)
 

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from unmask.data.batches import sources
-from unmask.data.batches.curriculum import Curriculum
-from unmask.data.batches.document_sentences import DocumentSentencesSettings
-from unmask.data.batches.feed import Feed
+from unmask.data.batches.curriculum import Curriculum, Feed
+from unmask.data.batches.masking import TokenMaskingSettings
+from unmask.data.batches.one_segment import DocumentSentencesSettings
 from unmask.data.batches.sentence_pairs import SentencePairsSettings
 from unmask.data.batches.sources import CorpusSource
 from unmask.data.batches.stages import Stage
-from unmask.data.batches.token_masking import TokenMaskingSettings
 
 MOVING = TokenMaskingSettings(rate=0.8, final_rate=0.2)
 SHORT, PAIRS = DocumentSentencesSettings(length=16), SentencePairsSettings(length=48)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from unmask.data.batches.document_sentences import DocumentSentencesSettings
 from unmask.data.batches.frame import Frame
+from unmask.data.batches.one_segment import DocumentSentencesSettings
 
 CLS, SEP = 2, 3
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from unmask.data.batches.feed import Feed
+from unmask.data.batches.curriculum import Feed
+from unmask.data.batches.masking import TokenMaskingSettings
 from unmask.data.batches.sentence_pairs import SentencePairsSettings
-from unmask.data.batches.token_masking import TokenMaskingSettings
 from unmask.data.corpus.corpus import Documents
 from unmask.data.corpus.manifest import PartEntry
 

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from unmask.data.batches.document_sentences import DocumentSentencesSettings
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.full_sentences import FullSentences, FullSentencesSettings
+from unmask.data.batches.one_segment import DocumentSentencesSettings, FullSentences, FullSentencesSettings
 from unmask.data.batches.sources import CorpusSource
 
 CLS, SEP = 2, 3

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from unmask.data.batches.document_sentences import DocumentSentencesSettings
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import LayoutSettings
+from unmask.data.batches.one_segment import DocumentSentencesSettings
 from unmask.data.batches.sources import CorpusSource
 from unmask.data.batches.stages import Stage
 

@@ -5,9 +5,8 @@ import pytest
 
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.masking import MaskingSettings, Replace, find_words
+from unmask.data.batches.masking import MaskingSettings, Replace, TokenMasking, TokenMaskingSettings, find_words
 from unmask.data.batches.rng import derive_rng
-from unmask.data.batches.token_masking import TokenMasking, TokenMaskingSettings
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL = range(5)
 VOCABULARY = 60

@@ -3,8 +3,7 @@
 import numpy as np
 
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.masking import MASKED
-from unmask.data.batches.no_masking import WHOLE_TEXT, NoMaskingSettings
+from unmask.data.batches.masking import MASKED, WHOLE_TEXT, NoMaskingSettings
 from unmask.data.batches.rng import derive_rng
 
 

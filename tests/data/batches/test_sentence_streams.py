@@ -6,7 +6,7 @@ import pytest
 
 from unmask.data.batches.batch import collate
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.sentence_streams import SentenceStreamsSettings
+from unmask.data.batches.paired_streams import SentenceStreamsSettings
 
 CLS, SEP = 1, 2
 LENGTHS = [[3, 4], [30], [1], [2, 2, 2], [11, 5], [9], [4, 1]]

@@ -7,9 +7,8 @@ import pytest
 
 from unmask.data.batches import sources
 from unmask.data.batches.batch import Sample
-from unmask.data.batches.document_sentences import DocumentSentences, DocumentSentencesSettings
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.full_sentences import FullSentencesSettings
+from unmask.data.batches.one_segment import DocumentSentences, DocumentSentencesSettings, FullSentencesSettings
 from unmask.data.batches.sentence_pairs import SentencePairsSettings
 from unmask.data.batches.sources import CorpusSource, ExampleSource
 from unmask.data.batches.stages import Stage

@@ -4,10 +4,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from unmask.data.batches.contiguous import ContiguousSettings
-from unmask.data.batches.feed import Feed
+from unmask.data.batches.curriculum import Feed
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.token_masking import TokenMaskingSettings
+from unmask.data.batches.masking import TokenMaskingSettings
+from unmask.data.batches.streams import ContiguousSettings
 from unmask.support.errors import UserError
 
 CLS, SEP = 1, 2

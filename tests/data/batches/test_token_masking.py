@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from unmask.data.batches.frame import Frame
+from unmask.data.batches.masking import TokenMasking, TokenMaskingSettings
 from unmask.data.batches.rng import derive_rng
-from unmask.data.batches.token_masking import TokenMasking, TokenMaskingSettings
 
 from .conftest import CLS, CONTINUATION, MASK, SEP, SPECIAL, UNK, VOCABULARY, begins
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask.data.batches.batch import Sample, collate
-from unmask.data.batches.windows import cut_windows
+from unmask.data.batches.frame import cut_windows
 
 
 @settings(deadline=None, max_examples=40)

@@ -8,8 +8,7 @@ import zipfile
 
 import pytest
 
-from unmask.data.labelled.coqa_file import best_span, describe_rationales, kind_of, read_coqa
-from unmask.data.labelled.dialogue import Turn
+from unmask.data.labelled.dialogue_files import Turn, best_span, describe_rationales, kind_of, read_coqa
 from unmask.metrics.question_answering import normalize, overlap
 from unmask.support.errors import UserError
 

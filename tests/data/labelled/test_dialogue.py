@@ -2,7 +2,7 @@
 
 import msgspec
 
-from unmask.data.labelled.dialogue import DialogueQuestion, Turn
+from unmask.data.labelled.dialogue_files import DialogueQuestion, Turn
 
 
 def test_a_turn_may_have_no_answer():

@@ -3,8 +3,7 @@
 import pytest
 
 from unmask.data.labelled.columns import Fields
-from unmask.data.labelled.label_lists import list_labels, split_labels
-from unmask.data.labelled.labelled_file import read_rows
+from unmask.data.labelled.labelled_file import list_labels, read_rows, split_labels
 from unmask.support.errors import UserError
 
 

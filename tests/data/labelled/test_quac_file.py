@@ -5,8 +5,7 @@ import zipfile
 
 import pytest
 
-from unmask.data.labelled.dialogue import Turn
-from unmask.data.labelled.quac_file import is_impossible, read_quac
+from unmask.data.labelled.dialogue_files import Turn, is_impossible, read_quac
 from unmask.data.labelled.squad_file import Answer, describe_repairs
 from unmask.support.errors import UserError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from unmask.data.text import files
-from unmask.data.text.files import as_paths, decode_object, display_name, open_bytes, read_lines
+from unmask.data.text.files import as_paths, decode_line, display_name, open_bytes, read_lines
 from unmask.support.errors import UserError
 
 CONTENT = b"\xef\xbb\xbfone\r\ntwo\n\nlast"
@@ -59,7 +59,7 @@ def test_D7_line_at_the_limit_is_kept_and_a_longer_one_is_not(tmp_path, monkeypa
 
 
 def test_a_line_of_json_lines_is_decoded_or_named():
-    assert decode_object(b'{"text": "\xc3\xa9"}', "a.jsonl", 1) == {"text": "é"}
+    assert decode_line(b'{"text": "\xc3\xa9"}', "a.jsonl", 1) == {"text": "é"}
     for line, message in (
         (b"{", r"^a\.jsonl:7: broken JSON \("),
         (b'{"text": "\xff"}', r"^a\.jsonl:7: broken JSON \("),
@@ -67,7 +67,7 @@ def test_a_line_of_json_lines_is_decoded_or_named():
         ("[1]", r"^a\.jsonl:7: not a JSON object$"),
     ):
         with pytest.raises(UserError, match=message):
-            decode_object(line, "a.jsonl", 7)
+            decode_line(line, "a.jsonl", 7)
 
 
 def test_standard_input_has_a_name():

@@ -16,7 +16,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.tokenizers.bpe import BERT_BPE, BPE, to_bytes, train_bpe
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.tokenizer import ROLES
-from unmask.data.tokenizers.word_cache import WordCache
+from unmask.data.tokenizers.words import WordCache
 from unmask.support.errors import UserError
 
 from .conftest import BPE_TEXT as TEXT

@@ -2,8 +2,7 @@
 
 import pytest
 
-from unmask.data.tokenizers.coverage import covered_characters
-from unmask.data.tokenizers.suited import suited_vocabulary
+from unmask.data.tokenizers.coverage import covered_characters, suited_vocabulary
 from unmask.data.tokenizers.train import train_tokenizer
 from unmask.support.errors import UserError
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from unmask.data.tokenizers import extend
-from unmask.data.tokenizers.extend import extend_tokenizer
-from unmask.data.tokenizers.extension import difference, old_ids
+from unmask.data.tokenizers.extend import difference, extend_tokenizer, old_ids
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.support.errors import UserError
 

@@ -5,8 +5,7 @@ import re
 
 import pytest
 
-from unmask.data.tokenizers.extend import extend_tokenizer
-from unmask.data.tokenizers.extension import difference, new_tokens, old_ids
+from unmask.data.tokenizers.extend import difference, extend_tokenizer, new_tokens, old_ids
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 

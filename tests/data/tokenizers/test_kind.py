@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from unmask.data.tokenizers.bpe import BERT_BPE, BPE
+from unmask.data.tokenizers.bpe import BERT_BPE, BPE, WORD_BPE
 from unmask.data.tokenizers.kind import read_json, read_text, write_json
 from unmask.data.tokenizers.tokenizer import ROLES
 from unmask.data.tokenizers.unigram import UNIGRAM
-from unmask.data.tokenizers.word_bpe import WORD_BPE
 from unmask.data.tokenizers.wordpiece import WORDPIECE
 from unmask.support.errors import UserError
 

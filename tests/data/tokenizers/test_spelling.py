@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from unmask.data.tokenizers.spelling import BEGIN_SENTENCE, LONGEST, is_cut, spell
+from unmask.data.tokenizers.words import BEGIN_SENTENCE, LONGEST, is_cut, spell
 
 
 def test_bytes_stand_between_marks():

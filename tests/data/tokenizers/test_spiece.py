@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from unmask.data.tokenizers.load import load_tokenizer
-from unmask.data.tokenizers.spiece import read_spiece
-from unmask.data.tokenizers.unigram import SPACE
+from unmask.data.tokenizers.unigram import SPACE, read_spiece
 from unmask.support.errors import UserError
 
 

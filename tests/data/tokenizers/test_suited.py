@@ -2,7 +2,7 @@
 
 import pytest
 
-from unmask.data.tokenizers.suited import suited_vocabulary
+from unmask.data.tokenizers.coverage import suited_vocabulary
 from unmask.data.tokenizers.train import train_tokenizer
 
 ENGLISH = "The quick brown fox jumps over the lazy dog. " * 20

@@ -15,12 +15,10 @@ import unmask
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.masking import find_words
-from unmask.data.batches.ngram_masking import NgramMaskingSettings, WholeWordMaskingSettings
-from unmask.data.batches.span_masking import SpanMaskingSettings
+from unmask.data.batches.span_masking import NgramMaskingSettings, SpanMaskingSettings, WholeWordMaskingSettings
 from unmask.data.tokenizers.load import load_tokenizer
-from unmask.data.tokenizers.spiece import read_spiece
-from unmask.data.tokenizers.unigram import SPACE, UNIGRAM, train_unigram
-from unmask.data.tokenizers.word_cache import WordCache
+from unmask.data.tokenizers.unigram import SPACE, UNIGRAM, read_spiece, train_unigram
+from unmask.data.tokenizers.words import WordCache
 from unmask.support.errors import UserError
 
 from .conftest import UNIGRAM_TEXT as TEXT

@@ -7,9 +7,8 @@ import torch
 from transformers import AutoTokenizer, GPT2Tokenizer, OpenAIGPTConfig, OpenAIGPTLMHeadModel, OpenAIGPTTokenizer
 
 from unmask.data.batches.batch import Sample, collate
-from unmask.data.tokenizers.bpe import BPE
+from unmask.data.tokenizers.bpe import BPE, WORD_BPE
 from unmask.data.tokenizers.load import load_tokenizer
-from unmask.data.tokenizers.word_bpe import WORD_BPE
 from unmask.model.model import load_model, save_model
 from unmask.support.errors import UserError
 

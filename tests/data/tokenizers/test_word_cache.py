@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken
 
-from unmask.data.tokenizers import word_cache
 from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.data.tokenizers.word_cache import WordCache
 from unmask.data.tokenizers.wordpiece import SPECIAL_TOKENS, WORDPIECE, bert_wordpiece
+from unmask.data.tokenizers.words import WordCache
 
 LETTERS = [*"abcdeéßΣςσİıﬁ가각你好漢か0123456789[]=.#-", "\u0301", "\u0338", "\u3099"]
 PIECES = [*SPECIAL_TOKENS.values(), *LETTERS, *(f"##{letter}" for letter in LETTERS), "the", "cat", "##s", "mask"]
@@ -78,7 +77,7 @@ def test_planted_faults_are_found(token):
 
 
 def test_memory_is_bounded_and_frequent_words_stay(monkeypatch):
-    monkeypatch.setattr(word_cache, "_WORDS", 10)
+    monkeypatch.setattr("unmask.data.tokenizers.words._WORDS", 10)
     tokenizer, asked = make(), []
     cache = WordCache(tokenizer, "<u4")
     encode = cache._encode

@@ -6,8 +6,8 @@ from transformers import AutoTokenizer
 
 from unmask.data.tokenizers import word_level
 from unmask.data.tokenizers.load import load_tokenizer
-from unmask.data.tokenizers.spelling import BEGIN_SENTENCE, END_SENTENCE, spell
 from unmask.data.tokenizers.word_level import FIRST, WORDS, train_words
+from unmask.data.tokenizers.words import BEGIN_SENTENCE, END_SENTENCE, spell
 from unmask.support.errors import UserError
 
 TEXTS = ["The cat sat on the mat, the Café cat.", "cats sat; the cats"] * 3

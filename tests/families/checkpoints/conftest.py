@@ -11,7 +11,7 @@ from unmask.families import family_of
 from unmask.families.albert import AlbertSettings
 from unmask.families.bert import BertSettings
 from unmask.families.checkpoints import huggingface
-from unmask.families.checkpoints.shards import INDEX
+from unmask.families.checkpoints.safetensors_file import INDEX
 from unmask.families.deberta import DebertaSettings
 from unmask.families.distilbert import DistilBertSettings
 from unmask.families.electra import ElectraSettings

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from unmask.families.bert import BertSettings
-from unmask.families.checkpoints.checksums import NAME, check_checksums, write_checksums
+from unmask.families.checkpoints.check import NAME, check_checksums, write_checksums
 from unmask.model.model import Model, load_model, save_model
 from unmask.support.errors import UserError
 

@@ -10,7 +10,7 @@ import torch
 from unmask.cli.main import main
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.families.checkpoints.hub import PICKLE, download, parse, revision_of, upload
-from unmask.families.checkpoints.shards import INDEX
+from unmask.families.checkpoints.safetensors_file import INDEX
 from unmask.model.directory import find, find_tokenizer, read_settings
 from unmask.model.model import load_model, save_model
 from unmask.recipes.recipe import read_recipe

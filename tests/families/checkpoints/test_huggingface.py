@@ -19,7 +19,7 @@ from unmask.model.model import load_model, save_model
 from unmask.nn.layers.block import ACTIVATIONS
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
-from unmask.workflows.pretraining.learner import build_learner
+from unmask.workflows.pretraining.start import build_learner
 
 from .conftest import (
     DECODER,

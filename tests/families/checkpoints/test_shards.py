@@ -7,7 +7,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from unmask.families.checkpoints.shards import INDEX, read_index, read_shard_shapes, read_shard_tensors
+from unmask.families.checkpoints.safetensors_file import INDEX, read_index, read_shard_shapes, read_shard_tensors
 from unmask.model.model import load_model, save_model
 from unmask.support.errors import UserError
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.data.batches.document_sentences import DocumentSentencesSettings
-from unmask.data.batches.feed import Feed
-from unmask.data.batches.no_masking import NoMaskingSettings
+from unmask.data.batches.curriculum import Feed
+from unmask.data.batches.masking import NoMaskingSettings
+from unmask.data.batches.one_segment import DocumentSentencesSettings
 from unmask.data.corpus.build import build_corpus
 from unmask.families.bert import BertSettings
 from unmask.families.gpt import GptSettings

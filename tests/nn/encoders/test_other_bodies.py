@@ -12,14 +12,12 @@ import torch
 from torch import nn
 
 from unmask.data.batches.batch import Sample, collate
-from unmask.data.batches.document_sentences import DocumentSentencesSettings
-from unmask.data.batches.feed import Feed
+from unmask.data.batches.curriculum import Feed
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.masking import MASKED
-from unmask.data.batches.no_masking import NoMaskingSettings
+from unmask.data.batches.masking import MASKED, NoMaskingSettings, TokenMaskingSettings
+from unmask.data.batches.one_segment import DocumentSentencesSettings
 from unmask.data.batches.sources import ExampleSource
 from unmask.data.batches.steps import Steps
-from unmask.data.batches.token_masking import TokenMaskingSettings
 from unmask.data.labelled.squad_file import Question
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.families.bert import BertSettings

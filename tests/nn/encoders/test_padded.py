@@ -13,23 +13,20 @@ from unmask.data.batches.batch import Sample, collate
 from unmask.families import FAMILIES
 from unmask.families.albert import AlbertSettings
 from unmask.families.bert import BertSettings
-from unmask.families.camembert import CamembertSettings
 from unmask.families.deberta import DebertaSettings
 from unmask.families.distilbert import DistilBertSettings
 from unmask.families.electra import ElectraSettings
 from unmask.families.gpt import GptSettings
 from unmask.families.modernbert import ModernBertSettings
 from unmask.families.mpnet import MpnetSettings
-from unmask.families.roberta import RobertaSettings
+from unmask.families.roberta import CamembertSettings, RobertaSettings, XlmRobertaSettings
 from unmask.families.roformer import RoFormerSettings
-from unmask.families.xlm_roberta import XlmRobertaSettings
 from unmask.families.xlnet import XlnetSettings
-from unmask.nn.encoders.padded import Padded
+from unmask.nn.encoders.stored import Padded
 from unmask.nn.layers import embeddings, linear, norm
 from unmask.nn.layers.attention import SelfAttention, choose_kernel, set_kernel
-from unmask.nn.layers.attention_spec import AttentionSpec
 from unmask.nn.layers.fused_attention import fused
-from unmask.nn.layers.plain_attention import plain
+from unmask.nn.layers.plain_attention import AttentionSpec, plain
 from unmask.nn.layers.rotary import Rotation
 
 VOCABULARY = 60

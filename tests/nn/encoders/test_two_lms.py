@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from unmask.data.batches.batch import Sample, collate
-from unmask.data.tokenizers.spelling import BEGIN_WORD, END_WORD, PADDING
+from unmask.data.tokenizers.words import BEGIN_WORD, END_WORD, PADDING
 from unmask.nn.encoders.encoder import CARRY, HeadSpec, Keep
 from unmask.nn.encoders.two_lms import TwoLms
 from unmask.nn.layers.characters import CharacterCnn

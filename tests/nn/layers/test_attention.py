@@ -7,13 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from unmask.nn.layers import attention, fused_attention, varlen_attention
+from unmask.nn.layers import attention, fused_attention
 from unmask.nn.layers.attention import SelfAttention, choose_kernel, fastest, set_kernel
-from unmask.nn.layers.attention_spec import AttentionSpec
-from unmask.nn.layers.fused_attention import fused
-from unmask.nn.layers.plain_attention import plain
+from unmask.nn.layers.fused_attention import fused, varlen
+from unmask.nn.layers.plain_attention import AttentionSpec, plain
 from unmask.nn.layers.rotary import Rotation
-from unmask.nn.layers.varlen_attention import varlen
 
 from .conftest import HEADS, LENGTHS, ROTATIONS, assert_same, run, tokens_of
 
@@ -21,7 +19,7 @@ from .conftest import HEADS, LENGTHS, ROTATIONS, assert_same, run, tokens_of
 def varlen_by_padding(qkv, tokens, spec):
     """Run the GPU kernel as if torch lacked its operator."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(varlen_attention, "_flash", lambda: None)
+        patch.setattr(fused_attention, "_flash", lambda: None)
         return varlen(qkv, tokens, spec)
 
 

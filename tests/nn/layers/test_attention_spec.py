@@ -5,10 +5,8 @@ import torch
 from torch import nn
 
 from unmask.nn.layers.attention import SelfAttention
-from unmask.nn.layers.attention_spec import AttentionSpec
-from unmask.nn.layers.fused_attention import fused
-from unmask.nn.layers.plain_attention import plain
-from unmask.nn.layers.varlen_attention import varlen
+from unmask.nn.layers.fused_attention import fused, varlen
+from unmask.nn.layers.plain_attention import AttentionSpec, plain
 
 from .conftest import HEADS, tokens_of
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from unmask.data.tokenizers.spelling import BEGIN_WORD, CHARACTERS, END_WORD, PADDING
+from unmask.data.tokenizers.words import BEGIN_WORD, CHARACTERS, END_WORD, PADDING
 from unmask.nn.layers import characters
 from unmask.nn.layers.characters import CharacterCnn, distinct
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
-from unmask.nn.layers.disentangled_attention import DisentangledAttention, Distances, log_buckets
+from unmask.nn.layers.disentangled import DisentangledAttention, Distances, log_buckets
 
 from .conftest import HEADS, tokens_of
 

@@ -3,8 +3,7 @@
 import torch
 from torch.nn.functional import conv1d, gelu, layer_norm
 
-from unmask.nn.layers.disentangled_attention import DisentangledAttention, Distances
-from unmask.nn.layers.disentangled_block import Convolution, DisentangledBlock
+from unmask.nn.layers.disentangled import Convolution, DisentangledAttention, DisentangledBlock, Distances
 
 from .conftest import HEADS, tokens_of
 

@@ -8,10 +8,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from unmask.nn.layers import fused_attention, score_blocks
 from unmask.nn.layers.attention import SelfAttention
-from unmask.nn.layers.attention_spec import AttentionSpec
 from unmask.nn.layers.dropout import keep
 from unmask.nn.layers.fused_attention import fused
-from unmask.nn.layers.plain_attention import plain
+from unmask.nn.layers.plain_attention import AttentionSpec, plain
 
 from .conftest import HEADS, ROTATIONS, Without, assert_same, run, tokens_of
 

@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from unmask.nn.layers.attention import choose_kernel
-from unmask.nn.layers.attention_spec import AttentionSpec
 from unmask.nn.layers.fused_attention import fused
 from unmask.nn.layers.inference_attention import for_inference, is_supported
-from unmask.nn.layers.plain_attention import plain
+from unmask.nn.layers.plain_attention import AttentionSpec, plain
 
 from .conftest import HEADS, LENGTHS, ROTATIONS, tokens_of
 

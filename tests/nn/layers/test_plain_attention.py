@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from unmask.nn.layers.attention_spec import AttentionSpec
-from unmask.nn.layers.plain_attention import plain
+from unmask.nn.layers.plain_attention import AttentionSpec, plain
 
 from .conftest import HEADS, ROTATIONS, tokens_of
 

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import gelu, layer_norm
 
-from unmask.nn.layers.block import ACTIVATIONS
-from unmask.nn.layers.pre_norm_block import GatedFeedForward, PreNormBlock
+from unmask.nn.layers.block import ACTIVATIONS, GatedFeedForward, PreNormBlock
 from unmask.nn.layers.rotary import Rotation
 
 from .conftest import HEADS, tokens_of

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from unmask.data.batches.batch import collate
-from unmask.nn.layers.relative_attention import RelativeAttention, distance_table, fastest
-from unmask.nn.layers.relative_kernels import fused, plain
-from unmask.nn.layers.relative_view import views
+from unmask.nn.layers.relative import RelativeAttention, distance_table, fastest
+from unmask.nn.layers.relative_kernels import fused, plain, views
 
 WIDTH, HEADS = 64, 4
 

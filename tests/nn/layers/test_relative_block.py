@@ -4,9 +4,8 @@ import torch
 from torch.nn.functional import gelu
 
 from unmask.data.batches.batch import collate
-from unmask.nn.layers.relative_attention import distance_table
-from unmask.nn.layers.relative_block import RelativeBlock
-from unmask.nn.layers.relative_view import views
+from unmask.nn.layers.relative import RelativeBlock, distance_table
+from unmask.nn.layers.relative_kernels import views
 
 WIDTH = 16
 

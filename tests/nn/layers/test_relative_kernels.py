@@ -5,8 +5,7 @@ import torch
 
 from unmask.data.batches.batch import collate
 from unmask.nn.layers import relative_kernels
-from unmask.nn.layers.relative_kernels import Inputs, fused, plain
-from unmask.nn.layers.relative_view import views
+from unmask.nn.layers.relative_kernels import Inputs, fused, plain, views
 
 from .conftest import assert_same
 

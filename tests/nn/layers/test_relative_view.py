@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from unmask.data.batches.batch import collate
-from unmask.nn.layers.relative_view import views
+from unmask.nn.layers.relative_kernels import views
 
 
 def seen(rows):

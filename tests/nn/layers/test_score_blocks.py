@@ -5,9 +5,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from unmask.nn.layers import score_blocks
-from unmask.nn.layers.attention_spec import AttentionSpec
 from unmask.nn.layers.fused_attention import fused
-from unmask.nn.layers.plain_attention import plain
+from unmask.nn.layers.plain_attention import AttentionSpec, plain
 from unmask.nn.layers.rotary import Rotation
 from unmask.nn.layers.score_blocks import Blocks, Whole, choose
 

@@ -2,10 +2,9 @@
 
 import torch
 
-from unmask.nn.layers import varlen_attention
-from unmask.nn.layers.attention_spec import AttentionSpec
-from unmask.nn.layers.plain_attention import plain
-from unmask.nn.layers.varlen_attention import varlen
+from unmask.nn.layers import fused_attention
+from unmask.nn.layers.fused_attention import varlen
+from unmask.nn.layers.plain_attention import AttentionSpec, plain
 
 from .conftest import HEADS, ROTATIONS, Without, assert_same, run, tokens_of
 
@@ -21,7 +20,7 @@ def test_varlen_calls_torchs_operator(monkeypatch):
         spec = AttentionSpec(HEADS, causal=is_causal, window=window["window_size_left"])
         return plain(qkv, tokens, spec).view_as(query), None
 
-    monkeypatch.setattr(varlen_attention, "_flash", lambda: flash)
+    monkeypatch.setattr(fused_attention, "_flash", lambda: flash)
     for rotation in ROTATIONS:
         spec = AttentionSpec(HEADS, causal=True, rotation=rotation)
         assert_same(run(varlen, spec, tokens), run(plain, spec, tokens))
@@ -33,10 +32,10 @@ def test_varlen_calls_torchs_operator(monkeypatch):
 
 
 def test_where_torch_has_no_flash_operator_sequences_are_padded(monkeypatch):
-    assert varlen_attention._flash() is not None
+    assert fused_attention._flash() is not None
     tokens = tokens_of()
     monkeypatch.setattr(torch.ops, "aten", Without(torch.ops.aten, "_flash_attention_forward"))
-    assert varlen_attention._flash() is None
+    assert fused_attention._flash() is None
     for window in (None, 5):
         spec = AttentionSpec(HEADS, window=window)
         assert_same(run(varlen, spec, tokens), run(plain, spec, tokens))

@@ -56,3 +56,8 @@ def hide(monkeypatch):
             monkeypatch.setitem(sys.modules, name, None)
 
     return hide
+
+
+@pytest.fixture(autouse=True)
+def _undrawn():
+    """Plots are drawn here: their files are looked at."""

@@ -56,7 +56,7 @@ def test_what_is_missing_is_reported(hide, hidden, message):
 
 def test_tensorboard_is_imported_once_per_run(monkeypatch, tmp_path):
     calls = []
-    monkeypatch.setattr("unmask.training.runs.sinks.event_writer", lambda: calls.append(1))
+    monkeypatch.setattr("unmask.training.runs.extras.event_writer", lambda: calls.append(1))
     with RunDirectory.create(tmp_path / "run", "", {}, {}) as run:
         for step in range(3):
             run.log({"kind": "train", "step": step, "loss": 1.0})
@@ -137,7 +137,7 @@ def test_neither_is_imported_by_a_run(text_file, tmp_path):
 def test_the_demonstration_ends_without_its_plot(hide, tmp_path, monkeypatch):
     from rich.console import Console
 
-    from unmask import demo
+    from unmask.demo import demonstration as demo
 
     hide(*PLOTS)
     monkeypatch.setattr(demo, "_corpus", lambda *given: None)

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from unmask.support.errors import UserError
-from unmask.training.runs.overview import describe_run, describe_seeds, list_runs
-from unmask.training.runs.summary import read_run, read_seeds
+from unmask.training.runs.summary import describe_run, describe_seeds, list_runs, read_run, read_seeds
 
 
 def test_one_line_per_run_in_columns(make_run):

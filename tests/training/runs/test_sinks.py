@@ -4,9 +4,9 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from unmask import plugins
+from unmask.support import plugins
 from unmask.training.runs.directory import RunDirectory
-from unmask.training.runs.sinks import GROUP, Sinks
+from unmask.training.runs.extras import GROUP, Sinks
 
 LINES = [{"kind": "train", "step": 1, "loss": 2.0}, {"kind": "heldout", "step": 1, "accuracy": 50.0}]
 
@@ -52,7 +52,7 @@ def failing(run):
 @pytest.fixture
 def install(monkeypatch):
     """Install entry points to functions of this file."""
-    monkeypatch.setattr("unmask.training.runs.sinks.event_writer", lambda: None)
+    monkeypatch.setattr("unmask.training.runs.extras.event_writer", lambda: None)
     TRACKERS.clear()
 
     def add(*functions):

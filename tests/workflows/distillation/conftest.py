@@ -19,7 +19,7 @@ from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.regression import Regression
 from unmask.tasks.token_classification import TokenClassification
 from unmask.training.machine import choose_machine
-from unmask.training.runs import plots, sinks
+from unmask.training.runs import extras, plots
 from unmask.training.runs.directory import RunDirectory
 from unmask.workflows.distillation import comparison
 from unmask.workflows.distillation.distill import distill
@@ -36,7 +36,7 @@ def _quick(monkeypatch):
     for name, value in (("SINGLE", 2), ("MANY", 4), ("ROUNDS", 1)):
         monkeypatch.setattr(comparison, name, value)
     monkeypatch.setattr(plots, "has_matplotlib", lambda: False)
-    monkeypatch.setattr(sinks, "event_writer", lambda: None)
+    monkeypatch.setattr(extras, "event_writer", lambda: None)
 
 
 @pytest.fixture(scope="session")

@@ -18,8 +18,8 @@ from unmask.support.errors import UserError
 from unmask.training.runs.display import Display
 from unmask.workflows.distillation import task
 from unmask.workflows.distillation.distill import distill
+from unmask.workflows.distillation.examples import attach
 from unmask.workflows.distillation.lesson import Lesson
-from unmask.workflows.distillation.predictions import attach
 from unmask.workflows.distillation.task import prepare_lesson
 from unmask.workflows.finetuning.job import LabelledFiles
 

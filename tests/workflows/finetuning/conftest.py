@@ -12,7 +12,7 @@ from unmask.workflows.finetuning.finetune import finetune
 from unmask.workflows.finetuning.job import Job, LabelledFiles, Start
 from unmask.workflows.finetuning.run import run_job
 
-from ..undrawn import _undrawn, drawn  # noqa: F401
+from ...undrawn import _undrawn, drawn  # noqa: F401
 
 CPU = choose_machine("cpu", "float32")
 

@@ -15,7 +15,7 @@ from unmask.tasks import TASKS
 from unmask.tasks.classification import Classification, ClassificationHead
 from unmask.training.machine import Machine
 from unmask.workflows.finetuning.finetune import finetune
-from unmask.workflows.finetuning.rule import defaults
+from unmask.workflows.finetuning.job import defaults
 
 CPU = Machine(torch.device("cpu"), "float32")
 BERT = BertSettings(layers=2, width=32, heads=2, feed_forward=128, positions=64, init_std=0.3)

@@ -7,7 +7,7 @@ from unmask.nn.encoders.downstream_kind import DOWNSTREAM_KINDS
 from unmask.recipes.recipe import FinetuningRecipe, read_recipe
 from unmask.support.settings import convert
 from unmask.tasks import TASKS
-from unmask.workflows.finetuning.rule import FROZEN_RATES, LAYERS, MIN_STEPS, defaults
+from unmask.workflows.finetuning.job import FROZEN_RATES, LAYERS, MIN_STEPS, defaults
 
 
 def test_defaults_are_a_rule():

@@ -12,7 +12,7 @@ from unmask.data.batches.batch import Sample
 from unmask.model.model import load_model
 from unmask.support.errors import UserError
 from unmask.workflows.finetuning import run as run_module
-from unmask.workflows.finetuning.used_rows import only_used_rows
+from unmask.workflows.finetuning.frozen import only_used_rows
 
 from .conftest import run
 

@@ -1,3 +1,3 @@
 """Runs without plots."""
 
-from ..undrawn import _undrawn, drawn  # noqa: F401
+from ...undrawn import _undrawn, drawn  # noqa: F401

@@ -10,8 +10,7 @@ import safetensors.torch
 import torch
 
 from unmask.data.corpus.build import build_corpus
-from unmask.data.tokenizers.extend import extend_tokenizer
-from unmask.data.tokenizers.extension import old_ids
+from unmask.data.tokenizers.extend import extend_tokenizer, old_ids
 from unmask.model.model import load_model
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UnmaskError, UserError

@@ -19,7 +19,7 @@ from unmask.workflows.pretraining import corpus as module
 from unmask.workflows.pretraining.corpus import corpus_from_text
 from unmask.workflows.pretraining.pretrain import pretrain
 
-from .. import forking
+from ... import forking
 
 TRAINED = "training the tokenizer"
 TOKENIZER = "using the tokenizer trained here earlier"

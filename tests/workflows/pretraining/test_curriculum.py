@@ -13,9 +13,9 @@ from unmask.recipes.recipe import read_recipe
 from unmask.support.settings import parse_overrides
 from unmask.training import loop
 from unmask.training.machine import choose_machine
-from unmask.workflows.pretraining.curriculum import build_curriculum, describe
-from unmask.workflows.pretraining.learner import build_learner
+from unmask.workflows.pretraining.checks import build_curriculum, describe
 from unmask.workflows.pretraining.pretrain import pretrain
+from unmask.workflows.pretraining.start import build_learner
 
 SMALL = ["encoder.layers=1", "encoder.width=32", "encoder.heads=2", "encoder.feed_forward=64", "encoder.positions=64"]
 SMALL += ["layout.length=32", "batch.tokens=512", "optimizer.learning_rate=1e-3", "budget.steps=6"]

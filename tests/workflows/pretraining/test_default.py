@@ -14,7 +14,7 @@ from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
 from unmask.workflows.pretraining import default
 from unmask.workflows.pretraining.default import ENOUGH, PASSES, SIZES, choose, for_model, for_text, rules, worth
-from unmask.workflows.pretraining.forecast import SHARE, cost
+from unmask.workflows.pretraining.search import SHARE, cost
 
 SHAPE = {"layers": 1, "width": 32, "heads": 2, "positions": 64}
 

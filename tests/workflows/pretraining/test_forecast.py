@@ -4,8 +4,8 @@ import pytest
 
 from unmask.recipes.recipe import read_recipe, shipped
 from unmask.training.runs.directory import RunDirectory
-from unmask.workflows.pretraining.forecast import cost
 from unmask.workflows.pretraining.pretrain import pretrain
+from unmask.workflows.pretraining.search import cost
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "modernbert-mini", "electra-mini", "spanbert-mini", "albert-mini"])

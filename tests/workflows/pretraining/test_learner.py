@@ -6,7 +6,7 @@ import torch
 from unmask.model.model import Model, load_model, save_model
 from unmask.recipes.recipe import read_recipe
 from unmask.support.settings import parse_overrides
-from unmask.workflows.pretraining.learner import build_learner
+from unmask.workflows.pretraining.start import build_learner
 
 
 def test_a_published_discriminator_keeps_its_head(corpus, tmp_path):

@@ -7,8 +7,7 @@ from transformers import BertForMaskedLM
 
 from unmask.data.batches.batch import Sample, collate
 from unmask.data.batches.frame import Frame
-from unmask.data.tokenizers.extend import extend_tokenizer
-from unmask.data.tokenizers.extension import old_ids
+from unmask.data.tokenizers.extend import extend_tokenizer, old_ids
 from unmask.families.albert import AlbertSettings
 from unmask.families.bert import BertSettings
 from unmask.families.deberta import DebertaSettings

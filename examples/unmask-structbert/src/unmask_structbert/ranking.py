@@ -25,10 +25,9 @@ from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
 from unmask.support.errors import UserError
-from unmask.tasks.mistake import Mistake
 from unmask.tasks.pooled_head import PooledHead
 from unmask.tasks.rows import RowTask, are_pairs, frame_rows, hold_out, passages
-from unmask.tasks.task import Columns, Framed, Notes, Paths
+from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths
 
 
 class Ranked(msgspec.Struct, frozen=True, omit_defaults=True):

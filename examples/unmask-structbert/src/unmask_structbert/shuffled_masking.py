@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from unmask.data.batches.batch import Sample
-from unmask.data.batches.masking import MASKED, Begins, MaskingSettings
-from unmask.data.batches.token_masking import TokenMasking
+from unmask.data.batches.masking import MASKED, Begins, MaskingSettings, TokenMasking
 
 SHUFFLED = "shuffled"
 """Name of the positions and labels of shuffled tokens."""

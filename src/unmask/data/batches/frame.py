@@ -4,17 +4,25 @@ RoBERTa puts two separators between a pair: <s> A </s></s> B </s> (fairseq, mode
 inputs of GPT's tasks begin with a start token, have a delimiter in between, and end with an extract token, where the
 vector of the text is read (Radford et al. 2018, section 3.3): here these are [CLS], [SEP] and [MASK], which GPT does
 not use otherwise. XLNet puts [CLS] last: A [SEP] [CLS], A [SEP] B [SEP] [CLS] (Yang et al. 2019, section 2.5).
+
+Long sequences of a batch in windows, one after the other: for bodies that remember the windows before.
+
+Input: a ragged batch, and the length of a window. Output: for each window, counted from the start of the sequences, the
+batch of the tokens there, of all sequences that are so long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from unmask.data.batches.batch import Sample
+from unmask.data.batches.batch import Sample, Tokens
+from unmask.data.batches.groups import group_sequences
 from unmask.data.tokenizers.ragged import Ragged, spans
 from unmask.data.tokenizers.tokenizer import Summary, Tokenizer
 
@@ -125,3 +133,46 @@ def _rows(values: Mapping[str, np.ndarray], samples: int) -> list[dict[str, np.n
     if not values:
         return [{}] * samples
     return [dict(zip(values, rows, strict=True)) for rows in zip(*values.values(), strict=True)]
+
+
+@dataclass(frozen=True)
+class Window:
+    """One window of all sequences that reach it.
+
+    Attributes:
+        tokens: their tokens there, as a batch; its sequences are the last ones, which are the longest.
+        index: (tokens,) where they are in the whole batch.
+    """
+
+    tokens: Tokens
+    index: Tensor
+
+
+def cut_windows(tokens: Tokens, size: int) -> Iterator[Window]:
+    """Yield the windows of a batch without directions and orders.
+
+    On a GPU this waits for the device, as the lengths of the sequences are needed on the host.
+
+    Args:
+        tokens: the batch.
+        size: tokens per window.
+    """
+    offsets = tokens.offsets.cpu().numpy().astype(np.int64)
+    lengths, device = np.diff(offsets), tokens.ids.device
+    for start in range(0, int(lengths.max()), size):
+        reaching = lengths > start  # the last sequences, as they are in order of length
+        own = np.minimum(lengths[reaching] - start, size)
+        bounds = np.concatenate([[0], np.cumsum(own)])
+        position_ids = np.arange(bounds[-1]) - np.repeat(bounds[:-1], own)
+        index = torch.from_numpy(np.repeat(offsets[:-1][reaching] + start, own) + position_ids).to(device)
+        groups = group_sequences(own, bounds, len(own))
+        yield Window(
+            Tokens(
+                ids=tokens.ids.index_select(0, index),
+                segments=None if tokens.segments is None else tokens.segments.index_select(0, index),
+                position_ids=torch.from_numpy(position_ids).to(device),
+                offsets=torch.from_numpy(bounds.astype(np.int32)).to(device),
+                groups=tuple(group.map(lambda values: values.to(device)) for group in groups),
+            ),
+            index,
+        )

@@ -35,7 +35,7 @@ class Group:
         start, stop: range of its tokens in the batch.
         sequences, longest: its padded shape; if packed, the number of rows and their length.
         index: (tokens,) index of each of its tokens in (sequences * longest); None if nothing is padded, or if the
-            batch itself contains the padding (`unmask.nn.encoders.padded`).
+            batch itself contains the padding (`unmask.nn.encoders.stored`).
         slots: (sequences * longest,) index in the batch of the token in each slot, arbitrary at padding; None whenever
             `index` is None.
         real: (sequences, longest) bool, False at padding; None if nothing is padded.

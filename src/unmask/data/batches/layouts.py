@@ -2,14 +2,11 @@
 
 from typing import TYPE_CHECKING, TypeAlias, Union
 
-from unmask.data.batches.contiguous import ContiguousSettings
-from unmask.data.batches.document_sentences import DocumentSentencesSettings
-from unmask.data.batches.full_sentences import FullSentencesSettings
 from unmask.data.batches.layout import LayoutSettings
-from unmask.data.batches.paired_streams import PairedStreamsSettings
+from unmask.data.batches.one_segment import DocumentSentencesSettings, FullSentencesSettings, SingleSettings
+from unmask.data.batches.paired_streams import PairedStreamsSettings, SentenceStreamsSettings
 from unmask.data.batches.sentence_pairs import SentencePairsSettings
-from unmask.data.batches.sentence_streams import SentenceStreamsSettings
-from unmask.data.batches.single import SingleSettings
+from unmask.data.batches.streams import ContiguousSettings
 from unmask.support.plugins import Table
 
 LAYOUTS: Table[type[LayoutSettings]] = Table(

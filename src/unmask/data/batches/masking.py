@@ -8,6 +8,10 @@ Devlin et al. 2019, section 3.1 and appendix A.1: 15 % of the tokens, of which 8
 one. Differences from it: masks are redrawn in each epoch; [UNK] is never masked, since nothing can be learned from it;
 a random token is never a special one; and there is no upper limit (google-research's programs mask at most 20 of 128
 tokens, 77 of 512). fairseq, RoBERTa's code, rounds up or down at random and also masks <s> and </s>.
+
+Masking of individual tokens, as in BERT (Devlin et al. 2019, section 3.1).
+
+No masking: samples for left-to-right language models.
 """
 
 from __future__ import annotations
@@ -172,3 +176,49 @@ def find_words(ids: np.ndarray, candidates: np.ndarray, begins: Begins) -> tuple
     first = np.flatnonzero(breaks)
     whole = np.logical_and.reduceat(may_mask, first)
     return first[whole], np.append(first[1:], len(ids))[whole]
+
+
+class TokenMaskingSettings(MaskingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="token"):
+    """The recipe's [masking] for `kind = "token"`; see `MaskingSettings`."""
+
+    def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> TokenMasking:
+        """See `MaskingSettings`."""
+        return TokenMasking(self, vocabulary=vocabulary, mask=mask, special=special)
+
+
+class TokenMasking(Masking):
+    """See the module."""
+
+    def choose(self, ids: np.ndarray, candidates: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
+        """See `Masking`."""
+        return np.sort(rng.choice(candidates, number, replace=False))
+
+
+WHOLE_TEXT = "unmasked text"
+
+
+class NoMaskingSettings(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="none"
+):
+    """The recipe's [masking] for `kind = "none"`."""
+
+    gives: ClassVar[frozenset[str]] = frozenset({WHOLE_TEXT})
+    words: ClassVar[int] = 0
+    whole_words: ClassVar[bool] = False
+    keeps_all: ClassVar[bool] = False  # no token is to be predicted
+
+    def rate_at(self, done: float) -> float:
+        """See `MaskingSettings`."""
+        return 0.0
+
+    def check_length(self, length: int, remember: int | None) -> None:
+        """See `MaskingSettings`."""
+
+    def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> Masker:
+        """See `MaskingSettings`."""
+        return identity
+
+
+def identity(sample: Sample, rng: np.random.Generator) -> Sample:
+    """Return the sample unchanged."""
+    return sample

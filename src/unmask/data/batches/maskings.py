@@ -2,12 +2,9 @@
 
 from typing import TYPE_CHECKING, TypeAlias, Union
 
-from unmask.data.batches.masking import MaskingSettings
-from unmask.data.batches.ngram_masking import NgramMaskingSettings, WholeWordMaskingSettings
-from unmask.data.batches.no_masking import NoMaskingSettings
+from unmask.data.batches.masking import MaskingSettings, NoMaskingSettings, TokenMaskingSettings
 from unmask.data.batches.permutation_masking import PermutationMaskingSettings
-from unmask.data.batches.span_masking import SpanMaskingSettings
-from unmask.data.batches.token_masking import TokenMaskingSettings
+from unmask.data.batches.span_masking import NgramMaskingSettings, SpanMaskingSettings, WholeWordMaskingSettings
 from unmask.support.plugins import Table
 
 MASKINGS: Table[type[MaskingSettings] | type[NoMaskingSettings]] = Table(

@@ -21,8 +21,7 @@ from __future__ import annotations
 import numpy as np
 
 from unmask.data.batches.batch import TARGETS, Sample
-from unmask.data.batches.masking import Begins
-from unmask.data.batches.no_masking import NoMaskingSettings
+from unmask.data.batches.masking import Begins, NoMaskingSettings
 
 
 class PermutationMaskingSettings(

@@ -11,6 +11,10 @@ Each epoch orders the documents differently, so the text of a stream is interrup
 and the state is reset. Within an epoch the state is carried across document boundaries.
 
 Dai et al. 2019 (Transformer-XL), section 3.2, and the ordered iterator of their code.
+
+Windows [CLS] text [SEP] of contiguous streams, for bodies that carry state; a [SEP] ends each document.
+
+Input: documents. Output: samples, each the next window of its stream (data/batches/streams.py).
 """
 
 from __future__ import annotations
@@ -204,3 +208,38 @@ class StreamSource:
         sizes = self.text.sizes(self.documents)  # (documents,)
         order = derive_rng(self.seed, "order", epoch).permutation(len(sizes))  # (documents,)
         return order, sizes[order].cumsum()
+
+
+class ContiguousSettings(StreamSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="contiguous"):
+    """The recipe's [layout] for `kind = "contiguous"`; see `StreamSettings`."""
+
+    offers = {STREAMS: "layout.kind=contiguous --set layout.streams=8 --set batch.sequences=8"}  # noqa: RUF012
+
+    def text(self, frame: Frame) -> ContiguousText:
+        """See `StreamSettings`."""
+        return ContiguousText(frame, self.length)
+
+
+class ContiguousText:
+    """Text in windows [CLS] text [SEP]; implements `StreamText`.
+
+    Args:
+        frame: the special tokens.
+        length: tokens per window, including special tokens.
+    """
+
+    def __init__(self, frame: Frame, length: int) -> None:
+        self.frame = frame
+        self.capacity = self.advance = frame.capacity(length, texts=1)
+
+    def sizes(self, documents: Documents) -> np.ndarray:
+        """See `StreamText`."""
+        return documents.lengths() + 1
+
+    def read(self, sentences: Sequence[np.ndarray]) -> np.ndarray:
+        """See `StreamText`."""
+        return np.concatenate([*sentences, [self.frame.sep]])  # (tokens,)
+
+    def window(self, rows: np.ndarray, direction: int, rng: np.random.Generator, other: Rows) -> Sample:
+        """See `StreamText`."""
+        return self.frame.wrap(rows)

@@ -22,10 +22,9 @@ from unmask.data.corpus.manifest import VERSION, Manifest, SkippedEntry, Tokeniz
 from unmask.data.corpus.partial import INSIDE, PartialCorpus
 from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_idle_options, resolve_documents
 from unmask.data.text.files import as_paths, display_name
-from unmask.data.text.unicode import check_unicode
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.support.durable import replace_file
-from unmask.support.errors import UserError, counted
+from unmask.support.errors import UserError, check_unicode, counted
 from unmask.support.version import __version__
 
 ALWAYS_HELD = 2

@@ -27,7 +27,7 @@ import numpy as np
 from unmask.data.corpus.manifest import INDEX, checksum
 from unmask.data.text.sentences import cut_sentences
 from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.data.tokenizers.word_cache import WordCache
+from unmask.data.tokenizers.words import WordCache
 from unmask.support.errors import UnmaskError
 
 SAFE_PATH = "PYTHONSAFEPATH"

@@ -32,9 +32,8 @@ from unmask.data.corpus.encode import Encoded
 from unmask.data.corpus.manifest import NAME, FrequentToken, PartEntry, ShardEntry
 from unmask.data.corpus.shard_writer import ShardWriter, WholeShard
 from unmask.data.corpus.verify import verify_shard
-from unmask.support.durable import create, named, sync
+from unmask.support.durable import acquire, create, named, sync
 from unmask.support.errors import UserError, counted
-from unmask.support.lock import acquire
 
 PARTS = ("train", "heldout")
 INSIDE = ".partial"

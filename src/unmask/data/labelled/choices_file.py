@@ -17,8 +17,7 @@ from typing import Any
 
 import msgspec
 
-from unmask.data.labelled.json_file import Place, claim, decode_object
-from unmask.data.labelled.records import suffix_of
+from unmask.data.labelled.json_file import Place, claim, decode_object, suffix_of
 from unmask.data.labelled.table import Source, refuse_tables
 from unmask.data.text.files import MAX_JSON, display_name, open_bytes
 from unmask.support.errors import UserError

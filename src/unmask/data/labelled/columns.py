@@ -77,7 +77,7 @@ class Fields:
     Attributes:
         labels: possible names of the label column, unless `--columns` gives another; empty if labels are not read.
         headerless: the published format that needs no header.
-        several: whether a text may have several labels, or none; see `Row.labels` and data/labelled/label_lists.py.
+        several: whether a text may have several labels, or none; see `Row.labels` and data/labelled/labelled_file.py.
         optional: whether all rows of a file may lack labels.
         triplets: whether a third text is read, a negative, if there is a column of them.
     """

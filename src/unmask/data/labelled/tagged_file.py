@@ -7,21 +7,166 @@ location, so that errors can name file and line. A bad line is an error: nothing
 
 Entities that violate the scheme of a file (such as I- without B- in a file that uses B-) are read as by conlleval, and
 counted in `Sentence.irregular`.
+
+A sentence as words with tags, from a raw text, a list of words, or a file.
+
+Input: a text, which is split into words as by BERT's pre-tokenizer, or words, which are joined into a text.
+Output: the text and the offsets of its words, in code points.
+
+Tagging schemes for entities: detection of the scheme of a file, and conversion of entities to tags.
+
+IOB1 (Ramshaw and Marcus 1995): B- only if an entity immediately follows another one of the same type; IOB2 (Tjong Kim
+Sang and Veenstra 1999): B- on every first word; BIOES, also known as BMES, BMEWO and BILOU: different prefixes for
+first, inner and last words and for entities of a single word. All are read by the same rules
+(`metrics.token_classification.chunks`), so the scheme is needed only to count irregular entities.
+
+
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
-from unmask.data.labelled.records import has_records, read_records, suffix_of
-from unmask.data.labelled.sentence import Sentence, join_words, split_text
+from tokenizers.pre_tokenizers import BertPreTokenizer
+
+from unmask.data.labelled.json_file import has_records, read_records, suffix_of
 from unmask.data.labelled.table import Source, Table
-from unmask.data.labelled.tag_schemes import PREFIXES, detect_scheme, write_tags
 from unmask.data.text.files import display_name, read_text_lines
-from unmask.metrics.token_classification import chunks, split_tag
+from unmask.metrics.token_classification import Chunk, chunks, split_tag
 from unmask.support.errors import UserError
+
+CHINESE = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002ceaf\U0002f800-\U0002fa1f"
+"""Characters that BERT surrounds with spaces (google-research/bert, `_is_chinese_char`)."""
+
+_PARTS = re.compile(f"[{CHINESE}]|[^{CHINESE}]+")
+_UNSPACED = re.compile(f"[\u3000-\u30ff\uff00-\uffef{CHINESE}]")  # also kana and full-width punctuation
+_PUNCTUATION = BertPreTokenizer()
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """The words of a text, and their tags if known.
+
+    Attributes:
+        text: the text.
+        starts, stops: offsets of each word in the text, in code points; stops are exclusive.
+        tags: tag of each word, in IOB2; empty if unknown.
+        file, line: location of the sentence; "" and 0 if it is not from a file.
+        step: number of lines from each word to the next: 1 in columns, 0 in a row.
+        document: index of its document in the file, if documents are marked.
+        irregular: number of its entities whose tags violate the scheme of the file.
+    """
+
+    text: str
+    starts: tuple[int, ...]
+    stops: tuple[int, ...]
+    tags: tuple[str, ...] = ()
+    file: str = ""
+    line: int = 0
+    step: int = 0
+    document: int | None = None
+    irregular: int = 0
+
+    @property
+    def words(self) -> list[str]:
+        """The words."""
+        return [self.text[start:stop] for start, stop in zip(self.starts, self.stops, strict=True)]
+
+    @property
+    def entities(self) -> list[Chunk]:
+        """The entities of the tags, with offsets in code points of the text."""
+        return self.in_text(chunks(self.tags))
+
+    def in_text(self, found: Sequence[Chunk]) -> list[Chunk]:
+        """Convert entities from word indices to offsets in code points."""
+        return [Chunk(kind, self.starts[start], self.stops[stop - 1]) for kind, start, stop in found]
+
+
+def split_text(text: str) -> Sentence:
+    """Split a text into words at white space; punctuation marks and Chinese characters are separate words."""
+    offsets = [
+        (start + part.start(), start + part.end())
+        for word, (start, _) in _PUNCTUATION.pre_tokenize_str(text)
+        for part in _PARTS.finditer(word)
+    ]
+    return Sentence(text, tuple(start for start, _ in offsets), tuple(stop for _, stop in offsets))
+
+
+def join_words(words: Sequence[str]) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+    """Join words into a text, separated by spaces except between Chinese or Japanese characters.
+
+    Returns:
+        The text, and the starts and the stops of the words in it, in code points.
+
+    Raises:
+        ValueError: a word is empty.
+    """
+    text, starts, stops = [], [], []
+    offset, before = 0, ""
+    for word in words:
+        if not word:
+            raise ValueError("a word is empty")
+        if before and not (_UNSPACED.match(before[-1]) and _UNSPACED.match(word[0])):
+            text.append(" ")
+            offset += 1
+        starts.append(offset)
+        offset += len(word)
+        stops.append(offset)
+        text.append(word)
+        before = word
+    return "".join(text), tuple(starts), tuple(stops)
+
+
+Scheme = Literal["IOB1", "IOB2", "BIOES"]
+
+PREFIXES = ("BI", "BIES", "BMES", "BMEW", "BILU")
+"""Sets of prefixes that may occur in the same file."""
+
+
+def write_tags(found: Sequence[Chunk], number: int, scheme: Scheme = "IOB2") -> list[str]:
+    """Return the tags of `number` words for these entities, which must be in order and must not overlap."""
+    tags = ["O"] * number
+    before = Chunk("", -1, -1)
+    for chunk in found:
+        inner = chunk.stop - chunk.start - 1
+        if scheme == "BIOES":
+            roles = "B" + "I" * (inner - 1) + "E" if inner else "S"
+        else:
+            follows = (before.type, before.stop) == (chunk.type, chunk.start)
+            roles = ("B" if scheme == "IOB2" or follows else "I") + "I" * inner
+        tags[chunk.start : chunk.stop] = [f"{role}-{chunk.type}" for role in roles]
+        before = chunk
+    return tags
+
+
+def detect_scheme(sentences: Sequence[Sequence[str]]) -> tuple[Scheme, list[int]]:
+    """Detect the scheme in which the sentences of a file are tagged.
+
+    Args:
+        sentences: the tags of each sentence.
+
+    Returns:
+        The scheme that most entities conform to, and for each sentence the number of entities that do not.
+    """
+    roles = {split_tag(tag)[0] for tag in {tag for tags in sentences for tag in tags}}
+    candidates: tuple[Scheme, ...] = ("BIOES",) if roles & {"E", "S"} else ("IOB2", "IOB1")
+    counts = {scheme: [_irregular(tags, scheme) for tags in sentences] for scheme in candidates}
+    best = min(candidates, key=lambda scheme: sum(counts[scheme]))
+    return best, counts[best]
+
+
+def _irregular(tags: Sequence[str], scheme: Scheme) -> int:
+    """Count the entities that are tagged differently in this scheme."""
+    found = chunks(tags)
+    written = write_tags(found, len(tags), scheme)
+    return sum(
+        any(split_tag(tags[index]) != split_tag(written[index]) for index in range(chunk.start, chunk.stop))
+        for chunk in found
+    )
+
 
 WORDS = ("words", "tokens")
 TAGS = ("tags", "ner_tags", "labels")

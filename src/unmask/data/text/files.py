@@ -263,7 +263,7 @@ def read_at_most(file: BinaryIO, most: int) -> bytes:
     return bytes(content)
 
 
-def decode_object(line: str | bytes, name: str, number: int) -> dict[str, Any]:
+def decode_line(line: str | bytes, name: str, number: int) -> dict[str, Any]:
     """Decode a line of JSON Lines.
 
     Args:

@@ -7,6 +7,12 @@ the same texts give the same vocabulary. If a vocabulary, such as GPT-2's own, l
 ModernBERT's vocabulary (`BERT_BPE`) has the special tokens of BERT and composes Unicode characters (NFC).
 
 Sennrich et al. 2016; Radford et al. 2019 (GPT-2), section 2.2; Liu et al. 2019 (RoBERTa), section 4.4.
+
+BPE vocabularies in which `</w>` marks the last token of a word, as in GPT, read from `vocab.json` and `merges.txt`.
+
+Text is lower-cased and split into words as in BERT (transformers, tokenization_openai.py, which uses spaCy's words only
+if spaCy is installed). `<unk>` is the only special token of such a vocabulary; the others are appended to it, as the
+reference code does for each task (Radford et al. 2018, section 3.3).
 """
 
 from __future__ import annotations
@@ -17,8 +23,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import tokenizers
-from tokenizers import decoders, models, pre_tokenizers, trainers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from unmask.data.tokenizers.kind import Kind, Starts, write_model
 from unmask.data.tokenizers.tokenizer import Tokenizer
@@ -140,3 +148,48 @@ def train_bpe(texts: Iterable[str], *, size: int, progress: bool = False) -> Tok
     names = [*(BPE_SPECIAL_TOKENS[role] for role in _FIRST), *tokens, BPE_SPECIAL_TOKENS["mask_token"]]
     merges = [(first, second) for first, second in trained["merges"]]
     return Tokenizer(byte_bpe({token: id for id, token in enumerate(names)}, merges), BPE)
+
+
+END = "</w>"
+"""Suffix of the last token of a word."""
+
+
+def word_bpe(vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]], unk: str) -> tokenizers.Tokenizer:
+    """Return a BPE with BERT's normalizer and pre-tokenizer.
+
+    Args:
+        vocabulary: tokens to ids.
+        merges: pairs of tokens in the order of merging.
+        unk: the unknown token.
+    """
+    model = models.BPE(dict(vocabulary), list(merges), end_of_word_suffix=END, unk_token=unk)
+    library = tokenizers.Tokenizer(model)
+    library.normalizer = normalizers.BertNormalizer(lowercase=True)
+    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return library
+
+
+def _word_starts(tokens: Sequence[str | None]) -> Starts:
+    alone = np.array([not token for token in tokens])
+    ends = alone | np.array([(token or "").endswith(END) for token in tokens])
+
+    def starts(ids: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        before: npt.NDArray[np.bool_] = np.concatenate([[True], ends[ids]])[: len(ids)]
+        return before | alone[ids]
+
+    return starts
+
+
+def _save_words(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
+    write_model(library, directory)
+    return {"tokenizer_class": "PreTrainedTokenizerFast"}  # GPT's own class in transformers adds no special tokens
+
+
+WORD_BPE = Kind(
+    name="word_bpe",
+    special=BPE_SPECIAL_TOKENS,
+    decoder=lambda: decoders.BPEDecoder(suffix=END),
+    starts=_word_starts,
+    save=_save_words,
+    adds_special_tokens=True,
+)

@@ -17,9 +17,8 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
 from unmask.data.tokenizers.bounds import check_bounds, check_ids, check_special
-from unmask.data.tokenizers.bpe import BERT_BPE, BPE, byte_bpe
+from unmask.data.tokenizers.bpe import BERT_BPE, BPE, END, WORD_BPE, byte_bpe, word_bpe
 from unmask.data.tokenizers.kind import Kind, read_json, read_text
-from unmask.data.tokenizers.spiece import read_spiece
 from unmask.data.tokenizers.tokenizer import ROLES, Tokenizer
 from unmask.data.tokenizers.unigram import (
     DEBERTA_UNIGRAM,
@@ -27,8 +26,8 @@ from unmask.data.tokenizers.unigram import (
     UNIGRAM,
     albert_unigram,
     deberta_unigram,
+    read_spiece,
 )
-from unmask.data.tokenizers.word_bpe import END, WORD_BPE, word_bpe
 from unmask.data.tokenizers.word_level import BILM_TOKENS, WORDS, WordTokenizer, word_level
 from unmask.data.tokenizers.wordpiece import (
     MPNET_WORDPIECE,

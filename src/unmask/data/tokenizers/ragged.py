@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
-from unmask.data.tokenizers.word_cache import WordCache
+from unmask.data.tokenizers.words import WordCache
 
 MANY = 1000
 """Number of texts from which on words are repeated so often that the cache is faster than the library."""

@@ -5,15 +5,56 @@ wherever a letter or digit is adjacent to another kind of character, and at each
 without spaces. Otherwise "end." would be a single word, and so would a whole Chinese sentence. Words are never split: a
 token that begins within a character or within a run of letters and digits continues the word, and so do accents and
 other marks, and invisible characters such as soft hyphens and joiners.
+
+Encoding with a cache of words, which is several times as fast on a corpus, where most words are repeated.
+
+Input: texts. Output: the same ids as those of `Tokenizer.encode`, as bytes.
+
+BERT's normalizer and pre-tokenizer (google-research/bert, tokenization.py) look at one character at a time. Spaces end
+words, and each ASCII punctuation mark and each Chinese character is a separate word, so a text can be split there and
+its parts encoded separately. Memory use is bounded.
+
+The characters of words, as ELMo reads them: the bytes of their UTF-8 between marks (bilm-tf, `bilm/data.py`).
+
+
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
+
+from unmask.data.tokenizers.tokenizer import Tokenizer
+
+BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = range(256, 261)
+"""Ids beside the 256 bytes."""
+CHARACTERS = 261
+LONGEST = 50
+"""Number of ids of a word, the marks of its begin and its end among them; the bytes of longer words are cut."""
+
+Spelling = npt.NDArray[np.int16]
+
+
+def spell(content: bytes | list[int]) -> Spelling:
+    """Return the ids of a word, (`LONGEST`,).
+
+    Args:
+        content: its bytes, or [BEGIN_SENTENCE] or [END_SENTENCE].
+    """
+    ids = np.full(LONGEST, PADDING, np.int16)
+    kept = content[: LONGEST - 2]
+    ids[0], ids[1 : len(kept) + 1], ids[len(kept) + 1] = BEGIN_WORD, list(kept), END_WORD
+    return ids
+
+
+def is_cut(word: str) -> bool:
+    """Return whether a word has more bytes than are read."""
+    return len(word) > (LONGEST - 2) // 4 and len(word.encode()) > LONGEST - 2
+
 
 _LETTER, _OTHER, _UNSPACED, _SPACE, _SPECIAL = range(5)
 _RANGES = ((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x2E80, 0xA4CF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
@@ -79,3 +120,56 @@ def _kind(text: str, index: int) -> int:
 def _of_first_byte(byte: int) -> int:
     """Guess the kind of a character from the first byte of its UTF-8: 0xE3 to 0xE9 begin nearly only Chinese ones."""
     return _UNSPACED if 0xE3 <= byte <= 0xE9 else _LETTER
+
+
+_WORDS = 1 << 17  # capacity of each of the two generations of the cache: about 50 MB, and 95 % of English text
+_LONGEST = 40  # characters; longer words are rarely repeated
+_ALONE = r"!-/:-@\[-`{-~"
+_CHINESE = "\u4e00-\u9fff"  # the common ones among the characters that BERT surrounds with spaces
+
+
+class WordCache(dict[str, bytes]):
+    """A cache of the ids of recently encoded words.
+
+    Args:
+        tokenizer: the tokenizer to encode with.
+        dtype: data type of the ids in the returned bytes.
+
+    Attributes:
+        dtype: likewise.
+        splits: whether texts are split into words; otherwise they are encoded whole, and nothing is gained.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, dtype: str) -> None:
+        super().__init__()
+        self._tokenizer = tokenizer
+        self.dtype = np.dtype(dtype)
+        alone = _ALONE + _CHINESE * tokenizer.isolates_chinese
+        self._parts = re.compile(f"[{alone}]|[^{alone}]+")
+        self._added = [token.content for token in tokenizer.added_tokens]
+        # A token that contains a space, or that is matched in normalized text, may extend across a split.
+        self.splits = tokenizer.kind.name == "wordpiece" and not any(
+            token.normalized or re.search(r"\s", token.content) for token in tokenizer.added_tokens
+        )
+        self._older: dict[str, bytes] = {}
+
+    def encode(self, text: str) -> bytes:
+        """Encode a text, without adding special tokens."""
+        if not self.splits:
+            return self._encode(text)
+        return b"".join(map(self.__getitem__, text.split(" ")))
+
+    def __missing__(self, word: str) -> bytes:
+        ids = self._older.get(word)
+        if ids is None:
+            parts = [word] if any(token in word for token in self._added) else self._parts.findall(word)
+            ids = self._encode(word) if len(parts) == 1 else b"".join(map(self.__getitem__, parts))
+        if len(word) <= _LONGEST:
+            if len(self) >= _WORDS:  # drop the words that were not used since the last time
+                self._older = dict(self)
+                self.clear()
+            self[word] = ids
+        return ids
+
+    def _encode(self, text: str) -> bytes:
+        return self._tokenizer.encode(text).astype(self.dtype).tobytes()

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from unmask.data.tokenizers.load import ALL_FILES as TOKENIZER_FILES
-from unmask.families.checkpoints.checksums import NAME as CHECKSUMS
-from unmask.families.checkpoints.shards import INDEX, read_index
+from unmask.families.checkpoints.check import NAME as CHECKSUMS
+from unmask.families.checkpoints.safetensors_file import INDEX, read_index
 from unmask.support.errors import UserError
 
 FILES = ("config.json", "model.safetensors", INDEX, CHECKSUMS, *TOKENIZER_FILES)

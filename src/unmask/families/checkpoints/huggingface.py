@@ -37,8 +37,15 @@ from unmask.families.checkpoints.heads import (
     read_labels,
 )
 from unmask.families.checkpoints.hub import revision_of
-from unmask.families.checkpoints.safetensors_file import checked, read_shapes, read_tensors
-from unmask.families.checkpoints.shards import INDEX, read_index, read_shard_shapes, read_shard_tensors
+from unmask.families.checkpoints.safetensors_file import (
+    INDEX,
+    checked,
+    read_index,
+    read_shapes,
+    read_shard_shapes,
+    read_shard_tensors,
+    read_tensors,
+)
 from unmask.families.format import SHARED_KEY, Format
 from unmask.nn.encoders.encoder import Encoder
 from unmask.support.durable import replace_file

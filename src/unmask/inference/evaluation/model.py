@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 import torch
 
-from unmask.data.batches.document_sentences import DocumentSentencesSettings
-from unmask.data.batches.feed import BATCH_TOKENS, Feed
+from unmask.data.batches.curriculum import BATCH_TOKENS, Feed
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import LayoutSettings
+from unmask.data.batches.masking import TokenMaskingSettings
 from unmask.data.batches.maskings import MASKINGS, AnyMasking
+from unmask.data.batches.one_segment import DocumentSentencesSettings
+from unmask.data.batches.paired_streams import DIRECTIONS, SentenceStreamsSettings
 from unmask.data.batches.sentence_pairs import LABELS, SentencePairsSettings
-from unmask.data.batches.sentence_streams import DIRECTIONS, SentenceStreamsSettings
-from unmask.data.batches.token_masking import TokenMaskingSettings
 from unmask.data.corpus.build import build_corpus
 from unmask.data.corpus.corpus import Corpus, Documents
 from unmask.data.labelled.table import Data, Source, as_sources
@@ -33,7 +33,7 @@ from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext, Objective
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
-from unmask.tasks.mistake import Mistake
+from unmask.tasks.task import Mistake
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display

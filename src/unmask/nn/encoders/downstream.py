@@ -29,7 +29,7 @@ from unmask.data.batches.batch import Tokens
 from unmask.nn.encoders.downstream_kind import DownstreamKind
 from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep, mean_vectors
 from unmask.nn.layers.dropout import Dropout
-from unmask.nn.layers.packing import pack
+from unmask.nn.layers.fused_attention import pack
 from unmask.support.errors import UserError
 
 RNN_LAYERS = 2

@@ -18,9 +18,8 @@ from torch import Tensor, nn
 from unmask.data.batches.batch import Batch, Tokens
 from unmask.data.tokenizers.tokenizer import Summary
 from unmask.nn.layers.attention import SelfAttention
-from unmask.nn.layers.block import Activation, FeedForward
+from unmask.nn.layers.block import Activation, FeedForward, GatedFeedForward
 from unmask.nn.layers.embeddings import Embeddings
-from unmask.nn.layers.pre_norm_block import GatedFeedForward
 
 BOTH_SIDES = "bidirectional context"
 LEFT_TO_RIGHT = "left-to-right context"
@@ -328,7 +327,7 @@ def mean_vectors(x: Tensor, tokens: Tokens) -> Tensor:
     """Return the mean over the tokens of each sequence, (sequences, width) float32.
 
     Args:
-        x: (tokens, width); values at padding in the stream (`unmask.nn.encoders.padded`) do not count.
+        x: (tokens, width); values at padding in the stream (`unmask.nn.encoders.stored`) do not count.
         tokens: determines the sequences.
     """
     group = tokens.groups[0]

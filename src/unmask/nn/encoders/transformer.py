@@ -16,11 +16,10 @@ from torch.utils.checkpoint import checkpoint
 
 from unmask.data.batches.batch import Tokens
 from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep, Shape
-from unmask.nn.layers.block import Block
+from unmask.nn.layers.block import Block, PreNormBlock
 from unmask.nn.layers.embeddings import Embeddings
 from unmask.nn.layers.linear import fill_up
-from unmask.nn.layers.pooler import NormedPooler, Pooler
-from unmask.nn.layers.pre_norm_block import PreNormBlock
+from unmask.nn.layers.norm import NormedPooler, Pooler
 
 Layer: TypeAlias = Block | PreNormBlock
 

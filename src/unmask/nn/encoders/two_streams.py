@@ -24,15 +24,14 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from unmask.data.batches.batch import Tokens
-from unmask.data.batches.windows import cut_windows
+from unmask.data.batches.frame import cut_windows
 from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep, Shape
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.embeddings import Embeddings
 from unmask.nn.layers.linear import fill_up
-from unmask.nn.layers.pooler import Pooler
-from unmask.nn.layers.relative_attention import distance_table
-from unmask.nn.layers.relative_block import RelativeBlock
-from unmask.nn.layers.relative_view import views
+from unmask.nn.layers.norm import Pooler
+from unmask.nn.layers.relative import RelativeBlock, distance_table
+from unmask.nn.layers.relative_kernels import views
 
 REMEMBERED = "remembered"
 """Name, in the state, of how many tokens of memory a stream has."""

@@ -17,14 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from unmask.data.batches.batch import Tokens
-from unmask.nn.layers.attention_spec import AttentionSpec, Bias, Kernel
-from unmask.nn.layers.fused_attention import fused
+from unmask.nn.layers.embeddings import readers
+from unmask.nn.layers.fused_attention import fused, varlen
 from unmask.nn.layers.inference_attention import for_inference, is_supported
 from unmask.nn.layers.linear import Linear
-from unmask.nn.layers.plain_attention import plain
+from unmask.nn.layers.plain_attention import AttentionSpec, Bias, Kernel, plain
 from unmask.nn.layers.rotary import Rotation
-from unmask.nn.layers.sinusoids import readers
-from unmask.nn.layers.varlen_attention import varlen
 
 Body = TypeVar("Body", bound=nn.Module)
 
@@ -100,7 +98,7 @@ class SelfAttention(nn.Module):
     def attend_at(self, offsets: Sequence[int]) -> None:
         """Initialize the first heads to attend to the tokens at these offsets, -1 being the previous token.
 
-        With rotary positions by biases (`Rotation.biases`), otherwise by weights (`readers` in nn/layers/sinusoids.py).
+        With rotary positions by biases (`Rotation.biases`), otherwise by weights (`readers` in embeddings.py).
         """
         width = self.out.in_features
         size = width // self.heads

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from unmask.data.tokenizers.spelling import CHARACTERS, PADDING
+from unmask.data.tokenizers.words import CHARACTERS, PADDING
 from unmask.nn.layers.linear import Linear
 
 CHUNK = 512

@@ -12,8 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from unmask.data.batches.batch import Tokens
 from unmask.data.batches.groups import Group
-from unmask.nn.layers.attention_spec import AttentionSpec
-from unmask.nn.layers.plain_attention import attended_positions, by_heads
+from unmask.nn.layers.plain_attention import AttentionSpec, attended_positions, by_heads
 from unmask.nn.layers.score_blocks import pays
 
 

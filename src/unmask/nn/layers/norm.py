@@ -2,14 +2,20 @@
 
 On a CPU torch sums the gradients of weight and bias in bf16: if those of a few thousand tokens have the same sign, a
 third of their sum is lost. Here the backward pass is computed in float32, which is also faster.
+
+The vector of a whole text: a dense layer on the hidden state of [CLS] (Devlin et al. 2019, section 4.1).
+
+That of ModernBERT is normalized and has no biases; it is its masked-LM head, and single tokens are read through it too.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import gelu
 
 
 class LayerNorm(nn.LayerNorm):
@@ -41,3 +47,47 @@ class _LayerNorm(torch.autograd.Function):
             grads[0].float(), x.float(), weight.shape, mean, rstd, weight.float(), shift, wanted
         )
         return *(grad if grad is None else grad.to(x.dtype) for grad in exact), None
+
+
+PoolerActivation = Literal["tanh", "gelu", "gelu_tanh", "relu"]
+ACTIVATIONS: dict[PoolerActivation, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "gelu": gelu,
+    "gelu_tanh": lambda x: gelu(x, approximate="tanh"),
+    "relu": torch.relu,
+}
+
+
+class Pooler(nn.Linear):
+    """A dense layer with an activation: tanh in BERT, GELU or ReLU in other families.
+
+    Args:
+        width: width of the input and output.
+        activation: name of the activation.
+    """
+
+    def __init__(self, width: int, activation: PoolerActivation = "tanh") -> None:
+        super().__init__(width, width)
+        self.activation = activation
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Return the pooled vectors: (texts, width) to (texts, width)."""
+        return ACTIVATIONS[self.activation](super().forward(rows))
+
+
+class NormedPooler(nn.Module):
+    """A dense layer without bias, GELU, and LayerNorm without bias.
+
+    Args:
+        width: width of the input and output.
+        epsilon: epsilon of the LayerNorm.
+    """
+
+    def __init__(self, width: int, epsilon: float) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, width, bias=False)
+        self.norm = LayerNorm(width, epsilon, bias=False)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Return the pooled vectors of texts or tokens: (rows, width) to (rows, width)."""
+        return self.norm(gelu(self.dense(rows)))

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from unmask.data.batches.groups import Group
-from unmask.nn.layers.attention_spec import AttentionSpec
+from unmask.nn.layers.plain_attention import AttentionSpec
 
 CHUNK = 1 << 20
 """Maximum number of probabilities computed at once, but at least those of one head."""

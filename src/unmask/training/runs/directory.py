@@ -27,12 +27,11 @@ from typing import Any, TypeVar, cast
 import msgspec
 from filelock import FileLock
 
-from unmask.support.durable import replace_file
+from unmask.support.durable import acquire, is_locked, replace_file
 from unmask.support.errors import UserError
-from unmask.support.lock import acquire, is_locked
 from unmask.support.settings import flatten
 from unmask.support.version import __version__
-from unmask.training.runs.sinks import Sinks
+from unmask.training.runs.extras import Sinks
 
 PREPARED = "text"
 """Folder of a run with the tokenizer and corpus that are made from raw text before the run starts (pretrain --text)."""
@@ -288,7 +287,7 @@ class RunDirectory:
         replace_file(self.path / "report.md", text.encode())
 
     def log(self, metrics: Mapping[str, Any]) -> None:
-        """Append a line to metrics.jsonl, and pass it on to TensorBoard and other sinks (training/runs/sinks.py).
+        """Append a line to metrics.jsonl, and pass it on to TensorBoard and other sinks (training/runs/extras.py).
 
         Args:
             metrics: values by name, including "kind" and "step".

@@ -1,12 +1,28 @@
-"""Optional dependencies of a run: matplotlib for its plots, TensorBoard for its events (the extra `plots`)."""
+"""Optional dependencies of a run: matplotlib for its plots, TensorBoard for its events (the extra `plots`).
+
+Where the metrics of a run go besides metrics.jsonl: TensorBoard's events, and trackers that other packages add.
+
+Input: the lines of metrics.jsonl. Output: whatever a sink makes of them. A package adds one by an entry point,
+
+    [project.entry-points."unmask.metrics_sinks"]
+    my_tracker = "my_package.tracking:open_run"
+
+whose function takes the directory of a run and returns a `Sink`, or None to take no part (docs/python.md). A sink that
+fails is dropped with a warning: it never ends a run.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
+
+from unmask.support.plugins import Table
 
 INSTALL = "pip install 'unmask[plots]'"
 """Command that installs both."""
@@ -44,3 +60,91 @@ def missing() -> str | None:
         *([] if event_writer() else ["no TensorBoard events (tensorboard)"]),
     ]
     return f"{' and '.join(without)} will be written; to get them: {INSTALL}" if without else None
+
+
+GROUP = "unmask.metrics_sinks"
+"""Group of entry points."""
+
+
+class Sink(Protocol):
+    """Receives the metrics of a run."""
+
+    def write(self, metrics: dict[str, Any]) -> None:
+        """Take a line of metrics.jsonl: values by name, including "kind" ("train", "heldout") and "step"."""
+
+    def close(self) -> None:
+        """End the run."""
+
+
+class Events:
+    """A sink that writes events for TensorBoard, if it is installed; they are created at the first line.
+
+    Args:
+        run: directory of the run.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._writer: Any = None
+        self._wanted = True
+
+    def write(self, metrics: dict[str, Any]) -> None:
+        """See `Sink`."""
+        if self._writer is None and self._wanted:
+            writer = event_writer()
+            self._wanted = writer is not None
+            self._writer = writer(self._run / "events", purge_step=metrics["step"]) if writer else None
+        if self._writer is not None:
+            for name, value in metrics.items():
+                if name not in ("kind", "step"):
+                    self._writer.add_scalar(f"{metrics['kind']}/{name}", value, metrics["step"])
+
+    def close(self) -> None:
+        """See `Sink`."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+class Sinks:
+    """The sinks of a run, opened at its first line.
+
+    Args:
+        run: directory of the run.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._events = Events(run)
+        self._open: dict[str, Sink] | None = None
+
+    def write(self, metrics: Mapping[str, Any]) -> None:
+        """Pass a line on to all sinks."""
+        self._events.write(dict(metrics))
+        if self._open is None:
+            self._open = {}
+            for name in (found := Table[Callable[[Path], Sink | None]](GROUP, {})):
+                self._guarded(name, partial(self._start, name, found))
+        for name, sink in list(self._open.items()):
+            self._guarded(name, partial(sink.write, dict(metrics)))
+
+    def close(self) -> None:
+        """Close all sinks; another line would open them again."""
+        self._events.close()
+        for name, sink in list((self._open or {}).items()):
+            self._guarded(name, sink.close)
+        self._open = None
+
+    def _start(self, name: str, found: Table[Callable[[Path], Sink | None]]) -> None:
+        sink = found[name](self._run)
+        if sink is not None and self._open is not None:
+            self._open[name] = sink
+
+    def _guarded(self, name: str, call: Callable[[], None]) -> None:
+        """Call a function of a sink; if it fails, drop the sink."""
+        try:
+            call()
+        except Exception as error:  # third-party code may raise anything, and the numbers are in metrics.jsonl
+            (self._open or {}).pop(name, None)
+            text = f"{type(error).__name__}: {error}"
+            warnings.warn(f"the metrics sink '{name}' failed and gets no more metrics ({text})", stacklevel=2)

@@ -19,7 +19,7 @@ import torch
 
 from unmask.data.batches.batch import Batch
 from unmask.data.batches.masking import MASKED
-from unmask.families.checkpoints.shards import INDEX, read_index
+from unmask.families.checkpoints.safetensors_file import INDEX, read_index
 from unmask.inference.backend import TorchBackend, inference_copy
 from unmask.inference.evaluation.model import score_examples
 from unmask.inference.predictor import Predictor

@@ -17,10 +17,10 @@ from typing import cast
 import msgspec
 
 from unmask.data.batches.batch import Batch, Sample
-from unmask.data.batches.feed import Feed
+from unmask.data.batches.curriculum import Feed
 from unmask.data.batches.masking import MASKED
 from unmask.data.corpus.corpus import Corpus
-from unmask.data.tokenizers.extension import difference
+from unmask.data.tokenizers.extend import difference
 from unmask.model.model import Model, build_encoder, load_model
 from unmask.objectives.hidden_cosine import NAME as HIDDEN_COSINE
 from unmask.objectives.layer_matching import NAME as LAYER_MATCHING

@@ -24,19 +24,18 @@ from unmask.objectives.teacher import TEACHER, Teacher
 from unmask.recipes.recipe import FinetuningRecipe, Objectives
 from unmask.support.errors import UserError, counted
 from unmask.support.settings import convert, put
-from unmask.tasks.regularization import NONE
+from unmask.tasks.pooled_head import NONE
 from unmask.tasks.task import Task
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
-from unmask.workflows.distillation.examples import read_lesson
+from unmask.workflows.distillation.examples import read_lesson, with_predictions
 from unmask.workflows.distillation.general import check_targets, vocabulary_difference
 from unmask.workflows.distillation.lesson import Lesson
-from unmask.workflows.distillation.predictions import with_predictions
 from unmask.workflows.distillation.student import student_of, student_settings
 from unmask.workflows.distillation.targets import TargetStore
 from unmask.workflows.finetuning.examples import Examples
+from unmask.workflows.finetuning.job import defaults
 from unmask.workflows.finetuning.prepare import Phase, Prepared, assemble, check_effects
-from unmask.workflows.finetuning.rule import defaults
 
 INTERMEDIATE = 0.5
 """Share of the steps in which only layers are matched, by default."""

@@ -9,7 +9,7 @@ import torch
 
 from unmask.data.batches.rng import derive_seed
 from unmask.families.checkpoints.check import check_size, on_meta
-from unmask.families.checkpoints.pooling import Pooling
+from unmask.families.checkpoints.heads import Pooling
 from unmask.model.model import Model
 from unmask.nn.encoders.downstream import Downstream, DownstreamSettings, resolve_layers
 from unmask.nn.encoders.encoder import POOLER, SEPARATE_LAYERS, WithPooler

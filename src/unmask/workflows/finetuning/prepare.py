@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from unmask.data.batches.no_masking import WHOLE_TEXT
+from unmask.data.batches.masking import WHOLE_TEXT
 from unmask.inference.pooling import supported
 from unmask.model.model import Model, load_model
 from unmask.nn.encoders.encoder import Encoder
@@ -23,14 +23,13 @@ from unmask.support.errors import UserError
 from unmask.support.settings import convert, put
 from unmask.tasks import TASKS
 from unmask.tasks.embedding import Embedding
+from unmask.tasks.rows import TextTask
 from unmask.tasks.task import Framed
-from unmask.tasks.text_task import TextTask
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
 from unmask.workflows.finetuning.examples import Examples, frame_examples, read_examples
-from unmask.workflows.finetuning.job import Job
+from unmask.workflows.finetuning.job import Job, defaults
 from unmask.workflows.finetuning.learner import build_learner
-from unmask.workflows.finetuning.rule import defaults
 
 
 @dataclass(frozen=True)

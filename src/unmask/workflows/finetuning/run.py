@@ -35,11 +35,10 @@ from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
 from unmask.training.runs.plots import plot_confusion, plot_training, try_to_draw
 from unmask.training.runs.report import finetuning_report, model_card
-from unmask.workflows.finetuning.frozen import FEATURES, freeze
+from unmask.workflows.finetuning.frozen import FEATURES, Reindex, freeze, only_used_rows
 from unmask.workflows.finetuning.job import Job
 from unmask.workflows.finetuning.learner import finished_model
 from unmask.workflows.finetuning.prepare import Phase, Prepared, prepare
-from unmask.workflows.finetuning.used_rows import Reindex, only_used_rows
 
 EVALUATION_SHARE = 0.05
 """Maximum cost of all evaluations during training, compared with that of the training."""

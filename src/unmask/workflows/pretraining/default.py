@@ -21,7 +21,7 @@ import numpy as np
 from unmask.data.corpus.build import check_sources
 from unmask.data.corpus.corpus import Corpus
 from unmask.data.text.documents import Skipped, TextOptions, read_documents
-from unmask.data.tokenizers.suited import suited_vocabulary
+from unmask.data.tokenizers.coverage import suited_vocabulary
 from unmask.data.tokenizers.train import TokenizerSettings
 from unmask.model.directory import read_settings
 from unmask.nn.encoders.encoder import LEFT_TO_RIGHT
@@ -31,7 +31,7 @@ from unmask.support.settings import Overrides
 from unmask.training.machine import Machine
 from unmask.training.runs.display import duration
 from unmask.workflows.pretraining.corpus import refuse_standard_input
-from unmask.workflows.pretraining.forecast import cost, training_speed
+from unmask.workflows.pretraining.search import cost, training_speed
 
 SIZES = ("modernbert-tiny", "modernbert-mini", "modernbert-small", "modernbert-medium")
 """The recipes to choose from, smallest first."""

@@ -33,6 +33,7 @@ from unmask.training.runs.display import Display
 from unmask.training.runs.plots import plot_training, try_to_draw
 from unmask.training.runs.report import Remarks, model_card, pretraining_report
 from unmask.workflows.pretraining.checks import (
+    build_curriculum,
     check_init,
     check_masked,
     check_memory,
@@ -40,9 +41,7 @@ from unmask.workflows.pretraining.checks import (
     check_vocabulary,
     check_words,
 )
-from unmask.workflows.pretraining.curriculum import build_curriculum
-from unmask.workflows.pretraining.learner import build_learner
-from unmask.workflows.pretraining.start import Start, continued
+from unmask.workflows.pretraining.start import Start, build_learner, continued
 
 HELDOUT_TOKENS = 40_000
 """Number of held-out tokens that each evaluation reads."""

@@ -2,8 +2,7 @@
 
 import pytest
 
-from unmask.data.text.unicode import check_unicode
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, check_unicode
 
 
 def test_text_in_any_script_is_accepted():
