@@ -22,6 +22,7 @@ check: $(VENV)/.ready-test ## run ruff, mypy and all tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tests/words.py
 	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 exhaustive: $(VENV)/.ready-test ## run all tests, also those that repeat others with more cases
