@@ -116,8 +116,8 @@ def _pretrain(out: Path, recipe: Recipe, corpus: Corpus, console: Console) -> tu
     for first, last in zip(before, after, strict=True):
         console.print(f"  {first.text}", markup=False)
         for when, filling in (("before", first), ("after", last)):
-            found = ", ".join(f"{it.token} {100 * it.probability:.1f} %" for it in filling.masks[0].candidates)
-            console.print(f"    {when:6} {found}", markup=False)
+            candidates = ", ".join(f"{it.token} {100 * it.probability:.1f} %" for it in filling.masks[0].candidates)
+            console.print(f"    {when:6} {candidates}", markup=False)
     learning = RunDirectory(out).read_metrics("heldout")
     guess = float(RunDirectory(out).read_metrics("guess")[0]["masked_lm_accuracy"])
     console.print(

@@ -74,9 +74,9 @@ def build_corpus(
     """
     paths, heldout = as_paths(paths), None if heldout is None else as_paths(heldout)
     check_sources([*paths, *(heldout or ())], options)
-    given, out = out, Path(out).resolve()
+    shown, out = out, Path(out).resolve()
     if out.exists() and (not out.is_dir() or {path.name for path in out.iterdir()} - OF_VOLUMES):
-        raise UserError("exists and is not empty", file=given, remedy="choose another --out or remove it")
+        raise UserError("exists and is not empty", file=shown, remedy="choose another --out or remove it")
     skipped = Skipped()
     documents = _divide(paths, heldout, options, skipped, report)
     dtype = "<u2" if tokenizer.size <= 2**16 else "<u4"

@@ -53,7 +53,7 @@ def split_labels(cell: str, file: str, line: int) -> tuple[str, ...]:
     Raises:
         UserError: a name is empty or occurs twice, or the cell contains another separator.
     """
-    if other := next((one for one in OTHERS if one in cell), None):
+    if other := next((separator for separator in OTHERS if separator in cell), None):
         raise UserError(
             f"the label '{cell[:80]}' contains '{other}', which may separate labels",
             file=file,
@@ -78,12 +78,12 @@ def list_labels(value: Any, file: str, line: int) -> tuple[str, ...]:
 
 
 def _checked(names: Any, file: str, line: int) -> tuple[str, ...]:
-    found = tuple(name.strip() for name in names)
-    if "" in found:
+    labels = tuple(name.strip() for name in names)
+    if "" in labels:
         raise UserError("one of the labels is empty", file=file, line=line, remedy="remove it")
-    if len(set(found)) < len(found):
-        raise UserError(f"a label occurs twice in {', '.join(found)[:200]}", file=file, line=line, remedy="remove one")
-    return found
+    if len(set(labels)) < len(labels):
+        raise UserError(f"a label occurs twice in {', '.join(labels)[:200]}", file=file, line=line, remedy="remove one")
+    return labels
 
 
 NAMES = ("text", "text_b", "text_c", "label")
@@ -235,9 +235,9 @@ def iterate_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[s
 
 def _format(path: str | Path, kind: str | None) -> str:
     """Return the format of a file whose rows are cells."""
-    found = kind or suffix_of(path)
-    found = "tsv" if found == "txt" else found
-    if found not in FORMATS:
+    suffix = kind or suffix_of(path)
+    suffix = "tsv" if suffix == "txt" else suffix
+    if suffix not in FORMATS:
         if kind:
             raise UserError(
                 f"--format {kind} has no columns of texts", file=display_name(path), remedy="use tsv, csv or jsonl"
@@ -247,7 +247,7 @@ def _format(path: str | Path, kind: str | None) -> str:
             file=display_name(path),
             remedy="rename it to .tsv, .csv, .jsonl or .parquet, or pass --format",
         )
-    return found
+    return suffix
 
 
 def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Counter[str]) -> Iterator[Row]:
@@ -285,8 +285,8 @@ _Line = tuple[int, list[str]]
 
 def _find(first: _Line, rows: Iterator[_Line], kind: str, wanted: Wanted, name: str) -> tuple[Found, Iterable[_Line]]:
     """Return the columns and the rows, which include the first line unless it is a header."""
-    if found := wanted.numbered(name):
-        return found, chain([first], rows)
+    if columns := wanted.numbered(name):
+        return columns, chain([first], rows)
     try:
         return wanted.named(first[1], name, first[0]), rows
     except UserError:

@@ -80,9 +80,9 @@ class Sentence:
         """The entities of the tags, with offsets in code points of the text."""
         return self.in_text(chunks(self.tags))
 
-    def in_text(self, found: Sequence[Chunk]) -> list[Chunk]:
+    def in_text(self, entities: Sequence[Chunk]) -> list[Chunk]:
         """Convert entities from word indices to offsets in code points."""
-        return [Chunk(kind, self.starts[start], self.stops[stop - 1]) for kind, start, stop in found]
+        return [Chunk(kind, self.starts[start], self.stops[stop - 1]) for kind, start, stop in entities]
 
 
 def split_text(text: str) -> Sentence:
@@ -126,11 +126,11 @@ PREFIXES = ("BI", "BIES", "BMES", "BMEW", "BILU")
 """Sets of prefixes that may occur in the same file."""
 
 
-def write_tags(found: Sequence[Chunk], number: int, scheme: Scheme = "IOB2") -> list[str]:
+def write_tags(entities: Sequence[Chunk], number: int, scheme: Scheme = "IOB2") -> list[str]:
     """Return the tags of `number` words for these entities, which must be in order and must not overlap."""
     tags = ["O"] * number
     before = Chunk("", -1, -1)
-    for chunk in found:
+    for chunk in entities:
         inner = chunk.stop - chunk.start - 1
         if scheme == "BIOES":
             roles = "B" + "I" * (inner - 1) + "E" if inner else "S"
@@ -160,11 +160,11 @@ def detect_scheme(sentences: Sequence[Sequence[str]]) -> tuple[Scheme, list[int]
 
 def _irregular(tags: Sequence[str], scheme: Scheme) -> int:
     """Count the entities that are tagged differently in this scheme."""
-    found = chunks(tags)
-    written = write_tags(found, len(tags), scheme)
+    entities = chunks(tags)
+    written = write_tags(entities, len(tags), scheme)
     return sum(
         any(split_tag(tags[index]) != split_tag(written[index]) for index in range(chunk.start, chunk.stop))
-        for chunk in found
+        for chunk in entities
     )
 
 
@@ -195,10 +195,10 @@ def read_sentences(
     """
     sentences: list[Sentence] = []
     for path in paths:
-        found = list(iterate_sentences(path, columns=columns, kind=kind, gold=gold))
-        if not found:
+        examples = list(iterate_sentences(path, columns=columns, kind=kind, gold=gold))
+        if not examples:
             raise UserError("there are no sentences in the file", file=display_name(path))
-        sentences += _in_iob2(found) if gold else found
+        sentences += _in_iob2(examples) if gold else examples
     return sentences
 
 

@@ -95,7 +95,7 @@ def write_model(library: tokenizers.Tokenizer, directory: Path) -> None:
     try:
         library.model.save(str(directory))
     except Exception as error:
-        found = re.search(r"os error (\d+)", str(error))
-        if not found:
+        code = re.search(r"os error (\d+)", str(error))
+        if not code:
             raise
-        raise OSError(int(found[1]), os.strerror(int(found[1])), str(directory)) from error
+        raise OSError(int(code[1]), os.strerror(int(code[1])), str(directory)) from error
