@@ -21,6 +21,7 @@ from unmask.data.batches.batch import Batch, Sample, collate
 from unmask.data.batches.rng import derive_seed
 from unmask.data.batches.sources import Source
 from unmask.data.batches.steps import report_lost_workers
+from unmask.objectives.flops import forward_flops
 from unmask.objectives.learner import Learner
 from unmask.support.environment import SMALLER, check_memory, naming_shortage
 from unmask.support.errors import UnmaskError, UserError
@@ -236,7 +237,7 @@ class Trainer:
         weights = {**self.learner.weights, **self.source.stages[step.stage].weights}
         counted, summed = self._sums[step.stage]
         counts = counted.all_reduce(step.counts)
-        flops = FORWARDS_PER_STEP * sum(map(self.learner.forward_flops, step.micro_batches))
+        flops = FORWARDS_PER_STEP * sum(forward_flops(self.learner, batch) for batch in step.micro_batches)
         sums = summed.all_reduce({**self._backward(step.micro_batches, counts, weights), "flops": flops})
         self.replicas.reduce()
         norm = self.optimizer.clip()
