@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -27,7 +28,15 @@ from unmask.support.environment import SMALLER, check_memory, naming_shortage
 from unmask.support.errors import UnmaskError, UserError
 from unmask.training.calibration import BUDGETS, FITTING, UNKNOWN_STEPS, Calibration, check_growth
 from unmask.training.carry import CarryTable
-from unmask.training.checkpoint import Progress, Saver, load_carry, load_checkpoint, newest_checkpoint, set_newer_aside
+from unmask.training.checkpoint import (
+    Progress,
+    Saver,
+    copied,
+    load_carry,
+    load_checkpoint,
+    newest_checkpoint,
+    set_newer_aside,
+)
 from unmask.training.evaluate import Patience, add_parts, as_numbers, evaluate, summarize
 from unmask.training.interrupt import Interrupt, Interrupted
 from unmask.training.machine import Machine, keep_few_kernels
@@ -166,7 +175,6 @@ class Trainer:
         self.processes.barrier()
         self.save()
         self.progress.micro_tokens = self._fit()
-        self.saver.wait()
         self._plan()
         self.save()
         self._evaluate()
@@ -321,7 +329,14 @@ class Trainer:
             self.display.show_evaluation(self.progress, metrics)
             self.patience.update(self.replicas)
 
-    def _restore(self, name: str) -> None:
+    def _restore_newest(self) -> None:
+        """Restore the newest valid checkpoint, and the number of threads that the run was started with."""
+        path, damaged = newest_checkpoint(self.run.checkpoints)
+        for text in damaged:
+            self.display.say(f"skipped {text}")
+        name = self.processes.broadcast(path.name)
+        if self.processes.is_main:
+            set_newer_aside(self.run.checkpoints / name)
         path = self.run.checkpoints / name
         model, optimizer, self.progress = load_checkpoint(path)
         try:
@@ -336,16 +351,6 @@ class Trainer:
         self.carry.load(load_carry(path), self.machine.device)
         self.failures = 0
         self.feed.restart()
-
-    def _restore_newest(self) -> None:
-        """Restore the newest valid checkpoint, and the number of threads that the run was started with."""
-        path, damaged = newest_checkpoint(self.run.checkpoints)
-        for text in damaged:
-            self.display.say(f"skipped {text}")
-        name = self.processes.broadcast(path.name)
-        if self.processes.is_main:
-            set_newer_aside(self.run.checkpoints / name)
-        self._restore(name)
         if self.progress.threads != torch.get_num_threads():
             self.display.say(f"computing with {self.progress.threads} threads, as at the start of the run")
             torch.set_num_threads(self.progress.threads)
@@ -368,13 +373,15 @@ class Trainer:
         self.feed.restart()
 
     def _seconds_per_step(self, stage: int = 0) -> float:
-        """Time actual steps of a stage, then restore the run's newest checkpoint, written just before."""
-        checkpoint, micro_tokens = f"step-{self.progress.step:08d}", self.progress.micro_tokens
-        self.saver.wait()
+        """Time actual steps of a stage, and put back copies of all that they change."""
+        model, optimizer = copied(self.replicas.state_dict()), copied(self.optimizer.state())
+        carry, progress = copied(self.carry.rows), msgspec.structs.replace(self.progress)
         self.progress.total = 0  # unknown: the stage is then the one that the cursor is in
         self.progress.cursor = self.source.enter(self.progress.cursor, stage)
         self.feed.restart()
         seconds = self.calibration.time(self.step)
-        self._restore(checkpoint)
-        self.progress.micro_tokens = micro_tokens
+        self.replicas.load_state_dict(model)
+        self.optimizer.load(optimizer)
+        self.carry.rows = {name: rows.to(self.machine.device) for name, rows in carry.items()}
+        self.progress, self.failures = progress, 0
         return seconds
