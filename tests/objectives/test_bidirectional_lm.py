@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 from unmask.data.batches.batch import Sample, collate
 from unmask.nn.encoders.encoder import Encoded
 from unmask.objectives.bidirectional_lm import BidirectionalLM, BidirectionalLMSettings
+from unmask.objectives.flops import head_flops
 
 WIDTH, WORDS = 6, 50
 
@@ -91,8 +92,8 @@ def test_the_sampled_softmax_is_tensorflows():
 def test_sampling_takes_the_operations_of_the_drawn_words():
     objective = BidirectionalLM(WIDTH, WORDS, samples=12)
     batch = batch_of(objective)
-    assert objective.forward_flops(None, batch) == 2 * 8 * WIDTH * 12
-    assert objective.eval().forward_flops(None, batch) == 2 * 8 * WIDTH * WORDS
+    assert head_flops(objective, None, batch) == 2 * 8 * WIDTH * 12
+    assert head_flops(objective.eval(), None, batch) == 2 * 8 * WIDTH * WORDS
 
 
 def test_the_report_has_perplexities():

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from unmask.data.batches.batch import collate
+from unmask.objectives.flops import head_flops
 from unmask.objectives.hidden_cosine import HiddenCosineSettings
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
@@ -27,7 +28,7 @@ def test_the_loss_is_that_of_the_formula():
     assert float(learner(batch)["hidden_cosine"].sum.detach()) == pytest.approx((1 - cosines).sum(), rel=1e-5)
     assert batch.counts["hidden_cosine"] == len(cosines)
     assert learner.weights == {"hidden_cosine": 0.5}
-    assert learner.parts["hidden_cosine"].forward_flops(student, batch) == 0
+    assert head_flops(learner.parts["hidden_cosine"], student, batch) == 0
 
 
 def test_other_widths_are_refused():

@@ -11,6 +11,7 @@ from unmask.data.batches.batch import collate
 from unmask.families.albert import AlbertSettings
 from unmask.families.modernbert import ModernBertSettings
 from unmask.nn.encoders.encoder import Keep
+from unmask.objectives.flops import head_flops
 from unmask.objectives.layer_matching import LayerMatchingSettings
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
@@ -98,7 +99,7 @@ def test_a_projection_only_where_widths_differ():
     shapes = {name: tuple(value.shape) for name, value in narrow.parts["layer_matching"].named_parameters()}
     assert shapes == {"project_embeddings.weight": (32, 16), "project_hidden.weight": (32, 16)}
     batch = batch_of(narrow)
-    flops = narrow.parts["layer_matching"].forward_flops(narrow.encoder, batch)
+    flops = head_flops(narrow.parts["layer_matching"], narrow.encoder, batch)
     assert flops == 2 * 3 * len(batch.tokens.ids) * 16 * 32
     narrow(batch)["layer_matching"].sum.backward()
     assert all(value.grad.any() for value in narrow.parts["layer_matching"].parameters())

@@ -22,9 +22,6 @@ class Noting(nn.Module):
         self.calls.append((tokens, keep, carry))
         return Encoded(torch.zeros(3, 2), {}, carry={"state": torch.ones(1)} if carry else {})
 
-    def forward_flops(self, tokens):
-        return 1
-
 
 class Reading(Objective):
     """Reads the layers in `keep`."""
@@ -39,9 +36,6 @@ class Reading(Objective):
 
     def score(self, encoder, encoded, batch):
         return Part(encoded.last.sum(), {})
-
-    def forward_flops(self, encoder, batch):
-        return 10
 
 
 def call(carry=(), **objectives):
@@ -91,8 +85,6 @@ def test_only_the_objectives_that_a_batch_was_prepared_for_run():
     batch = collate([prepared])
     assert list(learner.active(batch)) == list(learner(batch)) == ["a"]
     assert learner.encoder.calls[-1][1] == Keep(frozenset({1}), frozenset())
-    assert learner.forward_flops(batch) == 11
     both = collate([learner.prepare(sample.add(labels={"label": np.zeros(1)}))])
     assert list(learner(both)) == ["first", "a", "b"]
     assert learner.encoder.calls[-1][1] == Keep(frozenset({1, 2}), frozenset())
-    assert learner.forward_flops(both) == 21

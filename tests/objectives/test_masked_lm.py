@@ -10,6 +10,7 @@ from unmask.data.batches.batch import collate
 from unmask.data.batches.frame import Frame
 from unmask.families.bert import BertSettings
 from unmask.families.modernbert import ModernBertSettings
+from unmask.objectives.flops import head_flops
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLMSettings
 from unmask.objectives.objective import BuildContext
@@ -63,7 +64,7 @@ def test_the_loss_is_that_of_the_formula_in_numpy(learner):
 
 def test_the_operations_are_those_of_the_dense_layer_and_the_decoder(learner):
     batch = collate([learner.prepare(sample) for sample in samples()])
-    found = learner.parts["masked_lm"].forward_flops(learner.encoder, batch)
+    found = head_flops(learner.parts["masked_lm"], learner.encoder, batch)
     assert found == 3 * (2 * 16 * 16 + 2 * 16 * VOCABULARY)
 
 

@@ -7,6 +7,7 @@ import torch
 from unmask.data.batches.batch import collate
 from unmask.data.batches.frame import Frame
 from unmask.families.bert import BertSettings
+from unmask.objectives.flops import head_flops
 from unmask.objectives.learner import Learner
 from unmask.objectives.next_sentence import NextSentenceSettings
 from unmask.objectives.objective import BuildContext
@@ -50,7 +51,7 @@ def test_the_loss_is_that_of_a_softmax_on_the_pooled_first_token(learner):
 
 def test_operations_baseline_and_weight(learner):
     objective, batch = learner.parts["next_sentence"], collate([learner.prepare(sample) for sample in pairs()])
-    assert objective.forward_flops(learner.encoder, batch) == 3 * 2 * 16 * (16 + 2)
+    assert head_flops(objective, learner.encoder, batch) == 3 * 2 * 16 * (16 + 2)
     assert objective.baseline("next_sentence", [batch], 7) == {"next_sentence_accuracy": 0.5}
     assert learner.weights == {"next_sentence": 2.0}
 

@@ -6,6 +6,7 @@ import torch
 
 from unmask.data.batches.batch import collate
 from unmask.nn.layers import vocabulary
+from unmask.objectives.flops import head_flops
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
 from unmask.objectives.soft_targets import SoftTargetsSettings
@@ -135,8 +136,8 @@ def test_without_targets_there_is_no_loss():
     batch = collate([empty(learner.prepare(sample)).add(counts={"soft_targets": 0}) for sample in samples()])
     part = learner(batch)["soft_targets"]
     assert part.sum == 0 and part.sum.requires_grad and part.metrics["agreement"] == 0
-    assert learner.parts["soft_targets"].forward_flops(learner.encoder, batch) == 0
-    assert learner.parts["soft_targets"].forward_flops(learner.encoder, batch_of(learner)) > 0
+    assert head_flops(learner.parts["soft_targets"], learner.encoder, batch) == 0
+    assert head_flops(learner.parts["soft_targets"], learner.encoder, batch_of(learner)) > 0
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from unmask.families.gpt import GptSettings
 from unmask.families.modernbert import ModernBertSettings
 from unmask.nn.encoders.encoder import POOLER
 from unmask.nn.layers.dropout import Dropout
+from unmask.objectives.flops import head_flops
 from unmask.tasks.classification import ClassificationHead
 from unmask.tasks.pooled_head import PooledHead
 
@@ -119,4 +120,4 @@ def test_a_sequence_is_one_term_of_the_loss_and_its_cost_is_counted_once():
     batch = batch_of(head, 3, 5, 9)
     assert batch.counts == {"part": 3}
     assert head.out.bias is None
-    assert head.forward_flops(settings.build(30), batch) == 3 * 2 * (8 * 8 + 8 * 3)
+    assert head_flops(head, settings.build(30), batch) == 3 * 2 * (8 * 8 + 8 * 3)

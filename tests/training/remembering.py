@@ -127,9 +127,6 @@ class Remembering(nn.Module):
         cue = rows[tokens.offsets[:-1].long()].detach()  # (sequences, width)
         return Encoded(last, {}, carry={"cue": cue, "mean": 0.9 * carry["mean"] + 0.1 * cue})
 
-    def forward_flops(self, tokens):
-        return len(tokens.ids)
-
 
 class Recall(Objective):
     """Classification of the cue that the previous window started with."""
@@ -151,9 +148,6 @@ class Recall(Objective):
         logits, gold = self.predict(encoder, encoded, batch), batch.labels["cue"]  # (targets, CUES), (targets,)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # float64 stays
         return Part(cross_entropy(logits, gold, reduction="sum"), {"accuracy": (logits.argmax(1) == gold).sum()})
-
-    def forward_flops(self, encoder, batch):
-        return 0
 
 
 def settings(steps, micro_tokens=1000, **budget):

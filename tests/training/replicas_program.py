@@ -58,9 +58,6 @@ class Ask(Objective):
             return Part(encoded.last.sum().float() * 0, {})
         return Part(self.predict(encoder, encoded, batch).float().square().sum(), {})
 
-    def forward_flops(self, encoder, batch):
-        return 0
-
 
 def micro_batch(number):
     """Two sequences; an odd number has no target of `second`."""

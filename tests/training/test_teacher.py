@@ -34,9 +34,6 @@ class Imitation(Objective):
         target = self.teacher.read(batch).last.to(encoded.last.dtype)
         return Part(mse_loss(self.dense(encoded.last).float(), target.float(), reduction="sum"), {})
 
-    def forward_flops(self, encoder, batch):
-        return 0
-
 
 class Dropping(Remembering):
     """A body that must be in evaluation mode."""

@@ -149,8 +149,3 @@ class BidirectionalLM(Objective):
         forward, backward = self.derived(name, metrics).values()
         share = baseline.get(f"{name}_accuracy")
         return [f"Perplexity: {forward:,.1f} forwards, {backward:,.1f} backwards.", *most_frequent("following", share)]
-
-    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: the softmax at every token, by the drawn words alone if they are drawn."""
-        words = min(self.samples, len(self.decoder)) if self.samples and self.training else len(self.decoder)
-        return 2 * len(batch.positions[self.at]) * self.decoder.shape[1] * words

@@ -62,7 +62,3 @@ class CausalLM(VocabularyObjective):
         """See `Objective`; the rows are (targets, width)."""
         rows, decoder = encoded.last.index_select(0, batch.positions[self.at]), decoder_of(encoder)
         return Decoding(rows, decoder, decoder.new_zeros(encoder.vocabulary))
-
-    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: the decoder, at every token except one per sequence."""
-        return 2 * len(batch.positions[self.at]) * encoder.width * encoder.vocabulary

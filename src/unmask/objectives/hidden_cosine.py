@@ -65,7 +65,3 @@ class HiddenCosine(Objective):
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
         return Part((1 - self.predict(encoder, encoded, batch)).sum(), {})
-
-    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: no matrix products; what the teacher computes is not counted."""
-        return 0

@@ -145,11 +145,6 @@ class LayerMatching(Objective):
         loss = torch.stack([self.factors[name] * error for name, error in errors.items()]).sum()
         return Part(loss, {name: error.detach() for name, error in errors.items()})
 
-    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: the projections; what the teacher computes is not counted."""
-        times = (self.project_embeddings is not None) + len(self.pairs) * (self.project_hidden is not None)
-        return 2 * times * batch.counts.get(NAME, 0) * encoder.width * self.teacher.encoder.width
-
 
 def _squared(ours: Tensor, theirs: Tensor, projection: nn.Module | None) -> Tensor:
     """Return the squared error, averaged over the width and summed over tokens; each is (tokens, its width)."""

@@ -86,18 +86,11 @@ class Learner(nn.Module):
         for part in active.values():
             batch, before = part.before(self.encoder, batch)
             found |= before
-        encoded = self.encoder(batch.tokens, self._keep(batch), batch.carry)
+        encoded = self.encoder(batch.tokens, self.keep(batch), batch.carry)
         found |= {name: part.score(self.encoder, encoded, batch) for name, part in active.items()}
         return Loss(found, encoded.carry)
 
-    def forward_flops(self, batch: Batch) -> int:
-        """Return the FLOPs of the matrix products of a forward pass; see `Encoder.forward_flops`."""
-        heads = sum(part.forward_flops(self.encoder, batch) for part in self.active(batch).values())
-        rows = self._keep(batch).rows
-        spared = 0 if rows is None else self.encoder.spared_flops(batch.tokens, len(rows))
-        return self.encoder.forward_flops(batch.tokens) - spared + heads
-
-    def _keep(self, batch: Batch) -> Keep:
+    def keep(self, batch: Batch) -> Keep:
         """Return what the objectives of a batch need of the encoder."""
         active = self.active(batch).values()
         keep: Keep = reduce(or_, (part.keep for part in active), NOTHING)

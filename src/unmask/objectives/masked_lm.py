@@ -78,7 +78,3 @@ class MaskedLM(VocabularyObjective):
     def usage(self, model: str) -> Sequence[str]:
         """See `Objective`."""
         return [f'unmask fill --model {model} "Text with a [MASK] in it."']
-
-    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: the dense layer and the decoder, at the masked positions only."""
-        return 2 * len(batch.positions["masked"]) * self.dense.out_features * (encoder.width + encoder.vocabulary)

@@ -66,7 +66,3 @@ class NextSentence(Objective):
     def baseline(self, name: str, batches: Sequence[Batch], token: int) -> Mapping[str, float]:
         """See `Objective`: a constant prediction is correct for half of the samples."""
         return {f"{name}_accuracy": 0.5}
-
-    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: the pooler and the softmax layer, once per sequence."""
-        return 2 * len(batch.positions["summary"]) * encoder.width * (encoder.width + self.out.out_features)

@@ -246,13 +246,6 @@ class Objective(nn.Module):
         """Return example commands that use the trained head of a model."""
         return ()
 
-    @abstractmethod
-    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """Return the FLOPs of the matrix products that `score` computes in addition to the encoder.
-
-        Counted as in `Encoder.forward_flops`, including `pool` of the encoder; 0 if there is no target.
-        """
-
 
 class VocabularyObjective(Objective):
     """Base class of objectives that predict tokens by a decoder over the vocabulary.

@@ -69,7 +69,3 @@ class PermutationLM(VocabularyObjective):
     def usage(self, model: str) -> Sequence[str]:
         """See `Objective`."""
         return [f'unmask fill --model {model} "Text with a [MASK] in it."']
-
-    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: the decoder, at the targets only."""
-        return 2 * len(batch.positions[TARGETS]) * encoder.width * encoder.vocabulary

@@ -144,14 +144,6 @@ class Generator(nn.Module):
         x = self.blocks[-1](x, batch.tokens, rows=batch.positions["masked"])  # (masked, width)
         return self.norm(self.activation(self.dense(x)))
 
-    def forward_flops(self, batch: Batch) -> int:
-        """Return the FLOPs of a forward pass; see `Encoder.forward_flops`."""
-        width, narrow = self.dense.in_features, self.dense.out_features
-        projected = 0 if self.project is None else 2 * len(batch.tokens.ids) * narrow * width
-        head = 2 * len(batch.positions["masked"]) * narrow * (width + len(self.bias))
-        spared = (len(batch.tokens.ids) - len(batch.positions["masked"])) * self.blocks[-1].row_flops
-        return projected + sum(block.forward_flops(batch.tokens) for block in self.blocks) - spared + head
-
 
 class ReplacedToken(Objective):
     """See the module.
@@ -252,13 +244,6 @@ class ReplacedToken(Objective):
             "their context: this encoder is not useful for a task yet. Start as a masked LM and continue with --init "
             "(docs/family.md).",
         )
-
-    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: the generator, and the head at every token."""
-        if not len(batch.positions["every"]):
-            return 0
-        head = 2 * len(batch.positions["every"]) * encoder.width * (encoder.width + 1)
-        return head + self.generator.forward_flops(batch)
 
 
 def num_heads(width: int) -> int:

@@ -113,11 +113,11 @@ class SoftTargets(Objective):
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the logits of the head, (targets, classes)."""
-        return self.head.predict(encoder, encoded, self._view(batch))
+        return self.head.predict(encoder, encoded, self.view(batch))
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
-        batch, temperature = self._view(batch), self.temperature
+        batch, temperature = self.view(batch), self.temperature
         targets = self._targets(batch)
         if isinstance(targets, Tensor):
             return self.head.imitate(self.head.predict(encoder, encoded, batch), targets, batch, temperature)
@@ -133,15 +133,9 @@ class SoftTargets(Objective):
         rows = len(batch.positions[self.at])
         return batch.labels[NAME].view(rows, len(batch.labels[NAME]) // max(1, rows))
 
-    def _view(self, batch: Batch) -> Batch:
+    def view(self, batch: Batch) -> Batch:
         """Return the batch with the positions at which predictions are imitated."""
         if not self.all_tokens:
             return batch
         every = torch.arange(len(batch.tokens.ids), device=batch.tokens.ids.device)
         return replace(batch, positions={**batch.positions, MASKED: every})
-
-    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: the head; what the teacher computes is not counted."""
-        if not batch.counts.get(NAME):
-            return 0
-        return self.head.forward_flops(encoder, self._view(batch))

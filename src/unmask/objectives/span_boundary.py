@@ -121,9 +121,3 @@ class SpanBoundary(Objective):
         place = look_up(self.places.weight, batch.labels["span_place"])
         rows = self.first_norm(self.activation(self.first(torch.cat([left, right, place], 1))))  # (targets, width)
         return self.second_norm(self.activation(self.second(rows)))
-
-    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: the two layers and the decoder, for each target."""
-        narrow = self.second.out_features
-        products = encoder.width * (self.first.in_features + narrow) + narrow * encoder.vocabulary
-        return 2 * len(batch.positions["span_left"]) * products

@@ -28,7 +28,7 @@ from unmask.objectives.objective import ObjectiveSettings
 from unmask.objectives.teacher import TEACHER
 from unmask.recipes.requirements import Part, check
 from unmask.support.errors import UserError, nearest
-from unmask.support.settings import Overrides, check_overrides, convert, flatten, put, write
+from unmask.support.settings import Overrides, check_overrides, convert, flatten, put, to_table
 from unmask.tasks import AnyTask
 from unmask.training.settings import TrainingSettings
 
@@ -133,7 +133,7 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         Raises:
             UserError: the settings of the stage are invalid or not compatible.
         """
-        table = tomllib.loads(write(self)) | {"stages": []}
+        table = to_table(self) | {"stages": []}
         source = f"stages[{number}]"
         try:
             return convert(put(table, self.stages[number].overrides, Recipe), Recipe, source)

@@ -143,7 +143,13 @@ def convert(table: dict[str, Any], kind: type[_Settings], source: str) -> _Setti
 
 def write(settings: msgspec.Struct) -> str:
     """Return settings as TOML, including default values; settings that are None are omitted."""
-    return msgspec.toml.encode(_without_none(msgspec.to_builtins(settings))).decode()
+    return msgspec.toml.encode(to_table(settings)).decode()
+
+
+def to_table(settings: msgspec.Struct) -> dict[str, Any]:
+    """Return settings as the table that `convert` reads, including default values; those that are None are omitted."""
+    table: dict[str, Any] = _without_none(msgspec.to_builtins(settings))
+    return table
 
 
 def write_line(key: str, value: Any) -> str:

@@ -16,6 +16,7 @@ unanswerable, too, as published heads have one; starts in the beam are tokens of
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import torch
@@ -24,9 +25,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from unmask.data.batches.batch import Batch, Sample
 from unmask.data.labelled.squad_file import Question
-from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
+from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec, WithPooler, token_vectors
 from unmask.nn.layers.linear import Linear
 from unmask.nn.layers.norm import LayerNorm
+from unmask.objectives.flops import head_flops, matrices
 from unmask.objectives.objective import Objective, Part
 from unmask.tasks.passage_windows import LABEL, Candidates, Window
 from unmask.tasks.question_answering import Answered, QuestionAnswering
@@ -159,12 +161,6 @@ class AnswerBeamsHead(Objective):
         correct = (starts.detach().argmax(1) == start) & (ends.detach().argmax(1) == end)
         return Part(spans / 2 + CLASS_WEIGHT * unsure, {"accuracy": correct.sum()})
 
-    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: the start and the end of each target, the classifier, and the pooler if it reads tokens."""
-        width, targets, windows = encoder.width, len(batch.positions[self.at]), len(batch.labels.get(LABEL, ())) // 2
-        each = width * (2 + width + encoder.head.pools_tokens * width)  # of a token
-        return 2 * (targets * each + windows * (width * width + width * (2 * width + 1)))
-
     def _ends(self, rows: Tensor, states: Tensor, found: Candidates) -> Tensor:
         """Return the logits of ends, (targets,), given the vectors of the starts, (windows, width)."""
         own, other = self.end_dense.weight.chunk(2, 1)
@@ -189,3 +185,12 @@ class AnswerBeamsHead(Objective):
     def _without_summary(self, table: Tensor, batch: Batch, found: Candidates) -> Tensor:
         """Return a table with -inf at [CLS], which is no start of an answer."""
         return table.scatter(1, self._summary(batch, found)[:, None], -torch.inf)
+
+
+@head_flops.register
+def _(head: AnswerBeamsHead, encoder: Encoder, batch: Batch) -> int:
+    targets, windows = len(batch.positions[head.at]), len(batch.keys)
+    pooler = matrices(cast(WithPooler, encoder).pooler) if encoder.head.pools_tokens else 0
+    half = head.end_dense.weight.numel() // 2  # for the vectors of ends, and of starts: one for each window
+    each = matrices(head.start, head.end_out) + half + pooler
+    return 2 * (targets * each + windows * (half + matrices(head.class_dense, head.class_out)))

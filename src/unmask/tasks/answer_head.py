@@ -229,14 +229,6 @@ class AnswerHead(Objective):
         agreed = (ours.detach().argmax(1) == theirs.argmax(1)).view(-1, 2).all(1).sum()
         return Part(loss, {"agreement": agreed})
 
-    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: dot products per target and sentence, classifiers, and the pooler if it reads tokens."""
-        pooler = encoder.head.pools_tokens * encoder.width
-        flops = 2 * len(batch.positions[self.at]) * encoder.width * (2 + pooler)
-        if self.support is not None:
-            flops += 2 * len(batch.positions[SENTENCES]) * encoder.width * (1 + pooler)
-        return flops + sum(head.forward_flops(encoder, batch) for head in self._classifiers)
-
     @property
     def _classifiers(self) -> list[WindowClassifier]:
         return [head for head in self.classes.values() if isinstance(head, WindowClassifier)]

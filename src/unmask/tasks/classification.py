@@ -32,7 +32,7 @@ from unmask.tasks.calibration import (
     divisor,
     find_temperature,
 )
-from unmask.tasks.pooled_head import NONE, Regularization, TextHead, score, second_pass_flops
+from unmask.tasks.pooled_head import NONE, Regularization, TextHead, score
 from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages, with_labels
 from unmask.tasks.task import Framed, Mistake
 
@@ -219,10 +219,6 @@ class ClassificationHead(TextHead):
     def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
         """See `Objective`."""
         return imitate_softmax(logits, targets, temperature)
-
-    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`."""
-        return super().forward_flops(encoder, batch) + second_pass_flops(self, encoder, batch)
 
 
 def gold_and_predicted(

@@ -294,12 +294,6 @@ class EmbeddingHead(Objective):
             loss = (loss + cross_entropy(logits.T, own, reduction="sum")) / 2
         return Part(loss, {"accuracy": count_correct(ranked.detach(), own)})
 
-    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: the cosines of all first texts with all others; with scores, those of the pairs."""
-        sides = self._sides(batch)
-        pairs = len(batch.keys) // sides
-        return 2 * (pairs if self.temperature is None else (sides - 1) * pairs**2) * encoder.width
-
     def _sides(self, batch: Batch) -> int:
         """Return the number of texts per pair, 2 or 3, which is known on the host."""
         return 1 + max(key[-1] for key in batch.keys)

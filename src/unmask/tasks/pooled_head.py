@@ -100,11 +100,6 @@ def divergence(first: Tensor, second: Tensor) -> Tensor:
     return both / 2
 
 
-def second_pass_flops(head: Classifier, encoder: Encoder, batch: Batch) -> int:
-    """Return the FLOPs of the encoder's second pass; see `Encoder.forward_flops`."""
-    return encoder.forward_flops(batch.tokens) if head.training and head.regularization.r_drop else 0
-
-
 class PooledHead(Objective):
     """Dropout and a linear layer over the pooled vector. Subclasses define `needs` and `score`.
 
@@ -139,10 +134,6 @@ class PooledHead(Objective):
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the outputs of the linear layer, (vectors, outputs)."""
         return self.out(self.dropout(self.vectors(encoder, encoded, batch)))
-
-    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: the pooler and the linear layer, once per sequence."""
-        return 2 * len(batch.positions["summary"]) * encoder.width * (encoder.width + self.out.out_features)
 
 
 class TextHead(PooledHead):

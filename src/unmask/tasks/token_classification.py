@@ -51,7 +51,7 @@ from unmask.tasks.calibration import (
     find_temperature,
     softmax,
 )
-from unmask.tasks.pooled_head import NONE, Regularization, score, second_pass_flops
+from unmask.tasks.pooled_head import NONE, Regularization, score
 from unmask.tasks.tagged import Tagged, cut_windows, read_tags, tags_of
 from unmask.tasks.task import DEV_SHARE, Columns, Framed, Mark, Mistake, Notes, Passage, Paths, Task
 
@@ -303,12 +303,6 @@ class TokenClassificationHead(Objective):
     def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
         """See `Objective`."""
         return imitate_softmax(logits, targets, temperature)
-
-    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: the linear layer, and the pooler if it reads words, once per word."""
-        outputs = self.out.out_features + encoder.head.pools_tokens * encoder.width
-        own = 2 * len(batch.positions["first"]) * encoder.width * outputs
-        return own + second_pass_flops(self, encoder, batch)
 
 
 def gold_and_predicted(

@@ -1,8 +1,7 @@
 """Measurements before training: how much fits into memory, how long a step takes, how many steps the budget is.
 
 Input: a source and the recipe's settings. Output: tokens per micro-batch, steps of the whole budget, the machine's
-peak. All processes get the same results. Code that times steps restores the run afterwards
-(`Trainer._seconds_per_step`).
+peak. All processes get the same results. Steps that are timed leave no trace (`Trainer._seconds_per_step`).
 """
 
 from __future__ import annotations

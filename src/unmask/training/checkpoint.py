@@ -90,7 +90,7 @@ class Saver:
             UnmaskError: the previous checkpoint could not be written.
         """
         self.wait()
-        copies = _copy(model), _copy(optimizer), msgspec.structs.replace(progress), _copy(carry or {})
+        copies = copied(model), copied(optimizer), msgspec.structs.replace(progress), copied(carry or {})
         pool = ThreadPoolExecutor(1)
         self._pending = pool.submit(save_checkpoint, self.folder, *copies)
         pool.shutdown(wait=False)  # its thread ends with the work
@@ -234,5 +234,6 @@ def _write(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _copy(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return copies of tensors in the host's memory, without graph."""
     return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}

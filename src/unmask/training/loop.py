@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -21,12 +22,21 @@ from unmask.data.batches.batch import Batch, Sample, collate
 from unmask.data.batches.rng import derive_seed
 from unmask.data.batches.sources import Source
 from unmask.data.batches.steps import report_lost_workers
+from unmask.objectives.flops import forward_flops
 from unmask.objectives.learner import Learner
 from unmask.support.environment import SMALLER, check_memory, naming_shortage
 from unmask.support.errors import UnmaskError, UserError
 from unmask.training.calibration import BUDGETS, FITTING, UNKNOWN_STEPS, Calibration, check_growth
 from unmask.training.carry import CarryTable
-from unmask.training.checkpoint import Progress, Saver, load_carry, load_checkpoint, newest_checkpoint, set_newer_aside
+from unmask.training.checkpoint import (
+    Progress,
+    Saver,
+    copied,
+    load_carry,
+    load_checkpoint,
+    newest_checkpoint,
+    set_newer_aside,
+)
 from unmask.training.evaluate import Patience, add_parts, as_numbers, evaluate, summarize
 from unmask.training.interrupt import Interrupt, Interrupted
 from unmask.training.machine import Machine, keep_few_kernels
@@ -165,7 +175,6 @@ class Trainer:
         self.processes.barrier()
         self.save()
         self.progress.micro_tokens = self._fit()
-        self.saver.wait()
         self._plan()
         self.save()
         self._evaluate()
@@ -236,7 +245,7 @@ class Trainer:
         weights = {**self.learner.weights, **self.source.stages[step.stage].weights}
         counted, summed = self._sums[step.stage]
         counts = counted.all_reduce(step.counts)
-        flops = FORWARDS_PER_STEP * sum(map(self.learner.forward_flops, step.micro_batches))
+        flops = FORWARDS_PER_STEP * sum(forward_flops(self.learner, batch) for batch in step.micro_batches)
         sums = summed.all_reduce({**self._backward(step.micro_batches, counts, weights), "flops": flops})
         self.replicas.reduce()
         norm = self.optimizer.clip()
@@ -320,7 +329,14 @@ class Trainer:
             self.display.show_evaluation(self.progress, metrics)
             self.patience.update(self.replicas)
 
-    def _restore(self, name: str) -> None:
+    def _restore_newest(self) -> None:
+        """Restore the newest valid checkpoint, and the number of threads that the run was started with."""
+        path, damaged = newest_checkpoint(self.run.checkpoints)
+        for text in damaged:
+            self.display.say(f"skipped {text}")
+        name = self.processes.broadcast(path.name)
+        if self.processes.is_main:
+            set_newer_aside(self.run.checkpoints / name)
         path = self.run.checkpoints / name
         model, optimizer, self.progress = load_checkpoint(path)
         try:
@@ -335,16 +351,6 @@ class Trainer:
         self.carry.load(load_carry(path), self.machine.device)
         self.failures = 0
         self.feed.restart()
-
-    def _restore_newest(self) -> None:
-        """Restore the newest valid checkpoint, and the number of threads that the run was started with."""
-        path, damaged = newest_checkpoint(self.run.checkpoints)
-        for text in damaged:
-            self.display.say(f"skipped {text}")
-        name = self.processes.broadcast(path.name)
-        if self.processes.is_main:
-            set_newer_aside(self.run.checkpoints / name)
-        self._restore(name)
         if self.progress.threads != torch.get_num_threads():
             self.display.say(f"computing with {self.progress.threads} threads, as at the start of the run")
             torch.set_num_threads(self.progress.threads)
@@ -367,13 +373,15 @@ class Trainer:
         self.feed.restart()
 
     def _seconds_per_step(self, stage: int = 0) -> float:
-        """Time actual steps of a stage, then restore the run's newest checkpoint, written just before."""
-        checkpoint, micro_tokens = f"step-{self.progress.step:08d}", self.progress.micro_tokens
-        self.saver.wait()
+        """Time actual steps of a stage, and put back copies of all that they change."""
+        model, optimizer = copied(self.replicas.state_dict()), copied(self.optimizer.state())
+        carry, progress = copied(self.carry.rows), msgspec.structs.replace(self.progress)
         self.progress.total = 0  # unknown: the stage is then the one that the cursor is in
         self.progress.cursor = self.source.enter(self.progress.cursor, stage)
         self.feed.restart()
         seconds = self.calibration.time(self.step)
-        self._restore(checkpoint)
-        self.progress.micro_tokens = micro_tokens
+        self.replicas.load_state_dict(model)
+        self.optimizer.load(optimizer)
+        self.carry.rows = {name: rows.to(self.machine.device) for name, rows in carry.items()}
+        self.progress, self.failures = progress, 0
         return seconds

@@ -116,6 +116,6 @@ def test_defaults_are_those_of_an_encoder_without_capabilities():
     assert encoder.reads == (3,)
     assert encoder.over(other) is other
     assert encoder.own_state() == {}
-    for unimplemented in (lambda: encoder.layer_groups, lambda: encoder(None), lambda: encoder.forward_flops(None)):
+    for unimplemented in (lambda: encoder.layer_groups, lambda: encoder(None)):
         with pytest.raises(NotImplementedError):
             unimplemented()

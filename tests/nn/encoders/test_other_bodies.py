@@ -115,9 +115,6 @@ class Characters(Encoder):
         last = self.mix(torch.cat([rows, before], 1))  # (tokens, width)
         return Encoded(last, dict.fromkeys(keep.layers, last))
 
-    def forward_flops(self, tokens):
-        return 4 * len(tokens.ids) * self.width * self.width
-
 
 class MaskedWord(Objective):
     """Predicts the masked word with a separate decoder over words."""
@@ -137,9 +134,6 @@ class MaskedWord(Objective):
 
     def score(self, encoder, encoded, batch):
         return classify(self.predict(encoder, encoded, batch), batch.labels[MASKED])
-
-    def forward_flops(self, encoder, batch):
-        return 2 * len(batch.positions[MASKED]) * self.out.in_features * self.out.out_features
 
 
 class MaskedWordSettings(ObjectiveSettings, frozen=True, kw_only=True, tag="masked_word"):
@@ -265,9 +259,6 @@ class Echo(Encoder):
         last = self.mix(rows + 0.5 * before)
         every = {0: rows, 1: last}
         return Encoded(last, {number: every[number] for number in keep.layers})
-
-    def forward_flops(self, tokens):
-        return 2 * len(tokens.ids) * self.width * self.width
 
 
 @pytest.fixture

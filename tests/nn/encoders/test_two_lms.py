@@ -121,15 +121,6 @@ def test_dropout_of_inputs_and_of_the_output():
     assert not (found.layers[1] == 0).any()
 
 
-def test_operations_count_distinct_words_once():
-    body, single = new_body(), collate([sample(3)]).tokens
-    twice = collate([sample(3), sample(3)]).tokens
-    recurrent = sum(layer.forward_flops(3) for layer in (*body.forward_lm, *body.backward_lm))
-    assert body.forward_flops(twice) - body.forward_flops(single) == recurrent
-    directed = collate([sample(3, backward=True)]).tokens
-    assert body.forward_flops(single) - body.forward_flops(directed) == recurrent / 2
-
-
 def test_groups_of_layers_cover_all_weights():
     body = new_body()
     assert len(body.layer_groups) == 1 + body.num_layers

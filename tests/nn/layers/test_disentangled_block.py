@@ -33,10 +33,3 @@ def test_some_rows_are_those_of_all():
     block, tokens, rows = build(), tokens_of((3, 4, 5)), torch.tensor([0, 4, 11])
     x = torch.randn(16, WIDTH, dtype=torch.float64)  # with rows beyond the tokens
     torch.testing.assert_close(block(x, tokens, rows=rows), block(x, tokens)[rows])
-
-
-def test_a_convolution_adds_operations():
-    tokens = tokens_of((3, 4, 5))
-    added = build(3).forward_flops(tokens) - build(0).forward_flops(tokens)
-    assert added == 2 * 12 * 3 * WIDTH * WIDTH
-    assert build(3).row_flops - build(0).row_flops == 2 * 3 * WIDTH * WIDTH

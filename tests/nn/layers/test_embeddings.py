@@ -68,8 +68,6 @@ def test_narrow_embeddings_are_projected():
     layer, tokens = build(out=12), tokens_of()
     assert layer.embed(tokens).shape == (8, 8)
     assert layer(tokens).equal(layer.project(layer.embed(tokens)))
-    assert layer.forward_flops(tokens) == 2 * 8 * 8 * 12
-    assert build().forward_flops(tokens) == 0
 
 
 def test_two_segments_need_samples_with_segments():

@@ -101,7 +101,3 @@ def test_the_state_before_the_first_step_is_zero():
     start = Lstm(WIDTH, CELLS).start(3)
     assert [tuple(part.shape) for part in start] == [(3, WIDTH), (3, CELLS)]
     assert not any(part.any() for part in start)
-
-
-def test_operations_are_those_of_three_products():
-    assert Lstm(WIDTH, CELLS).forward_flops(7) == 2 * 7 * (2 * WIDTH * 4 * CELLS + CELLS * WIDTH)

@@ -39,15 +39,3 @@ def test_some_rows_are_those_of_the_whole(ordered):
     whole = block(*given)
     torch.testing.assert_close(block(*given, queries_alone=True), whole[13:])
     torch.testing.assert_close(block(*given, torch.tensor([2, 7])), whole[[2, 7]])
-
-
-def test_operations_are_those_of_the_products(ordered):
-    """Of matrices and rows, of keys and distances; for a group without padding, as only real tokens count."""
-    tokens, memory = collate(ordered((8, 8))).tokens, 4
-    queries, keys = len(tokens.queries), 12
-    matrices = 2 * (16 + queries) * (2 * WIDTH**2 + 2 * WIDTH * 32)  # query, output and feed-forward of all rows
-    matrices += 2 * (16 + 2 * memory) * 2 * WIDTH**2 + 2 * (2 * keys - 1) * WIDTH**2  # keys and values, distances
-    pairs = 2 * (16 + queries) * WIDTH * (2 * keys + keys + 8 - 1)
-    assert block_of().forward_flops(tokens, memory) == matrices + pairs
-    alone = matrices + pairs - 2 * 16 * (2 * WIDTH**2 + 2 * WIDTH * 32) - 2 * 16 * WIDTH * (3 * keys + 7)
-    assert block_of().forward_flops(tokens, memory, queries_alone=True) == alone

@@ -168,9 +168,6 @@ class Tagger(Objective):
     def score(self, encoder, encoded, batch):
         return classify(self.predict(encoder, encoded, batch), batch.labels["tags"])
 
-    def forward_flops(self, encoder, batch):
-        return 0
-
 
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
 @pytest.mark.parametrize("settings", ["downstream.layers=[-1]", "downstream.layers=[0]", "downstream.kind=rnn"])

@@ -10,18 +10,14 @@ masked-LM head, with separate weights; the paper does not specify whether the tw
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import linear
+from torch import nn
 
 from unmask.data.batches.batch import Batch, Sample
 from unmask.nn.encoders.encoder import BOTH_SIDES, TOKEN_EMBEDDINGS, Encoded, Encoder
 from unmask.nn.layers.block import ACTIVATIONS
 from unmask.nn.layers.norm import LayerNorm
-from unmask.nn.layers.vocabulary import vocabulary_loss
-from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings, Part, accuracy_of, decoder_of
+from unmask.objectives.objective import BuildContext, Decoding, ObjectiveSettings, VocabularyObjective, decoder_of
 from unmask_structbert.shuffled_masking import SHUFFLED
 
 
@@ -35,7 +31,7 @@ class WordOrderSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unk
         return WordOrder(context, self.weight)
 
 
-class WordOrder(Objective):
+class WordOrder(VocabularyObjective):
     """See the module.
 
     Args:
@@ -43,7 +39,8 @@ class WordOrder(Objective):
         weight: weight in the sum of losses.
     """
 
-    at = SHUFFLED
+    at = gold = SHUFFLED
+    which = "shuffled"
     needs = frozenset({SHUFFLED})
 
     def __init__(self, context: BuildContext, weight: float = 1.0) -> None:
@@ -60,25 +57,7 @@ class WordOrder(Objective):
         """See `Objective`: one term per token of a shuffled trigram."""
         return sample.add(counts={name: len(sample.labels[SHUFFLED])})
 
-    def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return logits over the vocabulary at the shuffled positions, (shuffled, vocabulary)."""
-        return linear(self._rows(encoded, batch), decoder_of(encoder), self.bias)
-
-    def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
-        """See `Objective`."""
-        rows = self._rows(encoded, batch)
-        loss, correct = vocabulary_loss(rows, decoder_of(encoder), self.bias, batch.labels[SHUFFLED])
-        return Part(loss, {"accuracy": correct})
-
-    def _rows(self, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return the input of the decoder, (shuffled, width of the embeddings)."""
+    def decoding(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Decoding:
+        """See `Objective`; the rows are those of the shuffled positions."""
         rows = encoded.last.index_select(0, batch.positions[SHUFFLED])  # (shuffled, width)
-        return self.norm(self.activation(self.dense(rows)))
-
-    def baseline(self, name: str, batches: Sequence[Batch], token: int) -> Mapping[str, float]:
-        """See `Objective`."""
-        return accuracy_of(token, name, SHUFFLED, batches)
-
-    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: the dense layer and the decoder, at the shuffled positions only."""
-        return 2 * len(batch.positions[SHUFFLED]) * self.dense.out_features * (encoder.width + encoder.vocabulary)
+        return Decoding(self.norm(self.activation(self.dense(rows))), decoder_of(encoder), self.bias)

@@ -130,11 +130,6 @@ class Lstm(nn.Module):
         states, _ = self.lstm(packed)
         return torch.empty_like(states.data).index_copy(0, order, states.data)  # (tokens, 2 * width)
 
-    def forward_flops(self, tokens: int) -> int:
-        """Return the operations of the gates' matrix products, whose outputs are four times as wide as the state."""
-        inner = (RNN_LAYERS - 1) * (2 * self.width + self.width)
-        return 2 * 2 * tokens * 4 * self.width * (self.inputs + self.width + inner)
-
 
 class Downstream(Encoder):
     """See the module; implements `Encoder`.
@@ -209,11 +204,6 @@ class Downstream(Encoder):
             half = self.lstm.width
             x = x.index_copy(0, summary, torch.cat([forward[:, :half], backward[:, half:]], 1))
         return Encoded(last=x, layers={number: found[number] for number in keep.layers})
-
-    def forward_flops(self, tokens: Tokens) -> int:
-        """See `Encoder`."""
-        own = 0 if self.lstm is None else self.lstm.forward_flops(len(tokens.ids))
-        return self.encoder.forward_flops(tokens) + own
 
     def own_state(self) -> dict[str, Tensor]:
         """Return the tensors that do not belong to the encoder."""

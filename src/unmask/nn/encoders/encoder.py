@@ -258,18 +258,6 @@ class Encoder(nn.Module):
         """
         raise NotImplementedError
 
-    def forward_flops(self, tokens: Tokens) -> int:
-        """Return the floating-point operations of the matrix products in a forward pass over a batch, except `pool`.
-
-        A product of (n, k) and (k, m) counts as 2 n k m. Only real tokens are counted: no padding, no look-ups, no
-        norms, and nothing that is recomputed to save memory. `tokens` must be on the CPU.
-        """
-        raise NotImplementedError
-
-    def spared_flops(self, tokens: Tokens, rows: int) -> int:
-        """Return how many of `forward_flops` it does not compute if the output of only some rows is needed."""
-        return 0
-
 
 class WithTokenEmbeddings(Protocol):
     """A body that gives `TOKEN_EMBEDDINGS`."""

@@ -99,7 +99,3 @@ class Stored(Encoder):
         rows = torch.from_numpy(self.table[tokens.ids.cpu().numpy()]).to(self.like)  # (tokens, layers, width)
         layers = {number: rows[:, index] for index, number in enumerate(self.numbers)}
         return Encoded(last=rows[:, -1], layers={number: layers[number] for number in keep.layers})
-
-    def forward_flops(self, tokens: Tokens) -> int:
-        """See `Encoder`; look-ups are not counted."""
-        return 0

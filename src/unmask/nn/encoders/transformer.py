@@ -108,12 +108,3 @@ class Transformer(Encoder):
         """See `WithPooler`."""
         assert self.pooler is not None, "only bodies that give POOLER can pool"
         return self.pooler(rows)
-
-    def forward_flops(self, tokens: Tokens) -> int:
-        """See `Encoder`; counts the projection of narrow embeddings and the layers."""
-        layers = (self.blocks[min(number, len(self.blocks) - 1)] for number in range(self.num_layers))
-        return self.embeddings.forward_flops(tokens) + sum(block.forward_flops(tokens) for block in layers)
-
-    def spared_flops(self, tokens: Tokens, rows: int) -> int:
-        """See `Encoder`: in the last layer, the products after the attention are computed for these rows only."""
-        return (len(tokens.ids) - rows) * self.blocks[-1].row_flops

@@ -94,12 +94,6 @@ class TwoLms(Encoder):
         new = {name: torch.cat([after[name] for _, after in parts]) for name in parts[0][1]} if carry else {}
         return Encoded(last=layers[-1], layers={number: layers[number] for number in keep.layers}, carry=new)
 
-    def forward_flops(self, tokens: Tokens) -> int:
-        """See `Encoder`; the convolutions count for distinct words only."""
-        count = len(tokens.ids)
-        each = sum(layer.forward_flops(count) for layer in self.forward_lm)
-        return self.characters.forward_flops(tokens.ids) + (each if tokens.backward is not None else 2 * each)
-
     def _read(
         self, lm: Sequence[Lstm], x: Tensor, order: Tensor, sizes: Sequence[int], carry: Carry
     ) -> tuple[list[Tensor], Carry]:

@@ -113,7 +113,7 @@ class TwoStreams(Encoder):
 
         With queries, `last` is 0 if `keep.rows` is empty: the last layer is then computed for the queries alone.
         """
-        if not carry and self._in_windows(tokens):
+        if not carry and self.in_windows(tokens):
             return self._read_windows(tokens, keep)
         encoded, entered = self._read(tokens, keep, carry)
         if carry:
@@ -121,7 +121,7 @@ class TwoStreams(Encoder):
             return replace(encoded, carry=state)
         return encoded
 
-    def _in_windows(self, tokens: Tokens) -> bool:
+    def in_windows(self, tokens: Tokens) -> bool:
         """Return whether the sequences of a batch are read in windows: if one is longer, and nothing is predicted."""
         size, ragged = (
             self.settings.window,
@@ -200,28 +200,3 @@ class TwoStreams(Encoder):
             before = carry[name].gather(1, old[:, :, None].expand(-1, -1, self.width))
             state[name] = torch.where(own[:, :, None], x.index_select(0, at).view(count, -1, self.width), before)
         return {**state, REMEMBERED: (carry[REMEMBERED] + new).clamp(max=len(slots))}
-
-    def forward_flops(self, tokens: Tokens) -> int:
-        """See `Encoder`; queries and, for windows, the memory count."""
-        if self._in_windows(tokens):
-            first, *others = (window.tokens for window in cut_windows(tokens, self.settings.window))
-            memory = self.settings.memory
-            return sum(
-                block.forward_flops(first, 0) + sum(block.forward_flops(other, memory) for other in others)
-                for block in self.blocks
-            )
-        return sum(block.forward_flops(tokens, self._memory(tokens)) for block in self.blocks)
-
-    def spared_flops(self, tokens: Tokens, rows: int) -> int:
-        """See `Encoder`."""
-        if self._in_windows(tokens):
-            return 0
-        block, memory = self.blocks[-1], self._memory(tokens)
-        if tokens.queries is not None and len(tokens.queries):
-            spared = block.forward_flops(tokens, memory) - block.forward_flops(tokens, memory, queries_alone=True)
-            return 0 if rows else spared
-        return (len(tokens.ids) - rows) * block.row_flops if rows else 0
-
-    def _memory(self, tokens: Tokens) -> int:
-        """Return how many tokens of memory precede each sequence; without limit to what is remembered: none."""
-        return 0 if tokens.remember is None else int(self.settings.memory)

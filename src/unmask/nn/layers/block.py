@@ -108,35 +108,6 @@ class Block(nn.Module):
         x = first.attention_norm(self.dropout(attended, onto=select(x, rows)))
         return second.feed_forward_norm(self.dropout(second.feed_forward(x), onto=x))
 
-    def forward_flops(self, tokens: Tokens) -> int:
-        """Return the operations of the layer's matrix products; see `Encoder.forward_flops`."""
-        first, second = (other or self for other in self._shared)
-        return layer_flops(tokens, first.attention, second.feed_forward)
-
-    @property
-    def row_flops(self) -> int:
-        """The operations of its matrix products after the attention, for a single token."""
-        first, second = (other or self for other in self._shared)
-        return row_flops(first.attention.out, second.feed_forward)
-
-
-def layer_flops(tokens: Tokens, attention: SelfAttention, feed_forward: nn.Module) -> int:
-    """Return a layer's operations: its matrices multiply each token, attention each pair of tokens twice.
-
-    A token forms no pairs with later tokens, if attention is causal, nor with tokens outside the window.
-    """
-    lengths = tokens.offsets.diff().long()
-    reach = lengths - 1 if attention.window is None else (lengths - 1).clamp(max=attention.window)
-    earlier = lengths * reach - reach * (reach + 1) // 2  # pairs with a previous token in reach
-    pairs = int((lengths + (earlier if attention.causal else 2 * earlier)).sum())
-    return len(tokens.ids) * row_flops(attention, feed_forward) + 4 * pairs * attention.qkv.in_features
-
-
-def row_flops(*sublayers: nn.Module) -> int:
-    """Return the operations of the linear layers of sublayers for a single token."""
-    parts = (part for sublayer in sublayers for part in sublayer.modules())
-    return 2 * sum(part.weight.numel() for part in parts if isinstance(part, nn.Linear))
-
 
 class GatedFeedForward(nn.Module):
     """down(activation(a) * b), where a and b are the halves of up(x): (tokens, width) to (tokens, width)."""
@@ -204,12 +175,3 @@ class PreNormBlock(nn.Module):
         x = self.dropout(self.attention(normed, tokens, scores, rows), onto=select(x, rows))
         x = x + self.feed_forward(self.feed_forward_norm(x))
         return x if self.final_norm is None else self.final_norm(x)
-
-    def forward_flops(self, tokens: Tokens) -> int:
-        """Return the operations of the layer's matrix products; see `Encoder.forward_flops`."""
-        return layer_flops(tokens, self.attention, self.feed_forward)
-
-    @property
-    def row_flops(self) -> int:
-        """See `Block`."""
-        return row_flops(self.attention.out, self.feed_forward)

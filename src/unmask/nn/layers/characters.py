@@ -68,14 +68,6 @@ class CharacterCnn(nn.Module):
             rows = highway(rows)
         return self.project(rows).index_select(0, order.argsort()[word])
 
-    def forward_flops(self, ids: Tensor) -> int:
-        """Return the operations of its matrix products for the distinct words among these; see `forward`."""
-        first, _ = distinct(ids)
-        lengths = (ids[first] != PADDING).sum(1)
-        windows = int(lengths.sum()) + len(first)  # of each convolution: with one of padding alone
-        convolutions, above = _size(self.filters), _size(self.highways) + _size(self.project)
-        return 2 * (windows * convolutions + len(first) * above)
-
     def _filtered(self, ids: Tensor, longest: int) -> Tensor:
         """Return the maxima of all filters over words of at most `longest` ids, (words, filters)."""
         x = self.characters(ids[:, : longest + max(self.sizes)])  # (words, length, width of the embeddings)
@@ -117,8 +109,3 @@ def distinct(ids: Tensor) -> tuple[Tensor, Tensor]:
     first = number.new_empty(int(number.max()) + 1 if len(number) else 0)
     first[number] = torch.arange(len(ids), device=ids.device)
     return first, number
-
-
-def _size(module: nn.Module) -> int:
-    """Return the number of weights in the matrices of a module."""
-    return sum(weight.numel() for weight in module.parameters() if weight.ndim == 2)

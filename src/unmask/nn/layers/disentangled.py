@@ -80,6 +80,7 @@ class DisentangledAttention(SelfAttention):
     def __init__(self, width: int, heads: int, dropout: float, distances: Distances) -> None:
         super().__init__(width, heads, dropout)
         # bound methods, so that the shared parameters are registered in one module only, and are copied with it
+        self.num_distances = distances.table.num_embeddings
         self._vectors: Callable[[], Tensor] = distances.vectors
         self._rows: Callable[[Tensor], Tensor] = distances.rows
         self.position_dropout = Dropout(dropout)
@@ -105,11 +106,6 @@ class DisentangledAttention(SelfAttention):
         dropout = self.dropout if self.training else 0.0
         spec = AttentionSpec(self.heads, dropout, bias=of_distances, terms=TERMS)
         return self.out(select(plain(self.qkv(x), tokens, spec, scores), rows))
-
-    def forward_flops(self, tokens: Tokens) -> int:
-        """Return the operations for the distances: their projections, and their products with queries and keys."""
-        width, count = self.out.in_features, len(self._vectors())
-        return 4 * count * width**2 + 4 * len(tokens.ids) * count * width
 
 
 class Convolution(nn.Module):
@@ -191,14 +187,3 @@ class DisentangledBlock(Block):
         """See `Block`."""
         y = super().forward(x, tokens, scores, rows)
         return y if self.convolution is None else self.convolution(x, y, tokens, rows)
-
-    def forward_flops(self, tokens: Tokens) -> int:
-        """See `Block`; counts the products with distances."""
-        assert isinstance(self.attention, DisentangledAttention)
-        added = 0 if self.convolution is None else 2 * len(tokens.ids) * self.convolution.out.weight.numel()
-        return super().forward_flops(tokens) + self.attention.forward_flops(tokens) + added
-
-    @property
-    def row_flops(self) -> int:
-        """See `Block`."""
-        return super().row_flops + (0 if self.convolution is None else 2 * self.convolution.out.weight.numel())

@@ -160,10 +160,6 @@ class Embeddings(nn.Module):
             )
         return look_up(table, tokens.segments)
 
-    def forward_flops(self, tokens: Tokens) -> int:
-        """Return the operations of the projection; see `Encoder.forward_flops`."""
-        return 0 if self.project is None else 2 * len(tokens.ids) * self.project.in_features * self.project.out_features
-
 
 def look_up(table: Tensor, ids: Tensor) -> Tensor:
     """Return rows of a table; the gradient of a row is summed over its occurrences in float32.

@@ -81,10 +81,6 @@ class Lstm(nn.Module):
         last = _last_rows(sizes, x.device)
         return outputs, LstmState(outputs.detach().index_select(0, last), cells.index_select(0, last))
 
-    def forward_flops(self, tokens: int) -> int:
-        """Return the operations of its matrix products for a number of tokens."""
-        return 2 * tokens * sum(part.weight.numel() for part in (self.input, self.recurrent, self.project))
-
 
 class _Recurrence(torch.autograd.Function):
     """The steps, given the products of the inputs.

@@ -19,10 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from unmask.data.batches.batch import Tokens
 from unmask.data.batches.groups import Group
 from unmask.nn.layers.attention import select
-from unmask.nn.layers.block import Activation, FeedForward, row_flops
+from unmask.nn.layers.block import Activation, FeedForward
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
 from unmask.nn.layers.norm import LayerNorm
@@ -222,34 +221,3 @@ class RelativeBlock(nn.Module):
         own = x[views[-1].group.stop :] if queries_alone else select(x, rows)
         x = self.attention_norm(self.dropout(attended, onto=own))
         return self.feed_forward_norm(self.dropout(self.feed_forward(x), onto=x))
-
-    @property
-    def row_flops(self) -> int:
-        """The operations of its matrix products after the attention, for a single row."""
-        return row_flops(self.attention.out, self.feed_forward)
-
-    def forward_flops(self, tokens: Tokens, memory: int, *, queries_alone: bool = False) -> int:
-        """Return the operations of the layer's matrix products; see `Encoder.forward_flops`.
-
-        Args:
-            tokens: the batch.
-            memory: number of tokens of memory before each sequence.
-            queries_alone: see `RelativeAttention.forward`.
-        """
-        width = self.attention.out.in_features
-        lengths = tokens.offsets.diff().long()  # (sequences,)
-        asked = 0 if tokens.queries is None else len(tokens.queries)
-        attending = asked if queries_alone else asked + len(tokens.ids)
-        own = row_flops(self.attention.query, self.attention.out, self.feed_forward)
-        remembered = memory * len(lengths)
-        most = memory + int(lengths.max())
-        products = attending * own + 4 * (len(tokens.ids) + remembered) * width**2 + 2 * (2 * most - 1) * width**2
-        # a row multiplies its keys twice, and the distances of all keys of its sequence once
-        each = 2 * (3 * (memory + lengths) + lengths - 1) * width  # (sequences,)
-        pairs = 0 if queries_alone else int((lengths * each).sum())
-        if tokens.queries is not None:
-            counts = tokens.offsets.diff().new_zeros(len(lengths)).long()
-            sequence = (tokens.queries[:, None] >= tokens.offsets[1:]).sum(1)  # (queries,)
-            counts.scatter_add_(0, sequence, sequence.new_ones(len(sequence)))
-            pairs += int((counts * each).sum())
-        return products + pairs

@@ -7,7 +7,7 @@ take an eighth of the budget. They are kept in RUN/search, with rates.json; an i
 What a recipe costs on a machine, estimated without training: parameters, operations, time.
 
 Input: a recipe, and how many operations per second the machine computes. Output: numbers for `unmask recipes list` and
-for the choice of a recipe. The operations are those that a run counts (`Learner.forward_flops`), for one sequence of
+for the choice of a recipe. The operations are those that a run counts (objectives/flops.py), for one sequence of
 the recipe's length.
 
 
@@ -30,6 +30,7 @@ from unmask.data.batches.batch import Sample, collate
 from unmask.data.tokenizers.words import spell
 from unmask.families.checkpoints.check import on_meta
 from unmask.nn.encoders.encoder import CHARACTERS, TWO_LMS
+from unmask.objectives.flops import forward_flops
 from unmask.recipes.recipe import Recipe
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
@@ -89,7 +90,7 @@ def cost(recipe: Recipe) -> Cost:
     positions = _Positions({"every": torch.arange(length), "summary": torch.zeros(1, dtype=torch.int64)})
     positions.others = torch.arange(max(1, round(length * recipe.masking.rate_at(0.5))))
     counts = dict.fromkeys(learner.weights, 1)
-    flops = learner.forward_flops(replace(batch, positions=positions, counts=counts))
+    flops = forward_flops(learner, replace(batch, positions=positions, counts=counts))
     budget, step = recipe.budget, recipe.batch.tokens or (recipe.batch.sequences or 0) * length
     layers = (value for group in learner.encoder.layer_groups[1:] for value in group.parameters())
     return Cost(
