@@ -26,6 +26,7 @@ from unmask.families.format import (
 )
 from unmask.nn.encoders.encoder import SEPARATE_LAYERS
 from unmask.nn.encoders.transformer import Transformer
+from unmask.nn.layers.block import Block
 from unmask.nn.layers.norm import Pooler
 
 PROJECT = "embeddings.project"
@@ -55,13 +56,19 @@ class AlbertSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fie
     def build(self, vocabulary: int) -> Transformer:
         """See `BodySettings`."""
         embeddings = self.embeddings(vocabulary, narrow=self.embedding)
-        blocks = [self.post_norm_block()]
-        shared: dict[str, Any] = (
-            {f"{self.shared}_of": blocks[0]} if self.shared in ("attention", "feed_forward") else {}
-        )
-        if self.shared != "all":
-            blocks += [self.post_norm_block(**shared) for _ in range(1, self.layers)]
-        return self.compose(vocabulary, embeddings, blocks, Pooler(self.width, "tanh"))
+        first = Block(*self.attention_parts(self.sizes), *self.feed_forward_parts(self.sizes), self.dropout)
+        others = [] if self.shared == "all" else [self._beside(first) for _ in range(1, self.layers)]
+        return self.compose(vocabulary, embeddings, [first, *others], Pooler(self.width, "tanh"))
+
+    def _beside(self, first: Block) -> Block:
+        """Return another layer, with the sublayer of the first one that all layers share."""
+        attention = first.attention, first.attention_norm
+        if self.shared != "attention":
+            attention = self.attention_parts(self.sizes)
+        feed_forward = first.feed_forward, first.feed_forward_norm
+        if self.shared != "feed_forward":
+            feed_forward = self.feed_forward_parts(self.sizes)
+        return Block(*attention, *feed_forward, dropout=self.dropout, shared=(self.shared,))
 
     def owner(self, layer: int, part: str) -> int:
         """See `TransformerSettings`."""

@@ -30,7 +30,7 @@ from unmask.nn.encoders.encoder import NARROW_BLOCKS
 from unmask.nn.encoders.transformer import Transformer
 from unmask.nn.layers.disentangled import Convolution, DisentangledAttention, DisentangledBlock, Distances
 from unmask.nn.layers.embeddings import DistanceEmbeddings
-from unmask.nn.layers.norm import ACTIVATIONS, Pooler, PoolerActivation
+from unmask.nn.layers.norm import ACTIVATIONS, LayerNorm, Pooler, PoolerActivation
 
 
 class DebertaSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="deberta"):
@@ -97,11 +97,10 @@ class DebertaSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unk
             )
         return DisentangledBlock(
             DisentangledAttention(self.width, self.heads, self.dropout, distances),
-            self.feed_forward,
+            LayerNorm(self.width, self.epsilon),
+            *self.feed_forward_parts(self.sizes),
             self.dropout,
-            self.activation,
-            self.epsilon,
-            convolution,
+            convolution=convolution,
         )
 
 

@@ -20,7 +20,8 @@ from unmask.nn.layers.attention import SelfAttention
 from unmask.nn.layers.block import Block
 from unmask.nn.layers.distance_bias import BUCKETS, DistanceBias
 from unmask.nn.layers.embeddings import DistanceEmbeddings
-from unmask.nn.layers.norm import Pooler
+from unmask.nn.layers.norm import LayerNorm, Pooler
+from unmask.nn.layers.plain_attention import AttentionSpec
 
 OFFSET = 2
 """Number of unused rows at the start of the table of positions."""
@@ -62,8 +63,9 @@ class MpnetSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unkno
         return self.compose(vocabulary, embeddings, blocks, Pooler(self.width, "tanh"))
 
     def _layer(self, distances: DistanceBias) -> Block:
-        attention = SelfAttention(self.width, self.heads, self.dropout, bias=distances.bias)
-        return self.post_norm_block(attention=attention)
+        attention = SelfAttention(self.width, AttentionSpec(self.heads, self.dropout, bias=distances.bias))
+        norm = LayerNorm(self.width, self.epsilon)
+        return Block(attention, norm, *self.feed_forward_parts(self.sizes), self.dropout)
 
     def mismatch(self, pad: int) -> str:
         """See `BodySettings`: as transformers does, it takes the token with id 1 for padding."""

@@ -28,8 +28,8 @@ from unmask.nn.encoders.encoder import (
 )
 from unmask.nn.encoders.two_streams import TwoStreams
 from unmask.nn.layers.embeddings import Embeddings
-from unmask.nn.layers.norm import Pooler
-from unmask.nn.layers.relative import RelativeBlock
+from unmask.nn.layers.norm import LayerNorm, Pooler
+from unmask.nn.layers.relative import RelativeAttention, RelativeBlock
 
 
 class XlnetSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="xlnet"):
@@ -98,8 +98,15 @@ class XlnetSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unkno
     def build(self, vocabulary: int) -> TwoStreams:
         """See `BodySettings`."""
         embeddings = Embeddings(vocabulary, 0, 0, self.width, None, dropout=self.dropout, epsilon=None)
-        parts = self.width, self.heads, self.feed_forward, self.dropout, self.activation, self.epsilon
-        blocks = [RelativeBlock(*parts) for _ in range(self.layers)]
+        blocks = [
+            RelativeBlock(
+                RelativeAttention(self.width, self.heads, self.dropout),
+                LayerNorm(self.width, self.epsilon),
+                *self.feed_forward_parts(self.sizes),
+                self.dropout,
+            )
+            for _ in range(self.layers)
+        ]
         body = TwoStreams(self, vocabulary, embeddings, blocks, Pooler(self.width, "tanh"))
         self.init(body)
         nn.init.normal_(body.query, std=self.init_std)
