@@ -232,10 +232,6 @@ class TransformerSettings(BodySettings, frozen=True, kw_only=True, forbid_unknow
         """Return all layers."""
         return [self.block(number, self.sizes) for number in range(self.layers)]
 
-    def owner(self, layer: int, part: str) -> int:
-        """Return which layer owns the "attention" or "feed_forward" sublayer of a layer; by default its own number."""
-        return layer
-
     def compose(
         self,
         vocabulary: int,

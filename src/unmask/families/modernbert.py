@@ -20,7 +20,7 @@ from math import isfinite
 from typing import Any, Literal
 
 from unmask.families.body import TransformerSettings, check_offsets, check_size
-from unmask.families.format import Family, Format, architectures
+from unmask.families.format import Family, Format, architectures, in_layers
 from unmask.nn.encoders.encoder import HeadSpec, Initializer
 from unmask.nn.encoders.transformer import Layer, Transformer
 from unmask.nn.layers.attention import SelfAttention
@@ -198,20 +198,22 @@ MODERNBERT = Family(
         defaults={"mlp_dropout": 0.0, "classifier_dropout": 0.0},
         always={**PLAIN, **dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"))},
         dropouts=("attention_dropout", "embedding_dropout"),
-        embeddings={
+        tensors={
             "embeddings.words.weight": "embeddings.tok_embeddings.weight",
             "embeddings.norm": "embeddings.norm",
+            **in_layers(
+                "layers.{}",
+                {
+                    "attention.qkv": "attn.Wqkv",
+                    "attention.out": "attn.Wo",
+                    "attention_norm": "attn_norm",
+                    "feed_forward.up": "mlp.Wi",
+                    "feed_forward.down": "mlp.Wo",
+                    "feed_forward_norm": "mlp_norm",
+                },
+            ),
+            "blocks.{}.final_norm": "final_norm",
         },
-        layer="layers.{}",
-        qkv=("attn.Wqkv",),
-        block={
-            "attention.out": "attn.Wo",
-            "attention_norm": "attn_norm",
-            "feed_forward.up": "mlp.Wi",
-            "feed_forward.down": "mlp.Wo",
-            "feed_forward_norm": "mlp_norm",
-        },
-        top={"final_norm": "final_norm"},
         head_pooler="head",
         pooler_parts=("dense.weight", "norm.weight"),
         pooled=POOLED,

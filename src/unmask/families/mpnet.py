@@ -13,7 +13,17 @@ from dataclasses import replace
 from typing import Any
 
 from unmask.families.body import TransformerSettings
-from unmask.families.format import BERT_CONFIG, DENSE_HEADS, ROBERTA_LM, Family, Format, architectures, without_pooler
+from unmask.families.format import (
+    BERT_CONFIG,
+    BERT_TENSORS,
+    DENSE_HEADS,
+    ROBERTA_LM,
+    Family,
+    Format,
+    architectures,
+    in_layers,
+    without_pooler,
+)
 from unmask.nn.encoders.encoder import NARROW_BLOCKS, HeadSpec
 from unmask.nn.encoders.transformer import Transformer
 from unmask.nn.layers.attention import SelfAttention
@@ -96,20 +106,17 @@ MPNET = Family(
         config={ours: theirs for ours, theirs in BERT_CONFIG.items() if ours != "segments"},
         defaults={"layer_norm_eps": 1e-12},
         always={"relative_attention_num_buckets": BUCKETS},
-        embeddings={
-            "embeddings.words.weight": "embeddings.word_embeddings.weight",
-            "embeddings.positions.weight": "embeddings.position_embeddings.weight",
-            "embeddings.norm": "embeddings.LayerNorm",
+        tensors={
+            **BERT_TENSORS,
             "embeddings.distances.weight": "encoder.relative_attention_bias.weight",
-        },
-        layer="encoder.layer.{}",
-        qkv=("attention.attn.q", "attention.attn.k", "attention.attn.v"),
-        block={
-            "attention.out": "attention.attn.o",
-            "attention_norm": "attention.LayerNorm",
-            "feed_forward.up": "intermediate.dense",
-            "feed_forward.down": "output.dense",
-            "feed_forward_norm": "output.LayerNorm",
+            **in_layers(
+                "encoder.layer.{}",
+                {
+                    "attention.qkv": ("attention.attn.q", "attention.attn.k", "attention.attn.v"),
+                    "attention.out": "attention.attn.o",
+                    "attention_norm": "attention.LayerNorm",
+                },
+            ),
         },
         pooler="pooler.dense",
         head_pooler="classifier.dense",
