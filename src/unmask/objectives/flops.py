@@ -178,9 +178,9 @@ def matrices(*modules: nn.Module) -> int:
 def _pairs(tokens: Tokens, attention: SelfAttention) -> int:
     """Return how many pairs tokens form: none with later tokens if it is causal, none with tokens beyond the window."""
     lengths = tokens.offsets.diff().long()
-    reach = lengths - 1 if attention.window is None else (lengths - 1).clamp(max=attention.window)
+    reach = lengths - 1 if attention.spec.window is None else (lengths - 1).clamp(max=attention.spec.window)
     earlier = lengths * reach - reach * (reach + 1) // 2  # pairs with a previous token in reach
-    return int((lengths + (earlier if attention.causal else 2 * earlier)).sum())
+    return int((lengths + (earlier if attention.spec.causal else 2 * earlier)).sum())
 
 
 def _streams(encoder: TwoStreams, tokens: Tokens, memory: int, rows: int | None = None) -> int:

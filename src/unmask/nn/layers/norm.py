@@ -30,6 +30,25 @@ class LayerNorm(nn.LayerNorm):
         return normed
 
 
+class RMSNorm(nn.RMSNorm):
+    """Division of each token by its root mean square (Zhang and Sennrich 2019); statistics and gradients in float32.
+
+    Args:
+        width: width of the tokens.
+        epsilon: added to the mean square.
+    """
+
+    def __init__(self, width: int, epsilon: float) -> None:
+        super().__init__(width, epsilon)
+        self.epsilon = epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return a tensor of the same shape and dtype, (tokens, width)."""
+        wide = x.float() if x.dtype == torch.bfloat16 else x
+        normed = wide * (wide.square().mean(-1, keepdim=True) + self.epsilon).rsqrt()
+        return (normed * self.weight).to(x.dtype)
+
+
 class _LayerNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, epsilon: float) -> Tensor:
