@@ -11,8 +11,9 @@ from unmask.serving.app import Service
 from unmask.serving.metrics import Meter
 from unmask.serving.playground import describe
 from unmask.serving.served import Served
-from unmask.serving.types import EmbedRequest, FeaturesRequest, PredictRequest, Refusal, TagRequest
+from unmask.serving.types import EmbedRequest, FeaturesRequest, Refusal
 from unmask.support.errors import UserError
+from unmask.tasks.routes import PredictRequest, TagRequest
 
 LONG = "the dog sees the cat " * 20
 
@@ -29,16 +30,16 @@ def test_S4_a_long_text_is_refused_or_truncated(serving):
         assert refused(function, kind(inputs=LONG)) == 422
         (sample,) = function(kind(inputs=LONG, truncate=True)).samples
         assert len(sample) == 40
-    assert refused(classes.predict, PredictRequest(inputs=LONG)) == 422
-    assert [len(sample) for sample in classes.predict(PredictRequest(inputs=LONG, truncate=True)).samples] == [16]
+    assert refused(classes.ask, PredictRequest(inputs=LONG)) == 422
+    assert [len(sample) for sample in classes.ask(PredictRequest(inputs=LONG, truncate=True)).samples] == [16]
 
 
 def test_S4_a_text_of_exactly_the_maximum_is_not_refused(serving, tokenizer):
     masked, classes = serving("masked", "classes").models.values()
     text = " ".join(["dog"] * 14)
     assert len(tokenizer.encode(text)) == 14
-    assert len(classes.predict(PredictRequest(inputs=text)).samples[0]) == 16
-    assert refused(classes.predict, PredictRequest(inputs=text + " dog")) == 422
+    assert len(classes.ask(PredictRequest(inputs=text)).samples[0]) == 16
+    assert refused(classes.ask, PredictRequest(inputs=text + " dog")) == 422
     assert len(masked.embed(EmbedRequest(inputs=" ".join(["dog"] * 38))).samples[0]) == 40
     assert refused(masked.embed, EmbedRequest(inputs=" ".join(["dog"] * 39))) == 422
 
@@ -52,19 +53,19 @@ def test_S4_characters_are_counted_before_they_are_tokenized(serving, method, mo
         monkeypatch.setattr(served.tokenizer, method, lambda texts, real=real: seen.extend(texts) or real(texts))
     huge = "a" * (LIMITS.characters + 1)
     assert refused(models["masked"].embed, EmbedRequest(inputs=huge)) == 422
-    assert refused(models["classes"].predict, PredictRequest(inputs=[[huge]])) == 422
-    assert refused(models["tags"].tag, TagRequest(inputs=["a", huge])) == 422
+    assert refused(models["classes"].ask, PredictRequest(inputs=[[huge]])) == 422
+    assert refused(models["tags"].ask, TagRequest(inputs=["a", huge])) == 422
     assert not seen
     models["masked"].embed(EmbedRequest(inputs=huge, truncate=True))
-    models["classes"].predict(PredictRequest(inputs=huge, truncate=True))
+    models["classes"].ask(PredictRequest(inputs=huge, truncate=True))
     assert all(len(text) <= LIMITS.characters for text in seen)
 
 
 def test_S5_windows_count_as_tokens(serving):
     (tags,) = serving("tags").models.values()
-    assert len(tags.tag(TagRequest(inputs=LONG)).samples) > 5
+    assert len(tags.ask(TagRequest(inputs=LONG)).samples) > 5
     (tags,) = serving("tags", limits=replace(LIMITS, request_tokens=50)).models.values()
-    assert refused(tags.tag, TagRequest(inputs=LONG)) == 413
+    assert refused(tags.ask, TagRequest(inputs=LONG)) == 413
 
 
 def test_the_longest_text_fits_into_a_batch(serving):

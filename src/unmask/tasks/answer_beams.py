@@ -47,6 +47,7 @@ class AnswerBeams(QuestionAnswering, frozen=True, kw_only=True, forbid_unknown_f
     ends: int = 5
 
     part = "answer_beams"
+    infinite = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

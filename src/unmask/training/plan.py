@@ -1,7 +1,4 @@
-"""A budget in steps, tokens and epochs, and the interval between evaluations.
-
-
-"""
+"""A budget in steps, tokens and epochs, and the interval between evaluations."""
 
 from __future__ import annotations
 
