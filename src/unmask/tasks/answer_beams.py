@@ -16,6 +16,7 @@ unanswerable, too, as published heads have one; starts in the beam are tokens of
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -30,6 +31,7 @@ from unmask.nn.layers.norm import LayerNorm
 from unmask.objectives.objective import Objective, Part
 from unmask.tasks.passage_windows import LABEL, Candidates, Window
 from unmask.tasks.question_answering import Answered, QuestionAnswering
+from unmask.tasks.task import Reason, Refusals
 
 CLASS_WEIGHT = 0.5
 """Weight of the classifier in the loss."""
@@ -48,6 +50,13 @@ class AnswerBeams(QuestionAnswering, frozen=True, kw_only=True, forbid_unknown_f
 
     part = "answer_beams"
     infinite = True
+    refusals: ClassVar[Refusals] = {
+        **QuestionAnswering.refusals,
+        "export": Reason(
+            "beams are of the tokens of the passage, which an exported program does not know",
+            "fine-tune a model for question-answering, or export the hidden states: --head features",
+        ),
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -95,9 +95,9 @@ DEV_SHARE = 0.1
 """Share of the training examples that is held out if no dev data is given."""
 
 
-Operation = Literal["frozen", "downstream", "temperature", "vocabulary"]
+Operation = Literal["frozen", "downstream", "temperature", "vocabulary", "export"]
 """What cannot be done with every task: fine-tuning with a frozen encoder, or with a downstream model; distillation with
-predictions that a temperature softens, or by a student with another vocabulary."""
+predictions that a temperature softens, or by a student with another vocabulary; export of its head."""
 
 
 @dataclass(frozen=True)
