@@ -102,12 +102,15 @@ def export_model(
     """
     refuse_filled(out)
     _refuse(wanted, samples)
+    head = wanted.head or default_head(model)
+    if model.task is not None and head == model.task.part:
+        model.task.check("export")
     for library in ("onnx", "onnxscript", "onnxruntime" if wanted.format == "onnx" else "openvino"):
         need(library, wanted.format)
     if wanted.precision == "bf16" and not openvino_computes_bf16():
         raise UserError("OpenVINO does not compute in bf16 on this processor", remedy="export in float32")
     backend = TorchBackend(model, choose_machine("cpu", "float32"))
-    program, signature = build_program(model, backend, wanted.head or default_head(model))
+    program, signature = build_program(model, backend, head)
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as name:
         if traced is None:

@@ -133,6 +133,10 @@ class ExportedBackend:
         """See `Backend`: only the last one."""
         return self.signature.head == FEATURES
 
+    def has_head(self, head: str) -> bool:
+        """See `Backend`: only the one that it was exported with."""
+        return head == self.signature.head
+
     @property
     def _what(self) -> str:
         name = self.signature.head

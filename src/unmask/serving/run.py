@@ -55,7 +55,8 @@ def parse_sources(arguments: Sequence[str]) -> list[Source]:
     for argument in arguments:
         given, equals, directory = argument.partition("=")
         if not equals or "/" in given:
-            directory, given = argument, Path(argument).resolve().name
+            path = Path(argument)  # a link has a name of its own, which resolving would lose
+            directory, given = argument, path.name if path.name not in ("", "..") else path.resolve().name
         if not NAME.fullmatch(given):
             raise UserError(f"'{given}' cannot be the name of a model", remedy="name it: NAME=DIRECTORY")
         if given in {source.name for source in found}:
@@ -75,8 +76,11 @@ def load_served(
     models = []
     for source in sources:
         predictor = open_predictor(source.directory, machine, allow_pickle=allow_pickle)
-        models.append(Served(source.name, predictor, limits, meter))
-        models[-1].warm_up()
+        try:
+            models.append(Served(source.name, predictor, limits, meter))
+            models[-1].warm_up()
+        except UserError as error:
+            raise UserError(f"the model cannot be served: {error}", file=source.directory) from error
     return models
 
 

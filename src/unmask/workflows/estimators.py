@@ -48,6 +48,11 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
     task: str
 
+    @staticmethod
+    def examples(read: Sequence[Any]) -> tuple[Any, Any]:
+        """Return examples of the task, as it reads them from files, as `X` and `y`: single texts and their labels."""
+        return [row.values["text"] for row in read], [row.values["label"] for row in read]
+
     def __init__(
         self,
         model: str | Path = "",
@@ -187,6 +192,11 @@ class TokenClassifier(_Estimator):
 
     task = "token-classification"
 
+    @staticmethod
+    def examples(read: Sequence[Any]) -> tuple[Any, Any]:
+        """Return sentences as lists of words, and of tags."""
+        return [list(one.words) for one in read], [list(one.tags) for one in read]
+
     def fit(self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> Self:
         """Fine-tune the model; `X` has the words of each sentence, `y` their tags, in any scheme.
 
@@ -216,6 +226,10 @@ class TokenClassifier(_Estimator):
         if not len(X):
             return []
         return read_sentences([Table("<X>", {"words": _lists(X)})], columns={}, gold=False)
+
+
+ESTIMATORS: dict[str, type[_Estimator]] = {one.task: one for one in (TextClassifier, TextRegressor, TokenClassifier)}
+"""Estimator by the name of its task."""
 
 
 def _texts(X: Any) -> dict[str, list[Any]]:

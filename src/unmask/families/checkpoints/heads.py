@@ -46,6 +46,20 @@ class Pooling(msgspec.Struct, frozen=True, kw_only=True):
     unsupported: str = ""
 
 
+def supported(pooling: Pooling | None) -> Pooling:
+    """Return the pooling of a model, by default the mean.
+
+    Raises:
+        UserError: it has a step that is not supported.
+    """
+    if pooling is not None and pooling.unsupported:
+        raise UserError(
+            f"the vectors of this model need {pooling.unsupported}, which is not supported",
+            remedy="choose pooling='mean' or 'cls' (--pooling) for other vectors than its own",
+        )
+    return pooling or Pooling()
+
+
 def read_pooling(directory: Path) -> Pooling | None:
     """Read the files of sentence-transformers in a directory; None if there are none.
 

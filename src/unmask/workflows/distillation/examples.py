@@ -143,7 +143,7 @@ def _read_unlabelled(path: Any, task: Task, lesson: Lesson, notes: list[str]) ->
     """Return the examples of a file of texts, or of examples whose labels are ignored."""
     files = lesson.files
     columns = {ours: theirs for ours, theirs in files.columns.items() if ours != "label"}
-    if is_plain(path, files.kind) and not getattr(task, "pairs", None):
+    if is_plain(path, files.kind) and not task.pairs:
         return task.from_texts(read_texts(path, columns=columns, notes=notes))
     return task.read([path], columns=columns, kind=files.kind, gold=False, notes=notes)
 

@@ -24,7 +24,6 @@ from unmask.objectives.teacher import TEACHER, Teacher
 from unmask.recipes.recipe import FinetuningRecipe, Objectives
 from unmask.support.errors import UserError, counted
 from unmask.support.settings import convert, put
-from unmask.tasks.pooled_head import NONE
 from unmask.tasks.task import Task
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
@@ -159,7 +158,7 @@ def _resolve(lesson: Lesson, task: Task, student: Model, data: Examples, teacher
     recipe = convert(put(table, lesson.settings, FinetuningRecipe), FinetuningRecipe, "--set")
     if recipe.task.length > student.encoder.longest:
         raise UserError(f"length {recipe.task.length} exceeds the {student.encoder.longest} positions of the student")
-    for name in ("all_tokens", *(("temperature",) if kind == "regression" else ())):
+    for name in ("all_tokens", *(("temperature",) if "temperature" in task.refusals else ())):
         if (key := f"objective.{SOFT_TARGETS}.{name}") in lesson.settings:
             raise UserError(f"--set {key}=… has no effect on {kind}", remedy="remove it")
     if SOFT_TARGETS not in recipe.objectives and not (recipe.distillation and recipe.distillation.gold):
@@ -173,8 +172,7 @@ def _resolve(lesson: Lesson, task: Task, student: Model, data: Examples, teacher
 
 def _untuned(task: Task) -> Task:
     """Return the task of the teacher without what belongs to its training: regularization, and what was tuned."""
-    own: dict[str, Any] = {"regularization": NONE, "threshold": None, "temperature": 1.0}
-    return msgspec.structs.replace(task, **{name: value for name, value in own.items() if hasattr(task, name)})
+    return msgspec.structs.replace(task, **task.training.tuned)
 
 
 def _difference(lesson: Lesson, teacher: Model, student: Model) -> str:
@@ -192,10 +190,8 @@ def _check_predictions_alone(recipe: FinetuningRecipe, why: str) -> None:
     for name in recipe.objectives:
         if name != SOFT_TARGETS:
             raise UserError(f"objective.{name} compares tokens, but {why}", remedy=f"pass --set objective.{name}=false")
-    if recipe.task.part == "question_answering":
-        raise UserError(
-            f"answers are predicted as tokens, but {why}", remedy="choose a student of its family: pass --layers N"
-        )
+    if reason := recipe.task.refusals.get("vocabulary"):
+        raise UserError(f"{reason.why}, but {why}", remedy=reason.remedy)
 
 
 def _how(lesson: Lesson) -> str:

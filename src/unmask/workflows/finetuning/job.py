@@ -137,11 +137,7 @@ BOOST_POWER = 0.4
 """By which power of the tokens the multiple then falls to 1."""
 FEW_EXAMPLES = 2000
 MIN_STEPS = 400
-MIN_EPOCHS, MAX_EPOCHS = 3, 20
-TAGGING_EPOCHS = 4
-"""Minimum number of epochs for token classification: the maximum in Devlin et al. 2019, appendix A.3."""
-TAGGING_BOOST = 2.0
-"""Multiple of the learning rate for token classification."""
+MAX_EPOCHS = 20
 FROZEN_RATES = {"linear": 1e-2, "average": 1e-3, "rnn": 1e-3}
 """Peak learning rates on frozen features, independent of the width."""
 MIN_STEPS_FROZEN = 2000
@@ -171,11 +167,10 @@ def defaults(
     higher rate and more steps, which are cheap (docs/features.md).
     """
     sequences = 16 if examples < FEW_EXAMPLES else 32
-    tagging = kind == "token-classification"
-    least = TAGGING_EPOCHS if tagging else MIN_EPOCHS
-    epochs = min(MAX_EPOCHS, max(least, math.ceil(MIN_STEPS * sequences / examples)))
+    task = TASKS[kind]()
+    epochs = min(MAX_EPOCHS, max(task.training.epochs, math.ceil(MIN_STEPS * sequences / examples)))
     rate = (PRETRAINED_RATE * boost(tokens) if pretrained else RANDOM_RATE) * math.sqrt(768 / settings.width)
-    rate *= TAGGING_BOOST if tagging else 1
+    rate *= task.training.rate
     if frozen:
         epochs = min(MAX_EPOCHS_FROZEN, max(MIN_EPOCHS_FROZEN, math.ceil(MIN_STEPS_FROZEN * sequences / examples)))
         rate = FROZEN_RATES[downstream or "linear"]
@@ -183,11 +178,11 @@ def defaults(
     if frozen or downstream:
         layers = [-1] if downstream in (None, "linear") else list(range(-min(LAYERS, settings.layers), 0))
         chosen = {"frozen": frozen, "downstream": {"kind": downstream or "linear", "layers": layers}}
-    elif LEFT_TO_RIGHT in settings.gives and not TASKS[kind]().grouped:
+    elif LEFT_TO_RIGHT in settings.gives and not task.grouped:
         chosen = {"objective": {"causal_lm": {"weight": LM_WEIGHT}}}
     return {
         **chosen,
-        "task": {"kind": kind, "length": min(TASKS[kind]().length, settings.positions)},
+        "task": {"kind": kind, "length": min(task.length, settings.positions)},
         "batch": {"sequences": sequences},
         "optimizer": {"kind": "adamw", "learning_rate": float(f"{rate:.2g}")},
         "schedule": {"kind": "linear", "warmup": 0.1},

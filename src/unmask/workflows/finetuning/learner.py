@@ -9,7 +9,6 @@ import torch
 
 from unmask.data.batches.rng import derive_seed
 from unmask.families.checkpoints.check import check_size, on_meta
-from unmask.families.checkpoints.heads import Pooling
 from unmask.model.model import Model
 from unmask.nn.encoders.downstream import Downstream, DownstreamSettings, resolve_layers
 from unmask.nn.encoders.encoder import POOLER, SEPARATE_LAYERS, WithPooler
@@ -18,7 +17,6 @@ from unmask.objectives.objective import BuildContext, Objective
 from unmask.objectives.teacher import Teacher
 from unmask.recipes.recipe import FinetuningRecipe
 from unmask.support.errors import UserError
-from unmask.tasks.embedding import Embedding
 from unmask.tasks.task import Task
 
 
@@ -71,7 +69,6 @@ def finished_model(base: Model, learner: Learner, labels: Sequence[str], task: T
     heads, small = {task.part: learner.parts[task.part].published()}, learner.encoder.chosen
     if small is not None:
         heads["downstream"] = learner.encoder.own_state()
-    pooling = Pooling(kind=task.pooling or "mean", length=task.length) if isinstance(task, Embedding) else None
     return Model(
         base.encoder,
         base.tokenizer,
@@ -80,7 +77,7 @@ def finished_model(base: Model, learner: Learner, labels: Sequence[str], task: T
         task,
         downstream=small,
         tokens=base.tokens,
-        pooling=pooling,
+        pooling=task.vectors,
     )
 
 

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import msgspec
 
 from unmask.data.batches.masking import WHOLE_TEXT
-from unmask.inference.pooling import supported
 from unmask.model.model import Model, load_model
 from unmask.nn.encoders.encoder import Encoder
 from unmask.objectives.learner import Learner
@@ -22,8 +21,6 @@ from unmask.recipes.requirements import describe
 from unmask.support.errors import UserError
 from unmask.support.settings import convert, put
 from unmask.tasks import TASKS
-from unmask.tasks.embedding import Embedding
-from unmask.tasks.rows import TextTask
 from unmask.tasks.task import Framed
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
@@ -197,28 +194,22 @@ def _resolve(job: Job, base: Model, data: Examples) -> FinetuningRecipe:
     if recipe.task.length > base.encoder.longest:
         raise UserError(f"length {recipe.task.length} exceeds the {base.encoder.longest} positions of the model")
     check_effects(recipe, base.encoder)
-    task = recipe.task.settle(data.train, data.labels)
-    if isinstance(task, Embedding):
-        own = supported(base.pooling if task.pooling is None else None)
-        task = msgspec.structs.replace(task, pooling=task.pooling or own.kind)
+    task = recipe.task.settle(data.train, data.labels).with_pooling(base.pooling)
     return msgspec.structs.replace(recipe, task=task)
 
 
 def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | None = None) -> None:
     """Raise an error for settings without effect, and for objectives that the model does not support."""
-    if recipe.frozen and recipe.task.part == "multiple_choice":
-        raise UserError("multiple choice does not work with a frozen encoder", remedy="omit --frozen")
-    if isinstance(recipe.task, Embedding) and (recipe.frozen or recipe.downstream is not None):
-        raise UserError(
-            "vectors are those of the encoder itself, which is trained", remedy="omit --frozen and --downstream"
-        )
+    if recipe.frozen:
+        recipe.task.check("frozen")
+    if recipe.downstream is not None:
+        recipe.task.check("downstream")
     for name, settings in recipe.objectives.items():
         if recipe.task.grouped:
-            title, what, instead = recipe.task.part.replace("_", " "), "texts", ""
-            if isinstance(recipe.task, TextTask):
-                what, instead = "windows", " or --set task.windows=1 --set task.stride=0"
+            title, windows = recipe.task.part.replace("_", " "), recipe.task.grouped == "windows"
+            instead = " or --set task.windows=1 --set task.stride=0" if windows else ""
             raise UserError(
-                f"objective.{name} does not work with {title}, whose examples are groups of {what}",
+                f"objective.{name} does not work with {title}, whose examples are groups of {recipe.task.grouped}",
                 remedy=f"pass --set objective.{name}=false{instead}",
             )
         if recipe.frozen or recipe.downstream is not None:

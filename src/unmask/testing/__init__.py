@@ -1,0 +1,10 @@
+"""Checks of parts, for the tests of packages that add some: `unmask.testing.check_objective` and others.
+
+They need neither pytest nor a checkout of unmask. Each raises an `AssertionError` that says what a part does wrong.
+"""
+
+from __future__ import annotations
+
+from unmask.testing.task import OPERATIONS, check_task
+
+__all__ = ["OPERATIONS", "check_task"]
