@@ -124,7 +124,7 @@ def start(words, **options):
         return subprocess.Popen([sys.executable, *map(str, words)], **piped, **options)
 
 
-def run(words, *, timeout=120, **options):
+def run(words, *, timeout=240, **options):
     """Start a process, wait for its end, and return its status, output and errors, as `subprocess.run` does."""
     process = start(words, **options)
     try:
