@@ -110,14 +110,14 @@ def head_flops(head: Objective, encoder: Encoder, batch: Batch) -> int:
         encoder: the body.
         batch: a batch that was prepared for it, on the CPU.
     """
+    at = getattr(head, "at", None)  # an objective without positions reads every token
+    vectors = len(batch.tokens.ids if at is None else batch.positions[at])
     weights = matrices(head)
-    if not weights and not isinstance(head, VocabularyObjective):
-        return 0
     if isinstance(head, VocabularyObjective):
         weights += decoder_of(encoder).numel()
-    elif POOLER in encoder.gives and (head.at == "summary" or encoder.head.pools_tokens):
+    elif weights and POOLER in encoder.gives and (at == "summary" or encoder.head.pools_tokens):
         weights += matrices(cast(WithPooler, encoder).pooler)
-    return 2 * len(batch.positions[head.at]) * weights
+    return 2 * vectors * weights
 
 
 @head_flops.register
