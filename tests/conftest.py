@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from unmask.data.batches.batch import TARGETS, Sample
+from unmask.data.batches.reading import Reading
 from unmask.data.corpus.build import build_corpus
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.nn.layers import linear
@@ -152,9 +153,11 @@ def ordered():
                     segments=np.sort(rng.integers(0, 3, length)),
                     positions={TARGETS: np.sort(targets)},
                     labels={TARGETS: ids[np.sort(targets)]},
-                    order=order,
-                    backward=None if backward is None else bool(backward[number]),
-                    remember=border,
+                    reading=Reading(
+                        order=order,
+                        backward=None if backward is None else bool(backward[number]),
+                        remember=border,
+                    ),
                     **({"stream": number, "fresh": False} if stream else {}),
                 )
             )

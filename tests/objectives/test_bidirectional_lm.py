@@ -8,6 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from unmask.data.batches.batch import Sample, collate
+from unmask.data.batches.reading import Reading
 from unmask.nn.encoders.encoder import Encoded
 from unmask.objectives.bidirectional_lm import BidirectionalLM, BidirectionalLMSettings
 from unmask.objectives.flops import head_flops
@@ -22,7 +23,7 @@ def batch_of(objective, keys=((0, 3, 0), (0, 3, 1)), most=WORDS):
             key=key,
             ids=np.zeros((4, 3)),
             labels={"following": rng.integers(0, most, 4)},
-            backward=number % 2 == 1,
+            reading=Reading(backward=number % 2 == 1),
         )
         for number, key in enumerate(keys)
     ]

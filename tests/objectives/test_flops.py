@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from unmask.data.batches.batch import GROUP, Sample, collate
 from unmask.data.batches.frame import Frame
+from unmask.data.batches.reading import Reading
 from unmask.data.corpus.build import build_corpus
 from unmask.data.tokenizers.word_level import train_words
 from unmask.data.tokenizers.words import spell
@@ -128,7 +129,7 @@ def test_the_vector_of_a_word_is_computed_once():
     single, twice = (collate([Sample(key=(n,), ids=ids) for n in range(count)]).tokens for count in (1, 2))
     recurrent = 2 * 3 * matrices(*body.forward_lm, *body.backward_lm)
     assert body_flops(body, twice) - body_flops(body, single) == recurrent
-    directed = collate([Sample(key=(0,), ids=ids, backward=True)]).tokens
+    directed = collate([Sample(key=(0,), ids=ids, reading=Reading(backward=True))]).tokens
     assert body_flops(body, single) - body_flops(body, directed) == recurrent / 2
 
 

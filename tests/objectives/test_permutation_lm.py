@@ -30,7 +30,7 @@ def batch(learner, ordered):
 def test_the_loss_is_that_of_the_targets_given_what_their_queries_see(learner, batch):
     encoded = learner.encoder(batch.tokens)
     logits = encoded.queries @ learner.encoder.words.weight.T + learner.parts["permutation_lm"].bias
-    gold = batch.tokens.ids[batch.tokens.queries]
+    gold = batch.tokens.ids[batch.tokens.reading.queries]
     part = learner(batch)["permutation_lm"]
     torch.testing.assert_close(part.sum, cross_entropy(logits, gold, reduction="sum"))
     assert int(part.metrics["accuracy"]) == int((logits.argmax(1) == gold).sum())

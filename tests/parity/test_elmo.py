@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from unmask.data.batches.batch import Sample, collate
+from unmask.data.batches.reading import Reading
 from unmask.families.checkpoints import allennlp
 from unmask.model.model import load_model
 from unmask.nn.layers import lstm
@@ -22,7 +23,10 @@ def samples(tokenizer, text):
     """Return a text of separate words to be read forwards, and the same to be read backwards."""
     ids = np.concatenate([[tokenizer.cls], *tokenizer.encode_separately(text.split()), [tokenizer.sep]])
     forward, backward = tokenizer.spell(ids), tokenizer.spell(ids[::-1])
-    return [Sample(key=(0,), ids=forward, backward=False), Sample(key=(1,), ids=backward, backward=True)]
+    return [
+        Sample(key=(0,), ids=forward, reading=Reading(backward=False)),
+        Sample(key=(1,), ids=backward, reading=Reading(backward=True)),
+    ]
 
 
 @torch.no_grad()

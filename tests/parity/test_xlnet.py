@@ -18,6 +18,7 @@ from unmask.data.batches.batch import TARGETS, collate
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.paired_streams import PairedText
 from unmask.data.batches.permutation_masking import PermutationMaskingSettings
+from unmask.data.batches.reading import collate_readings
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.unigram import train_unigram
 from unmask.families.checkpoints import huggingface
@@ -76,9 +77,8 @@ def windows(step):
 
 def inputs_of(samples):
     """Return what transformers reads of the same windows."""
-    ids, segments, order = (
-        torch.tensor(np.stack([getattr(one, name) for one in samples])) for name in ("ids", "segments", "order")
-    )
+    ids, segments = (torch.tensor(np.stack([getattr(one, name) for one in samples])) for name in ("ids", "segments"))
+    order = torch.tensor(np.stack([one.reading.order for one in samples]))
     is_target = torch.zeros_like(ids, dtype=torch.bool)
     for row, sample in zip(is_target, samples, strict=True):
         row[sample.positions[TARGETS]] = True
@@ -98,7 +98,7 @@ def run_ours(learner, steps=4):
     carry, found = learner.encoder.start(STREAMS), []
     for step in range(steps):
         batch = collate([learner.prepare(sample) for sample in windows(step)])
-        assert batch.tokens.backward == STREAMS // 2
+        assert batch.tokens.reading.backward == STREAMS // 2
         encoded = learner.encoder(batch.tokens, Keep(layers=frozenset(range(4))), carry)
         carry, size = encoded.carry, int(encoded.carry[two_streams.REMEMBERED][0])
         found.append(
@@ -214,7 +214,9 @@ def test_long_texts_are_read_in_windows_as_by_transformers(tmp_path):
 FAULTS = {
     "directions alike": lambda patch: patch.setattr(relative_kernels.torch.Tensor, "flip", lambda self, *axes: self),
     "longer waves": lambda patch: patch.setattr(relative, "BASE", 20_000.0),
-    "all is remembered": lambda patch: patch.setattr("unmask.data.batches.batch._remembered", lambda samples: None),
+    "all is remembered": lambda patch: patch.setattr(
+        "unmask.data.batches.batch.collate_readings", lambda *args: replace(collate_readings(*args), remember=None)
+    ),
 }
 
 

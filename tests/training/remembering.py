@@ -20,6 +20,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from unmask.data.batches.batch import TARGETS, Sample, collate
+from unmask.data.batches.reading import Reading
 from unmask.data.batches.rng import derive_rng
 from unmask.data.batches.stages import Stage
 from unmask.families.xlnet import XlnetSettings
@@ -85,7 +86,9 @@ class Windows:
         at, asked = sample.positions["query"], sample.labels["cue"]
         ids, order = sample.ids.copy(), np.zeros(len(sample), np.int64)
         ids[at], order[at] = asked, 1
-        return replace(sample, ids=ids, order=order, remember=1, positions={TARGETS: at}, labels={TARGETS: asked})
+        return replace(
+            sample, ids=ids, reading=Reading(order=order, remember=1), positions={TARGETS: at}, labels={TARGETS: asked}
+        )
 
     def take(self, cursor, *, tokens=None, sequences=None):
         epoch, window = cursor

@@ -16,6 +16,7 @@ import torch
 from unmask.data.batches.batch import TARGETS, Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.masking import MASKED
+from unmask.data.batches.reading import Reading
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.inference.backend import Backend
 from unmask.model.model import Model
@@ -103,8 +104,10 @@ def find_masks(tokenizer: Tokenizer, text: str, longest: int, at: str) -> tuple[
         )
     frame = Frame.of(tokenizer)
     sample, masked = frame.wrap(ids), frame.start + masked
-    order = np.isin(np.arange(len(sample)), masked).astype(np.int64) if at == TARGETS else None
-    sample = sample.add(order=order, positions={at: masked})
+    sample = sample.add(positions={at: masked})
+    if at == TARGETS:
+        order = np.isin(np.arange(len(sample)), masked).astype(np.int64)
+        sample = sample.changed(reading=Reading(order=order))
     # a mask can be spelled in two ways, so offsets are those of the text as given
     starts = [match.start() for match in re.finditer(f"{re.escape(tokenizer.mask_token)}|\\[MASK\\]", text)]
     return starts, sample

@@ -92,7 +92,7 @@ class BidirectionalLM(Objective):
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`; the metrics "forward" and "backward" are the losses of the directions."""
-        backward = batch.tokens.backward
+        backward = batch.tokens.reading.backward
         assert backward is not None, "the layout gives each sequence a direction"
         at = batch.positions[self.at]
         border = int((at < batch.tokens.offsets[len(batch.keys) - backward]).sum())

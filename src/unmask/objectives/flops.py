@@ -76,7 +76,7 @@ def _(encoder: TwoStreams, tokens: Tokens, rows: int | None = None) -> int:
         first, *others = (window.tokens for window in cut_windows(tokens, encoder.settings.window))
         memory = encoder.settings.memory
         return _streams(encoder, first, 0) + sum(_streams(encoder, other, memory) for other in others)
-    return _streams(encoder, tokens, 0 if tokens.remember is None else encoder.settings.memory, rows)
+    return _streams(encoder, tokens, 0 if tokens.reading.remember is None else encoder.settings.memory, rows)
 
 
 @body_flops.register
@@ -85,7 +85,7 @@ def _(encoder: TwoLms, tokens: Tokens, rows: int | None = None) -> int:
     words, _ = distinct(tokens.ids)  # whose vectors are computed once
     windows = int((tokens.ids[words] != PADDING).sum()) + len(words)  # of each convolution: with one of padding alone
     above = matrices(characters.highways, characters.project)
-    readings = len(tokens.ids) * (2 if tokens.backward is None else 1)
+    readings = len(tokens.ids) * (2 if tokens.reading.backward is None else 1)
     products = windows * matrices(characters.filters) + len(words) * above
     return 2 * (products + readings * matrices(*encoder.forward_lm))
 
@@ -110,14 +110,14 @@ def head_flops(head: Objective, encoder: Encoder, batch: Batch) -> int:
         encoder: the body.
         batch: a batch that was prepared for it, on the CPU.
     """
+    at = getattr(head, "at", None)  # an objective without positions reads every token
+    vectors = len(batch.tokens.ids if at is None else batch.positions[at])
     weights = matrices(head)
-    if not weights and not isinstance(head, VocabularyObjective):
-        return 0
     if isinstance(head, VocabularyObjective):
         weights += decoder_of(encoder).numel()
-    elif POOLER in encoder.gives and (head.at == "summary" or encoder.head.pools_tokens):
+    elif weights and POOLER in encoder.gives and (at == "summary" or encoder.head.pools_tokens):
         weights += matrices(cast(WithPooler, encoder).pooler)
-    return 2 * len(batch.positions[head.at]) * weights
+    return 2 * vectors * weights
 
 
 @head_flops.register
@@ -186,7 +186,7 @@ def _pairs(tokens: Tokens, attention: SelfAttention) -> int:
 def _streams(encoder: TwoStreams, tokens: Tokens, memory: int, rows: int | None = None) -> int:
     """Return the estimate for the layers of XLNet; the last one is computed for queries alone if no row is needed."""
     lengths = tokens.offsets.diff().long()
-    queries = tokens.queries if tokens.queries is not None else lengths.new_empty(0)
+    queries = lengths.new_empty(0) if tokens.reading.queries is None else tokens.reading.queries
     asked = _per_sequence(queries, tokens)
     keys, distances = len(tokens.ids) + memory * len(lengths), 2 * (memory + int(lengths.max())) - 1
     total = 0

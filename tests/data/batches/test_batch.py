@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask.data.batches.batch import GROUP, Sample, collate, split
+from unmask.data.batches.reading import Reading, Readings
 
 from .conftest import LENGTHS, make_samples
 
@@ -81,27 +82,25 @@ def test_samples_are_not_split_before_the_size_of_a_micro_batch_is_known():
 
 def test_sequences_in_reverse_order_come_last():
     directions = {5: True, 4: False, 2: True, 9: False}
-    batch = collate([sample_of(length, backward=backward) for length, backward in directions.items()])
+    batch = collate([sample_of(length, reading=Reading(backward=backward)) for length, backward in directions.items()])
     assert [key for (key,) in batch.keys] == [4, 9, 2, 5]
-    assert batch.tokens.backward == 2
-    assert batch.tokens.map(lambda value: value + 1).backward == 2
+    assert batch.tokens.reading.backward == 2
+    assert batch.tokens.map(lambda value: value + 1).reading.backward == 2
     assert batch.tokens.groups[0].stop <= 13, "a group is in order of length"
     assert sum(group.stop - group.start for group in batch.tokens.groups) == 20
-    assert collate([sample_of(3)]).tokens.backward is None
+    assert collate([sample_of(3)]).tokens.reading.backward is None
     with pytest.raises(ValueError, match="either all samples of a batch must have a direction"):
-        collate([sample_of(3, backward=False), sample_of(4)])
+        collate([sample_of(3, reading=Reading(backward=False)), sample_of(4)])
 
 
 def test_samples_with_and_without_an_order_or_another_memory_are_not_mixed():
     sample = sample_of(4)
-    assert (
-        collate([sample]).tokens.order is collate([sample]).tokens.queries is collate([sample]).tokens.remember is None
-    )
+    assert collate([sample]).tokens.reading == Readings()
     with pytest.raises(ValueError, match="either all samples of a batch must have order"):
-        collate([sample, sample.add(order=np.arange(4))])
+        collate([sample, replace(sample, reading=Reading(order=np.arange(4)))])
     with pytest.raises(ValueError, match="remembered to the same length"):
-        collate([sample, replace(sample, remember=2)])
-    assert collate([replace(sample, remember=2)] * 2).tokens.remember == 2
+        collate([sample, replace(sample, reading=Reading(remember=2))])
+    assert collate([replace(sample, reading=Reading(remember=2))] * 2).tokens.reading.remember == 2
 
 
 def grouped(rng, sizes):

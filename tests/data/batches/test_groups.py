@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from unmask.data.batches.batch import TARGETS, collate
 from unmask.data.batches.groups import GROUP_COST, ROW, ROW_STEP
+from unmask.data.batches.reading import Reading
 
 from .conftest import LENGTHS, make_samples
 
@@ -44,11 +45,15 @@ def test_groups_cover_all_tokens_in_order(sizes):
     assert (at, sequences) == (sum(sizes), len(sizes))
 
 
+def alternating(samples):
+    return [replace(sample, reading=Reading(backward=index % 2 == 1)) for index, sample in enumerate(samples)]
+
+
 def test_groups_have_one_direction():
-    batch = collate([replace(sample, backward=index % 2 == 1) for index, sample in enumerate(make_samples([6] * 4))])
+    batch = collate(alternating(make_samples([6] * 4)))
     assert [(group.sequences, group.backward) for group in batch.tokens.groups] == [(2, False), (2, True)]
     assert collate(make_samples(PHRASES)).tokens.packed is not None
-    directed = [replace(sample, backward=index % 2 == 1) for index, sample in enumerate(make_samples(PHRASES))]
+    directed = alternating(make_samples(PHRASES))
     assert collate(directed).tokens.packed is None
 
 
@@ -92,21 +97,25 @@ def test_sequences_are_packed_where_many_groups_would_be_small():
 @given(LENGTHS)
 def test_queries_are_grouped_as_their_sequences(sizes):
     samples = [
-        sample.add(order=np.arange(len(sample)), positions={TARGETS: sample.positions["masked"]})
+        sample.changed(reading=Reading(order=np.arange(len(sample)))).add(
+            positions={TARGETS: sample.positions["masked"]}
+        )
         for sample in make_samples(sizes)
     ]
     tokens = collate(samples).tokens
-    assert tokens.order.equal(tokens.position_ids)
-    assert tokens.queries.equal(collate(samples).positions["masked"])
+    assert tokens.reading.order.equal(tokens.position_ids)
+    assert tokens.reading.queries.equal(collate(samples).positions["masked"])
     at = 0
-    for group, asking in zip(tokens.groups, tokens.query_groups, strict=True):
-        own = tokens.queries[asking.start : asking.stop]
+    for group, asking in zip(tokens.groups, tokens.reading.query_groups, strict=True):
+        own = tokens.reading.queries[asking.start : asking.stop]
         assert (asking.start, asking.sequences) == (at, group.sequences)
         assert ((own >= group.start) & (own < group.stop)).all()
         if asking.index is not None:
             assert asking.slots[asking.index].tolist() == list(range(asking.start, asking.stop))
             assert int(asking.real.sum()) == len(own)
         at = asking.stop
-    assert at == len(tokens.queries)
+    assert at == len(tokens.reading.queries)
     moved = tokens.map(lambda value: value + 1)
-    assert moved.queries.equal(tokens.queries + 1) and moved.order.equal(tokens.order + 1)
+    assert moved.reading.queries.equal(tokens.reading.queries + 1) and moved.reading.order.equal(
+        tokens.reading.order + 1
+    )

@@ -54,7 +54,7 @@ def test_a_window_is_reused_text_and_two_segments(texts):
         size = REUSE + len(first) + 1
         assert sample.segments.tolist() == [0] * size + [1] * (LENGTH - 1 - size) + [2]
         assert sample.positions["summary"].tolist() == [LENGTH - 1]
-        assert sample.remember == REUSE
+        assert sample.reading.remember == REUSE
 
 
 def test_streams_advance_by_what_is_reused(texts):
@@ -101,7 +101,7 @@ def test_long_sentences_are_cut_in_the_middle(written):
 
 def test_the_other_half_of_the_streams_reads_the_same_text_from_its_end(texts):
     streams = epoch_of(texts)
-    assert [stream[0].backward for stream in streams] == [False, False, True, True]
+    assert [stream[0].reading.backward for stream in streams] == [False, False, True, True]
     forward = whole_text(texts, streams)
     one = source(texts)
     rows = one._rows(0, one.total - one.text.capacity)[:, 0]

@@ -5,6 +5,7 @@ import pytest
 
 from unmask.data.batches.batch import TARGETS, Sample
 from unmask.data.batches.permutation_masking import PermutationMaskingSettings
+from unmask.data.batches.reading import Reading
 from unmask.data.batches.rng import derive_rng
 
 from .conftest import SPECIAL, VOCABULARY, begins, run_lengths
@@ -25,7 +26,7 @@ def window(number, **others):
     ids = rng.integers(5, VOCABULARY, LENGTH)
     ids[[REUSE + int(rng.integers(10, 200)), -2]] = SEP
     ids[-1] = CLS
-    return Sample(**{"key": (0, number), "ids": ids, "remember": REUSE} | others)
+    return Sample(**{"key": (0, number), "ids": ids, "reading": Reading(**{"remember": REUSE} | others)})
 
 
 def mask(one, sample, seed=0):
@@ -106,7 +107,7 @@ def test_orders_hide_what_the_reference_code_hides(masked):
     """Which tokens are hidden from all, from none and from some; and how often, for a random pair."""
     rng, seen, theirs = np.random.default_rng(2), [], []
     for sample in masked:
-        order, at = sample.order, sample.positions[TARGETS]
+        order, at = sample.reading.order, sample.positions[TARGETS]
         is_target, functional = np.isin(np.arange(LENGTH), at), np.isin(sample.ids, [CLS, SEP])
         hidden = order > order[:, None]
         expected = np.zeros_like(hidden)
@@ -132,18 +133,22 @@ def test_ranks_of_targets_are_a_permutation_above_those_of_other_tokens(masked):
             ordinary = ~np.isin(sample.ids[part], SPECIAL) & ~np.isin(
                 np.arange(LENGTH)[part], sample.positions[TARGETS]
             )
-            order = sample.order[part]
+            order = sample.reading.order[part]
             lowest = order[ordinary]
             assert (lowest == lowest[0]).all()
             assert np.array_equal(np.sort(order[~ordinary]), lowest[0] + 1 + np.arange((~ordinary).sum()))
-        assert sample.order[:REUSE].max() < sample.order[REUSE:].min(), "what is remembered sees nothing of the rest"
+        order = sample.reading.order
+        assert order[:REUSE].max() < order[REUSE:].min(), "what is remembered sees nothing of the rest"
 
 
 def test_a_window_that_is_remembered_as_a_whole_has_one_part():
     sample = mask(masking(), window(0, remember=None))
     assert len(sample.positions[TARGETS]) == 85
-    assert sample.order.min() == 0
-    assert np.array_equal(np.sort(sample.order[sample.order > 0]), 1 + np.arange((sample.order > 0).sum()))
+    order = sample.reading.order
+    assert order.min() == 0
+    assert np.array_equal(
+        np.sort(sample.reading.order[sample.reading.order > 0]), 1 + np.arange((sample.reading.order > 0).sum())
+    )
 
 
 def test_spans_begin_with_a_word_in_the_order_of_the_text():
@@ -161,8 +166,8 @@ def test_spans_begin_with_a_word_in_the_order_of_the_text():
 def test_orders_differ_from_sample_to_sample_and_are_reproducible():
     one, sample = masking(), window(3)
     first, again, other = mask(one, sample), mask(one, sample), mask(one, sample, seed=1)
-    assert np.array_equal(first.order, again.order)
-    assert not np.array_equal(first.order, other.order)
+    assert np.array_equal(first.reading.order, again.reading.order)
+    assert not np.array_equal(first.reading.order, other.reading.order)
     assert not np.array_equal(first.positions[TARGETS], other.positions[TARGETS])
 
 
@@ -173,7 +178,7 @@ def test_in_a_short_sample_at_least_one_token_stays_visible(text):
     for seed in range(20):
         sample = mask(one, Sample(key=(0,), ids=ids), seed)
         assert len(sample.positions[TARGETS]) == min(text - 1, (text + 2) // 2)
-        assert (sample.order == 0).sum() == text - len(sample.positions[TARGETS])
+        assert (sample.reading.order == 0).sum() == text - len(sample.positions[TARGETS])
 
 
 @pytest.mark.parametrize(

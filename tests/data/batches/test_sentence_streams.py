@@ -68,13 +68,13 @@ def test_streams_backwards_read_the_same_text_from_its_end(texts):
     read, following = joined([*taken[2], *taken[3]])
     assert list(zip(read, following, strict=True)) == mirrored[: len(read)]
     assert mirrored[0][0] == SEP
-    assert [stream[0].backward for stream in taken] == [False, False, True, True]
+    assert [stream[0].reading.backward for stream in taken] == [False, False, True, True]
 
 
 def test_a_batch_has_the_streams_backwards_last(texts):
     taken = epoch_of(texts)
     batch = collate([stream[1] for stream in reversed(taken)])
-    assert batch.tokens.backward == 2
+    assert batch.tokens.reading.backward == 2
     assert sorted(batch.streams[:2].tolist()) == [0, 1]
     assert batch.fresh.tolist() == [False] * 4
     assert len(batch.labels["following"]) == len(batch.tokens.ids)

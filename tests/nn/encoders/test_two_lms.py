@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from unmask.data.batches.batch import Sample, collate
+from unmask.data.batches.reading import Reading
 from unmask.data.tokenizers.words import BEGIN_WORD, END_WORD, PADDING
 from unmask.nn.encoders.encoder import CARRY, HeadSpec, Keep
 from unmask.nn.encoders.two_lms import TwoLms
@@ -79,13 +80,17 @@ def test_each_direction_reads_its_own_side_only():
 
 @torch.no_grad()
 def test_sequences_with_a_direction_are_read_by_its_model():
-    body, forward, backward = new_body(), sample(5, backward=False), sample(5, backward=False)
-    reverse = replace(backward, key=(1,), ids=backward.ids[::-1], backward=True)
-    short = sample(2, backward=True)
+    body, forward, backward = (
+        new_body(),
+        sample(5, reading=Reading(backward=False)),
+        sample(5, reading=Reading(backward=False)),
+    )
+    reverse = replace(backward, key=(1,), ids=backward.ids[::-1], reading=Reading(backward=True))
+    short = sample(2, reading=Reading(backward=True))
     tokens = collate([reverse, forward, short]).tokens
-    assert tokens.backward == 2
+    assert tokens.reading.backward == 2
     directed = body(tokens, ALL)
-    plain = body(collate([replace(forward, backward=None)]).tokens, ALL)
+    plain = body(collate([replace(forward, reading=Reading())]).tokens, ALL)
     for layer in (0, 1, 2):
         torch.testing.assert_close(of(directed, tokens, 0)[layer], plain.layers[layer][:, :WIDTH])
         torch.testing.assert_close(of(directed, tokens, 2)[layer], plain.layers[layer][:, WIDTH:].flip(0))
@@ -95,7 +100,9 @@ def test_sequences_with_a_direction_are_read_by_its_model():
 @torch.no_grad()
 def test_states_go_on(directions):
     body = new_body()
-    whole = [sample(8, seed, backward=backward, stream=seed) for seed, backward in enumerate(directions)]
+    whole = [
+        sample(8, seed, reading=Reading(backward=backward), stream=seed) for seed, backward in enumerate(directions)
+    ]
     carry, parts = body.start(2), []
     for half in (slice(None, 4), slice(4, None)):
         tokens = collate([replace(each, ids=each.ids[half]) for each in whole]).tokens

@@ -51,7 +51,7 @@ def reached(body, tokens, carry):
 
 def allowed(batch):
     """Return what each token and each query may depend on, by the order alone."""
-    order, bounds = batch.tokens.order, batch.tokens.offsets
+    order, bounds = batch.tokens.reading.order, batch.tokens.offsets
     sequence = torch.bucketize(torch.arange(len(order)), bounds[1:], right=True)
     same = sequence[:, None] == sequence
     targets = batch.positions["targets"]
@@ -78,11 +78,11 @@ def test_a_planted_leak_is_noticed(ordered, monkeypatch, leak):
 
     def leaking(tokens, *others):
         if leak == "the other part is seen":
-            order = torch.where(tokens.position_ids >= 4, 0, tokens.order)
-            return original(replace(tokens, order=order), *others)
-        order = tokens.order.clone()
-        order[tokens.queries] += 1 if leak == "later ranks are seen" else 0
-        changed = original(replace(tokens, order=order), *others)
+            order = torch.where(tokens.position_ids >= 4, 0, tokens.reading.order)
+            return original(replace(tokens, reading=replace(tokens.reading, order=order)), *others)
+        order = tokens.reading.order.clone()
+        order[tokens.reading.queries] += 1 if leak == "later ranks are seen" else 0
+        changed = original(replace(tokens, reading=replace(tokens.reading, order=order)), *others)
         if leak != "a query sees its token":
             return changed
         return [
@@ -147,7 +147,9 @@ def test_gradients_reach_all_weights_through_queries_alone(ordered):
 def test_windows_cost_time_linear_in_the_length(ordered):
     body = body_of(memory=8)
     body.settings = msgspec.structs.replace(body.settings, window=8)
-    plain = [sample.changed(order=None, positions={}) for sample in ordered((64, 128, 256))]
+    plain = [
+        sample.changed(reading=replace(sample.reading, order=None), positions={}) for sample in ordered((64, 128, 256))
+    ]
     costs = [body_flops(body, collate([sample]).tokens) for sample in plain]
     per_token = np.array(costs) / [64, 128, 256]
     assert per_token.max() < 1.1 * per_token.min()
@@ -174,7 +176,9 @@ def test_without_memory_it_carries_no_state_and_needs_no_streams():
 
 def test_only_some_rows_are_computed_in_the_last_layer(ordered):
     body = body_of()
-    batch = collate([sample.changed(order=None, positions={}) for sample in ordered(LENGTHS)])
+    batch = collate(
+        [sample.changed(reading=replace(sample.reading, order=None), positions={}) for sample in ordered(LENGTHS)]
+    )
     whole = body(batch.tokens, Keep(layers=frozenset({1}))).last
     rows = torch.tensor([2, 11])
     some = body(batch.tokens, Keep(rows=rows)).last

@@ -1,5 +1,7 @@
 """Relative attention: distances, queries beside tokens, memory, local starts."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -20,7 +22,7 @@ def attention_of(kernel=fastest, scale=0.3):
 
 def run(attention, tokens, memory=None, *, seed=0, **others):
     generator = torch.Generator().manual_seed(seed)
-    count = len(tokens.ids) + len(tokens.queries)
+    count = len(tokens.ids) + len(tokens.reading.queries)
     x = torch.randn(count, WIDTH, generator=generator, dtype=torch.float64)
     size = 0 if memory is None else memory.shape[1]
     longest = max(group.longest for group in tokens.groups)
@@ -53,7 +55,7 @@ def test_each_sequence_is_computed_as_if_alone(ordered):
     samples = ordered((4, 7, 7, 30), backward=(0, 1, 0, 1))
     batch, memory = collate(samples), memory_of(4)
     attention = attention_of()
-    x = torch.randn(len(batch.tokens.ids) + len(batch.tokens.queries), WIDTH, dtype=torch.float64)
+    x = torch.randn(len(batch.tokens.ids) + len(batch.tokens.reading.queries), WIDTH, dtype=torch.float64)
 
     def attend(tokens, x, memory):
         longest = max(group.longest for group in tokens.groups)
@@ -84,7 +86,7 @@ def test_only_queries_or_some_rows_are_the_same_rows(ordered):
 def test_memory_has_the_same_effect_as_being_part_of_the_sequence(ordered):
     """Keys, distances and segments are those of one longer sequence."""
     (sample,) = ordered((12,))
-    sample = sample.changed(order=None, positions={}, segments=sample.segments * 0)
+    sample = sample.changed(reading=replace(sample.reading, order=None), positions={}, segments=sample.segments * 0)
     attention, x = attention_of(), torch.randn(12, WIDTH, dtype=torch.float64)
     short = collate([sample.changed(ids=sample.ids[8:], segments=sample.segments[8:])]).tokens
     table = distance_table(12, WIDTH, x)
@@ -97,7 +99,7 @@ def test_memory_has_the_same_effect_as_being_part_of_the_sequence(ordered):
 @pytest.mark.parametrize("backward", [False, True])
 def test_a_local_start_attends_to_an_offset_in_the_text(ordered, offset, backward):
     (sample,) = ordered((21,), backward=(backward,))
-    tokens = collate([sample.changed(order=None, positions={})]).tokens
+    tokens = collate([sample.changed(reading=replace(sample.reading, order=None), positions={})]).tokens
     torch.manual_seed(0)
     attention = RelativeAttention(WIDTH, HEADS, 0.0)
     for parameter in attention.parameters():

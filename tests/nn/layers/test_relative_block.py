@@ -23,7 +23,7 @@ def block_of():
 
 
 def inputs_of(tokens):
-    x = torch.randn(len(tokens.ids) + len(tokens.queries), WIDTH)
+    x = torch.randn(len(tokens.ids) + len(tokens.reading.queries), WIDTH)
     longest = max(group.longest for group in tokens.groups)
     return x, None, distance_table(longest, WIDTH, x), views(tokens, 0, None, x)
 

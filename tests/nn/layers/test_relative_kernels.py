@@ -108,7 +108,7 @@ def test_scores_are_the_four_terms_of_each_key(ordered, stream):
 
 
 def _sees(sample, place, key, is_token):
-    own, other = sample.order[place], sample.order[key]
+    own, other = sample.reading.order[place], sample.reading.order[key]
     return other <= own if is_token else other < own
 
 

@@ -1,9 +1,12 @@
 """What tokens and queries see: the order, memory, padding, directions, segments; and which distances they read."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
 from unmask.data.batches.batch import collate
+from unmask.data.batches.reading import Reading
 from unmask.nn.layers.relative_kernels import views
 
 
@@ -16,7 +19,7 @@ def test_tokens_see_ranks_up_to_their_own_and_queries_only_lower_ones(ordered):
     samples = ordered((7, 7, 7))
     (view,) = views(collate(samples).tokens, 0, None, torch.zeros(()))
     for number, sample in enumerate(samples):
-        order = sample.order
+        order = sample.reading.order
         assert np.array_equal(seen(view.tokens)[number], order[None] <= order[:, None])
         targets = sample.positions["targets"]
         assert np.array_equal(seen(view.queries)[number, : len(targets)], order[None] < order[targets, None])
@@ -24,11 +27,13 @@ def test_tokens_see_ranks_up_to_their_own_and_queries_only_lower_ones(ordered):
 
 
 def test_without_an_order_all_tokens_see_each_other_and_no_padding(ordered):
-    samples = [sample.changed(order=None, positions={}) for sample in ordered((3, 9, 9))]
+    samples = [
+        sample.changed(reading=replace(sample.reading, order=None), positions={}) for sample in ordered((3, 9, 9))
+    ]
     (view,) = views(collate(samples).tokens, 0, None, torch.zeros(()))
     assert view.queries is None
     assert seen(view.tokens).sum(-1).tolist() == [[3], [9], [9]]
-    same = [sample.changed(order=None, positions={}) for sample in ordered((9, 9))]
+    same = [sample.changed(reading=Reading(), positions={}) for sample in ordered((9, 9))]
     (view,) = views(collate(same).tokens, 0, None, torch.zeros(()))
     assert view.tokens.mask is None
 
@@ -45,7 +50,9 @@ def test_memory_is_seen_as_far_as_it_exists(ordered):
 
 def test_a_query_that_sees_nothing_is_marked(ordered):
     (sample,) = ordered((3,))
-    alone = sample.changed(order=np.array([0, 1, 2]), positions={"targets": np.array([0, 2])})
+    alone = sample.changed(
+        reading=replace(sample.reading, order=np.array([0, 1, 2])), positions={"targets": np.array([0, 2])}
+    )
     (view,) = views(collate([alone]).tokens, 0, None, torch.zeros(()))
     assert view.queries.seeing.view(-1).tolist() == [False, True]
 

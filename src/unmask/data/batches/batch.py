@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.data.batches.groups import Change, Group, group_queries, group_sequences, pack_sequences
+from unmask.data.batches.groups import Change, Group, group_sequences, pack_sequences
+from unmask.data.batches.reading import ALL_PLAIN, PLAIN, Reading, Readings, collate_readings, count_backward
 
 Key = tuple[int, ...]
 """Identifies a sample permanently, for example (epoch, block, item). Random generators are derived from it."""
@@ -44,12 +45,7 @@ class Sample:
         stage: index of the run's stage in which the sample is read.
         stream: index of the contiguous stream whose next window this is; None for an independent sample.
         fresh: whether the stream starts here, so that no state is carried over from the previous window.
-        backward: whether the ids are in reverse order, for bodies that distinguish directions; None: samples have no
-            direction.
-        order: each token's rank in the factorization order, (length,): it sees the tokens with ranks up to its own;
-            None: all tokens see each other.
-        remember: number of its first tokens that the next window of the stream can attend to, which do not see the
-            others; None: all.
+        reading: how it is read, if not from left to right with all tokens in sight.
         parts: lengths of the sequences that it consists of, which stay in one batch, such as the choices of a question;
             each has the same number of positions and of labels, by name. Empty: it is one sequence.
     """
@@ -64,9 +60,7 @@ class Sample:
     stage: int = 0
     stream: int | None = None
     fresh: bool = False
-    backward: bool | None = None
-    order: np.ndarray | None = None
-    remember: int | None = None
+    reading: Reading = PLAIN
     parts: tuple[int, ...] = ()
 
     def __len__(self) -> int:
@@ -123,19 +117,18 @@ class Sample:
         self,
         *,
         ids: np.ndarray | None = None,
-        order: np.ndarray | None = None,
         positions: Mapping[str, np.ndarray] | None = None,
         labels: Mapping[str, np.ndarray] | None = None,
         counts: Mapping[str, int] | None = None,
     ) -> Sample:
-        """Return a copy with additional names (and, for masking, other ids or an order).
+        """Return a copy with additional names (and, for masking, other ids).
 
         Raises:
             ValueError: a name is already in use.
         """
         given = {"positions": positions, "labels": labels, "counts": counts}
         more: dict[str, object] = {name: _merge(getattr(self, name), new) for name, new in given.items() if new}
-        more |= {name: new for name, new in (("ids", ids), ("order", order)) if new is not None}
+        more |= {} if ids is None else {"ids": ids}
         return self.changed(**more)
 
     def changed(self, **values: object) -> Sample:
@@ -157,12 +150,7 @@ class Tokens:
         groups: see `Group`; together they cover all tokens in order.
         packed: one group of all tokens instead, whose rows hold several sequences, where that costs kernels that
             support it less; otherwise None.
-        backward: number of sequences whose tokens are in reverse order, the last ones; None: no sequence has a
-            direction.
-        order: (tokens,); see `Sample`.
-        queries: (queries,) tokens that a body with two streams predicts without reading them, in order; None: none.
-        query_groups: the queries of each of the groups, which pad them like tokens; empty without queries.
-        remember: see `Sample`; the same for all sequences.
+        reading: how the sequences are read, if not from left to right with all tokens in sight.
     """
 
     ids: Tensor
@@ -171,28 +159,19 @@ class Tokens:
     offsets: Tensor
     groups: tuple[Group, ...]
     packed: Group | None = None
-    backward: int | None = None
-    order: Tensor | None = None
-    queries: Tensor | None = None
-    query_groups: tuple[Group, ...] = ()
-    remember: int | None = None
+    reading: Readings = ALL_PLAIN
 
     def map(self, change: Change) -> Tokens:
         """Return a copy with `change` applied to all tensors."""
-        segments, order, queries = (
-            None if old is None else change(old) for old in (self.segments, self.order, self.queries)
-        )
         return replace(
             self,
             ids=change(self.ids),
-            segments=segments,
+            segments=None if self.segments is None else change(self.segments),
             position_ids=change(self.position_ids),
             offsets=change(self.offsets),
             groups=tuple(group.map(change) for group in self.groups),
             packed=None if self.packed is None else self.packed.map(change),
-            order=order,
-            queries=queries,
-            query_groups=tuple(group.map(change) for group in self.query_groups),
+            reading=self.reading.map(change),
         )
 
 
@@ -238,13 +217,14 @@ def collate(samples: Sequence[Sample]) -> Batch:
     """Concatenate samples, shortest first (samples of equal length keep their order), each direction by itself.
 
     Raises:
-        ValueError: a stream occurs twice, only some of the samples belong to streams, have segments, a direction or an
-            order, or they are remembered to different lengths.
+        ValueError: a stream occurs twice, only some of the samples belong to streams or have segments, or they are
+            read in different ways; see `collate_readings`.
     """
     counts = add_counts(samples)
     samples = [sequence for number, sample in enumerate(samples) for sequence in sample.sequences(number)]
-    samples = sorted(samples, key=lambda sample: (bool(sample.backward), len(sample)))
-    backward = _count_backward(samples)
+    samples = sorted(samples, key=lambda sample: (bool(sample.reading.backward), len(sample)))
+    readings = [sample.reading for sample in samples]
+    backward = count_backward(readings)
     streams = [sample.stream for sample in samples if sample.stream is not None]
     if streams and len(set(streams)) != len(samples):
         raise ValueError("the samples of a batch must be windows of different streams, or all belong to no stream")
@@ -260,16 +240,12 @@ def collate(samples: Sequence[Sample]) -> Batch:
     position_ids = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
     tokens = Tokens(
         ids=torch.from_numpy(np.concatenate([sample.ids for sample in samples]).astype(np.int64)),
-        segments=_numbers(samples, "segments"),
+        segments=_segments(samples),
         position_ids=torch.from_numpy(position_ids),
         offsets=torch.from_numpy(offsets.astype(np.int32)),
         groups=groups,
         packed=pack_sequences(lengths, offsets, groups) if backward is None else None,
-        backward=backward,
-        order=_numbers(samples, "order"),
-        queries=positions.get(TARGETS),
-        query_groups=group_queries(np.array(queries), groups) if queries else (),
-        remember=_remembered(samples),
+        reading=collate_readings(readings, groups, positions.get(TARGETS), queries),
     )
     return Batch(
         keys=tuple(sample.key for sample in samples),
@@ -316,28 +292,12 @@ def split(samples: Sequence[Sample], micro_tokens: int) -> list[list[Sample]]:
     return micro_batches
 
 
-def _numbers(samples: Sequence[Sample], name: str) -> Tensor | None:
-    """Return the concatenated segments or order of samples, (tokens,), or None if no sample has any."""
-    given = [values for sample in samples if (values := getattr(sample, name)) is not None]
-    if given and len(given) != len(samples):
-        raise ValueError(f"either all samples of a batch must have {name}, or none")
-    return torch.from_numpy(np.concatenate(given).astype(np.int64)) if given else None
-
-
-def _remembered(samples: Sequence[Sample]) -> int | None:
-    """Return how many tokens of each sample are remembered."""
-    (remember, *others) = {sample.remember for sample in samples}
-    if others:
-        raise ValueError("the samples of a batch must be remembered to the same length")
-    return remember
-
-
-def _count_backward(samples: Sequence[Sample]) -> int | None:
-    """Return how many samples are in reverse order, or None if no sample has a direction."""
-    given = [sample.backward for sample in samples if sample.backward is not None]
-    if given and len(given) != len(samples):
-        raise ValueError("either all samples of a batch must have a direction, or none")
-    return sum(given) if given else None
+def _segments(samples: Sequence[Sample]) -> Tensor | None:
+    """Return the concatenated segments of samples, (tokens,), or None if no sample has any."""
+    segments = [sample.segments for sample in samples if sample.segments is not None]
+    if segments and len(segments) != len(samples):
+        raise ValueError("either all samples of a batch must have segments, or none")
+    return torch.from_numpy(np.concatenate(segments).astype(np.int64)) if segments else None
 
 
 def _merge(old: Mapping[str, _Value], new: Mapping[str, _Value]) -> dict[str, _Value]:

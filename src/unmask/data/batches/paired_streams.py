@@ -31,6 +31,7 @@ import numpy as np
 
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
+from unmask.data.batches.reading import Reading
 from unmask.data.batches.streams import STREAMS, Rows, StreamSettings
 from unmask.data.corpus.corpus import Documents
 
@@ -87,7 +88,7 @@ class SentenceText:
         """See `StreamText`."""
         ids, following = (rows[::-1, ::-1] if direction else rows).T
         labels = {"following": following.astype(np.int64)}
-        return Sample(key=(), ids=self.frame.spell(ids), labels=labels, backward=bool(direction))
+        return Sample(key=(), ids=self.frame.spell(ids), labels=labels, reading=Reading(backward=bool(direction)))
 
 
 class PairedStreamsSettings(
@@ -165,8 +166,7 @@ class PairedText:
             ids=np.concatenate([reused, pair.ids]),
             segments=np.concatenate([np.zeros(len(reused), np.int64), pair.segments]),
             positions={name: at + len(reused) for name, at in pair.positions.items()},
-            backward=bool(direction),
-            remember=self.advance,
+            reading=Reading(backward=bool(direction), remember=self.advance),
         )
 
     @staticmethod

@@ -18,6 +18,8 @@ otherwise memory would contain what the next window asks for.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from unmask.data.batches.batch import TARGETS, Sample
@@ -95,15 +97,16 @@ class PermutationMasking:
         """Return the sample with an order and targets; all randomness comes from `rng`."""
         ordinary = ~self.is_special[sample.ids]  # (length,)
         words = self.begins(sample.ids).astype(bool) & ordinary  # (length,)
-        border = len(sample) if sample.remember is None else sample.remember
-        first, last = self.settings.targets(len(sample), sample.remember)
+        reading = sample.reading
+        border = len(sample) if reading.remember is None else reading.remember
+        first, last = self.settings.targets(len(sample), reading.remember)
         targets = np.zeros(len(sample), bool)
         order = np.zeros(len(sample), np.int64)
         lowest = 0
         for part, wanted in ((slice(0, border), first), (slice(border, None), last)):
             here, spare = ordinary[part], int(part.start == 0)
             wanted = max(0, min(wanted, int(here.sum()) - spare))
-            chosen = self._choose(here, words[part], wanted, bool(sample.backward), rng)
+            chosen = self._choose(here, words[part], wanted, bool(reading.backward), rng)
             targets[part] = chosen
             ranked = chosen | ~here
             order[part] = lowest
@@ -111,7 +114,7 @@ class PermutationMasking:
             lowest += 1 + int(ranked.sum())
         at = np.flatnonzero(targets)
         labels = {TARGETS: sample.ids[at].astype(np.int64)}
-        return sample.add(order=order, positions={TARGETS: at}, labels=labels)
+        return sample.changed(reading=replace(reading, order=order)).add(positions={TARGETS: at}, labels=labels)
 
     def _choose(
         self, ordinary: np.ndarray, words: np.ndarray, wanted: int, backward: bool, rng: np.random.Generator

@@ -71,7 +71,7 @@ class TwoLms(Encoder):
         words twice. With directions they are (tokens, width / 2).
         """
         x = self.characters(tokens.ids)  # (tokens, width / 2)
-        if tokens.backward is None:
+        if tokens.reading.backward is None:
             back = mirror(tokens.position_ids, tokens.offsets)
             rows, sizes = pack(tokens.position_ids)
             pairs = [
@@ -80,7 +80,7 @@ class TwoLms(Encoder):
             ]
             layers = [torch.cat(pair, 1) for pair in zip(*pairs, strict=True)]
             return Encoded(last=layers[-1], layers={number: layers[number] for number in keep.layers})
-        first = len(tokens.offsets) - 1 - tokens.backward  # sequence that is the first to be read backwards
+        first = len(tokens.offsets) - 1 - tokens.reading.backward  # sequence that is the first to be read backwards
         border = int(tokens.offsets[first])  # its first token
         parts = []
         for lm, chosen, within in (

@@ -127,7 +127,7 @@ class TwoStreams(Encoder):
             self.settings.window,
             all(group.real is None or group.index is not None for group in tokens.groups),
         )
-        independent = tokens.order is None and tokens.backward is None and ragged
+        independent = tokens.reading.order is None and tokens.reading.backward is None and ragged
         return size is not None and independent and max(group.longest for group in tokens.groups) > size
 
     def _read_windows(self, tokens: Tokens, keep: Keep) -> Encoded:
@@ -156,7 +156,7 @@ class TwoStreams(Encoder):
         """Encode a batch, and also return what entered each layer, (tokens, width)."""
         x = self.embeddings(tokens)  # (tokens, width)
         count, layers, entered = x.shape[0], {0: x}, [x]
-        asked = 0 if tokens.queries is None else tokens.queries.shape[0]
+        asked = 0 if tokens.reading.queries is None else tokens.reading.queries.shape[0]
         if asked:
             x = torch.cat([x, self.dropout(self.query.expand(asked, -1))])
         x = fill_up(x)  # (rows, width): the tokens, the queries, then rows that nothing reads
@@ -181,7 +181,7 @@ class TwoStreams(Encoder):
             entered.append(x[:count])
         x = self.dropout(x)
         found = {number: layers[number] for number in keep.layers}
-        queries = x[count : count + asked] if tokens.queries is not None else None
+        queries = x[count : count + asked] if tokens.reading.queries is not None else None
         return Encoded(x[:count], found, queries=queries), entered
 
     def _remember(self, tokens: Tokens, entered: Sequence[Tensor], carry: Carry) -> Carry:
@@ -189,7 +189,8 @@ class TwoStreams(Encoder):
         count = len(tokens.offsets) - 1
         slots = torch.arange(self.settings.memory, device=tokens.ids.device)
         starts, ends = tokens.offsets[:-1].long(), tokens.offsets[1:].long()
-        new = ends - starts if tokens.remember is None else (ends - starts).clamp(max=tokens.remember)  # (sequences,)
+        remember = tokens.reading.remember
+        new = ends - starts if remember is None else (ends - starts).clamp(max=remember)  # (sequences,)
         last = (
             slots - len(slots) + new[:, None]
         )  # (sequences, memory) position in the sequence; negative: in the memory

@@ -121,7 +121,7 @@ def views(tokens: Tokens, memory: int, remembered: Tensor | None, like: Tensor) 
         sequences = slice(first, first + group.sequences)
         first += group.sequences
         real = _real(group, memory, None if remembered is None else remembered[sequences], like.device)
-        queries = _queries(tokens, number, memory, real, like) if tokens.query_groups else None
+        queries = _queries(tokens, number, memory, real, like) if tokens.reading.query_groups else None
         found.append(View(_tokens(tokens, group, memory, real, like), queries, sequences, memory))
     return found
 
@@ -129,8 +129,8 @@ def views(tokens: Tokens, memory: int, remembered: Tensor | None, like: Tensor) 
 def _tokens(tokens: Tokens, group: Group, memory: int, real: Tensor | None, like: Tensor) -> Rows:
     """Return the tokens of a group as rows."""
     attended, other = real, None
-    if tokens.order is not None:
-        order = _by_sequence(tokens.order, group)
+    if tokens.reading.order is not None:
+        order = _by_sequence(tokens.reading.order, group)
         attended = _and(real, _with_memory(order[:, None] <= order[:, :, None], memory, None))
     if tokens.segments is not None:
         segments = _by_sequence(tokens.segments, group)
@@ -140,13 +140,14 @@ def _tokens(tokens: Tokens, group: Group, memory: int, real: Tensor | None, like
 
 def _queries(tokens: Tokens, number: int, memory: int, real: Tensor | None, like: Tensor) -> Rows | None:
     """Return the queries of a group as rows; None if it has none."""
-    assert tokens.queries is not None
-    group, asking = tokens.groups[number], tokens.query_groups[number]
+    reading = tokens.reading
+    assert reading.queries is not None
+    group, asking = tokens.groups[number], reading.query_groups[number]
     if not asking.longest:
         return None
-    at = _by_sequence(tokens.queries, asking)  # (sequences, longest)
+    at = _by_sequence(reading.queries, asking)  # (sequences, longest)
     place = tokens.position_ids[at]  # (sequences, longest)
-    order, segments = tokens.order, tokens.segments
+    order, segments = reading.order, tokens.segments
     assert order is not None, "queries need an order"
     own = _by_sequence(order, group)  # (sequences, longest token)
     attended = _and(real, _with_memory(own[:, None] < order[at][:, :, None], memory, None))

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from unmask.data.batches.batch import Sample, collate
+from unmask.data.batches.reading import Reading
 from unmask.data.tokenizers.words import spell
 from unmask.families.checkpoints.check import on_meta
 from unmask.nn.encoders.encoder import CHARACTERS, TWO_LMS
@@ -85,8 +86,8 @@ def cost(recipe: Recipe) -> Cost:
     ids = np.arange(length)
     if CHARACTERS in recipe.encoder.gives:  # as if no word occurred twice
         ids = np.stack([spell(f"word{id}".encode()) for id in ids])
-    backward = True if TWO_LMS in recipe.encoder.gives else None
-    batch = collate([Sample(key=(0,), ids=ids, segments=np.zeros(length, np.int64), backward=backward)])
+    reading = Reading(backward=True if TWO_LMS in recipe.encoder.gives else None)
+    batch = collate([Sample(key=(0,), ids=ids, segments=np.zeros(length, np.int64), reading=reading)])
     positions = _Positions({"every": torch.arange(length), "summary": torch.zeros(1, dtype=torch.int64)})
     positions.others = torch.arange(max(1, round(length * recipe.masking.rate_at(0.5))))
     counts = dict.fromkeys(learner.weights, 1)
