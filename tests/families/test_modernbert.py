@@ -125,9 +125,9 @@ def test_defaults_are_those_of_transformers():
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"norm_bias": True}, "norm_bias: only False is supported"),
-        ({"decoder_bias": False}, "decoder_bias: only True is supported"),
-        ({"classifier_activation": "silu"}, "classifier_activation: only gelu is supported"),
+        ({"norm_bias": True}, "norm_bias: True is not supported, only False"),
+        ({"decoder_bias": False}, "decoder_bias: False is not supported, only True"),
+        ({"classifier_activation": "silu"}, "classifier_activation: .silu. is not supported, only .gelu."),
         ({"layer_types": [LOCAL] * 4}, "layer_types: not one per layer, of which the first is full_attention"),
         ({"layer_types": [GLOBAL] * 3}, "layer_types: not one per layer"),
         ({"layer_types": [GLOBAL, LOCAL, GLOBAL, GLOBAL]}, "layer_types: full_attention is not every 2 layers"),

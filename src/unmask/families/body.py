@@ -267,6 +267,19 @@ def check_offsets(offsets: tuple[int, ...], heads: int) -> None:
         raise ValueError(f"initial_offsets has {len(offsets)} offsets, but a layer has only {heads} heads")
 
 
+def check_rotary(width: int, heads: int, **bases: float) -> None:
+    """Check that heads can be rotated with these bases, which are given by the names of their settings.
+
+    Raises:
+        ValueError: the heads have an odd width, or a base is not a finite number above 1.
+    """
+    if width // heads % 2:
+        raise ValueError(f"rotary positions require heads of even width, not {width // heads}")
+    for name, base in bases.items():
+        if not 1 < base < float("inf"):
+            raise ValueError(f"{name} must be above 1")
+
+
 def check_small(name: str, value: float) -> None:
     """Check that a value is strictly between 0 and 1.
 

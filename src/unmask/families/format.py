@@ -23,6 +23,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
+    "silu": "silu",
 }
 """Maps values of hidden_act to our names."""
 SHARED_KEY = "unmask_shared"
@@ -230,6 +231,8 @@ TASK_HEADS = {
 }
 
 
+CLASSIFIERS = {head: names for head, names in TASK_HEADS.items() if head != "question_answering"}
+"""Those of families that have no head for question answering in transformers."""
 TEXT_HEAD = {"out": "classifier.out_proj"}
 DENSE_HEADS = {**TASK_HEADS, "classification": TEXT_HEAD, "multi_label": TEXT_HEAD, "regression": TEXT_HEAD}
 """Those of families whose heads on texts have a dense layer of their own."""
@@ -239,6 +242,36 @@ BERT_LM = {
     "bias": "cls.predictions.bias",
 }
 ROBERTA_LM = {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "bias": "lm_head.bias"}
+
+
+def check_only(config: Mapping[str, Any], only: Mapping[str, Any]) -> None:
+    """Check that keys of config.json are missing or have the only values that are supported.
+
+    Raises:
+        TypeError: one has another value.
+    """
+    for name, value in only.items():
+        if config.get(name, value) != value:
+            raise TypeError(f"{name}: {config[name]!r} is not supported, only {value!r}")
+
+
+def read_rotation(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the setting `base` of families with one kind of rotation; none if config.json does not have it.
+
+    Raises:
+        TypeError: positions are rotated in another way.
+    """
+    rotation = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind = rotation.get("rope_type", "default")
+    if kind != "default":
+        raise TypeError(f"rope_type: {kind!r} is not supported, only 'default'")
+    base = rotation.get("rope_theta", config.get("rope_theta"))
+    return {} if base is None else {"base": base}
+
+
+def write_rotation(base: float) -> dict[str, Any]:
+    """Return the key of config.json for a rotation; see `read_rotation`."""
+    return {"rope_parameters": {"rope_theta": base, "rope_type": "default"}}
 
 
 def architectures(name: str, **others: str) -> dict[tuple[str, ...], str]:

@@ -16,11 +16,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from math import isfinite
 from typing import Any, Literal
 
-from unmask.families.body import TransformerSettings, check_offsets, check_size
-from unmask.families.format import Family, Format, architectures, in_layers
+from unmask.families.body import TransformerSettings, check_offsets, check_rotary, check_size
+from unmask.families.format import Family, Format, architectures, check_only, in_layers
 from unmask.nn.encoders.encoder import HeadSpec, Initializer
 from unmask.nn.encoders.transformer import Layer, Transformer
 from unmask.nn.layers.attention import SelfAttention
@@ -76,11 +75,7 @@ class ModernBertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_
         check_offsets(self.initial_offsets, self.heads)
         if self.initial_offsets and not self.attention_bias:
             raise ValueError("initial_offsets are set by biases: set attention_bias = true")
-        for name in ("global_base", "local_base"):
-            if not getattr(self, name) > 1 or not isfinite(getattr(self, name)):
-                raise ValueError(f"{name} must be above 1")
-        if self.width // self.heads % 2:
-            raise ValueError(f"rotary positions require heads of even width, not {self.width // self.heads}")
+        check_rotary(self.width, self.heads, global_base=self.global_base, local_base=self.local_base)
 
     @property
     def init(self) -> Initializer:
@@ -140,9 +135,7 @@ def read_attention(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[
     Raises:
         TypeError: a value is not supported.
     """
-    for key, value in PLAIN.items():
-        if config.get(key, value) != value:
-            raise TypeError(f"{key}: only {value} is supported")
+    check_only(config, PLAIN)
     every, window = config.get("global_attn_every_n_layers", 3), config.get("local_attention", 128)
     layers, kinds = table.get("layers"), config.get("layer_types")
     if kinds is not None:

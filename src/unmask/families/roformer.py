@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from unmask.families.bert import BertSettings
-from unmask.families.body import check_size
+from unmask.families.body import check_rotary, check_size
 from unmask.families.format import (
     BERT_CONFIG,
     BERT_LM,
@@ -50,8 +50,7 @@ class RoFormerSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_f
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.width // self.heads % 2:
-            raise ValueError(f"rotary positions require heads of even width, not {self.width // self.heads}")
+        check_rotary(self.width, self.heads)
         if self.embedding is not None:
             check_size("embedding", self.embedding)
         if self.embedding == self.width:

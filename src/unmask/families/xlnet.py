@@ -15,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from unmask.families.body import MAX_SIZE, TransformerSettings, check_offsets, check_size
-from unmask.families.format import TASK_HEADS, Family, Format, Names, Tensors, architectures, in_layers
+from unmask.families.format import TASK_HEADS, Family, Format, Names, Tensors, architectures, check_only, in_layers
 from unmask.nn.encoders.encoder import (
     BOTH_SIDES,
     CARRY,
@@ -187,9 +187,7 @@ def read_memory(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str
     Raises:
         TypeError: the body differs from that of published models in what it attends to or how it is summarized.
     """
-    for name, value in ONLY.items():
-        if config.get(name, value) != value:
-            raise TypeError(f"{name}: {config[name]!r} is not supported, only {value!r}")
+    check_only(config, ONLY)
     return {"memory": config.get("mem_len") or 0}
 
 

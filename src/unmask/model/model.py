@@ -255,10 +255,12 @@ def _extend(
     """
     rows = words.clone()
     rows[: found.vocabulary] = found.encoder["embeddings.words.weight"]
-    more = torch.zeros(len(words) - found.vocabulary)
+    count = len(words) - found.vocabulary
     heads = {
         head: {
-            name: torch.cat([value, more]) if value.shape == (found.vocabulary,) else value
+            name: torch.cat([value, value.new_zeros(count, *value.shape[1:])])
+            if value.shape == (found.vocabulary,) or name == "decoder.weight"
+            else value
             for name, value in tensors.items()
         }
         for head, tensors in found.heads.items()

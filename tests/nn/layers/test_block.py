@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import gelu, layer_norm, relu
+from torch.nn.functional import gelu, layer_norm, relu, silu
 
 from unmask.nn.layers.attention import SelfAttention
 from unmask.nn.layers.block import ACTIVATIONS, Block, FeedForward
@@ -40,7 +40,7 @@ def sharing(block, *shared):
 def test_a_block_is_the_post_norm_formula(activation):
     block, tokens = build(activation).eval().double(), tokens_of((3, 5, 5))
     x = torch.randn(13, WIDTH, dtype=torch.float64)
-    formula = {"gelu": gelu, "gelu_tanh": lambda x: gelu(x, approximate="tanh"), "relu": relu}[activation]
+    formula = {"gelu": gelu, "gelu_tanh": lambda x: gelu(x, approximate="tanh"), "relu": relu, "silu": silu}[activation]
     middle = layer_norm(x + block.attention(x, tokens), (WIDTH,), eps=1e-12)
     inner = formula(middle @ block.feed_forward.up.weight.t() + block.feed_forward.up.bias)
     outer = inner @ block.feed_forward.down.weight.t() + block.feed_forward.down.bias

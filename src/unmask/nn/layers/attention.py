@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -56,6 +56,7 @@ class SelfAttention(nn.Module):
         width: hidden size of the tokens; that of each head is `width // spec.heads`.
         spec: what tokens attend to, and how, in training; outside of it there is no dropout.
         biased: whether the two linear layers have biases.
+        qkv: projection to queries, keys and values, (rows, width) to (rows, 3 * width); None: a linear layer.
         kernel: computes the attention; see `set_kernel`.
 
     Raises:
@@ -68,6 +69,7 @@ class SelfAttention(nn.Module):
         spec: AttentionSpec,
         *,
         biased: bool = True,
+        qkv: nn.Module | None = None,
         kernel: Kernel = fastest,
     ) -> None:
         super().__init__()
@@ -75,8 +77,10 @@ class SelfAttention(nn.Module):
             raise ValueError(f"rotary position embeddings need heads of an even width, not {width // spec.heads}")
         self.spec = spec
         self.kernel = kernel
-        self.qkv = Linear(width, 3 * width, bias=biased)
-        self.qkv.stacked = 3
+        self.qkv: Any = qkv
+        if qkv is None:
+            self.qkv = Linear(width, 3 * width, bias=biased)
+            self.qkv.stacked = 3
         self.out = Linear(width, width, bias=biased)
 
     @torch.no_grad()

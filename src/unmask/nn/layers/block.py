@@ -24,11 +24,12 @@ from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
 from unmask.nn.layers.norm import LayerNorm, RMSNorm
 
-Activation = Literal["gelu", "gelu_tanh", "relu"]
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
     "gelu": nn.GELU,
     "gelu_tanh": lambda: nn.GELU(approximate="tanh"),
     "relu": nn.ReLU,
+    "silu": nn.SiLU,
 }
 
 
@@ -165,3 +166,20 @@ class PreNormBlock(nn.Module):
         x = self.dropout(self.attention(normed, tokens, scores, rows), onto=select(x, rows))
         x = x + self.feed_forward(self.feed_forward_norm(x))
         return x if self.final_norm is None else self.final_norm(x)
+
+
+def rms_block(
+    attention: SelfAttention, feed_forward: GatedFeedForward, epsilon: float, *, last: bool, dropout: float = 0.0
+) -> PreNormBlock:
+    """Return a pre-norm layer with RMSNorm before each sublayer and, if it is the last one, on its output.
+
+    Args:
+        attention, feed_forward: the sublayers.
+        epsilon: epsilon of the norms.
+        last: whether it is the last layer.
+        dropout: dropout rate on the attention's output.
+    """
+    width = attention.out.in_features
+    norms = [RMSNorm(width, epsilon) for _ in range(2)]
+    final = RMSNorm(width, epsilon) if last else None
+    return PreNormBlock(norms[0], attention, norms[1], feed_forward, final, dropout)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu
+from torch.nn.functional import gelu, silu
 
 
 class LayerNorm(nn.LayerNorm):
@@ -68,12 +68,13 @@ class _LayerNorm(torch.autograd.Function):
         return *(grad if grad is None else grad.to(x.dtype) for grad in exact), None
 
 
-PoolerActivation = Literal["tanh", "gelu", "gelu_tanh", "relu"]
+PoolerActivation = Literal["tanh", "gelu", "gelu_tanh", "relu", "silu"]
 ACTIVATIONS: dict[PoolerActivation, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
     "gelu": gelu,
     "gelu_tanh": lambda x: gelu(x, approximate="tanh"),
     "relu": torch.relu,
+    "silu": silu,
 }
 
 
