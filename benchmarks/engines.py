@@ -22,6 +22,7 @@ from common import logged, minilm
 
 import unmask
 from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.support.choices import Device, Precision
 from unmask.training.machine import Machine, choose_machine
 
 SIZES = {
@@ -73,11 +74,11 @@ class Work:
 
     size: str
     data: str
-    precision: str
+    precision: Precision
     dropout: float
     sequences: int = 32
     steps: int = 30
-    device: str = "cpu"
+    device: Device = "cpu"
 
     @classmethod
     def parse(cls, case: str, **others: Any) -> Work:
@@ -143,7 +144,7 @@ def run_unmask(work: Work) -> dict[str, Any]:
         )
         recipe = unmask.read_recipe(str(folder / "recipe.toml"))
         start = time.perf_counter()
-        unmask.pretrain(recipe, corpus, folder / "run", machine=machine, quiet=True)
+        unmask.pretrain(recipe, corpus, out=folder / "run", device=work.device, precision=work.precision, quiet=True)
         return {"wall_seconds": time.perf_counter() - start, **_timed(folder / "run", machine)}
 
 

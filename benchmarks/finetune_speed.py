@@ -22,7 +22,8 @@ from quality import split
 
 import unmask
 from unmask.model.model import load_model
-from unmask.training.machine import choose_machine, keep_memory
+from unmask.support.choices import Precision
+from unmask.training.machine import keep_memory
 from unmask.workflows.finetuning.job import defaults
 
 ENGINES = (
@@ -32,7 +33,7 @@ ENGINES = (
 WARM_STEPS = 3
 
 
-def run_unmask(train: Path, dev: Path, epochs: float, seed: int, precision: str) -> dict[str, Any]:
+def run_unmask(train: Path, dev: Path, epochs: float, seed: int, precision: Precision) -> dict[str, Any]:
     """Fine-tune with `unmask.finetune`; return seconds per step, of the whole call, and the accuracy."""
     with tempfile.TemporaryDirectory() as folder:
         run, start = Path(folder) / "run", time.perf_counter()
@@ -43,7 +44,8 @@ def run_unmask(train: Path, dev: Path, epochs: float, seed: int, precision: str)
             run,
             dev=[dev],
             settings={"budget.epochs": epochs, "seed": seed},
-            machine=choose_machine("cpu", precision),
+            device="cpu",
+            precision=precision,
             quiet=True,
         )
         wall = time.perf_counter() - start
@@ -52,7 +54,7 @@ def run_unmask(train: Path, dev: Path, epochs: float, seed: int, precision: str)
     return _record(times, wall, accuracy)
 
 
-def run_trainer(train: Path, dev: Path, epochs: float, seed: int, precision: str) -> dict[str, Any]:
+def run_trainer(train: Path, dev: Path, epochs: float, seed: int, precision: Precision) -> dict[str, Any]:
     """The same with the Hugging Face Trainer."""
     import transformers
 

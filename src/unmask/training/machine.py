@@ -21,7 +21,7 @@ from torch.nn.functional import linear
 
 from unmask.support.capabilities import WAYS, cpu_or_gpu, emulates_bf16, multiplies_bf16, onednn_multiplies, products
 from unmask.support.environment import whole
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, check_count
 
 GPU_WORKERS = 2
 """Default number of worker processes that make batches for a GPU; a CPU needs its cores for the step itself."""
@@ -164,6 +164,7 @@ def choose_machine(device: str = "auto", precision: str = "auto", workers: int |
         UserError: the device is not available, it only emulates the precision, or workers are requested on a system
             that cannot fork processes.
     """
+    check_count("workers", workers)
     can_fork = "fork" in multiprocessing.get_all_start_methods()
     if workers and not can_fork:
         raise UserError(f"--workers {workers}: this system cannot fork processes (Windows)", remedy="omit it")

@@ -40,8 +40,8 @@ Report = dict[str, dict[str, str]]
 """Facts by their name, under headings."""
 
 
-def diagnose() -> Report:
-    """Return what this machine has: processor, speeds, accelerators, memory, disk, libraries and extras."""
+def doctor() -> Report:
+    """Describe what this machine has and computes, for reports of problems."""
     return {
         "system": dict(_system()),
         "processor": dict(_processor()),

@@ -17,7 +17,7 @@ from unmask.support.version import __version__
 from unmask.training.machine import Machine
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.plots import plot_confusion
-from unmask.workflows.pretraining.pretrain import fingerprint, pretrain
+from unmask.workflows.pretraining.pretrain import fingerprint, pretrain_corpus
 
 CPU = Machine(torch.device("cpu"), "float32")
 
@@ -29,7 +29,7 @@ def finished(tmp_path_factory, corpus):
         "bert-tiny", parse_overrides([*small, "layout.length=48", "batch.tokens=512", "budget.steps=3"])
     )
     out = tmp_path_factory.mktemp("finished") / "deep" / "run"
-    assert pretrain(recipe, corpus, out, machine=CPU, quiet=True) == out / "model"
+    assert pretrain_corpus(recipe, corpus, out, machine=CPU, quiet=True) == out / "model"
     return out, recipe
 
 

@@ -184,6 +184,6 @@ def test_what_cannot_work_is_refused_with_the_reason(tuned, teacher, examples, d
         path = kind if kind is teacher else tuned(kind)
         given = {"layers": 2, **given} if "init" not in given else given
         with pytest.raises(UserError, match=message):
-            distill(read_recipe("tinybert-mini"), path, tmp_path / "run", settings=settings, machine=CPU, quiet=True,
+            distill(read_recipe("tinybert-mini"), path, tmp_path / "run", settings=settings, device="cpu",
                     **given)  # fmt: skip
         assert not (tmp_path / "run").exists()

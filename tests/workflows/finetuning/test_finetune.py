@@ -60,7 +60,16 @@ def test_all_examples_are_trained_on_without_scores(classifier, rows, tmp_path, 
 
 def test_early_stopping_still_holds_out_examples_of_all(classifier, rows, tmp_path):
     settings = {"task.length": 32, "budget.steps": 4, "budget.patience": 1}
-    finetune("classification", classifier, rows, tmp_path / "run", all_examples=True, settings=settings, machine=CPU)
+    finetune(
+        "classification",
+        classifier,
+        rows,
+        tmp_path / "run",
+        all_examples=True,
+        settings=settings,
+        device="cpu",
+        precision="float32",
+    )
     assert (tmp_path / "run/checkpoints/best.safetensors").exists()
 
 

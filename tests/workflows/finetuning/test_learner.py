@@ -12,7 +12,7 @@ from unmask.support.settings import parse_overrides
 from unmask.workflows.finetuning.finetune import finetune
 from unmask.workflows.finetuning.learner import build_learner, finished_model
 
-from .conftest import CPU, recipe_of, run, tune
+from .conftest import recipe_of, run, tune
 
 
 def test_a_model_keeps_its_head_and_the_order_of_its_labels(classifier, rows, tmp_path):
@@ -30,7 +30,8 @@ def test_other_labels_get_a_new_head(classifier, rows, tmp_path, capsys):
         [rows],
         tmp_path / "run",
         settings=parse_overrides(["task.length=32", "budget.steps=1"]),
-        machine=CPU,
+        device="cpu",
+        precision="float32",
     )
     assert load_model(tmp_path / "run").labels == ("long", "short")
     assert "the classification head (its own is for long, brief)" in capsys.readouterr().err

@@ -89,6 +89,7 @@ def evaluate_task(
     if other is not None:
         second = model.task.measure(examples, other.run(examples), model.labels)
         result["against"] = {
+            "model": names[1],
             "metrics": measure_all(second, len(examples)),
             "differences": differences(first, second, len(examples), groups=model.task.groups(examples)),
         }

@@ -179,7 +179,7 @@ TABLES = ("task", "encoder", "downstream", "layout", "objective", "stages", "bat
 """Tables of a recipe that are shown."""
 
 
-def list_runs(runs: Sequence[Summary]) -> str:
+def runs_table(runs: Sequence[Summary]) -> str:
     """Return a table with one line per run: directory, recipe, progress and last evaluation."""
     rows = [("run", "recipe", "kind", "state", "steps", "tokens", "time", "last held out")]
     for run in runs:
@@ -191,14 +191,14 @@ def list_runs(runs: Sequence[Summary]) -> str:
     return _columns(rows)
 
 
-def describe_run(run: Summary) -> str:
+def run_page(run: Summary) -> str:
     """Return a page on a run: settings, inputs, progress, scores and files."""
     hint = "; continue with the same command and --resume" if run.state.startswith("stopped") else ""
     parts = [f"{run.path}: {run.name}, {run.kind}, {run.state}{hint}", _origin(run), _progress(run), _scores(run)]
     return "\n\n".join(part for part in [*parts, _files(run.path)] if part)
 
 
-def describe_seeds(path: Path, found: Seeds) -> str:
+def seeds_page(path: Path, found: Seeds) -> str:
     """Return a page on fine-tuning runs with several seeds: the scores of each, their mean and standard deviation."""
     parts = [f"{path}: fine-tuning, {counted(len(found.seeds), 'seed')}"]
     if found.rates:
