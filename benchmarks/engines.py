@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -74,11 +74,11 @@ class Work:
 
     size: str
     data: str
-    precision: Precision
+    precision: str
     dropout: float
     sequences: int = 32
     steps: int = 30
-    device: Device = "cpu"
+    device: str = "cpu"
 
     @classmethod
     def parse(cls, case: str, **others: Any) -> Work:
@@ -144,7 +144,14 @@ def run_unmask(work: Work) -> dict[str, Any]:
         )
         recipe = unmask.read_recipe(str(folder / "recipe.toml"))
         start = time.perf_counter()
-        unmask.pretrain(recipe, corpus, out=folder / "run", device=work.device, precision=work.precision, quiet=True)
+        unmask.pretrain(
+            recipe,
+            corpus,
+            out=folder / "run",
+            device=cast(Device, work.device),
+            precision=cast(Precision, work.precision),
+            quiet=True,
+        )
         return {"wall_seconds": time.perf_counter() - start, **_timed(folder / "run", machine)}
 
 

@@ -15,7 +15,7 @@ import resource
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from common import add, logged, minilm, take_turns
 from quality import split
@@ -33,7 +33,7 @@ ENGINES = (
 WARM_STEPS = 3
 
 
-def run_unmask(train: Path, dev: Path, epochs: float, seed: int, precision: Precision) -> dict[str, Any]:
+def run_unmask(train: Path, dev: Path, epochs: float, seed: int, precision: str) -> dict[str, Any]:
     """Fine-tune with `unmask.finetune`; return seconds per step, of the whole call, and the accuracy."""
     with tempfile.TemporaryDirectory() as folder:
         run, start = Path(folder) / "run", time.perf_counter()
@@ -45,7 +45,7 @@ def run_unmask(train: Path, dev: Path, epochs: float, seed: int, precision: Prec
             dev=[dev],
             settings={"budget.epochs": epochs, "seed": seed},
             device="cpu",
-            precision=precision,
+            precision=cast(Precision, precision),
             quiet=True,
         )
         wall = time.perf_counter() - start
@@ -54,7 +54,7 @@ def run_unmask(train: Path, dev: Path, epochs: float, seed: int, precision: Prec
     return _record(times, wall, accuracy)
 
 
-def run_trainer(train: Path, dev: Path, epochs: float, seed: int, precision: Precision) -> dict[str, Any]:
+def run_trainer(train: Path, dev: Path, epochs: float, seed: int, precision: str) -> dict[str, Any]:
     """The same with the Hugging Face Trainer."""
     import transformers
 

@@ -142,7 +142,7 @@ def test_all_of_the_papers_sizes_are_shipped():
         ("objective.masked_lm.weight=nan", "a weight must be above 0"),
         ("objective.masked_lm.weight=inf", "a weight must be above 0"),
         ("encoder.layers=false", "encoder.layers must be a whole number, not false$"),
-        ("budget.steps", "not KEY=VALUE; for example --set"),
+        ("budget.steps", "not KEY=VALUE; for example settings"),
         ("=3", "not KEY=VALUE"),
         ("seed.x=3", "'seed' is not a table"),
     ],

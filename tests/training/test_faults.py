@@ -84,7 +84,7 @@ def test_T19_a_larger_budget_is_accepted(corpus, tmp_path, capsys):
 def test_T21_resume_with_a_bad_path_is_never_a_fresh_start(tmp_path, corpus):
     (tmp_path / "empty").mkdir()
     for name in ("missing", "empty"):
-        with pytest.raises(UserError, match=r"there is no run to resume; check --out"):
+        with pytest.raises(UserError, match=r"there is no run to resume; check out"):
             pretrain_corpus(changed(), corpus, tmp_path / name, machine=CPU, resume=True)
     assert [path.name for path in tmp_path.rglob("*")] == ["empty"]
 
@@ -132,6 +132,6 @@ def test_a_killed_worker_is_reported_and_the_run_can_be_resumed(command, unbroke
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert "a worker process that prepares batches died" in last
-    assert "continue with --resume, with fewer --workers" in last
+    assert "continue with resume=True, with fewer workers" in last
     run_command(command, "--out", str(out), "--resume")
     assert_same_run(out, unbroken)

@@ -86,7 +86,7 @@ def check_a_signal_in_a_step(recipe, corpus, tmp_path, monkeypatch, machine):
 
     monkeypatch.setattr(steps, "collate", signalling)
     with pytest.raises(
-        UnmaskError, match=r"stopped and saved at step \d; continue with the same command and --resume"
+        UnmaskError, match=r"stopped and saved at step \d; continue with the same command and resume=True"
     ) as error:
         pretrain_corpus(recipe, corpus, tmp_path / "run", machine=machine, quiet=True)
     assert error.value.status == 143
@@ -143,4 +143,4 @@ def test_in_another_thread_handlers_are_left_as_they_are():
 def test_the_status_is_that_of_the_signal(number, status):
     error = Interrupted.at(7, number)
     assert error.status == status
-    assert str(error) == "stopped and saved at step 7; continue with the same command and --resume"
+    assert str(error) == "stopped and saved at step 7; continue with the same command and resume=True"

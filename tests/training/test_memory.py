@@ -170,7 +170,7 @@ def test_T23_out_of_memory_keeps_the_checkpoint_and_names_the_setting(corpus, tm
     with monkeypatch.context() as patch, pytest.raises(UnmaskError, match=r"out of memory with 300 tokens") as error:
         patch.setattr(Learner, "forward", short)
         pretrain_corpus(recipe, corpus, out, machine=CPU, quiet=True)
-    assert "--set batch.micro_tokens=150, or --set batch.recompute=true" in str(error.value)
+    assert 'settings={"batch.micro_tokens": 150}, or settings={"batch.recompute": True}' in str(error.value)
     assert newest_checkpoint(out / "checkpoints")[0].name == "step-00000000"
     remedied = changed("batch.micro_tokens=150", "batch.recompute=true")
     pretrain_corpus(remedied, corpus, out, machine=CPU, quiet=True, resume=True)

@@ -31,6 +31,7 @@ from unmask.inference.evaluation.model import evaluate_task
 from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, load_model
 from unmask.recipes.recipe import Recipe, read_recipe
+from unmask.support.messages import call, rendered
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.plots import BLUE, GREY, ORANGE, figure, save, try_to_draw
 from unmask.workflows.finetuning.finetune import finetune
@@ -210,16 +211,16 @@ def _conclude(
             text = f"  {prediction.label:8} {100 * prediction.scores[prediction.label]:5.1f} %  {prediction.text}"
             console.print(text, markup=False)
     picture = "demo.png (a plot), " if (out / "demo.png").exists() else ""
-    console.print(
+    hints = rendered(
         f"\nEverything is in {out}/: {picture}pretrained/report.md, topics-*/report.md, sentences.txt"
-        f"\n\nChange the sentences and predict again:\n  unmask predict --model {best} --data {sentences}"
+        f"\n\nChange the sentences and predict again:\n  {call('predict', model=best, data=sentences)}"
         "\n\nWith your own text (.txt or .jsonl) and labeled examples (.tsv with the columns text and label):"
-        "\n  unmask pretrain --text YOUR_TEXT… --out my-encoder"
-        "\n  unmask finetune classification --model my-encoder --train YOUR_EXAMPLES.tsv --out my-classifier"
+        f"\n  {call('pretrain', text='YOUR_TEXT…', out='my-encoder')}"
+        f"\n  {call('finetune', 'classification', model='my-encoder', train='YOUR_EXAMPLES.tsv…', out='my-classifier')}"
         "\nor first adapt an existing checkpoint (any Hugging Face BERT directory) to your text:"
-        "\n  unmask pretrain --init DIRECTORY --text YOUR_TEXT… --out adapted",
-        markup=False,
+        f"\n  {call('pretrain', init='DIRECTORY', text='YOUR_TEXT…', out='adapted')}"
     )
+    console.print(hints, markup=False)
 
 
 def _draw(path: Path, learning: list[dict[str, Any]], guess: float, results: Mapping[str, Mapping[str, Any]]) -> None:

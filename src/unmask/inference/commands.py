@@ -199,7 +199,7 @@ def write_features(
             model with its last layer, or random:RECIPE, an untrained model.
         data: .tsv, .csv or .jsonl file with columns of texts or pairs, or .txt file with one text per line; in Python
             also examples in memory.
-        layers: layers to write: 0 is the embeddings, -1 the last layer; several as -4 -3 -2 -1 or --layers=-4,-3,-2,-1.
+        layers: layers to write: 0 is the embeddings, -1 the last layer; several as -4 -3 -2 -1 or -4,-3,-2,-1.
         out: new directory for features.safetensors.
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
         format: file format; by default that of the file's suffix.
@@ -275,7 +275,7 @@ def embed(
     rows = read_unlabeled(data, columns=columns or {}, kind=format, notes=notes)
     if "text_b" in rows[0].values:
         raise UserError(
-            "vectors are of single texts, but these are pairs", remedy=f"pass {argument('columns', 'text=…')}"
+            "vectors are of single texts, but these are pairs", remedy=f"pass {argument('columns', {'text': 'NAME'})}"
         )
     predictor = open_predictor(model, choose_machine(device, precision), display, allow_pickle=allow_pickle)
     with warnings.catch_warnings(record=True) as caught:

@@ -23,6 +23,7 @@ from unmask.families.checkpoints.heads import Pooling
 from unmask.inference.backend import Backend
 from unmask.nn.encoders.encoder import Encoder
 from unmask.support.errors import UserError, check_unicode
+from unmask.support.messages import argument
 
 SPECIAL = -1
 """Index that stands for the text of special tokens."""
@@ -89,7 +90,7 @@ def supported(pooling: Pooling | None) -> Pooling:
     if pooling is not None and pooling.unsupported:
         raise UserError(
             f"the vectors of this model need {pooling.unsupported}, which is not supported",
-            remedy="choose pooling='mean' or 'cls' (--pooling) for other vectors than its own",
+            remedy=f"choose pooling='mean' or 'cls' ({argument('pooling')}) for other vectors than its own",
         )
     return pooling or Pooling()
 

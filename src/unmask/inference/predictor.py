@@ -24,6 +24,7 @@ from unmask.inference.pooling import embed_samples, frame_tokens, normalized, su
 from unmask.model.model import Model, load_model
 from unmask.nn.encoders.downstream import resolve_layers
 from unmask.support.errors import InputWarning, UserError
+from unmask.support.messages import call
 from unmask.tasks.extraction import Extraction, Texts
 from unmask.tasks.multiple_choice import Chosen, MultipleChoice
 from unmask.tasks.rows import as_rows, frame_rows
@@ -75,7 +76,7 @@ class Predictor:
         if self.model.task is None:
             raise UserError(
                 "this model was not fine-tuned for a task",
-                remedy="fine-tune it: unmask finetune classification --model MODEL --train FILE --out RUN",
+                remedy=f"fine-tune it: {call('finetune', 'classification', model='MODEL', train='FILE', out='RUN')}",
             )
         return self.model.task
 
@@ -186,7 +187,7 @@ class Predictor:
         if not isinstance(self.model.task, kind):
             raise UserError(
                 f"this model was not fine-tuned for {name.replace('-', ' ')}",
-                remedy=f"fine-tune it: unmask finetune {name} --model MODEL --train FILE --out RUN",
+                remedy=f"fine-tune it: {call('finetune', name, model='MODEL', train='FILE', out='RUN')}",
             )
         return self.model.task
 

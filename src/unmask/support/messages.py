@@ -50,7 +50,7 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
 
 Reference = Argument | Setting | Call
 Front = Callable[[Reference], str]
-"""How references are written: in Python, on the command line, in a recipe, or in a request."""
+"""How references are written: in Python, on the command line, or in a recipe."""
 
 _REFERENCE = re.compile("\x02([^\x03]*)\x03")
 _DECODER = msgspec.json.Decoder(Reference)
@@ -130,15 +130,6 @@ def in_recipe(reference: Reference) -> str:
     return f"{reference.key} = {_json(reference.value)}" if isinstance(reference, Setting) else in_python(reference)
 
 
-def in_request(reference: Reference) -> str:
-    """Write a reference as the field of a request."""
-    match reference:
-        case Argument(name, value) if value is not None:
-            return f'"{name}": {_json(value)}'
-        case _:
-            return in_python(reference)
-
-
 FLAGS = {"settings": "--set", "all_examples": "--all"}
 """Flags that are not spelled as their parameters."""
 WORDS = {"texts": "TEXT", "files": "FILE", "recipe": "RECIPE", "task": "TASK", "models": "MODEL"}
@@ -171,6 +162,8 @@ def flags(name: str, value: Any) -> list[str]:
         return [flag(name)]
     if value is False:
         return [f"--no-{flag(name)[2:]}"]
+    if isinstance(value, dict):
+        value = ",".join(f"{key}={inner}" for key, inner in value.items())
     return [flag(name), *map(str, value if isinstance(value, list | tuple) else [value])]
 
 
@@ -185,6 +178,8 @@ def _literal(value: Any) -> str:
         return _json(value)
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_literal, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_literal(key)}: {_literal(inner)}' for key, inner in value.items())}}}"
     return repr(value)
 
 

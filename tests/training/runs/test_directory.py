@@ -128,7 +128,7 @@ def test_the_log_is_cut_after_the_step_that_is_resumed(tmp_path):
 @pytest.mark.parametrize("name", ["notes.txt", ".hidden", "checkpoints"])
 def test_a_directory_with_anything_in_it_is_refused(tmp_path, name):
     (tmp_path / name).write_text("mine")
-    with pytest.raises(UserError, match="not empty; choose another --out, or continue with --resume"):
+    with pytest.raises(UserError, match="not empty; choose another out, or continue with resume=True"):
         RunDirectory.create(tmp_path, "", {}, {})
     assert [path.name for path in tmp_path.iterdir()] == [name]
 

@@ -86,7 +86,7 @@ def test_the_best_is_the_lowest_loss_and_the_highest_accuracy(make_run, accuracy
 
 def test_the_page_on_a_stopped_run_explains_how_to_resume(make_run):
     text, rows = page(make_run(logged=4, saved=2, report=False))
-    assert text.splitlines()[0].endswith("stopped at step 2 of 8; continue with the same command and --resume")
+    assert text.splitlines()[0].endswith("stopped at step 2 of 8; continue with the same command and resume=True")
     assert rows["progress"].startswith("2 of 8 steps, 2,000 tokens, 0.50 epochs")
 
 

@@ -63,7 +63,7 @@ def test_a_missing_pooler_cannot_be_reinitialized(recipe, tokenizer, rows, tmp_p
 def test_layers_that_share_their_weights_cannot_be_reinitialized(recipe, tokenizer, rows, tmp_path, shared):
     shape = AlbertSettings(**msgspec.structs.asdict(recipe.encoder), shared=shared)
     save_model(tmp_path / "start", Model(build_encoder(shape, tokenizer.size), tokenizer), "")
-    with pytest.raises(UserError, match=r"reset = 1 would also reinitialize lower layers.*pass --set reset=0"):
+    with pytest.raises(UserError, match=r'reset = 1 would also reinitialize lower layers.*pass settings={"reset": 0}'):
         run(tmp_path / "start", rows, tmp_path / "run", "reset=1")
     run(tmp_path / "start", rows, tmp_path / "run", "reset=0", "budget.steps=1")
 

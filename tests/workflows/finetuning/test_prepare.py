@@ -40,14 +40,14 @@ def with_setting(job, text):
         (
             {"downstream": "linear", "frozen": False},
             [],
-            "--downstream linear has no effect without --frozen: it is the default",
+            'downstream="linear" has no effect without frozen: it is the default',
         ),
         ({}, ["optimizer.layer_decay=0.9"], "optimizer.layer_decay has no effect on a frozen encoder; remove it"),
         ({}, ["batch.recompute=true"], "batch.recompute has no effect on a frozen encoder"),
-        ({}, ["frozen=false"], "--set frozen=false is not allowed; pass --frozen"),
-        ({}, ["downstream.kind=rnn"], "pass --frozen or --downstream KIND"),
+        ({}, ["frozen=false"], 'settings={"frozen": False} is not allowed; pass frozen=True'),
+        ({}, ["downstream.kind=rnn"], "pass frozen=True or downstream=KIND"),
         ({"downstream": "average"}, ["downstream.width=3"], "width has no effect on kind"),
-        ({"frozen": False}, ["downstream.width=3"], "without a downstream model; pass --frozen or --downstream KIND"),
+        ({"frozen": False}, ["downstream.width=3"], "without a downstream model; pass frozen=True or downstream=KIND"),
     ],
 )
 def test_settings_without_effect_are_refused(start, task, tmp_path, options, settings, message):
@@ -152,7 +152,7 @@ def test_the_recipe_of_a_run_runs_again_exactly(classifier, rows, tmp_path):
             precision="float32",
             quiet=True,
         )
-    with pytest.raises(UserError, match="--frozen and --downstream have no effect with --recipe"):
+    with pytest.raises(UserError, match="frozen and downstream have no effect with recipe"):
         finetune(
             "classification",
             classifier,

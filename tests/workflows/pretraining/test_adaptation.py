@@ -135,14 +135,14 @@ def test_T1_an_interrupted_run_with_both_resumes_exactly(base, clinical, tmp_pat
     assert "layers 1, 3 of the 3 layers" in report
     assert "ocabulary extended by 3 tokens" in report
     for extend, message in (
-        (2, "this run was started with --extend 3, but is resumed with --extend 2"),
-        (None, "this run was started with --extend 3, but is resumed without --extend"),
+        (2, "this run was started with extend=3, but is resumed with extend=2"),
+        (None, "this run was started with extend=3, but is resumed without extend"),
     ):
         with pytest.raises(UserError, match=message):
             corpus_from_text([clinical], recipe, tmp_path / "run", init=base, extend=extend, resume=True)
 
 
 def test_layers_need_a_model(unextended, tmp_path):
-    with pytest.raises(UserError, match=r"--layers has no effect without --init; pass --set encoder.layers=N"):
+    with pytest.raises(UserError, match=r'layers has no effect without init; pass settings={"encoder.layers": N}'):
         pretrain_corpus(make("budget.steps=1"), unextended, tmp_path / "run", layers=2, quiet=True)
     assert not (tmp_path / "run").exists()

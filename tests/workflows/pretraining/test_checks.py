@@ -45,7 +45,7 @@ THAI = "แมวนั่งอยู่บนเสื่อในบ้าน
             "whole_word",
             "64 of the first 64 samples have no word that can be masked as a whole: each is longer than 15%",
         ),
-        (THAI, "ngram", "pass --set masking.kind=token"),
+        (THAI, "ngram", 'pass settings={"masking.kind": "token"}'),
         ("☃ ☂ ☁ ☀", "token", "have no token to mask: the vocabulary does not cover their text"),
     ],
     ids=["whole words without spaces", "n-grams of them", "unknown characters"],
@@ -74,7 +74,7 @@ LONG_FIRST = "stages=[{share=0.5,layout={length=96}},{share=0.5}]"
             "roberta-mini",
             ["tokenizer.kind=wordpiece"],
             False,
-            "does not match the vocabulary, in which the padding token has id 0; pass --set encoder.offset=1",
+            'does not match the vocabulary, in which the padding token has id 0; pass settings={"encoder.offset": 1}',
         ),
         (
             "gpt-mini",
@@ -112,7 +112,7 @@ def test_a_trained_tokenizer_has_the_padding_id_that_the_checks_assume(kind, doc
     ("recipe", "settings", "kind", "remedy"),
     [
         ("bert-tiny", ["tokenizer.kind=words", "tokenizer.lowercase=false"], "words", "kind=wordpiece"),
-        ("elmo-mini", ["tokenizer.kind=wordpiece"], "wordpiece", "kind=words --set tokenizer.lowercase=false"),
+        ("elmo-mini", ["tokenizer.kind=wordpiece"], "wordpiece", 'kind=words settings={"tokenizer.lowercase": False}'),
     ],
 )
 def test_characters_need_words_and_ids_need_others(recipe, settings, kind, remedy, documents, tmp_path):

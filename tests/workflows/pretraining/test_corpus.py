@@ -181,10 +181,10 @@ def test_an_extended_tokenizer_is_prepared_once(prepare, source, corpus, tmp_pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"extend": 5}, "--extend has no effect without --init; pass --set tokenizer.vocabulary=N"),
-        ({"extend": 0, "init": "model"}, "--extend must be at least 1, not 0"),
+        ({"extend": 5}, 'extend has no effect without init; pass settings={"tokenizer.vocabulary": N}'),
+        ({"extend": 0, "init": "model"}, "extend must be at least 1, not 0"),
         ({"extend": 5, "init": "model", "paths": ["-"]}, "standard input can be read only once"),
-        ({"layers": 1, "init": "model"}, "--layers 1 is not smaller than the number of layers of .*model, 1"),
+        ({"layers": 1, "init": "model"}, "layers=1 is not smaller than the number of layers of .*model, 1"),
         ({"extend": 5, "init": "model"}, "there is nothing to learn"),
     ],
 )
@@ -226,7 +226,7 @@ def test_a_run_that_broke_off_before_its_first_step_was_saved(drawn, prepare, so
 
 def test_there_is_no_run_to_resume(prepare, source, tmp_path):
     prepare(kill=(module, "check_words"))
-    with pytest.raises(UserError, match=r"there is no run to resume; .* omit --resume"):
+    with pytest.raises(UserError, match=r"there is no run to resume; .* omit resume"):
         prepare(resume=True)
 
 

@@ -103,7 +103,7 @@ def test_the_run_after_a_search_is_that_without_one(recipe, corpus, tmp_path):
 
 def test_without_held_out_text_nothing_can_be_compared(recipe, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr("unmask.workflows.pretraining.pretrain._read", partial(_without_heldout, corpus))
-    with pytest.raises(UserError, match="no held-out text to compare learning rates by; omit --search"):
+    with pytest.raises(UserError, match="no held-out text to compare learning rates by; omit search"):
         search_rate(
             recipe, tmp_path / "run", lambda trial, run, again: pretrain_corpus(trial, corpus, run, quiet=True), print
         )

@@ -20,6 +20,7 @@ from unmask.objectives.teacher import TEACHER, Teacher
 from unmask.recipes.recipe import FinetuningRecipe, recipe_table
 from unmask.recipes.requirements import describe
 from unmask.support.errors import UserError
+from unmask.support.messages import argument, call, setting
 from unmask.support.settings import convert, put
 from unmask.tasks import TASKS
 from unmask.tasks.embedding import Embedding
@@ -154,7 +155,7 @@ class _LoadSettings(msgspec.Struct, frozen=True):
 
 def _load(job: Job) -> Model:
     given = {key: value for key, value in (_table(job) | dict(job.settings)).items() if key in ("seed", "dropout")}
-    settings, start = convert(put({}, given, _LoadSettings), _LoadSettings, "--set"), job.start
+    settings, start = convert(put({}, given, _LoadSettings), _LoadSettings, argument("settings")), job.start
     return load_model(
         start.model,
         tokenizer=start.tokenizer,
@@ -193,7 +194,9 @@ def _resolve(job: Job, base: Model, data: Examples) -> FinetuningRecipe:
         frozen=job.frozen,
         downstream=job.downstream,
     )
-    recipe = convert(put(rule, job.settings, FinetuningRecipe), FinetuningRecipe, str(job.recipe or "--set"))
+    recipe = convert(
+        put(rule, job.settings, FinetuningRecipe), FinetuningRecipe, str(job.recipe or argument("settings"))
+    )
     if recipe.task.length > base.encoder.longest:
         raise UserError(f"length {recipe.task.length} exceeds the {base.encoder.longest} positions of the model")
     check_effects(recipe, base.encoder)
@@ -207,19 +210,20 @@ def _resolve(job: Job, base: Model, data: Examples) -> FinetuningRecipe:
 def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | None = None) -> None:
     """Raise an error for settings without effect, and for objectives that the model does not support."""
     if recipe.frozen and recipe.task.part == "multiple_choice":
-        raise UserError("multiple choice does not work with a frozen encoder", remedy="omit --frozen")
+        raise UserError("multiple choice does not work with a frozen encoder", remedy=f"omit {argument('frozen')}")
     if isinstance(recipe.task, Embedding) and (recipe.frozen or recipe.downstream is not None):
         raise UserError(
-            "vectors are those of the encoder itself, which is trained", remedy="omit --frozen and --downstream"
+            "vectors are those of the encoder itself, which is trained",
+            remedy=f"omit {argument('frozen')} and {argument('downstream')}",
         )
     for name, settings in recipe.objectives.items():
         if recipe.task.grouped:
             title, what, instead = recipe.task.part.replace("_", " "), "texts", ""
             if isinstance(recipe.task, TextTask):
-                what, instead = "windows", " or --set task.windows=1 --set task.stride=0"
+                what, instead = "windows", f" or {setting('task.windows', 1)} and {setting('task.stride', 0)}"
             raise UserError(
                 f"objective.{name} does not work with {title}, whose examples are groups of {what}",
-                remedy=f"pass --set objective.{name}=false{instead}",
+                remedy=f"pass {setting(f'objective.{name}', False)}{instead}",
             )
         if recipe.frozen or recipe.downstream is not None:
             raise UserError(
@@ -227,7 +231,8 @@ def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | No
             )
         if teacher is None and TEACHER in settings.asks:
             raise UserError(
-                f"objective.{name} learns from a teacher", remedy="use it with unmask distill RECIPE --teacher MODEL"
+                f"objective.{name} learns from a teacher",
+                remedy=f"use it with {call('distill', 'RECIPE', teacher='MODEL')}",
             )
         if missing := sorted(settings.asks - body.gives - {WHOLE_TEXT, TEACHER}):
             raise UserError(
@@ -244,6 +249,7 @@ def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | No
         raise UserError("batch.recompute has no effect on a frozen encoder", remedy="remove it")
     if not recipe.frozen and recipe.downstream is not None and recipe.downstream.plain(body.num_layers):
         raise UserError(
-            "--downstream linear has no effect without --frozen: it is the default of fine-tuning",
-            remedy="pass --frozen, or remove it",
+            f"{argument('downstream', 'linear')} has no effect without {argument('frozen')}: it is the default "
+            "of fine-tuning",
+            remedy=f"pass {argument('frozen', True)}, or remove it",
         )
