@@ -30,9 +30,9 @@ from pathlib import Path
 START_SECONDS = 120
 """Time within which a process has to start, also on a busy machine."""
 MODULES = (
-    *("torch.distributed", "torch.utils.tensorboard", "unmask.cli.finetune", "unmask.cli.fill", "unmask.cli.main"),
+    *("torch.distributed", "torch.utils.tensorboard", "unmask.inference.commands", "unmask.cli.main"),
     *(
-        "unmask.cli.pretrain",
+        "unmask.workflows.pretraining.run",
         "unmask.workflows.finetuning.finetune",
         "unmask.inference.predictor",
         "unmask.workflows.pretraining.corpus",

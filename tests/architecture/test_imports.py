@@ -117,13 +117,6 @@ def test_every_task_is_in_the_table():
         assert msgspec.to_builtins(TASKS[kind]())["kind"] == kind
 
 
-def test_every_verb_has_a_file():
-    from unmask.cli.main import VERBS
-
-    files = {path.stem for path in (PACKAGE / "cli").glob("*.py")}
-    assert set(VERBS) == files - {"__init__", "main", "options"}
-
-
 def test_no_data_set_or_checkpoint_is_named_in_the_code():
     for path in FILES:
         if path.name == "demonstration.py":  # the demonstration names the package of a published checkpoint

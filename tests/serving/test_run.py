@@ -42,7 +42,7 @@ def test_an_address_that_is_in_use_is_an_error():
     with listen("127.0.0.1", 0) as listener:
         url = address(listener)
         assert url.startswith("http://127.0.0.1:")
-        with pytest.raises(UserError, match="choose another --port"):
+        with pytest.raises(UserError, match="choose another port"):
             listen("127.0.0.1", listener.getsockname()[1])
     with pytest.raises(UserError, match="choose another"):
         listen("no.such.host.invalid", 0)

@@ -17,7 +17,7 @@ from unmask.training.machine import Machine
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
 from unmask.workflows.pretraining.checks import build_curriculum
-from unmask.workflows.pretraining.pretrain import pretrain
+from unmask.workflows.pretraining.pretrain import pretrain_corpus
 from unmask.workflows.pretraining.start import build_learner
 
 from .. import forking
@@ -48,7 +48,7 @@ def metrics(run):
 def finished(tmp_path_factory, corpus):
     """A run of three steps."""
     out = tmp_path_factory.mktemp("finished") / "run"
-    pretrain(changed(), corpus, out, machine=CPU, quiet=True)
+    pretrain_corpus(changed(), corpus, out, machine=CPU, quiet=True)
     return out
 
 

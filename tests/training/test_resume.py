@@ -11,7 +11,7 @@ from unmask.data.batches import sources
 from unmask.support.errors import UnmaskError
 from unmask.support.settings import write
 from unmask.training import loop
-from unmask.workflows.pretraining.pretrain import pretrain
+from unmask.workflows.pretraining.pretrain import pretrain_corpus
 
 from .. import forking
 from .conftest import CPU, STEPS, assert_same_run, changed, run_command, stop
@@ -40,7 +40,7 @@ from pathlib import Path
 import torch
 
 from unmask.data.corpus.corpus import open_corpus
-from unmask.workflows.pretraining.pretrain import pretrain
+from unmask.workflows.pretraining.pretrain import pretrain_corpus
 from unmask.recipes.recipe import read_recipe
 from unmask.training import checkpoint, loop
 from unmask.training.machine import Machine
@@ -57,7 +57,7 @@ def train(folder, before):
     before()
     resume = any(Path(folder, "checkpoints").glob("step-*"))
     machine = Machine(torch.device("cpu"), "float32")
-    pretrain(read_recipe(recipe), open_corpus(corpus), folder, machine=machine, quiet=True, resume=resume)
+    pretrain_corpus(read_recipe(recipe), open_corpus(corpus), folder, machine=machine, quiet=True, resume=resume)
     os._exit(0)
 
 
@@ -174,7 +174,7 @@ SENTENCES = (STAGES, "layout.kind=document_sentences", "objective.next_sentence=
 def test_T1_a_stop_after_each_step_of_each_stage(corpus, tmp_path, monkeypatch, stages, fault):
     monkeypatch.setattr(sources, "BLOCK_TOKENS", 1500)  # several blocks
     recipe, out, step = changed("budget.steps=6", *stages), tmp_path / "run", loop.Trainer.step
-    pretrain(recipe, corpus, tmp_path / "whole", machine=CPU, quiet=True)
+    pretrain_corpus(recipe, corpus, tmp_path / "whole", machine=CPU, quiet=True)
 
     def signalling(self):
         os.kill(os.getpid(), signal.SIGINT)
@@ -187,8 +187,8 @@ def test_T1_a_stop_after_each_step_of_each_stage(corpus, tmp_path, monkeypatch, 
         patch.setattr(loop.Trainer, "step", signalling)
         for number in range(1, 7):
             with pytest.raises(UnmaskError, match=f"stopped and saved at step {number}"):
-                pretrain(recipe, corpus, out, machine=CPU, quiet=True, resume=number > 1)
-    pretrain(recipe, corpus, out, machine=CPU, quiet=True, resume=True)
+                pretrain_corpus(recipe, corpus, out, machine=CPU, quiet=True, resume=number > 1)
+    pretrain_corpus(recipe, corpus, out, machine=CPU, quiet=True, resume=True)
     if fault is None:
         assert_same_run(out, tmp_path / "whole")
         return
@@ -221,11 +221,11 @@ def test_T1_planted_faults_of_a_resume_are_found(finished, corpus, tmp_path, mon
 
     with monkeypatch.context() as patch, pytest.raises(UnmaskError, match="stopped and saved at step 1"):
         patch.setattr(loop.Trainer, "step", signalling)
-        pretrain(recipe, corpus, out, machine=CPU, quiet=True)
+        pretrain_corpus(recipe, corpus, out, machine=CPU, quiet=True)
     if fault:
         load = loop.load_checkpoint
         monkeypatch.setattr(loop, "load_checkpoint", lambda path: fault(*load(path)))
-    pretrain(recipe, corpus, out, machine=CPU, quiet=True, resume=True)
+    pretrain_corpus(recipe, corpus, out, machine=CPU, quiet=True, resume=True)
     if fault is None:
         assert_same_run(out, finished)
         return

@@ -25,6 +25,7 @@ from unmask.inference.pooling import embed_samples, frame_tokens, normalized
 from unmask.model.model import Model, load_model
 from unmask.nn.encoders.downstream import resolve_layers
 from unmask.support.errors import InputWarning, UserError
+from unmask.support.messages import call
 from unmask.tasks.extraction import ANSWER, Texts
 from unmask.tasks.multiple_choice import CHOOSE, Chosen
 from unmask.tasks.routes import Route
@@ -77,7 +78,7 @@ class Predictor:
         if self.model.task is None:
             raise UserError(
                 "this model was not fine-tuned for a task",
-                remedy="fine-tune it: unmask finetune classification --model MODEL --train FILE --out RUN",
+                remedy=f"fine-tune it: {call('finetune', 'classification', model='MODEL', train='FILE', out='RUN')}",
             )
         return self.model.task
 
@@ -188,7 +189,7 @@ class Predictor:
         if self.model.task is None or self.model.task.route != route:
             raise UserError(
                 f"this model was not fine-tuned for {name.replace('-', ' ')}",
-                remedy=f"fine-tune it: unmask finetune {name} --model MODEL --train FILE --out RUN",
+                remedy=f"fine-tune it: {call('finetune', name, model='MODEL', train='FILE', out='RUN')}",
             )
         return self.model.task
 

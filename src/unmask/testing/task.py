@@ -30,7 +30,6 @@ from unmask.support.errors import UserError
 from unmask.support.settings import Overrides
 from unmask.tasks import TASKS
 from unmask.tasks.routes import Route
-from unmask.training.machine import choose_machine
 from unmask.workflows.distillation.distill import distill
 from unmask.workflows.finetuning.finetune import finetune
 
@@ -40,6 +39,7 @@ SUFFIXES = (".jsonl", ".json", ".tsv", ".csv", ".conll", ".txt")
 CLOSE = 1e-3
 """Largest difference of the outputs of an exported model, as a ratio of the largest output."""
 SETTINGS = {"batch.sequences": 8, "budget.steps": 2}
+MACHINE: Any = {"device": "cpu", "precision": "float32"}
 """Settings of the runs, which only show that training works."""
 NEEDED = {
     "export": ("onnx", "onnxscript", "onnxruntime"),
@@ -70,9 +70,8 @@ def check_task(kind: str, data: str | Path, folder: Path, settings: Overrides | 
     check_members(kind)
     toy, model = folder / "toy", folder / "run"
     save_model(toy, _toy_model(Path(data).read_text(encoding="utf8")), "A toy.")
-    machine = choose_machine("cpu", "float32")
     chosen = {**SETTINGS, "task.length": 48, **(settings or {})}
-    finetune(kind, toy, data, model, dev=data, settings=chosen, machine=machine, quiet=True)
+    finetune(kind, toy, data, model, dev=data, settings=chosen, **MACHINE, quiet=True)
     table = {}
     for name, operation in OPERATIONS.items():
         if all(map(find_spec, NEEDED.get(name, ()))):
@@ -137,7 +136,7 @@ def _predict(model: Path, data: str | Path, folder: Path) -> None:
 def _evaluate(model: Path, data: str | Path, folder: Path) -> None:
     """Evaluate a model against itself, with a page of its mistakes."""
     page = folder / "errors.html"
-    result = evaluate(model, data, against=model, errors=page, machine=choose_machine("cpu", "float32"), quiet=True)
+    result = evaluate(model, data, against=model, errors=page, **MACHINE, quiet=True)
     metric = load(model, device="cpu").task.metric
     assert metric in result["metrics"], f"the metric {metric} is not measured"
     assert all(map(np.isfinite, result["metrics"].values())), "a metric is not a number"
@@ -232,7 +231,7 @@ def _distil(model: Path, data: str | Path, folder: Path) -> None:
         dev=data,
         layers=1,
         settings={**SETTINGS, "objective.layer_matching": False},
-        machine=choose_machine("cpu", "float32"),
+        **MACHINE,
         quiet=True,
     )
     task = load(model, device="cpu").task

@@ -21,6 +21,8 @@ from unmask.data.labelled.tagged_file import Sentence, read_sentences
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import measure_all
 from unmask.model.model import load_model
+from unmask.nn.encoders.downstream_kind import DownstreamKind
+from unmask.support.choices import Device, Precision
 from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
 from unmask.workflows.finetuning.finetune import finetune
@@ -61,10 +63,10 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         random_state: int = 0,
         out: str | Path | None = None,
         frozen: bool = False,
-        downstream: str | None = None,
+        downstream: DownstreamKind | None = None,
         tokenizer: str | Path | None = None,
-        device: str = "auto",
-        precision: str = "auto",
+        device: Device = "auto",
+        precision: Precision = "auto",
     ) -> None:
         self.model = model
         self.settings = settings
@@ -90,7 +92,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
                 tokenizer=self.tokenizer,
                 frozen=self.frozen,
                 downstream=self.downstream,
-                machine=choose_machine(self.device, self.precision),
+                device=self.device,
+                precision=self.precision,
                 quiet=True,
                 all_examples=True,
             )

@@ -37,6 +37,7 @@ from unmask.data.labelled.table import Source, Table
 from unmask.data.text.files import display_name, read_text_lines
 from unmask.metrics.token_classification import Chunk, chunks, split_tag
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 
 CHINESE = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002ceaf\U0002f800-\U0002fa1f"
 """Characters that BERT surrounds with spaces (google-research/bert, `_is_chinese_char`)."""
@@ -170,7 +171,7 @@ def _irregular(tags: Sequence[str], scheme: Scheme) -> int:
 
 WORDS = ("words", "tokens")
 TAGS = ("tags", "ner_tags", "labels")
-"""Keys of words and tags in JSON Lines, unless `--columns` gives others."""
+"""Keys of words and tags in JSON Lines, unless `columns` gives others."""
 TEXTS = ("text", "sentence")
 """Keys of a text that is split into words, if tags are not read."""
 
@@ -211,7 +212,7 @@ def iterate_sentences(
     """
     if unknown := sorted(columns.keys() - {"text", *(("label",) if gold else ())}):
         how = "with" if gold else "without"
-        raise UserError(f"--columns {unknown[0]}=… has no effect: sentences are read {how} tags")
+        raise UserError(f"{argument('columns', {unknown[0]: '…'})} has no effect: sentences are read {how} tags")
     read = _read_rows if _has_rows(path, kind) else _read_columns
     yield from read(path, columns, gold, _Tags(display_name(path)), kind)
 
@@ -228,7 +229,7 @@ def write_columns(sentence: Sentence, tags: Sequence[str]) -> str:
                 f"the word {word!r} cannot be written in a column",
                 file=sentence.file or None,
                 line=sentence.line or None,
-                remedy="write JSON Lines: --out FILE.jsonl",
+                remedy=f"write JSON Lines: {argument('out', 'FILE.jsonl')}",
             )
     return "".join(f"{word}\t{tag}\n" for word, tag in zip(sentence.words, tags, strict=True)) + "\n"
 
@@ -257,7 +258,10 @@ class _Tags:
             try:
                 split_tag(tag)
             except ValueError as error:
-                remedy = "is it the right column? choose it by number from 0, as in --columns text=0,label=3"
+                remedy = (
+                    "is it the right column? choose it by number from 0, as in "
+                    f"{argument('columns', {'text': 0, 'label': 3})}"
+                )
                 raise UserError(str(error), file=self.name, line=line, remedy=remedy) from error
             if tag != "O":
                 self.prefixes.add(tag[0])
@@ -321,7 +325,9 @@ def _read_columns(
 def _number(columns: Mapping[str, str], ours: str, default: int, name: str) -> int:
     theirs = columns.get(ours)
     if theirs is not None and not theirs.isdecimal():
-        raise UserError(f"--columns {ours}={theirs}: columns of words have no names", file=name, remedy="use numbers")
+        raise UserError(
+            f"{argument('columns', {ours: theirs})}: columns of words have no names", file=name, remedy="use numbers"
+        )
     return default if theirs is None else int(theirs)
 
 
@@ -366,7 +372,7 @@ def _value(record: Mapping[str, Any], keys: Sequence[str], name: str, line: int)
             f"no key {' or '.join(keys)}; keys: {', '.join(record)[:200]}",
             file=name,
             line=line,
-            remedy="pass --columns text=WORDS,label=TAGS",
+            remedy=f"pass {argument('columns', {'text': 'WORDS', 'label': 'TAGS'})}",
         )
     if record[key] in ("", []):
         raise UserError(f"'{key}' is empty", file=name, line=line)

@@ -24,6 +24,7 @@ from unmask.nn.encoders.encoder import POOLER
 from unmask.objectives import OBJECTIVES
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 
 MODULES, LENGTH = "modules.json", "sentence_bert_config.json"
 _PREFIX = "pooling_mode_"
@@ -55,7 +56,7 @@ def supported(pooling: Pooling | None) -> Pooling:
     if pooling is not None and pooling.unsupported:
         raise UserError(
             f"the vectors of this model need {pooling.unsupported}, which is not supported",
-            remedy="choose pooling='mean' or 'cls' (--pooling) for other vectors than its own",
+            remedy=f"choose 'mean' or 'cls' as {argument('pooling')} for other vectors than its own",
         )
     return pooling or Pooling()
 

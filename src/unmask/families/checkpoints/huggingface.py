@@ -50,6 +50,7 @@ from unmask.families.format import SHARED_KEY, Format
 from unmask.nn.encoders.encoder import Encoder
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, nearest
+from unmask.support.messages import argument
 
 OUR_KEY = "unmask"
 """Key of config.json for the settings of the task."""
@@ -305,13 +306,16 @@ def _open(directory: Path, allow_pickle: bool) -> tuple[Path, dict[str, tuple[in
     path = directory / "pytorch_model.bin"
     require_regular(path)
     if not path.exists():
-        remedy = "--allow-pickle also downloads a pytorch_model.bin" if revision_of(directory) else ""
+        remedy = (
+            f"{argument('allow_pickle', True)} also downloads a pytorch_model.bin" if revision_of(directory) else ""
+        )
         raise UserError("no model.safetensors in this directory", file=directory, remedy=remedy)
     if not allow_pickle:
         raise UserError(
             "pickled weights can execute arbitrary code when they are loaded",
             file=path,
-            remedy="use the model.safetensors of this model, or pass --allow-pickle, which reads only tensors",
+            remedy=f"use the model.safetensors of this model, or pass {argument('allow_pickle', True)}, which reads "
+            "only tensors",
         )
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)

@@ -19,7 +19,8 @@ from unmask.families import BodySettings
 from unmask.nn.encoders.downstream_kind import DOWNSTREAM_KINDS
 from unmask.nn.encoders.encoder import LEFT_TO_RIGHT
 from unmask.support.errors import UserError, counted, nearest
-from unmask.support.settings import Overrides, check_overrides, write_line
+from unmask.support.messages import argument, setting
+from unmask.support.settings import Overrides, check_overrides
 from unmask.tasks import TASKS
 from unmask.training.machine import Machine
 
@@ -105,7 +106,10 @@ class Job:
         """
         check_overrides(self.settings)
         if self.all_examples and self.files.dev:
-            raise UserError("--all has no effect with --dev: nothing is held out then", remedy="remove one of them")
+            raise UserError(
+                f"{argument('all_examples')} has no effect with {argument('dev')}: nothing is held out then",
+                remedy="remove one of them",
+            )
         if self.task not in TASKS:
             raise UserError(f"unknown task '{self.task}'", remedy=nearest(self.task, TASKS))
         if self.downstream is not None and self.downstream not in DOWNSTREAM_KINDS:
@@ -114,16 +118,20 @@ class Job:
             )
         small = self.frozen or self.downstream is not None
         if self.recipe is not None and small:
-            raise UserError("--frozen and --downstream have no effect with --recipe", remedy="remove them")
+            raise UserError(
+                f"{argument('frozen')} and {argument('downstream')} have no effect with {argument('recipe')}",
+                remedy="remove them",
+            )
         if not small and self.recipe is None and any(key.startswith("downstream.") for key in self.settings):
             raise UserError(
-                "downstream.… has no effect without a downstream model", remedy="pass --frozen or --downstream KIND"
+                "downstream.… has no effect without a downstream model",
+                remedy=f"pass {argument('frozen', True)} or {argument('downstream', 'KIND')}",
             )
         for key, value in self.settings.items():
             if key in ("frozen", "downstream.kind"):
                 raise UserError(
-                    f"--set {write_line(key, value)} is not allowed",
-                    remedy="pass --frozen or --downstream KIND",
+                    f"{setting(key, value)} is not allowed",
+                    remedy=f"pass {argument('frozen', True)} or {argument('downstream', 'KIND')}",
                 )
 
 

@@ -19,6 +19,7 @@ from unmask.objectives.teacher import TEACHER, Teacher
 from unmask.recipes.recipe import FinetuningRecipe, recipe_table
 from unmask.recipes.requirements import describe
 from unmask.support.errors import UserError
+from unmask.support.messages import argument, call, setting
 from unmask.support.settings import convert, put
 from unmask.tasks import TASKS
 from unmask.tasks.task import Framed
@@ -151,7 +152,7 @@ class _LoadSettings(msgspec.Struct, frozen=True):
 
 def _load(job: Job) -> Model:
     given = {key: value for key, value in (_table(job) | dict(job.settings)).items() if key in ("seed", "dropout")}
-    settings, start = convert(put({}, given, _LoadSettings), _LoadSettings, "--set"), job.start
+    settings, start = convert(put({}, given, _LoadSettings), _LoadSettings, argument("settings")), job.start
     return load_model(
         start.model,
         tokenizer=start.tokenizer,
@@ -190,7 +191,9 @@ def _resolve(job: Job, base: Model, data: Examples) -> FinetuningRecipe:
         frozen=job.frozen,
         downstream=job.downstream,
     )
-    recipe = convert(put(rule, job.settings, FinetuningRecipe), FinetuningRecipe, str(job.recipe or "--set"))
+    recipe = convert(
+        put(rule, job.settings, FinetuningRecipe), FinetuningRecipe, str(job.recipe or argument("settings"))
+    )
     if recipe.task.length > base.encoder.longest:
         raise UserError(f"length {recipe.task.length} exceeds the {base.encoder.longest} positions of the model")
     check_effects(recipe, base.encoder)
@@ -207,10 +210,10 @@ def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | No
     for name, settings in recipe.objectives.items():
         if recipe.task.grouped:
             title, windows = recipe.task.part.replace("_", " "), recipe.task.grouped == "windows"
-            instead = " or --set task.windows=1 --set task.stride=0" if windows else ""
+            instead = f" or {setting('task.windows', 1)} and {setting('task.stride', 0)}" if windows else ""
             raise UserError(
                 f"objective.{name} does not work with {title}, whose examples are groups of {recipe.task.grouped}",
-                remedy=f"pass --set objective.{name}=false{instead}",
+                remedy=f"pass {setting(f'objective.{name}', False)}{instead}",
             )
         if recipe.frozen or recipe.downstream is not None:
             raise UserError(
@@ -218,7 +221,8 @@ def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | No
             )
         if teacher is None and TEACHER in settings.asks:
             raise UserError(
-                f"objective.{name} learns from a teacher", remedy="use it with unmask distill RECIPE --teacher MODEL"
+                f"objective.{name} learns from a teacher",
+                remedy=f"use it with {call('distill', 'RECIPE', teacher='MODEL')}",
             )
         if missing := sorted(settings.asks - body.gives - {WHOLE_TEXT, TEACHER}):
             raise UserError(
@@ -235,6 +239,7 @@ def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | No
         raise UserError("batch.recompute has no effect on a frozen encoder", remedy="remove it")
     if not recipe.frozen and recipe.downstream is not None and recipe.downstream.plain(body.num_layers):
         raise UserError(
-            "--downstream linear has no effect without --frozen: it is the default of fine-tuning",
-            remedy="pass --frozen, or remove it",
+            f"{argument('downstream', 'linear')} has no effect without {argument('frozen')}: it is the default "
+            "of fine-tuning",
+            remedy=f"pass {argument('frozen', True)}, or remove it",
         )
