@@ -11,11 +11,14 @@ from unmask.data.batches.masking import TokenMasking, TokenMaskingSettings
 from unmask.data.batches.maskings import MASKINGS
 from unmask.data.batches.one_segment import Single
 from unmask.data.batches.rng import derive_rng
+from unmask.data.text.documents import Skipped, TextOptions, read_documents
+from unmask.data.text.readers import READERS
 from unmask.families.bert import BertSettings
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import Objective
 from unmask.support.plugins import missing_members
-from unmask.testing import check_family, check_layout, check_masking, check_objective
+from unmask.tasks.classification import Classification
+from unmask.testing import check_family, check_layout, check_masking, check_objective, check_reader
 
 SHAPES = {"bert": {"layers": 2, "width": 32, "heads": 2, "feed_forward": 64, "positions": 64, "dropout": 0.0}}
 SHAPES["modernbert"] = SHAPES["bert"]
@@ -108,3 +111,23 @@ def test_a_forgotten_member_is_found():
     Settings.build.__annotations__["return"] = Forgetful
     assert "Forgetful.score" in missing_members(Settings)
     assert missing_members(MASKINGS["token"]) == missing_members(LAYOUTS["single"]) == []
+
+
+def test_readers(tmp_path, monkeypatch):
+    path = tmp_path / "rows.lines"
+    path.write_text("good day=1\nbad day=0\n")
+    monkeypatch.setitem(READERS._found, "lines", read_lines)
+    check_reader("lines", path)
+    (first, second) = Classification().read([path], columns={})
+    assert (first.values, second.line) == ({"text": "good day", "label": "1"}, 2)
+    assert list(read_documents([path], TextOptions(), Skipped())) == ["good day", "bad day"]
+    monkeypatch.setitem(READERS._found, "lines", lambda path: ((number + 1, row) for number, row in read_lines(path)))
+    with pytest.raises(AssertionError, match="not numbered from 1"):
+        check_reader("lines", path)
+
+
+def read_lines(path):
+    """Read lines such as `text=label`."""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        text, _, label = line.partition("=")
+        yield number, {"text": text, "label": label}

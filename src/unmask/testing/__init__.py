@@ -5,7 +5,15 @@ They need neither pytest nor a checkout of unmask. Each raises an `AssertionErro
 
 from __future__ import annotations
 
-from unmask.testing.parts import check_family, check_layout, check_masking, check_objective
+from unmask.testing.parts import check_family, check_layout, check_masking, check_objective, check_reader
 from unmask.testing.task import OPERATIONS, check_task
 
-__all__ = ["OPERATIONS", "check_family", "check_layout", "check_masking", "check_objective", "check_task"]
+__all__ = [
+    "OPERATIONS",
+    "check_family",
+    "check_layout",
+    "check_masking",
+    "check_objective",
+    "check_reader",
+    "check_task",
+]

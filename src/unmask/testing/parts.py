@@ -1,4 +1,4 @@
-"""Checks of maskings, layouts, objectives and families, on made-up text.
+"""Checks of maskings, layouts, objectives, families and readers of files, most of them on made-up text.
 
 Input: the name of a part; the package that has it is installed. Output: nothing, or an `AssertionError`.
 """
@@ -18,6 +18,7 @@ from unmask.data.batches.layouts import LAYOUTS
 from unmask.data.batches.maskings import MASKINGS
 from unmask.data.batches.rng import derive_rng
 from unmask.data.corpus.build import build_corpus
+from unmask.data.text.readers import READERS
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.families import FAMILIES
@@ -151,6 +152,29 @@ def check_objective(kind: str, encoder: Encoder, samples: list[Sample]) -> None:
     other.adopt(published)
     for name, tensor in other.published().items():
         assert torch.equal(tensor, published[name]), f"adopt does not restore {name}"
+
+
+def check_reader(suffix: str, path: str | Path) -> None:
+    """Check a reader of files: it yields numbered records of texts, numbers, truth values and lists of them.
+
+    Args:
+        suffix: its name, the suffix of its files without the dot.
+        path: a file with at least one record.
+
+    Raises:
+        AssertionError: it does not do this, or yields other records when it is called again.
+    """
+    assert suffix == suffix.lower() and "." not in suffix, "the name of a reader is a suffix in lower case, without dot"
+    records, again = (list(READERS[suffix](path)) for _ in range(2))
+    assert records, "there are no records"
+    assert records == again, "the records are others when they are read again"
+    assert [number for number, _ in records] == list(range(1, len(records) + 1)), "records are not numbered from 1"
+    for number, record in records:
+        assert all(isinstance(name, str) for name in record), f"record {number}: a column has no name"
+        for name, value in record.items():
+            values = value if isinstance(value, list | tuple) else [value]
+            plain = all(one is None or isinstance(one, str | int | float | bool) for one in values)
+            assert plain, f"record {number}: '{name}' is neither a text, a number, a truth value nor a list of them"
 
 
 def _loss(learner: Learner, kind: str, batch: Batch) -> torch.Tensor:

@@ -8,7 +8,8 @@ import pyarrow.parquet
 import pytest
 
 from unmask.data.text import arrow_file, files
-from unmask.data.text.arrow_file import class_names, is_arrow, name_classes, read_arrow
+from unmask.data.text.arrow_file import class_names, name_classes, read_arrow
+from unmask.data.text.readers import has_reader
 from unmask.support.errors import UserError
 
 FEATURES = {
@@ -49,7 +50,7 @@ def write(path, content):
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.feather", "saved"])
 def test_each_format_yields_the_same_rows_with_names_of_classes(tmp_path, name):
     path = write(tmp_path / name, table())
-    assert is_arrow(path)
+    assert has_reader(path)
     assert list(read_arrow(path)) == EXPECTED
 
 
@@ -91,7 +92,7 @@ def test_damaged_files_are_named(tmp_path, name):
 
 def test_a_directory_of_several_splits_names_them(tmp_path):
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
-    assert is_arrow(tmp_path)
+    assert has_reader(tmp_path)
     with pytest.raises(UserError, match=r"holds several splits; name one: .*/train, .*/test"):
         list(read_arrow(tmp_path))
 

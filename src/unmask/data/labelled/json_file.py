@@ -21,7 +21,6 @@ from typing import Any, NoReturn
 import msgspec
 
 from unmask.data.labelled.table import Source, Table
-from unmask.data.text.arrow_file import Record, is_arrow, read_arrow
 from unmask.data.text.files import (
     COMPRESSED,
     MAX_JSON,
@@ -31,6 +30,7 @@ from unmask.data.text.files import (
     read_at_most,
     read_text_lines,
 )
+from unmask.data.text.readers import Record, has_reader, read_file
 from unmask.support.errors import UserError
 
 JSON = ("jsonl", "json", "ndjson")
@@ -47,7 +47,7 @@ def has_records(source: Source, kind: str | None) -> bool:
     """Return whether a source is read by `read_records`, by its suffix or the given format."""
     if isinstance(source, Table):
         return True
-    return kind in JSON or (kind is None and (suffix_of(source) in JSON or is_arrow(source)))
+    return kind in JSON or (kind is None and (suffix_of(source) in JSON or has_reader(source)))
 
 
 def read_records(source: Source, kind: str | None = None) -> Iterator[tuple[int, Record]]:
@@ -62,8 +62,8 @@ def read_records(source: Source, kind: str | None = None) -> Iterator[tuple[int,
     """
     if isinstance(source, Table):
         yield from source.records()
-    elif kind is None and is_arrow(source):
-        yield from read_arrow(source)
+    elif kind is None and has_reader(source):
+        yield from read_file(source)
     elif _is_array(source):
         name = display_name(source)
         content = {"records": decode_json(source, Place(name, form="JSON"))}

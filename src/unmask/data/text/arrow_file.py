@@ -22,7 +22,6 @@ import msgspec
 from unmask.data.text.files import FREE, MAX_DOCUMENT, MAX_RATIO, TOO_LONG, expands_too_much, read_whole
 from unmask.support.errors import UserError
 
-SUFFIXES = (".parquet", ".arrow", ".feather")
 STATE, SPLITS, METADATA = "state.json", "dataset_dict.json", b"huggingface"
 """Files of directories of `datasets`, and where they keep the features in a schema's metadata."""
 BATCH = 1000
@@ -31,10 +30,9 @@ BATCH = 1000
 Record = dict[str, Any]
 
 
-def is_arrow(path: str | Path) -> bool:
-    """Return whether a path is read by `read_arrow`, by its suffix or as a directory of `datasets`."""
-    path = Path(path)
-    return path.suffix.lower() in SUFFIXES or (path / STATE).is_file() or (path / SPLITS).is_file()
+def is_dataset(path: Path) -> bool:
+    """Return whether a path is a directory of `datasets`."""
+    return (path / STATE).is_file() or (path / SPLITS).is_file()
 
 
 def import_pyarrow(path: str | Path) -> ModuleType:

@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from unmask.data.text.arrow_file import is_arrow, read_arrow
 from unmask.data.text.files import COMPRESSED, MAX_DOCUMENT, TOO_LONG, display_name, read_lines
+from unmask.data.text.readers import has_reader, read_file
 from unmask.support.errors import UserError, counted, nearest
 from unmask.support.messages import argument
 
@@ -134,7 +134,7 @@ def read_documents(paths: Sequence[str | Path], options: TextOptions, skipped: S
     """
     mode = resolve_documents(paths, options)
     for path in paths:
-        if is_arrow(path):
+        if has_reader(path):
             yield from _read_rows(path, options, skipped)
             continue
         is_json = _has_fields(path)
@@ -158,7 +158,7 @@ def _skip(fault: _Fault, path: str | Path, options: TextOptions, skipped: Skippe
 
 def _read_rows(path: str | Path, options: TextOptions, skipped: Skipped) -> Iterator[str]:
     """Yield the documents of a file of columns: one per row."""
-    for number, record in read_arrow(path):
+    for number, record in read_file(path):
         try:
             text = _text_of(record, options.field, number)
         except _Fault as fault:
@@ -170,7 +170,7 @@ def _read_rows(path: str | Path, options: TextOptions, skipped: Skipped) -> Iter
 
 def _has_fields(path: str | Path) -> bool:
     """Return whether a file has one document per record."""
-    if is_arrow(path):
+    if has_reader(path):
         return True
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     if suffixes and suffixes[-1] in COMPRESSED:
