@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -22,6 +22,7 @@ from common import logged, minilm
 
 import unmask
 from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.support.choices import Device, Precision
 from unmask.training.machine import Machine, choose_machine
 
 SIZES = {
@@ -143,7 +144,14 @@ def run_unmask(work: Work) -> dict[str, Any]:
         )
         recipe = unmask.read_recipe(str(folder / "recipe.toml"))
         start = time.perf_counter()
-        unmask.pretrain(recipe, corpus, folder / "run", machine=machine, quiet=True)
+        unmask.pretrain(
+            recipe,
+            corpus,
+            out=folder / "run",
+            device=cast(Device, work.device),
+            precision=cast(Precision, work.precision),
+            quiet=True,
+        )
         return {"wall_seconds": time.perf_counter() - start, **_timed(folder / "run", machine)}
 
 

@@ -15,14 +15,15 @@ import resource
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from common import add, logged, minilm, take_turns
 from quality import split
 
 import unmask
 from unmask.model.model import load_model
-from unmask.training.machine import choose_machine, keep_memory
+from unmask.support.choices import Precision
+from unmask.training.machine import keep_memory
 from unmask.workflows.finetuning.job import defaults
 
 ENGINES = (
@@ -43,7 +44,8 @@ def run_unmask(train: Path, dev: Path, epochs: float, seed: int, precision: str)
             run,
             dev=[dev],
             settings={"budget.epochs": epochs, "seed": seed},
-            machine=choose_machine("cpu", precision),
+            device="cpu",
+            precision=cast(Precision, precision),
             quiet=True,
         )
         wall = time.perf_counter() - start

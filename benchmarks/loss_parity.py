@@ -54,7 +54,7 @@ def train_ours(recipe: Recipe, corpus: Corpus, run: Path) -> list[dict[str, Any]
     """Pretrain or resume; return the held-out curve."""
     if not (run / "model").exists():
         resume = (run / "provenance.json").exists()
-        unmask.pretrain(recipe, corpus, run, resume=resume, machine=choose_machine("cpu", "bf16"))
+        unmask.pretrain(recipe, corpus, out=run, resume=resume, device="cpu", precision="bf16")
     return logged(run, "heldout")
 
 

@@ -129,7 +129,7 @@ def corpus_of(name: str, work: Workspace) -> Corpus:
     if not (folder / "corpus").exists():
         tokenizer = unmask.load_tokenizer(tokenizer_of(name, work))
         held, files = work.files(text.heldout), plain(text, work, folder)
-        unmask.build_corpus(files, tokenizer, folder / "corpus", heldout=held, report=print)
+        unmask.build_corpus(files, tokenizer, folder / "corpus", heldout=held)
     return unmask.open_corpus(folder / "corpus")
 
 
@@ -257,7 +257,7 @@ class Pretraining:
             if self.case.teacher:
                 unmask.distill(recipe, checkpoint(self.case.teacher, self.work), out, corpus=corpus, **how)
             else:
-                unmask.pretrain(recipe, corpus, out, init=init, **how)
+                unmask.pretrain(recipe, corpus, out=out, init=init, **how)
         return logged(out, "heldout")
 
     def _record(self) -> dict[str, Any]:
@@ -339,7 +339,7 @@ def measure(case: Case, work: Workspace, steps: int) -> dict[str, float]:
     if work.toy:
         recipe = msgspec.structs.replace(recipe, budget=msgspec.structs.replace(recipe.budget, steps=steps))
     with tempfile.TemporaryDirectory() as name:
-        unmask.pretrain(recipe, corpus, Path(name) / "run", quiet=True)
+        unmask.pretrain(recipe, corpus, out=Path(name) / "run", quiet=True)
         lines = logged(Path(name) / "run")[2:]
     seconds = statistics.median(1 / line["tokens_per_second"] for line in lines)
     flops = statistics.median(line["flops_per_second"] / line["tokens_per_second"] for line in lines)

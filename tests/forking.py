@@ -30,9 +30,9 @@ from pathlib import Path
 START_SECONDS = 120
 """Time within which a process has to start, also on a busy machine."""
 MODULES = (
-    *("torch.distributed", "torch.utils.tensorboard", "unmask.cli.finetune", "unmask.cli.fill", "unmask.cli.main"),
+    *("torch.distributed", "torch.utils.tensorboard", "unmask.inference.commands", "unmask.cli.main"),
     *(
-        "unmask.cli.pretrain",
+        "unmask.workflows.pretraining.run",
         "unmask.workflows.finetuning.finetune",
         "unmask.inference.predictor",
         "unmask.workflows.pretraining.corpus",
@@ -124,7 +124,7 @@ def start(words, **options):
         return subprocess.Popen([sys.executable, *map(str, words)], **piped, **options)
 
 
-def run(words, *, timeout=120, **options):
+def run(words, *, timeout=240, **options):
     """Start a process, wait for its end, and return its status, output and errors, as `subprocess.run` does."""
     process = start(words, **options)
     try:

@@ -20,55 +20,70 @@ from unmask.support.errors import InputWarning, UnmaskError, UserError
 from unmask.support.version import __version__
 
 if TYPE_CHECKING:
-    from unmask.data.corpus.build import build_corpus
     from unmask.data.corpus.corpus import open_corpus
     from unmask.data.text.documents import read_documents
     from unmask.data.tokenizers.bpe import train_bpe
-    from unmask.data.tokenizers.extend import extend_tokenizer
     from unmask.data.tokenizers.load import load_tokenizer
-    from unmask.data.tokenizers.train import train_tokenizer
     from unmask.data.tokenizers.unigram import train_unigram
     from unmask.data.tokenizers.word_level import train_words
     from unmask.data.tokenizers.wordpiece import train_wordpiece
-    from unmask.inference.commands import predict, write_features
+    from unmask.demo.demonstration import run_demo
+    from unmask.inference.commands import bench, embed, fill, predict, write_features
     from unmask.inference.evaluation.evaluate import evaluate
+    from unmask.inference.formats import export
     from unmask.inference.predictor import Predictor, load
-    from unmask.recipes.recipe import read_recipe, recipe_text, shipped
+    from unmask.recipes.recipe import read_recipe, shipped
     from unmask.recipes.schema import recipe_schema
-    from unmask.training.runs.plots import plot_runs
-    from unmask.training.runs.summary import describe_run, find_runs, list_runs, read_run
+    from unmask.serving.serve import serve
+    from unmask.training.runs.commands import describe_run, list_runs, plot_runs
+    from unmask.training.runs.summary import find_runs, read_run
     from unmask.workflows.distillation.distill import distill
+    from unmask.workflows.doctor import doctor
     from unmask.workflows.estimators import TextClassifier, TextRegressor, TokenClassifier
     from unmask.workflows.finetuning.finetune import finetune
-    from unmask.workflows.pretraining.pretrain import pretrain
+    from unmask.workflows.library import diff_recipes, list_recipes, push, show_recipe
+    from unmask.workflows.pretraining.run import pretrain
+    from unmask.workflows.text import build_corpus, describe_corpus, extend_tokenizer, tokenize, train_tokenizer
 
 _MODULES = {
     "Predictor": "unmask.inference.predictor",
     "TextClassifier": "unmask.workflows.estimators",
     "TextRegressor": "unmask.workflows.estimators",
     "TokenClassifier": "unmask.workflows.estimators",
-    "build_corpus": "unmask.data.corpus.build",
-    "describe_run": "unmask.training.runs.summary",
+    "bench": "unmask.inference.commands",
+    "build_corpus": "unmask.workflows.text",
+    "describe_corpus": "unmask.workflows.text",
+    "describe_run": "unmask.training.runs.commands",
+    "diff_recipes": "unmask.workflows.library",
     "distill": "unmask.workflows.distillation.distill",
+    "doctor": "unmask.workflows.doctor",
+    "embed": "unmask.inference.commands",
     "evaluate": "unmask.inference.evaluation.evaluate",
-    "extend_tokenizer": "unmask.data.tokenizers.extend",
+    "export": "unmask.inference.formats",
+    "extend_tokenizer": "unmask.workflows.text",
+    "fill": "unmask.inference.commands",
     "find_runs": "unmask.training.runs.summary",
     "finetune": "unmask.workflows.finetuning.finetune",
-    "list_runs": "unmask.training.runs.summary",
+    "list_recipes": "unmask.workflows.library",
+    "list_runs": "unmask.training.runs.commands",
     "load": "unmask.inference.predictor",
     "load_tokenizer": "unmask.data.tokenizers.load",
     "open_corpus": "unmask.data.corpus.corpus",
-    "plot_runs": "unmask.training.runs.plots",
+    "plot_runs": "unmask.training.runs.commands",
     "predict": "unmask.inference.commands",
-    "pretrain": "unmask.workflows.pretraining.pretrain",
+    "pretrain": "unmask.workflows.pretraining.run",
+    "push": "unmask.workflows.library",
     "read_documents": "unmask.data.text.documents",
     "read_recipe": "unmask.recipes.recipe",
     "read_run": "unmask.training.runs.summary",
     "recipe_schema": "unmask.recipes.schema",
-    "recipe_text": "unmask.recipes.recipe",
+    "run_demo": "unmask.demo.demonstration",
+    "serve": "unmask.serving.serve",
     "shipped": "unmask.recipes.recipe",
+    "show_recipe": "unmask.workflows.library",
+    "tokenize": "unmask.workflows.text",
     "train_bpe": "unmask.data.tokenizers.bpe",
-    "train_tokenizer": "unmask.data.tokenizers.train",
+    "train_tokenizer": "unmask.workflows.text",
     "train_unigram": "unmask.data.tokenizers.unigram",
     "train_wordpiece": "unmask.data.tokenizers.wordpiece",
     "train_words": "unmask.data.tokenizers.word_level",
@@ -84,13 +99,21 @@ __all__ = [
     "UnmaskError",
     "UserError",
     "__version__",
+    "bench",
     "build_corpus",
+    "describe_corpus",
     "describe_run",
+    "diff_recipes",
     "distill",
+    "doctor",
+    "embed",
     "evaluate",
+    "export",
     "extend_tokenizer",
+    "fill",
     "find_runs",
     "finetune",
+    "list_recipes",
     "list_runs",
     "load",
     "load_tokenizer",
@@ -98,12 +121,16 @@ __all__ = [
     "plot_runs",
     "predict",
     "pretrain",
+    "push",
     "read_documents",
     "read_recipe",
     "read_run",
     "recipe_schema",
-    "recipe_text",
+    "run_demo",
+    "serve",
     "shipped",
+    "show_recipe",
+    "tokenize",
     "train_bpe",
     "train_tokenizer",
     "train_unigram",

@@ -1,6 +1,6 @@
 """`unmask pretrain` as a user types it: on a corpus, on text, from a model; restarts after a crash; and user errors."""
 
-import argparse
+import contextlib
 import json
 import signal
 import subprocess
@@ -8,10 +8,11 @@ import sys
 
 import pytest
 
-from unmask.cli import pretrain
 from unmask.cli.main import main
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
+from unmask.training.runs.display import Display
+from unmask.workflows.pretraining import restarts
 from unmask.workflows.pretraining.default import SIZES
 
 from .conftest import TINY, name_case, run_fork, run_process, sets
@@ -103,7 +104,7 @@ def test_pretrain_with_an_extended_vocabulary_and_fewer_layers(line, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("statuses", "restarts", "expected"),
+    ("statuses", "most", "expected"),
     [
         ((1, -9, 0), 3, 0),
         ((1, 1), 1, 1),
@@ -113,15 +114,15 @@ def test_pretrain_with_an_extended_vocabulary_and_fewer_layers(line, tmp_path):
     ],
     ids=["two crashes", "one restart is not enough", "killed", "a user error is final", "a signal is final"],
 )
-def test_a_crash_is_followed_by_a_restart(tmp_path, monkeypatch, capsys, statuses, restarts, expected):
+def test_a_crash_is_followed_by_a_restart(tmp_path, monkeypatch, capsys, statuses, most, expected):
     """The child process is this program, which ends with the given statuses one after the other."""
     child = tmp_path / "child.py"
     child.write_text(
         "import os, sys\n"
-        f"status = {statuses}[int(os.environ['{pretrain.ATTEMPT}'])]\n"
+        f"status = {statuses}[int(os.environ['{restarts.ATTEMPT}'])]\n"
         "os.kill(os.getpid(), -status) if status < 0 else sys.exit(status)\n"
     )
-    popen = pretrain.subprocess.Popen
+    popen = restarts.subprocess.Popen
     commands = []
 
     def start(command, **options):
@@ -129,18 +130,20 @@ def test_a_crash_is_followed_by_a_restart(tmp_path, monkeypatch, capsys, statuse
         return popen([sys.executable, str(child)], **options)
 
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    monkeypatch.setattr(pretrain.subprocess, "Popen", start)
+    monkeypatch.setattr(restarts.subprocess, "Popen", start)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         given = ["pretrain", "bert-tiny"]
-        assert pretrain.supervise(argparse.Namespace(restarts=restarts, given=given)) == expected
+        with pytest.raises(restarts.ProcessEnded) if expected else contextlib.nullcontext() as ended:
+            restarts.supervise(given, most, Display().say)
+        assert (ended.value.status if ended else 0) == expected
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
     assert commands == [[sys.executable, "-P", "-m", "unmask", *given]] * len(statuses)
     left = [int(text.rpartition(": ")[2]) for text in capsys.readouterr().err.splitlines()]
-    crashes = [status for status in statuses if status not in pretrain.FINAL]
-    assert left == [restarts - attempt for attempt in range(len(crashes))]
+    crashes = [status for status in statuses if status not in restarts.FINAL]
+    assert left == [most - attempt for attempt in range(len(crashes))]
 
 
 def test_E1_a_supervised_process_runs_no_code_of_the_current_folder(planted, tmp_path):
@@ -156,21 +159,21 @@ def test_E1_a_supervised_process_runs_no_code_of_the_current_folder(planted, tmp
 def test_several_processes_are_not_supervised(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
-    with pytest.raises(UserError, match="--restarts works with a single process only; use --max-restarts of torchrun"):
-        pretrain.supervise(argparse.Namespace(restarts=1, given=[]))
+    with pytest.raises(UserError, match="restarts works with a single process only; use --max-restarts of torchrun"):
+        restarts.supervise([], 1, print)
 
 
-@pytest.mark.parametrize("name", [pretrain.ATTEMPT, "TORCHELASTIC_RESTART_COUNT"])
+@pytest.mark.parametrize("name", [restarts.ATTEMPT, "TORCHELASTIC_RESTART_COUNT"])
 def test_a_restarted_process_resumes_if_there_is_a_checkpoint(tmp_path, monkeypatch, name):
     monkeypatch.delenv(name, raising=False)
-    assert not pretrain.restarted()
+    assert not restarts.restarted()
     monkeypatch.setenv(name, "0")
-    assert not pretrain.restarted()
+    assert not restarts.restarted()
     monkeypatch.setenv(name, "1")
-    assert pretrain.restarted()
-    assert not pretrain.started(tmp_path)
+    assert restarts.restarted()
+    assert not restarts.started(tmp_path)
     (tmp_path / "checkpoints" / "step-00000002").mkdir(parents=True)
-    assert pretrain.started(tmp_path)
+    assert restarts.started(tmp_path)
 
 
 CORPUS = ("--corpus", "{line}/corpus")

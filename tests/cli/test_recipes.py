@@ -6,9 +6,9 @@ from itertools import pairwise
 import pytest
 
 from unmask.cli.main import main
-from unmask.cli.recipes import rough
 from unmask.recipes.recipe import read_recipe, recipe_text, shipped
 from unmask.support.settings import parse_overrides
+from unmask.workflows.library import rough
 
 from .conftest import name_case
 

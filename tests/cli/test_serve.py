@@ -107,10 +107,12 @@ def test_mistakes_are_one_line(arguments, message, refused):
 
 @pytest.mark.parametrize("option", ["--port=70000", "--port=x", "--timeout=0", "--max-batch-tokens=-1"])
 def test_bad_numbers_are_refused(option, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(["serve", "model", option])
-    assert stopped.value.code == 2
-    assert "is not a" in capsys.readouterr().err
+    try:
+        status = main(["serve", "model", option])
+    except SystemExit as stopped:  # what is no number at all is refused by the parser
+        status = stopped.code
+    assert status == 2
+    assert re.search(r"--(port 70000: not a port|\S+ \S+: not a positive|port: invalid int)", capsys.readouterr().err)
 
 
 def test_a_missing_extra_is_named(monkeypatch, refused):

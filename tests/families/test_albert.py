@@ -4,11 +4,14 @@ import pytest
 import torch
 
 from unmask.families.albert import (
+    ALBERT,
+    PROJECT,
+    WORDS,
     AlbertSettings,
-    identity,
+    from_hf,
     read_groups,
     stored_layers,
-    without_identity,
+    to_hf,
     write_groups,
 )
 from unmask.nn.encoders.encoder import SEPARATE_LAYERS
@@ -34,8 +37,6 @@ def test_shared_sublayers_are_stored_once(shared, numbers):
     assert sum(value.numel() for value in found) == numbers
     assert body.num_layers == 3
     assert (SEPARATE_LAYERS in settings.gives) == (shared == "none")
-    owners = [settings.owner(layer, "attention") for layer in range(3)]
-    assert owners == ([0, 0, 0] if shared in ("all", "attention") else [0, 1, 2])
 
 
 def test_narrow_embeddings_are_projected():
@@ -49,14 +50,18 @@ def test_narrow_embeddings_are_projected():
 
 def test_a_body_without_projection_is_stored_with_the_identity():
     settings = AlbertSettings(**SHAPE)
-    tensors = identity(settings)
-    assert torch.equal(tensors["embeddings.project.weight"], torch.eye(8))
-    assert not tensors["embeddings.project.bias"].any()
-    assert identity(AlbertSettings(**SHAPE, embedding=4)) == {}
+    state = settings.build(20).state_dict()
+    tensors = ALBERT.format.stored(settings, state)
+    assert tensors[f"{PROJECT}.weight"].equal(torch.eye(8))
+    assert not tensors[f"{PROJECT}.bias"].any()
+    narrow = AlbertSettings(**SHAPE, embedding=4)
+    assert to_hf(narrow, {WORDS: tensors[WORDS]}) == {WORDS: tensors[WORDS]}
     read = AlbertSettings(**SHAPE, embedding=8)
-    assert without_identity(read, tensors) == settings
-    assert without_identity(read, tensors | {"embeddings.project.bias": torch.ones(8)}) == read
-    assert without_identity(read, tensors | {"embeddings.project.weight": torch.eye(8).flip(0)}) == read
+    again, others = from_hf(read, tensors)
+    assert again == settings
+    assert others.keys() == tensors.keys() - {f"{PROJECT}.weight", f"{PROJECT}.bias"}
+    for changes in ({f"{PROJECT}.bias": torch.ones(8)}, {f"{PROJECT}.weight": torch.eye(8).flip(0)}):
+        assert from_hf(read, tensors | changes) == (read, tensors | changes)
 
 
 @pytest.mark.parametrize("shared", ["all", "attention", "feed_forward", "none"])

@@ -5,6 +5,7 @@ import pytest
 
 from unmask.families.bert import BertSettings
 from unmask.families.body import MAX_LAYERS, MAX_SIZE, BodySettings, check_size, check_small
+from unmask.nn.layers.block import Sizes
 
 SHAPE = {"layers": 2, "width": 8, "heads": 2, "feed_forward": 16, "positions": 12}
 
@@ -65,9 +66,8 @@ def test_the_size_is_described_with_heads():
     assert BertSettings(**SHAPE).shape == "2 layers, width 8, 2 heads"
 
 
-def test_layers_own_their_sublayers_by_default():
+def test_layers_have_their_own_sublayers_by_default():
     settings = BertSettings(**SHAPE)
-    assert [settings.owner(layer, "attention") for layer in range(2)] == [0, 1]
     blocks = settings.blocks()
     assert len(blocks) == 2 and blocks[0].attention is not blocks[1].attention
-    assert settings.block(width=4, heads=1, inner=6).feed_forward.up.weight.shape == (6, 4)
+    assert settings.block(0, Sizes(width=4, heads=1, inner=6)).feed_forward.up.weight.shape == (6, 4)

@@ -30,39 +30,53 @@ def test_classifiers_of_texts_have_one_name_whatever_they_decide(kind):
 
 
 def test_every_tensor_of_the_body_but_the_pooler_has_a_name():
-    known = BODY.build(10).state_dict()
-    names = dict(BERT.format.tensors(BODY, known))
-    assert names.keys() == {name for name in known if not name.startswith("pooler.")}
+    names = {name: BERT.format.names(name) for name in BODY.build(10).state_dict()}
+    assert {name for name, theirs in names.items() if not theirs} == {"pooler.weight", "pooler.bias"}
     assert names["embeddings.norm.bias"] == ("embeddings.LayerNorm.bias",)
     assert names["blocks.1.attention.qkv.weight"] == tuple(
         f"encoder.layer.1.attention.self.{part}.weight" for part in ("query", "key", "value")
     )
     assert names["blocks.0.feed_forward.down.bias"] == ("encoder.layer.0.output.dense.bias",)
-    assert "embeddings.segments.weight" not in dict(
-        BERT.format.tensors(BODY, known.keys() - {"embeddings.segments.weight"})
-    )
+    assert BERT.format.names("blocks.0.feed_forward.downs.bias") == (), "only whole parts of a name count"
+    assert BERT.format.layer == "encoder.layer.{}"
 
 
-def test_shared_sublayers_come_once_for_each_stored_layer():
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_what_is_stored_is_loaded_again(kind):
+    family = FAMILIES[kind]
+    given = {**SHAPE, "feed_forward": 16, "cells": 4, "filters": ((1, 4),), "convolution": 3}
+    shape = {name: value for name, value in given.items() if name in family.settings.__struct_fields__}
+    settings = family.settings(**shape)
+    state = settings.build(10).state_dict()
+    tensors = family.format.stored(settings, state)
+    assert all(name.startswith(family.format.beginnings) for name in tensors)
+    again, loaded = family.format.loaded(settings, dict(tensors), state)
+    assert again == settings
+    assert loaded.keys() == {name for name in state if not name.startswith("pooler.")}
+    assert all(value.equal(state[name]) for name, value in loaded.items())
+
+
+def test_shared_sublayers_are_stored_in_each_layer_and_must_not_differ():
     settings = AlbertSettings(**SHAPE, feed_forward=16, shared="attention")
-    assert ALBERT.format.count_layers(settings) == 2
-    ours = [name for name, _ in ALBERT.format.tensors(settings, settings.build(10).state_dict())]
-    assert ours.count("blocks.0.attention.qkv.weight") == 2
-    assert ours.count("blocks.0.feed_forward.up.weight") == ours.count("blocks.1.feed_forward.up.weight") == 1
+    state = settings.build(10).state_dict()
+    tensors = ALBERT.format.stored(settings, state)
+    layers = ("encoder.albert_layer_groups.0.albert_layers.0.", "encoder.albert_layer_groups.1.albert_layers.0.")
+    first, second = ({name[len(layer) :] for name in tensors if name.startswith(layer)} for layer in layers)
+    assert first == second
+    assert tensors[f"{layers[0]}attention.key.weight"].equal(tensors[f"{layers[1]}attention.key.weight"])
+    assert not tensors[f"{layers[0]}ffn.weight"].equal(tensors[f"{layers[1]}ffn.weight"])
+    with pytest.raises(ValueError, match=r"1\.albert_layers\.0\.attention\.key\.bias differs between layers"):
+        ALBERT.format.loaded(settings, {**tensors, f"{layers[1]}attention.key.bias": torch.ones(8)}, state)
 
 
-def test_only_matrices_of_layers_are_transposed_and_only_where_the_family_stores_them_so():
-    matrix, own = torch.arange(6.0).view(2, 3), GptSettings(**SHAPE)
-    kept = ("blocks.0.attention.qkv.bias", "blocks.0.attention_norm.weight", "embeddings.words.weight")
-    for form, name, expected in (
-        (GPT.format, "blocks.0.attention.qkv.weight", matrix.t()),
-        *((GPT.format, name, matrix) for name in kept),
-        (BERT.format, "blocks.0.attention.qkv.weight", matrix),
-    ):
-        assert torch.equal(form.stored(own, name, matrix), expected)
-        assert torch.equal(form.loaded(name, expected), matrix)
+def test_gpts_matrices_of_layers_are_transposed():
+    settings = GptSettings(**SHAPE)
+    state = settings.build(10).state_dict()
+    tensors = GPT.format.stored(settings, state)
+    assert tensors["h.0.attn.c_attn.weight"].equal(state["blocks.0.attention.qkv.weight"].t())
+    assert tensors["h.1.ln_1.weight"].equal(state["blocks.1.attention_norm.weight"])
+    assert tensors["tokens_embed.weight"].equal(state["embeddings.words.weight"])
     assert GPT.format.words == "tokens_embed.weight"
-    assert GPT.format.count_layers(GptSettings(**SHAPE)) == 2
 
 
 def test_architectures_by_heads():

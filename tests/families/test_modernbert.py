@@ -1,6 +1,7 @@
 """ModernBERT's global and local layers, its settings in config.json, its initial weights, and long sequences."""
 
 import json
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -32,14 +33,14 @@ build = partial(ModernBertSettings, **SHAPE)
 def test_every_third_layer_is_global_and_has_the_other_base():
     blocks = build(layers=7).build(20).blocks
     attention = [block.attention for block in blocks]
-    assert [part.window for part in attention] == [None, 64, 64, None, 64, 64, None]
-    assert [part.rotation.base for part in attention] == [
-        160_000.0 if part.window is None else 1e4 for part in attention
+    assert [part.spec.window for part in attention] == [None, 64, 64, None, 64, 64, None]
+    assert [part.spec.rotation.base for part in attention] == [
+        160_000.0 if part.spec.window is None else 1e4 for part in attention
     ]
-    assert not any(part.rotation.interleaved for part in attention)
+    assert not any(part.spec.rotation.interleaved for part in attention)
     assert [block.attention_norm is None for block in blocks] == [True] + [False] * 6
     assert [block.final_norm is None for block in blocks] == [True] * 6 + [False]
-    assert all(block.attention.window is None for block in build(global_every=1).build(20).blocks)
+    assert all(block.attention.spec.window is None for block in build(global_every=1).build(20).blocks)
 
 
 @pytest.mark.parametrize(
@@ -124,9 +125,9 @@ def test_defaults_are_those_of_transformers():
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"norm_bias": True}, "norm_bias: only False is supported"),
-        ({"decoder_bias": False}, "decoder_bias: only True is supported"),
-        ({"classifier_activation": "silu"}, "classifier_activation: only gelu is supported"),
+        ({"norm_bias": True}, "norm_bias: True is not supported, only False"),
+        ({"decoder_bias": False}, "decoder_bias: False is not supported, only True"),
+        ({"classifier_activation": "silu"}, "classifier_activation: .silu. is not supported, only .gelu."),
         ({"layer_types": [LOCAL] * 4}, "layer_types: not one per layer, of which the first is full_attention"),
         ({"layer_types": [GLOBAL] * 3}, "layer_types: not one per layer"),
         ({"layer_types": [GLOBAL, LOCAL, GLOBAL, GLOBAL]}, "layer_types: full_attention is not every 2 layers"),
@@ -189,10 +190,14 @@ def hidden_states(body, directory):
     return [ours[number] for number in range(5)], [layer[0] for layer in expected]
 
 
+def respecify(attention, **changes):
+    attention.spec = replace(attention.spec, **changes)
+
+
 FAULTS = {
     "none": lambda body: None,
-    "window": lambda body: setattr(body.blocks[1].attention, "window", 4),
-    "rotation": lambda body: setattr(body.blocks[1].attention, "rotation", body.blocks[0].attention.rotation),
+    "window": lambda body: respecify(body.blocks[1].attention, window=4),
+    "rotation": lambda body: respecify(body.blocks[1].attention, rotation=body.blocks[0].attention.spec.rotation),
 }
 
 
@@ -213,11 +218,11 @@ def test_hidden_states_are_those_of_transformers(fault, tmp_path):
 def test_narrower_layers_have_the_same_pattern():
     body = SETTINGS.build(50)
     blocks = [body.block(number, 8, 1) for number in range(4)]
-    assert [block.attention.window for block in blocks] == [None, 3, 3, None]
+    assert [block.attention.spec.window for block in blocks] == [None, 3, 3, None]
     assert blocks[1].feed_forward.up.weight.shape == (24, 8)
     assert blocks[0].attention_norm is None and blocks[3].final_norm is not None
     part = OBJECTIVES["replaced_token"]().build(BuildContext(body))
-    assert [block.attention.window for block in part.generator.blocks] == [None, 3, 3, None]
+    assert [block.attention.spec.window for block in part.generator.blocks] == [None, 3, 3, None]
 
 
 @pytest.mark.parametrize("heads", [("masked_lm",), ("masked_lm", "sentence_order")], ids=str)

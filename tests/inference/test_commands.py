@@ -21,7 +21,7 @@ def saved(make, tmp_path):
 
 def test_predictions_of_a_table_equal_those_of_its_texts(saved, make, tmp_path, capsys):
     frame, out = pandas.DataFrame({"body": TEXTS}), tmp_path / "out.jsonl"
-    found = predict(saved, frame, columns={"text": "body"}, out=out, machine=CPU, quiet=True)
+    found = predict(saved, frame, columns={"text": "body"}, out=out, device="cpu", precision="float32", quiet=True)
     predictor = Predictor(make(), CPU)
     expected = predictor.predict(TEXTS)
     assert [one.text for one in found] == TEXTS
@@ -43,8 +43,10 @@ def test_a_path_is_a_file_and_a_string_is_a_text(make, tmp_path):
 
 
 def test_features_of_a_table_are_written(saved, tmp_path):
-    out = write_features(saved, {"text": TEXTS}, [-1], tmp_path / "features", machine=CPU, quiet=True)
+    out = write_features(
+        saved, {"text": TEXTS}, [-1], tmp_path / "features", device="cpu", precision="float32", quiet=True
+    )
     assert out == tmp_path / "features" / "features.safetensors"
     assert len(load_file(out)["offsets"]) == len(TEXTS) + 1
     with pytest.raises(UserError, match="the directory is not empty"):
-        write_features(saved, {"text": TEXTS}, [-1], tmp_path / "features", machine=CPU)
+        write_features(saved, {"text": TEXTS}, [-1], tmp_path / "features", device="cpu", precision="float32")

@@ -13,7 +13,7 @@ def test_vectors_are_read_back(tmp_path):
     for name in ("a.npy", "a.safetensors"):
         check_target(tmp_path / name)
         write_vectors(tmp_path / name, vectors, "abc")
-        with pytest.raises(UserError, match="the file exists; choose another --out"):
+        with pytest.raises(UserError, match="the file exists; choose another out"):
             check_target(tmp_path / name)
     assert np.array_equal(np.load(tmp_path / "a.npy"), vectors)
     with safe_open(tmp_path / "a.safetensors", framework="np") as file:

@@ -11,7 +11,7 @@ from unmask.data.labelled.labelled_file import Row
 from unmask.families.bert import BertSettings
 from unmask.inference import features as module
 from unmask.inference.backend import BATCH_TOKENS, TorchBackend
-from unmask.inference.features import FILE, frame_words, open_table, parse_layers, write_features
+from unmask.inference.features import FILE, frame_words, open_table, write_features
 from unmask.model.model import Model, save_model
 from unmask.support.errors import UnmaskError, UserError
 
@@ -151,12 +151,6 @@ def test_values_out_of_range_of_float16_are_refused(tmp_path):
     rows = iter([(0, np.full((1, 1, 2), 1e6, np.float32))])
     with pytest.raises(UnmaskError, match="not finite in float16"):
         write_features(tmp_path / FILE, rows, np.array([0, 1]), (1, 2), half=True)
-
-
-def test_layers_are_parsed():
-    assert parse_layers(["-4,-3", "0"]) == (-4, -3, 0)
-    with pytest.raises(UserError, match=r"--layers last: not numbers; pass for example"):
-        parse_layers(["last"])
 
 
 def test_a_layer_that_does_not_exist_is_refused(predictor):

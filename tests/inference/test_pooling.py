@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from unmask.data.batches.batch import Sample
-from unmask.families.checkpoints.heads import Pooling, read_pooling
+from unmask.families.checkpoints.heads import Pooling, read_pooling, supported
 from unmask.inference.backend import TorchBackend
-from unmask.inference.pooling import embed_samples, normalized, pooled, supported
+from unmask.inference.pooling import embed_samples, normalized, pooled
 from unmask.support.errors import UserError
 from unmask.tasks.rows import as_rows, frame_rows
 

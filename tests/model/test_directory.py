@@ -27,8 +27,8 @@ def test_a_model_is_found_in_a_run_and_in_its_own_directory(saved, tmp_path):
 @pytest.mark.parametrize(
     ("folder", "message"),
     [
-        ("checkpoints", "this run is not finished; continue: repeat the command with --resume"),
-        ("seed-0", "these runs are not finished; continue: repeat the command with --resume"),
+        ("checkpoints", "this run is not finished; continue: repeat the command with resume=True"),
+        ("seed-0", "these runs are not finished; continue: repeat the command with resume=True"),
         ("other", "neither a run with a finished model nor a directory of"),
     ],
 )

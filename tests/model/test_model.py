@@ -76,12 +76,12 @@ def saved(model, tmp_path):
 
 
 def test_random_weights_need_a_vocabulary():
-    with pytest.raises(UserError, match="random:bert-mini needs a vocabulary; pass --tokenizer DIR"):
+    with pytest.raises(UserError, match="random:bert-mini needs a vocabulary; pass tokenizer=DIR"):
         load_model("random:bert-mini")
 
 
 def test_a_model_has_its_own_tokenizer(saved):
-    with pytest.raises(UserError, match="--tokenizer has no effect: the model has its own; remove it"):
+    with pytest.raises(UserError, match="tokenizer has no effect: the model has its own; remove it"):
         load_model(saved, tokenizer=saved)
 
 

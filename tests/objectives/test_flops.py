@@ -110,8 +110,8 @@ def test_small_recipes(name, corpus, text_file, tmp_path):
 @pytest.mark.parametrize("window", [None, 1, 4, 9])
 def test_only_pairs_that_attend_cost(window, causal):
     lengths = (1, 3, 5, 20)
-    block = BertSettings(**SIZES, positions=64).block()
-    block.attention.window, block.attention.causal = window, causal
+    (block,) = BertSettings(**SIZES | {"layers": 1}, positions=64).blocks()
+    block.attention.spec = replace(block.attention.spec, window=window, causal=causal)
     tokens = collate([Sample(key=(number,), ids=np.zeros(length)) for number, length in enumerate(lengths)]).tokens
     pairs = sum(
         not (causal and j > i) and (window is None or abs(i - j) <= window)

@@ -175,7 +175,7 @@ def test_the_generators_size():
         len(own.blocks),
         own.dense.in_features,
         own.blocks[0].feed_forward.up.out_features,
-        own.blocks[0].attention.heads,
+        own.blocks[0].attention.spec.heads,
     ) == (3, 64, 256, 1)
     assert own.dense.out_features == 128
 

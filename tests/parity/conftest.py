@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-import safetensors.torch
 import torch
 from transformers import BertConfig
+from transformers.models.eurobert.modeling_eurobert import EuroBertRMSNorm
 from transformers.pytorch_utils import Conv1D
 
 from unmask.families.bert import BertSettings
@@ -42,14 +42,15 @@ def load_theirs(kind, directory):
 def scale(model, factor):
     """Scale up weights and draw biases and LayerNorms at random, so that every parameter affects the outputs."""
     linear = torch.nn.Linear | Conv1D
+    rms_norm = torch.nn.RMSNorm | EuroBertRMSNorm
     for module in model.modules():
         if isinstance(module, linear):
             module.weight.mul_(factor)
-        if isinstance(module, torch.nn.LayerNorm):
+        if isinstance(module, torch.nn.LayerNorm | rms_norm):
             module.weight.normal_(1, 0.3)
         if isinstance(module, linear | torch.nn.LayerNorm) and module.bias is not None:
             module.bias.normal_(0, 0.3)
-        if not isinstance(module, linear | torch.nn.LayerNorm | torch.nn.Embedding):
+        if not isinstance(module, linear | torch.nn.LayerNorm | rms_norm | torch.nn.Embedding):
             for parameter in module.parameters(recurse=False):  # XLNet's attention
                 parameter.mul_(factor)
     return model.eval()
@@ -78,10 +79,7 @@ def gradients_by_our_names(theirs, directory, heads=None):
     gradients = {name: value.grad.contiguous() for name, value in theirs.named_parameters() if value.grad is not None}
     query = dict(theirs.named_parameters()).get("transformer.mask_emb")  # XLNet's, which heads of tasks do not use
     unused = {"transformer.mask_emb": query.data} if query is not None and query.grad is None else {}
-    directory.mkdir()
-    safetensors.torch.save_file(gradients | unused, directory / "model.safetensors")
-    theirs.config.architectures = [type(theirs).__name__]
-    theirs.config.save_pretrained(directory)
+    theirs.save_pretrained(directory, state_dict=gradients | unused)  # under the names of published files
     read = huggingface.read(directory)
     found = {f"encoder.{name}": value for name, value in read.encoder.items() if not unused or name != "query"}
     for head in read.heads if heads is None else heads:

@@ -23,6 +23,7 @@ from unmask.families.checkpoints import huggingface
 from unmask.nn.layers import score_blocks
 from unmask.nn.layers.attention import SelfAttention
 from unmask.nn.layers.norm import Pooler
+from unmask.nn.layers.plain_attention import AttentionSpec
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.next_sentence import NextSentence
@@ -228,7 +229,10 @@ FAULTS = {  # the fault planted in our model, and the output that the comparison
         "last",
     ),
     "padding seen": (lambda ours, patch: attend_to_padding(patch), "last"),
-    "twice the heads": (lambda ours, patch: change_modules(ours, SelfAttention, heads=4), "last"),
+    "twice the heads": (
+        lambda ours, patch: change_modules(ours, SelfAttention, spec=AttentionSpec(heads=4)),
+        "last",
+    ),
     "query for key": (lambda ours, patch: swap_query_and_key(ours), "last"),
     "dropout on": (lambda ours, patch: ours.encoder.blocks[1].dropout.train(), "last"),
     "pooler without tanh": (

@@ -30,6 +30,7 @@ from .conftest import assert_same_gradients, gradients_by_our_names, our_gradien
 
 BODY = {"vocab_size": 300, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 96}
 MODERN = {**BODY, "num_hidden_layers": 4, "max_position_embeddings": 128, "pad_token_id": 0}
+EURO = {**MODERN, "bos_token_id": 2, "eos_token_id": 3, "mask_token_id": 4}
 DISTIL = {"vocab_size": 300, "dim": 48, "n_layers": 3, "n_heads": 4, "hidden_dim": 96}
 DISENTANGLED = {
     "relative_attention": True,
@@ -66,6 +67,10 @@ SHAPES = {
     "modernbert": ("ModernBert", {**MODERN, "local_attention": 16}),
     "modernbert, mean": ("ModernBert", {**MODERN, "local_attention": 20, "classifier_pooling": "mean"}),
     "modernbert, biases": ("ModernBert", {**MODERN, "attention_bias": True}),
+    "nomic": ("NomicBert", {**BODY, "max_position_embeddings": 128}),
+    "nomic, one segment": ("NomicBert", {**BODY, "type_vocab_size": 1, "hidden_act": "gelu"}),
+    "eurobert": ("EuroBert", {**EURO, "num_key_value_heads": 2, "classifier_pooling": "mean"}),
+    "eurobert, first": ("EuroBert", {**EURO, "classifier_pooling": "bos"}),
     "distilbert": ("DistilBert", {**DISTIL, "max_position_embeddings": 128}),
     "xlnet": ("XLNet", {"vocab_size": 300, "d_model": 48, "n_layer": 3, "n_head": 4, "d_inner": 96}),
     "xlnet, relu": ("XLNet", {"vocab_size": 300, "d_model": 32, "n_layer": 2, "n_head": 2, "ff_activation": "relu"}),
@@ -75,7 +80,11 @@ SHAPES = {
 BOTH = "masked_lm + sentence_order"
 ONLY = {"sentence_order": "albert", BOTH: "albert", "replaced_token": "electra", "causal_lm": "gpt"}
 """Heads that only one family has."""
-LACKING = {"gpt": ("masked_lm", "regression", "question_answering", "token_classification"), "xlnet": ("masked_lm",)}
+LACKING = {
+    "gpt": ("masked_lm", "regression", "question_answering", "token_classification"),
+    "xlnet": ("masked_lm",),
+    **dict.fromkeys(("nomic", "eurobert"), ("question_answering",)),
+}
 """Heads that a family lacks in transformers; permutation_lm is compared in test_xlnet.py."""
 EXTRACT = 4
 """The token at the end of GPT's texts; it must not be 0, the id that marks padding elsewhere."""

@@ -1,16 +1,15 @@
 """Recipes: shipped ones are valid, errors name the invalid setting, settings without effect are refused."""
 
 import tomllib
-from argparse import Namespace
 
 import msgspec
 import pytest
 
-from unmask.cli.pretrain import run as pretrain_command
 from unmask.data.batches.maskings import MASKINGS
 from unmask.recipes.recipe import purpose, read_recipe, recipe_text, shipped
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides, write
+from unmask.workflows.pretraining.run import pretrain
 
 PAPERS = {  # layers, width, heads
     "bert-tiny": (2, 128, 2),
@@ -143,7 +142,7 @@ def test_all_of_the_papers_sizes_are_shipped():
         ("objective.masked_lm.weight=nan", "a weight must be above 0"),
         ("objective.masked_lm.weight=inf", "a weight must be above 0"),
         ("encoder.layers=false", "encoder.layers must be a whole number, not false$"),
-        ("budget.steps", "not KEY=VALUE; for example --set"),
+        ("budget.steps", "not KEY=VALUE; for example settings"),
         ("=3", "not KEY=VALUE"),
         ("seed.x=3", "'seed' is not a table"),
     ],
@@ -333,20 +332,18 @@ def test_an_unknown_name_proposes_the_nearest(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"set": ["tokenizer.vocabulary=9"], "corpus": "c"}, "the corpus has its own tokenizer"),
-        ({"set": ["tokenizer.vocabulary=9"], "text": ["t"], "init": "m"}, "the model has its own tokenizer"),
-        ({"set": ["encoder.width=9"], "corpus": "c", "init": "m"}, "--init determines the encoder"),
-        ({"corpus": "c", "strict": True}, "--field, --documents and --strict have no effect on a corpus"),
-        ({"corpus": "c", "documents": "line"}, "--field, --documents and --strict have no effect on a corpus"),
+        ({"settings": {"tokenizer.vocabulary": 9}, "corpus": "c"}, "the corpus has its own tokenizer"),
+        ({"settings": {"tokenizer.vocabulary": 9}, "text": ["t"], "init": "m"}, "the model has its own tokenizer"),
+        ({"settings": {"encoder.width": 9}, "corpus": "c", "init": "m"}, "init determines the encoder"),
+        ({"corpus": "c", "strict": True}, "field, documents and strict have no effect on a corpus"),
+        ({"corpus": "c", "documents": "line"}, "field, documents and strict have no effect on a corpus"),
+        ({"corpus": "c", "text": "t"}, "two sources of text; pass either corpus or text"),
+        ({}, "nothing to learn from; pass either corpus or text"),
     ],
 )
 def test_what_has_no_effect_is_refused(options, message):
-    given = {"recipe": "bert-tiny", "set": [], "out": "o", "init": None, "text": None, "corpus": None, "resume": False}
-    text = {"field": "text", "documents": "auto", "strict": False}
-    text |= {"device": "cpu", "precision": "float32", "allow_pickle": False, "restarts": 0}
-    text |= {"layers": None, "extend": None, "search": False}
     with pytest.raises(UserError, match=message):
-        pretrain_command(Namespace(**given | text | options))
+        pretrain("bert-tiny", out="o", **options)
 
 
 def test_settings_that_a_layout_does_not_have_are_refused():

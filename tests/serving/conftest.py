@@ -24,9 +24,11 @@ from unmask.serving.metrics import Meter
 from unmask.serving.run import listen, make_server
 from unmask.serving.served import Served
 from unmask.serving.types import Limits
+from unmask.tasks.answer_beams import AnswerBeams
 from unmask.tasks.classification import Classification
 from unmask.tasks.coqa import Coqa
 from unmask.tasks.hotpotqa import Hotpotqa
+from unmask.tasks.multi_label import MultiLabel
 from unmask.tasks.multiple_choice import MultipleChoice
 from unmask.tasks.quac import Quac
 from unmask.tasks.question_answering import QuestionAnswering
@@ -47,6 +49,9 @@ KINDS = {
     "turns": (Coqa(length=40, question=20), ()),
     "passages": (Hotpotqa(length=24, question=6, threshold=0.0), ()),
     "choices": (MultipleChoice(length=16), ()),
+    "several": (MultiLabel(length=16, threshold=0.5), ("bad", "good", "so-so")),
+    "windows": (Classification(length=16, windows=3), ("bad", "good")),
+    "beams": (AnswerBeams(length=24, question=6, no_answer=True, threshold=0.0), ()),
 }
 LIMITS = Limits(
     inputs=8, characters=2000, request_tokens=400, batch_tokens=256, queue_tokens=2000, body=20_000, wait=0.0

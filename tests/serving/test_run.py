@@ -32,11 +32,17 @@ def test_models_have_the_names_of_their_directories_or_others():
             parse_sources(arguments)
 
 
+def test_a_link_has_its_own_name(tmp_path):
+    (tmp_path / "run7").mkdir()
+    (tmp_path / "current").symlink_to("run7")
+    assert [one.name for one in parse_sources([f"{tmp_path}/current", f"{tmp_path}/run7/."])] == ["current", "run7"]
+
+
 def test_an_address_that_is_in_use_is_an_error():
     with listen("127.0.0.1", 0) as listener:
         url = address(listener)
         assert url.startswith("http://127.0.0.1:")
-        with pytest.raises(UserError, match="choose another --port"):
+        with pytest.raises(UserError, match="choose another port"):
             listen("127.0.0.1", listener.getsockname()[1])
     with pytest.raises(UserError, match="choose another"):
         listen("no.such.host.invalid", 0)

@@ -199,6 +199,16 @@ print(type(model.encoder.settings).__name__, model.labels)
             "",
             "'mine' of the package unmask-toys cannot be imported (module 'toy_part' has no attribute 'It'); fix it",
         ),
+        (
+            "from unmask.objectives.objective import Objective, ObjectiveSettings\n"
+            "class Head(Objective):\n"
+            "    def prepare(self, sample, name): ...\n"
+            "    def predict(self, encoder, encoded, batch): ...\n"
+            "    def forward_flops(self, encoder, batch): ...\n"
+            "class It(ObjectiveSettings):\n"
+            "    def build(self, context) -> Head: ...",
+            "'mine' of the package unmask-toys lacks Head.score; define what its base class declares",
+        ),
     ],
 )
 def test_errors_in_a_plugin_are_raised_on_access(tmp_path, monkeypatch, module, message):

@@ -4,7 +4,6 @@ import pytest
 
 from unmask.recipes.recipe import read_recipe
 from unmask.support.settings import parse_overrides, write
-from unmask.training.machine import choose_machine
 from unmask.workflows.finetuning.finetune import finetune
 
 from ..undrawn import _undrawn, drawn  # noqa: F401
@@ -39,7 +38,8 @@ def fine_tuned(recipe_file, tokenizer_directory):
             dev=[train],
             tokenizer=tokenizer_directory,
             settings=parse_overrides(sets),
-            machine=choose_machine("cpu", "float32"),
+            device="cpu",
+            precision="float32",
             quiet=True,
             **options,
         )

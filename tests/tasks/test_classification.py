@@ -118,7 +118,8 @@ def tune(recipe_file, tokenizer_directory, task, out, *settings, **options):
         out,
         tokenizer=tokenizer_directory,
         settings=parse_overrides(settings),
-        machine=CPU,
+        device="cpu",
+        precision="float32",
         quiet=True,
         **options,
     )

@@ -258,7 +258,9 @@ def test_the_command_line(trained, tmp_path, capsys):
 
 def finetune(model, train, out, *settings, **options):
     sets = parse_overrides(["budget.steps=1", "task.length=24", *settings])
-    unmask.finetune("embedding", model, [train], out, settings=sets, quiet=True, machine=CPU, **options)
+    unmask.finetune(
+        "embedding", model, [train], out, settings=sets, quiet=True, device="cpu", precision="float32", **options
+    )
     return out
 
 

@@ -58,7 +58,8 @@ def tune(recipe_file, tokenizer_directory, train, out, *settings, **options):
         out,
         tokenizer=tokenizer_directory,
         settings=parse_overrides(["dropout=0.0", *settings]),
-        machine=CPU,
+        device="cpu",
+        precision="float32",
         **options,
     )
 

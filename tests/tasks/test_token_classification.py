@@ -220,7 +220,8 @@ def tuned(tmp_path_factory, tokenizer_directory):
         dev=[here / "train.conll"],
         settings=parse_overrides([*rates, "task.length=40", "dropout=0.0"]),
         tokenizer=tokenizer_directory,
-        machine=CPU,
+        device="cpu",
+        precision="float32",
         quiet=True,
     )
     return here

@@ -17,7 +17,7 @@ from unmask.training.machine import Machine
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
 from unmask.workflows.pretraining.checks import build_curriculum
-from unmask.workflows.pretraining.pretrain import pretrain
+from unmask.workflows.pretraining.pretrain import pretrain_corpus
 from unmask.workflows.pretraining.start import build_learner
 
 from .. import forking
@@ -48,7 +48,7 @@ def metrics(run):
 def finished(tmp_path_factory, corpus):
     """A run of three steps."""
     out = tmp_path_factory.mktemp("finished") / "run"
-    pretrain(changed(), corpus, out, machine=CPU, quiet=True)
+    pretrain_corpus(changed(), corpus, out, machine=CPU, quiet=True)
     return out
 
 
@@ -79,13 +79,13 @@ def unbroken(command, tmp_path_factory):
 def stop(command, out, number, step):
     """Start a run, send it a signal once it has logged a step, and return its exit status and stderr."""
     process = forking.start([*command, "--out", str(out)])
-    log, limit = out / "metrics.jsonl", time.monotonic() + 120
+    log, limit = out / "metrics.jsonl", time.monotonic() + 240
     while process.poll() is None and time.monotonic() < limit:
         if log.exists() and log.read_bytes().count(b'"train"') >= step:
             process.send_signal(number)
             break
         time.sleep(0.002)
-    stderr = process.communicate(timeout=120)[1].decode()
+    stderr = process.communicate(timeout=240)[1].decode()
     return process.returncode, stderr
 
 

@@ -200,7 +200,7 @@ def test_T9_disk_full_leaves_the_old_checkpoint(tmp_path, monkeypatch, call):
         fsync(handle)
 
     monkeypatch.setattr(checkpoint.os, "fsync", full)
-    with pytest.raises(UnmaskError, match=r"No space left on device.*the previous one is intact.*--resume") as error:
+    with pytest.raises(UnmaskError, match=r"No space left on device.*the previous one is intact.*resume") as error:
         save(tmp_path, 2)
     assert error.value.status == 1
     monkeypatch.undo()

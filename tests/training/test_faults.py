@@ -10,7 +10,7 @@ from unmask.support.errors import UnmaskError, UserError
 from unmask.support.settings import write
 from unmask.training import checkpoint, loop
 from unmask.training.runs.directory import RunDirectory
-from unmask.workflows.pretraining.pretrain import fingerprint, pretrain
+from unmask.workflows.pretraining.pretrain import fingerprint, pretrain_corpus
 
 from .. import forking
 from .conftest import CPU, assert_same_run, changed, metrics, run_command
@@ -28,10 +28,10 @@ def test_T9_a_run_with_a_full_disk_goes_on_afterwards(tmp_path, corpus, recipe, 
 
     monkeypatch.setattr(checkpoint, "save_checkpoint", full)
     with pytest.raises(UnmaskError, match="No space left"):
-        pretrain(recipe, corpus, out, machine=CPU, quiet=True)
+        pretrain_corpus(recipe, corpus, out, machine=CPU, quiet=True)
     monkeypatch.undo()
-    pretrain(recipe, corpus, out, machine=CPU, quiet=True, resume=True)
-    pretrain(recipe, corpus, tmp_path / "whole", machine=CPU, quiet=True)
+    pretrain_corpus(recipe, corpus, out, machine=CPU, quiet=True, resume=True)
+    pretrain_corpus(recipe, corpus, tmp_path / "whole", machine=CPU, quiet=True)
     assert_same_run(out, tmp_path / "whole")
 
 
@@ -52,24 +52,24 @@ def listing(run):
 def test_T19_whatever_differs_is_listed_and_refused(finished, corpus, documents, tokenizer, tmp_path):
     before = listing(finished)
     with pytest.raises(UserError, match="settings or inputs differ from those of the run") as error:
-        pretrain(changed("seed=5", "optimizer.learning_rate=0.1"), corpus, finished, machine=CPU, resume=True)
+        pretrain_corpus(changed("seed=5", "optimizer.learning_rate=0.1"), corpus, finished, machine=CPU, resume=True)
     assert "optimizer.learning_rate was 0.001, now 0.1; seed was 0, now 5;" in str(error.value)
     assert str(finished) in str(error.value)
     shorter = tmp_path / "shorter.txt"
     shorter.write_text("\n\n".join(documents[:-1]))
     other = build_corpus([shorter], tokenizer, tmp_path / "corpus")
     with pytest.raises(UserError, match=r"inputs\.corpus was \w+, now \w+"):
-        pretrain(changed(), other, finished, machine=CPU, resume=True)
+        pretrain_corpus(changed(), other, finished, machine=CPU, resume=True)
     with pytest.raises(UserError, match=r"inputs\.init was none, now \w+"):
-        pretrain(changed(), corpus, finished, init=finished, machine=CPU, resume=True)
+        pretrain_corpus(changed(), corpus, finished, init=finished, machine=CPU, resume=True)
     assert listing(finished) == before
 
 
 def test_T19_a_larger_budget_is_accepted(corpus, tmp_path, capsys):
     out = tmp_path / "run"
-    pretrain(changed(), corpus, out, machine=CPU, quiet=True)
+    pretrain_corpus(changed(), corpus, out, machine=CPU, quiet=True)
     capsys.readouterr()
-    pretrain(changed("budget.tokens=3000"), corpus, out, machine=CPU, resume=True)
+    pretrain_corpus(changed("budget.tokens=3000"), corpus, out, machine=CPU, resume=True)
     said = capsys.readouterr().err
     assert "the budget was 3 steps; the schedule continues to the new end" in said
     assert "resumed at step 3 of 6" in said
@@ -84,8 +84,8 @@ def test_T19_a_larger_budget_is_accepted(corpus, tmp_path, capsys):
 def test_T21_resume_with_a_bad_path_is_never_a_fresh_start(tmp_path, corpus):
     (tmp_path / "empty").mkdir()
     for name in ("missing", "empty"):
-        with pytest.raises(UserError, match=r"there is no run to resume; check --out"):
-            pretrain(changed(), corpus, tmp_path / name, machine=CPU, resume=True)
+        with pytest.raises(UserError, match=r"there is no run to resume; check out"):
+            pretrain_corpus(changed(), corpus, tmp_path / name, machine=CPU, resume=True)
     assert [path.name for path in tmp_path.rglob("*")] == ["empty"]
 
 
@@ -93,7 +93,7 @@ def test_T21_resume_without_a_checkpoint(tmp_path, corpus):
     inputs = {"corpus": fingerprint(corpus), "init": "none", "precision": "float32"}
     RunDirectory.create(tmp_path / "run", write(changed()), inputs, {}).close()
     with pytest.raises(UserError, match="there is no valid checkpoint to resume from; start the run again"):
-        pretrain(changed(), corpus, tmp_path / "run", machine=CPU, resume=True, quiet=True)
+        pretrain_corpus(changed(), corpus, tmp_path / "run", machine=CPU, resume=True, quiet=True)
 
 
 @pytest.mark.parametrize("place", ["file/run", "file", "/proc/run", "/dev/null/run"])
@@ -101,7 +101,7 @@ def test_T22_a_directory_that_cannot_be_written_fails_before_the_first_step(tmp_
     (tmp_path / "file").write_text("here")
     monkeypatch.setattr(loop.Trainer, "step", lambda self: pytest.fail("a step was taken"))
     with pytest.raises(UserError, match=r"cannot be written|not empty") as error:
-        pretrain(changed(), corpus, tmp_path / place, machine=CPU, quiet=True)
+        pretrain_corpus(changed(), corpus, tmp_path / place, machine=CPU, quiet=True)
     assert place in str(error.value)
 
 
@@ -109,7 +109,7 @@ def test_T22_checkpoints_that_cannot_be_written_fail_before_the_first_step(tmp_p
     monkeypatch.setattr(loop.Trainer, "step", lambda self: pytest.fail("a step was taken"))
     monkeypatch.setattr(checkpoint, "_write", lambda path, content: os.write(os.open("/dev/full", 1), content))
     with pytest.raises(UnmaskError, match="No space left"):
-        pretrain(changed(), corpus, tmp_path / "run", machine=CPU, quiet=True)
+        pretrain_corpus(changed(), corpus, tmp_path / "run", machine=CPU, quiet=True)
 
 
 LOST_WORKER = """
@@ -132,6 +132,6 @@ def test_a_killed_worker_is_reported_and_the_run_can_be_resumed(command, unbroke
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert "a worker process that prepares batches died" in last
-    assert "continue with --resume, with fewer --workers" in last
+    assert "continue with resume=True, with fewer workers" in last
     run_command(command, "--out", str(out), "--resume")
     assert_same_run(out, unbroken)

@@ -13,7 +13,7 @@ from unmask.training import checkpoint, loop
 from unmask.training.checkpoint import newest_checkpoint
 from unmask.training.interrupt import Interrupt, Interrupted
 from unmask.training.machine import Machine
-from unmask.workflows.pretraining.pretrain import pretrain
+from unmask.workflows.pretraining.pretrain import pretrain_corpus
 
 from .conftest import CPU, STEPS, assert_same_run, changed, metrics, run_command, stop
 
@@ -34,13 +34,13 @@ def test_T13_a_second_sigterm_while_saving_changes_nothing(corpus, tmp_path, mon
 
     with monkeypatch.context() as patch, pytest.raises(UnmaskError, match="stopped and saved at step 1") as error:
         patch.setattr(loop.Trainer, "step", step)
-        pretrain(recipe, corpus, out, machine=CPU, quiet=True)
+        pretrain_corpus(recipe, corpus, out, machine=CPU, quiet=True)
     assert error.value.status == 143
     monkeypatch.undo()
     path, damaged = newest_checkpoint(out / "checkpoints")
     assert (path.name, damaged) == ("step-00000001", [])
-    pretrain(recipe, corpus, out, machine=CPU, quiet=True, resume=True)
-    pretrain(recipe, corpus, tmp_path / "whole", machine=CPU, quiet=True)
+    pretrain_corpus(recipe, corpus, out, machine=CPU, quiet=True, resume=True)
+    pretrain_corpus(recipe, corpus, tmp_path / "whole", machine=CPU, quiet=True)
     assert_same_run(out, tmp_path / "whole")
 
 
@@ -75,7 +75,7 @@ def test_T1_T6_a_signal_in_the_middle_of_a_step(corpus, tmp_path, monkeypatch, s
 
 
 def check_a_signal_in_a_step(recipe, corpus, tmp_path, monkeypatch, machine):
-    pretrain(recipe, corpus, tmp_path / "whole", machine=machine, quiet=True)
+    pretrain_corpus(recipe, corpus, tmp_path / "whole", machine=machine, quiet=True)
     collate, calls = steps.collate, []
 
     def signalling(samples):
@@ -86,11 +86,11 @@ def check_a_signal_in_a_step(recipe, corpus, tmp_path, monkeypatch, machine):
 
     monkeypatch.setattr(steps, "collate", signalling)
     with pytest.raises(
-        UnmaskError, match=r"stopped and saved at step \d; continue with the same command and --resume"
+        UnmaskError, match=r"stopped and saved at step \d; continue with the same command and resume=True"
     ) as error:
-        pretrain(recipe, corpus, tmp_path / "run", machine=machine, quiet=True)
+        pretrain_corpus(recipe, corpus, tmp_path / "run", machine=machine, quiet=True)
     assert error.value.status == 143
-    pretrain(recipe, corpus, tmp_path / "run", machine=machine, quiet=True, resume=True)
+    pretrain_corpus(recipe, corpus, tmp_path / "run", machine=machine, quiet=True, resume=True)
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
@@ -143,4 +143,4 @@ def test_in_another_thread_handlers_are_left_as_they_are():
 def test_the_status_is_that_of_the_signal(number, status):
     error = Interrupted.at(7, number)
     assert error.status == status
-    assert str(error) == "stopped and saved at step 7; continue with the same command and --resume"
+    assert str(error) == "stopped and saved at step 7; continue with the same command and resume=True"

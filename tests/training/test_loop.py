@@ -16,7 +16,7 @@ from unmask.support.settings import parse_overrides
 from unmask.training.checkpoint import load_checkpoint, newest_checkpoint
 from unmask.training.evaluate import evaluate
 from unmask.training.loop import Trainer
-from unmask.workflows.pretraining.pretrain import pretrain
+from unmask.workflows.pretraining.pretrain import pretrain_corpus
 
 from .conftest import BF16, CPU, assert_equal, losses, poison, weights
 
@@ -214,7 +214,7 @@ def test_T14_a_run_with_a_step_left_out_ends_with_its_plots(drawn, corpus, recip
         return step(self)
 
     monkeypatch.setattr(Trainer, "step", poisoned)
-    pretrain(recipe, corpus, tmp_path / "run", machine=CPU, quiet=True)
+    pretrain_corpus(recipe, corpus, tmp_path / "run", machine=CPU, quiet=True)
     assert "1 steps were not finite" in (tmp_path / "run" / "report.md").read_text()
     assert (tmp_path / "run" / "plots" / "training.png").stat().st_size > 1000
 
@@ -223,7 +223,7 @@ def test_a_lone_held_out_document_is_no_hindrance(documents, tokenizer, recipe, 
     (tmp_path / "three.txt").write_text("\n\n".join(documents[:3]))
     corpus = build_corpus([tmp_path / "three.txt"], tokenizer, tmp_path / "corpus")
     assert len(corpus.heldout) == 1
-    pretrain(recipe, corpus, tmp_path / "run", machine=CPU)
+    pretrain_corpus(recipe, corpus, tmp_path / "run", machine=CPU)
     assert "the held-out text is too short for this layout" in capsys.readouterr().err
     report = (tmp_path / "run" / "report.md").read_text()
     assert "10 steps" in report

@@ -69,7 +69,7 @@ def test_auto_is_what_is_faster(faster, precision, monkeypatch):
 
 def test_bf16_that_a_processor_emulates_is_refused(monkeypatch):
     monkeypatch.setattr(machine, "emulates_bf16", lambda: True)
-    with pytest.raises(UserError, match=r"this processor does not multiply bf16.*--precision float32"):
+    with pytest.raises(UserError, match=r'this processor does not multiply bf16.*precision="float32"'):
         choose_machine("cpu", "bf16")
     monkeypatch.setattr(machine, "emulates_bf16", lambda: False)
     assert choose_machine("cpu", "bf16").precision == "bf16"

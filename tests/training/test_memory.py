@@ -13,7 +13,7 @@ from unmask.training import precision
 from unmask.training.checkpoint import load_checkpoint, newest_checkpoint
 from unmask.training.machine import Machine
 from unmask.training.precision import find_micro_tokens
-from unmask.workflows.pretraining.pretrain import pretrain
+from unmask.workflows.pretraining.pretrain import pretrain_corpus
 from unmask.workflows.pretraining.start import build_learner
 
 from .conftest import CPU, changed, metrics
@@ -101,7 +101,7 @@ def test_a_run_finds_its_micro_batch_size_once_and_keeps_it(recipe, corpus, tmp_
     recipe = msgspec.convert(
         msgspec.to_builtins(recipe) | {"batch": {"tokens": 512, "micro_tokens": "auto"}}, type(recipe)
     )
-    pretrain(recipe, corpus, tmp_path / "run", machine=CPU, quiet=True)
+    pretrain_corpus(recipe, corpus, tmp_path / "run", machine=CPU, quiet=True)
     assert len(found) == 1
     assert 50 <= found[0] <= 2 * 512
     progress = load_checkpoint(newest_checkpoint(tmp_path / "run/checkpoints")[0])[2]
@@ -169,11 +169,11 @@ def test_T23_out_of_memory_keeps_the_checkpoint_and_names_the_setting(corpus, tm
 
     with monkeypatch.context() as patch, pytest.raises(UnmaskError, match=r"out of memory with 300 tokens") as error:
         patch.setattr(Learner, "forward", short)
-        pretrain(recipe, corpus, out, machine=CPU, quiet=True)
-    assert "--set batch.micro_tokens=150, or --set batch.recompute=true" in str(error.value)
+        pretrain_corpus(recipe, corpus, out, machine=CPU, quiet=True)
+    assert 'settings={"batch.micro_tokens": 150}, or settings={"batch.recompute": True}' in str(error.value)
     assert newest_checkpoint(out / "checkpoints")[0].name == "step-00000000"
     remedied = changed("batch.micro_tokens=150", "batch.recompute=true")
-    pretrain(remedied, corpus, out, machine=CPU, quiet=True, resume=True)
+    pretrain_corpus(remedied, corpus, out, machine=CPU, quiet=True, resume=True)
     assert len([line for line in metrics(out) if line["kind"] == "train"]) == 3
 
 
@@ -189,8 +189,8 @@ def test_T23_out_of_memory_while_the_model_is_built(corpus, tmp_path, monkeypatc
     recipe, out = changed("batch.micro_tokens=300"), tmp_path / "run"
     with monkeypatch.context() as patch, pytest.raises(UnmaskError, match=r"out of memory .*encoder\.width"):
         patch.setattr(place, short)
-        pretrain(recipe, corpus, out, machine=CPU, quiet=True)
-    pretrain(recipe, corpus, out, machine=CPU, quiet=True)  # the same command, on a machine with more memory
+        pretrain_corpus(recipe, corpus, out, machine=CPU, quiet=True)
+    pretrain_corpus(recipe, corpus, out, machine=CPU, quiet=True)  # the same command, on a machine with more memory
 
 
 def test_another_error_is_not_reported_as_out_of_memory(corpus, tmp_path, monkeypatch):
@@ -199,4 +199,4 @@ def test_another_error_is_not_reported_as_out_of_memory(corpus, tmp_path, monkey
 
     monkeypatch.setattr(Learner, "forward", broken)
     with pytest.raises(RuntimeError, match="a mistake of ours"):
-        pretrain(changed("batch.micro_tokens=300"), corpus, tmp_path / "run", machine=CPU, quiet=True)
+        pretrain_corpus(changed("batch.micro_tokens=300"), corpus, tmp_path / "run", machine=CPU, quiet=True)

@@ -60,7 +60,7 @@ def command(corpus, tmp_path_factory):
     return start
 
 
-def end(processes, seconds=120):
+def end(processes, seconds=600):
     """Wait for all processes; return their exit statuses and stderr."""
     said = [process.communicate(timeout=seconds)[1].decode() for process in processes]
     return [process.returncode for process in processes], said
@@ -72,7 +72,7 @@ def metrics(run):
 
 
 def wait_for_step(run, step, processes):
-    limit = time.monotonic() + 120
+    limit = time.monotonic() + 600
     while time.monotonic() < limit and all(process.poll() is None for process in processes):
         if (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").read_bytes().count(b'"train"') >= step:
             return

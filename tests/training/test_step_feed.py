@@ -54,7 +54,7 @@ def test_a_larger_budget_changes_the_steps_of_each_stage(staged, trainer):
 
 def test_a_batch_that_is_not_one_window_of_each_stream_is_refused(make_run):
     chosen = msgspec.structs.replace(settings(3), batch=msgspec.structs.replace(settings(3).batch, sequences=4))
-    with pytest.raises(UserError, match=r"layout.streams is 6.*batch.sequences is 4.*--set batch.sequences=6"):
+    with pytest.raises(UserError, match=r'layout.streams is 6.*batch.sequences is 4.*settings={"batch.sequences": 6}'):
         trainer_of(make_run(), learner_of(), chosen)
 
 

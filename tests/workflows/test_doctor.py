@@ -14,7 +14,7 @@ HEADINGS = [
 
 
 def test_the_report_has_speeds_and_versions():
-    report = doctor.diagnose()
+    report = doctor.doctor()
     assert list(report) == HEADINGS
     assert (report["system"]["unmask"], report["libraries"]["torch"]) == (__version__, torch.__version__)
     assert report[HEADINGS[2]].keys() > capabilities.WAYS.keys()
@@ -22,12 +22,12 @@ def test_the_report_has_speeds_and_versions():
 
 def test_what_restricts_the_libraries_is_named(monkeypatch):
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
-    assert doctor.diagnose()["system"]["ONEDNN_MAX_CPU_ISA"] == "AVX2"
+    assert doctor.doctor()["system"]["ONEDNN_MAX_CPU_ISA"] == "AVX2"
 
 
 def test_extras_that_are_missing_say_how_to_install_them(monkeypatch):
     monkeypatch.setattr(doctor, "_version", lambda name: None if name == "h5py" else "1.0")
-    extras = doctor.diagnose()["extras"]
+    extras = doctor.doctor()["extras"]
     assert extras["elmo"] == 'lacks h5py: pip install "unmask[elmo]"'
     assert extras["plots"] == "tensorboard 1.0, matplotlib 1.0"
     assert not {"test", "docs", "bench"} & extras.keys()
@@ -40,6 +40,6 @@ def test_the_choice_of_the_precision_is_explained(monkeypatch, speeds, choice):
     known = dict(zip(capabilities.WAYS, speeds, strict=True))
     for module in (capabilities, doctor):
         monkeypatch.setattr(module, "products", lambda rows=0: known)
-    report = doctor.diagnose()
+    report = doctor.doctor()
     assert report[HEADINGS[2]]["choice in bf16"].startswith(choice)
     assert report["choices"]["training by default"] == f"cpu, {'bf16' if choice == 'faster' else 'float32'}"

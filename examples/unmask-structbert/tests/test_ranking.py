@@ -13,6 +13,7 @@ from unmask.data.labelled.labelled_file import Row
 from unmask.families.bert import BertSettings
 from unmask.objectives.learner import Learner
 from unmask.support.errors import UserError
+from unmask.testing import check_task
 
 BODY = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, dropout=0.0, init_std=0.2)
 
@@ -80,3 +81,16 @@ def test_ranks_are_whole_numbers_in_order(tmp_path):
         Ranking().read([path], columns={})
     with pytest.raises(UserError, match=r"a\.tsv:3: unknown rank '4'; the model knows 1, 3"):
         Ranking().frame(Letters(), rows("1", "4"), ("1", "3"), gold=True)
+
+
+def test_the_task_can_do_what_tasks_can(tmp_path):
+    stars = tmp_path / "stars.tsv"
+    lines = [f"a {word} day\t{rank}" for rank, word in enumerate(("bad", "fair", "good"), 1) for _ in range(20)]
+    stars.write_text("\n".join(["text\tlabel", *lines]), encoding="utf8")
+    reasons = check_task("ranking", stars, tmp_path)
+    assert {name: why.partition(";")[0] for name, why in reasons.items() if why} == {
+        "playground": "its route declares no view of the page",
+        "estimator": "no estimator of scikit-learn predicts this",
+        "distil": "objective.soft_targets needs a head that imitates the teacher's: ranking cannot learn from its "
+        "predictions",
+    }

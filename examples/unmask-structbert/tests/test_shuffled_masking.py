@@ -9,6 +9,7 @@ from unmask_structbert.shuffled_masking import SHUFFLED, ShuffledMasking, Shuffl
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.masking import MASKED
 from unmask.data.batches.rng import derive_rng
+from unmask.testing import check_masking
 
 SPECIAL, VOCABULARY = frozenset(range(5)), 1000
 
@@ -86,3 +87,7 @@ def test_short_texts():
     assert max(len(after.positions[SHUFFLED]) for _, after in found) == 3, "exactly one trigram in short texts"
     with pytest.raises(ValueError, match="shuffle must lie"):
         ShuffledMaskingSettings(shuffle=0)
+
+
+def test_the_masking_is_what_maskings_are():
+    check_masking("shuffled")

@@ -1,4 +1,4 @@
-"""The loss is recomputed by hand; properties of all objectives are checked by unmask's own tests/objectives."""
+"""The loss is recomputed by hand; properties of all objectives are checked by `unmask.testing`."""
 
 import math
 from pathlib import Path
@@ -17,16 +17,25 @@ from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
+from unmask.testing import check_objective
 
 BODY = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=128, dropout=0.0, init_std=0.2)
 RECIPE = Path(unmask_structbert.__file__).with_name("structbert-mini.toml")
 
 
-def test_the_loss_is_that_of_the_original_tokens():
-    torch.manual_seed(0)
+def shuffled_samples():
     rng, frame = np.random.default_rng(0), Frame(2, 3)
     masking = ShuffledMaskingSettings().build(vocabulary=1000, mask=4, special=frozenset(range(5)), begins=np.ones_like)
-    samples = [masking(frame.wrap(rng.integers(5, 1000, length)), rng) for length in (30, 100, 7)]
+    return [masking(frame.wrap(rng.integers(5, 1000, length)), rng) for length in (30, 100, 7)]
+
+
+def test_the_objective_is_what_objectives_are():
+    check_objective("word_order", BODY.build(1000), shuffled_samples())
+
+
+def test_the_loss_is_that_of_the_original_tokens():
+    torch.manual_seed(0)
+    samples = shuffled_samples()
     encoder = BODY.build(1000)
     learner = Learner(encoder, {"word_order": WordOrderSettings().build(BuildContext(encoder))}).eval()
     batch = collate([learner.prepare(sample) for sample in samples])

@@ -1,6 +1,6 @@
-"""`unmask VERB …`: parse the command line, run the verb, and report errors as one line and an exit status.
+"""`unmask VERB …`: parse the command line, call the verb's function, and report errors as one line and an exit status.
 
-A verb's module is imported only when the verb is called, so that `unmask --help` does not import torch.
+A function is imported only when it is called, so that `unmask --help` does not import torch.
 """
 
 from __future__ import annotations
@@ -13,42 +13,25 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from types import FrameType
 from typing import Any
 
-from unmask.support.environment import Times, is_out_of_memory, read_times
-from unmask.support.errors import SharedDirectoryWarning, UnmaskError, check_unicode, printable
+from unmask.cli.arguments import Parameter, add_parameters, parsed, signature, summary
+from unmask.cli.verbs import GROUPS, VERBS, Verb, print_text
+from unmask.support.environment import Times, busy_cores, is_out_of_memory, num_cores, read_times
+from unmask.support.errors import SharedDirectoryWarning, UnmaskError, check_unicode, counted, printable
+from unmask.support.messages import in_command, rendered, speak
 from unmask.support.version import __version__
 
-VERBS = {
-    "tokenizer": "train a tokenizer on text, extend one, or tokenize texts with one",
-    "corpus": "build a pretraining corpus from text, or check and describe one",
-    "pretrain": "pretrain an encoder from scratch, or adapt an existing model",
-    "finetune": "fine-tune a model on labeled examples",
-    "distill": "train a small student by a teacher, on text or on the examples of a task",
-    "evaluate": "score a fine-tuned model on labeled examples, or a pretrained model on text",
-    "predict": "classify texts, find entities, or answer questions with a fine-tuned model",
-    "features": "write an encoder's hidden states for each token of texts, as features for other models",
-    "embed": "write one vector per text, for search and similarity",
-    "fill": "predict the tokens at [MASK] in texts",
-    "serve": "answer requests over HTTP with one or more models",
-    "export": "write a model in the format of another program",
-    "bench": "measure the engines of a model on this machine, and recommend one",
-    "doctor": "print what this machine has and computes, for reports of problems",
-    "push": "upload a model with its card to the Hugging Face Hub",
-    "recipes": "list, show and compare the shipped recipes, or print their schema",
-    "completion": "print the completion of a shell: bash, zsh or fish",
-    "runs": "list runs, describe one, or plot the curves of several",
-    "demo": "go from raw text to a sentiment classifier, using only this package",
-}
-"""Verbs and their summaries; cli/VERB.py defines `add(parser)` and `run(arguments)`."""
 SPINS = "10000"
 """GOMP_SPINCOUNT: iterations for which an OpenMP thread spins at a barrier before it sleeps; read when torch is loaded.
 The default of 300,000 wastes milliseconds at each of a step's many barriers if another program occupies a core."""
+THREADS = "OMP_NUM_THREADS"
+"""Environment variable with the number of threads to compute with, whatever other programs do."""
 GARBAGE = 20_000
 """Number of new objects after which Python's garbage collector runs. Importing torch creates 300,000 that all stay
 alive: collecting after every 700 takes an eighth of the time until the first step."""
@@ -66,11 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ["PYTHONSAFEPATH"] = "1"  # Python processes that this one starts import nothing from the current folder
     gc.set_threshold(GARBAGE)
     _open_streams()
+    before = speak(in_command)
     with _noting_interrupts() as interrupted:
         try:
             return _run(given, started)
         except UnmaskError as error:
-            _complain(str(error))
+            if not error.shown:
+                _complain(error.text(in_command))
             return error.status
         except KeyboardInterrupt:
             _complain("interrupted")
@@ -90,17 +75,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return 1
             raise
         finally:
+            speak(before)
             _discard_output()
 
 
 def _run(given: list[str], started: Times | None) -> int:
     check_unicode(given)  # texts, and names of files, which are recorded
     options = parse(given)
-    options.given, options.started = given, started
+    verb, parameters, shown = _command(options.command)
+    arguments = parsed(parameters, options)
     with warnings.catch_warnings():
-        shown = warnings.showwarning
-        warnings.showwarning = partial(_warn, shown)
-        import_module(f"unmask.cli.{options.verb}").run(options)
+        show_warning = warnings.showwarning
+        warnings.showwarning = partial(_warn, show_warning)
+        _leave_busy_cores(arguments, started)
+        module, _, name = verb.function.partition(":")
+        result = getattr(import_module(module), name)(**arguments)
+        if verb.show is not None:
+            verb.show(result, **{parameter.name: getattr(options, parameter.name) for parameter in shown})
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -110,10 +101,36 @@ def _run(given: list[str], started: Times | None) -> int:
     return 0
 
 
+def _command(words: str) -> tuple[Verb, tuple[Parameter, ...], tuple[Parameter, ...]]:
+    """Return a command, the parameters of its function, and those of what prints its result."""
+    verb = VERBS[words]
+    parameters = signature(verb.function).parameters
+    if verb.show is None or verb.show.__module__ != Verb.__module__:
+        return verb, parameters, ()
+    return verb, parameters, signature(f"{Verb.__module__}:{verb.show.__name__}").parameters[1:]
+
+
+def _leave_busy_cores(arguments: Mapping[str, Any], started: Times | None) -> None:
+    """Compute with as many threads as there are cores that no other program has occupied since the start."""
+    if arguments.get("device") not in ("auto", "cpu") or arguments.get("restarts") or THREADS in os.environ:
+        return
+    import torch
+
+    if arguments["device"] == "auto" and torch.cuda.is_available():
+        return
+    busy, cores = busy_cores(started, read_times()), num_cores()
+    free = max(1, cores - round(busy))
+    if free < torch.get_num_threads():
+        torch.set_num_threads(free)
+        if not arguments.get("quiet"):
+            how = f"computing with {counted(free, 'thread')} ({THREADS} overrides)"
+            print_text(f"other programs use {busy:.1f} of {cores} cores: {how}", sys.stderr)
+
+
 def _warn(shown: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any) -> None:
     """Print a warning to the user as one line; others, which are for programmers, as Python does."""
     if issubclass(category, SharedDirectoryWarning) or FALLBACK in str(message):
-        _complain(f"warning: {message}")
+        _complain(f"warning: {rendered(str(message))}")
     else:
         shown(message, category, *where)
 
@@ -173,7 +190,7 @@ def _noting_interrupts() -> Iterator[list[int]]:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line, importing only the module of the verb that is called."""
+    """Parse a command line, reading only the functions of the verb that is called."""
     called = next((word for word in arguments if not word.startswith("-")), None)
     return command_parser(called).parse_args(arguments)
 
@@ -185,8 +202,26 @@ def command_parser(called: str | None = None, *, all_verbs: bool = False) -> arg
     )
     parser.add_argument("--version", action="version", version=f"unmask {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for verb, summary in VERBS.items():
-        inner = verbs.add_parser(verb, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
-        if all_verbs or verb == called:
-            import_module(f"unmask.cli.{verb}").add(inner)
+    groups: dict[str, argparse._SubParsersAction[argparse.ArgumentParser]] = {}
+    for words, verb in VERBS.items():
+        name, _, action = words.partition(" ")
+        wanted = all_verbs or name == called
+        if action and name not in groups:
+            outer = verbs.add_parser(name, help=GROUPS[name], description=f"{_capitalized(GROUPS[name])}.")
+            groups[name] = outer.add_subparsers(dest="action", required=True, metavar="ACTION")
+        if action and not wanted:
+            continue
+        text = summary(verb.function)
+        inner = (groups[name] if action else verbs).add_parser(
+            action or name, help=text.replace("%", "%%"), description=f"{_capitalized(text)}."
+        )
+        inner.set_defaults(command=words)
+        if wanted:
+            _, parameters, shown = _command(words)
+            add_parameters(inner, parameters, verb.words, {key: tuple(of()) for key, of in verb.values.items()})
+            add_parameters(inner, shown)
     return parser
+
+
+def _capitalized(text: str) -> str:
+    return text[0].upper() + text[1:]

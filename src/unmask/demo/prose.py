@@ -162,11 +162,11 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
             current = []
             continue
         item = _BULLET.match(text) or _FIELD.match(text)
-        own = _indent(line)
-        if item is None and (not current or own <= indent):
+        depth = _indent(line)
+        if item is None and (not current or depth <= indent):
             item = _ARGUMENT.match(text)
-        typed = (not current or own <= indent) and _TYPED.match(text)
-        aligned = own > indent if hanging else own == indent
+        typed = (not current or depth <= indent) and _TYPED.match(text)
+        aligned = depth > indent if hanging else depth == indent
         if current and (item or typed or not aligned):
             yield " ".join(current)
             current = []
@@ -177,7 +177,7 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
             if _TYPE.match(text):
                 text = ""
         if not current:
-            indent, hanging = own, bool(item)
+            indent, hanging = depth, bool(item)
         if text:
             current.append(text)
     if current:

@@ -53,11 +53,11 @@ def topics(root: Path | None = None) -> tuple[list[Labelled], list[Labelled]]:
         root: the folder of a standard library; None: that of this Python.
     """
     folder = Path(sysconfig.get_paths()["stdlib"]) if root is None else root
-    found = {topic: dict.fromkeys(_paragraphs(folder, names.split())) for topic, names in TOPICS.items()}
-    count = Counter(text for texts in found.values() for text in texts)
+    candidates = {topic: dict.fromkeys(_paragraphs(folder, names.split())) for topic, names in TOPICS.items()}
+    count = Counter(text for texts in candidates.values() for text in texts)
     train: list[Labelled] = []
     test: list[Labelled] = []
-    for topic, texts in found.items():
+    for topic, texts in candidates.items():
         chosen = sorted((text for text in texts if count[text] == 1), key=_hash)  # a seeded order
         test += [Labelled(text, topic) for text in chosen[:TEST]]
         train += [Labelled(text, topic) for text in chosen[TEST : TEST + TRAIN]]
@@ -66,7 +66,7 @@ def topics(root: Path | None = None) -> tuple[list[Labelled], list[Labelled]]:
 
 def write_tsv(path: Path, examples: list[Labelled]) -> Path:
     """Write examples as a labeled file; return its path."""
-    lines = [f"{one.text}\t{one.label}\n" for one in examples]
+    lines = [f"{example.text}\t{example.label}\n" for example in examples]
     path.write_text("text\tlabel\n" + "".join(lines), encoding="utf8")
     return path
 

@@ -11,10 +11,13 @@ from unmask.families.deberta import DEBERTA
 from unmask.families.distilbert import DISTILBERT
 from unmask.families.electra import ELECTRA
 from unmask.families.elmo import ELMO
+from unmask.families.eurobert import EUROBERT
 from unmask.families.format import Family
 from unmask.families.gpt import GPT
 from unmask.families.modernbert import MODERNBERT
 from unmask.families.mpnet import MPNET
+from unmask.families.neobert import NEOBERT
+from unmask.families.nomicbert import NOMICBERT
 from unmask.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from unmask.families.roformer import ROFORMER
 from unmask.families.xlnet import XLNET
@@ -26,7 +29,7 @@ FAMILIES: Table[Family] = Table(
         family.kind: family
         for family in (
             *(BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, ALBERT, ELECTRA, DISTILBERT, GPT, ROFORMER, MODERNBERT),
-            *(MPNET, DEBERTA, ELMO, XLNET),
+            *(MPNET, DEBERTA, NOMICBERT, EUROBERT, NEOBERT, ELMO, XLNET),
         )
     },
 )

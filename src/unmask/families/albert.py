@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import msgspec
 import torch
-from torch import Tensor
 
 from unmask.families.bert import BertSettings
 from unmask.families.body import check_size
@@ -22,13 +21,21 @@ from unmask.families.format import (
     TASK_HEADS,
     Family,
     Format,
+    Tensors,
     architectures,
+    in_layers,
 )
 from unmask.nn.encoders.encoder import SEPARATE_LAYERS
 from unmask.nn.encoders.transformer import Transformer
+from unmask.nn.layers.block import Block
 from unmask.nn.layers.norm import Pooler
 
-PROJECT = "embeddings.project"
+INSIDE = "albert_layers.0."
+LAYER = "encoder.albert_layer_groups.{}." + INSIDE
+FIRST = LAYER.format(0)
+"""Their beginnings of the names in a layer, and in the first one."""
+WORDS, PROJECT = "embeddings.word_embeddings.weight", "encoder.embedding_hidden_mapping_in"
+"""Their names of the token embeddings and of the projection."""
 
 
 class AlbertSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="albert"):
@@ -55,17 +62,19 @@ class AlbertSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fie
     def build(self, vocabulary: int) -> Transformer:
         """See `BodySettings`."""
         embeddings = self.embeddings(vocabulary, narrow=self.embedding)
-        blocks = [self.post_norm_block()]
-        shared: dict[str, Any] = (
-            {f"{self.shared}_of": blocks[0]} if self.shared in ("attention", "feed_forward") else {}
-        )
-        if self.shared != "all":
-            blocks += [self.post_norm_block(**shared) for _ in range(1, self.layers)]
-        return self.compose(vocabulary, embeddings, blocks, Pooler(self.width, "tanh"))
+        first = Block(*self.attention_parts(self.sizes), *self.feed_forward_parts(self.sizes), self.dropout)
+        others = [] if self.shared == "all" else [self._beside(first) for _ in range(1, self.layers)]
+        return self.compose(vocabulary, embeddings, [first, *others], Pooler(self.width, "tanh"))
 
-    def owner(self, layer: int, part: str) -> int:
-        """See `TransformerSettings`."""
-        return 0 if self.shared in ("all", part) else layer
+    def _beside(self, first: Block) -> Block:
+        """Return another layer, with the sublayer of the first one that all layers share."""
+        attention = first.attention, first.attention_norm
+        if self.shared != "attention":
+            attention = self.attention_parts(self.sizes)
+        feed_forward = first.feed_forward, first.feed_forward_norm
+        if self.shared != "feed_forward":
+            feed_forward = self.feed_forward_parts(self.sizes)
+        return Block(*attention, *feed_forward, dropout=self.dropout, shared=(self.shared,))
 
 
 def stored_layers(settings: AlbertSettings) -> int:
@@ -73,21 +82,44 @@ def stored_layers(settings: AlbertSettings) -> int:
     return 1 if settings.shared == "all" else settings.layers
 
 
-def identity(settings: AlbertSettings) -> dict[str, Tensor]:
-    """Return the identity projection that directories contain if the body has no projection."""
-    if settings.embedding is not None:
-        return {}
-    return {f"{PROJECT}.weight": torch.eye(settings.width), f"{PROJECT}.bias": torch.zeros(settings.width)}
+def to_hf(settings: AlbertSettings, tensors: Tensors) -> Tensors:
+    """Return the tensors with a copy of the shared sublayer for each layer, and a projection, be it the identity."""
+    stored = dict(tensors)
+    if settings.shared in ("attention", "feed_forward"):
+        for name, value in tensors.items():
+            if name.startswith(FIRST) and _sublayer(name) == settings.shared:
+                stored |= {f"{LAYER.format(number)}{name[len(FIRST) :]}": value for number in range(1, settings.layers)}
+    if settings.embedding is None:
+        like = tensors[WORDS]
+        stored[f"{PROJECT}.weight"] = torch.eye(settings.width, device=like.device)
+        stored[f"{PROJECT}.bias"] = torch.zeros(settings.width, device=like.device)
+    return stored
 
 
-def without_identity(settings: AlbertSettings, tensors: Mapping[str, Tensor]) -> AlbertSettings:
-    """Return the settings without a projection if the stored one is the identity."""
+def from_hf(settings: AlbertSettings, tensors: Tensors) -> tuple[AlbertSettings, Tensors]:
+    """Return the settings and the tensors without copies, and without a projection that is the identity.
+
+    Raises:
+        ValueError: a copy differs.
+    """
+    if settings.shared in ("attention", "feed_forward"):
+        for name in [name for name in tensors if _sublayer(name) == settings.shared]:
+            first = FIRST + name.partition(INSIDE)[2]
+            if not torch.equal(tensors[name], tensors[first]):
+                raise ValueError(f"{name} differs between layers, which config.json specifies to be shared")
     weight, bias = tensors[f"{PROJECT}.weight"], tensors[f"{PROJECT}.bias"]
     if settings.embedding != settings.width or bias.any():
-        return settings
+        return settings, tensors
     if not torch.equal(weight, torch.eye(len(weight), dtype=weight.dtype)):
-        return settings
-    return msgspec.structs.replace(settings, embedding=None)
+        return settings, tensors
+    others = {name: value for name, value in tensors.items() if not name.startswith(PROJECT)}
+    return msgspec.structs.replace(settings, embedding=None), others
+
+
+def _sublayer(name: str) -> str:
+    """Return the sublayer that a tensor (by their name) belongs to; "" if it is in no layer."""
+    _, inside, part = name.partition(INSIDE)
+    return ("attention" if part.startswith("attention") else "feed_forward") if inside else ""
 
 
 def read_groups(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,16 +155,20 @@ ALBERT = Family(
         },
         head_dropout="classifier_dropout_prob",
         always={"inner_group_num": 1},
-        embeddings={**BERT_EMBEDDINGS, PROJECT: "encoder.embedding_hidden_mapping_in"},
-        layer="encoder.albert_layer_groups.{}.albert_layers.0",
-        stored_layers=stored_layers,
-        qkv=("attention.query", "attention.key", "attention.value"),
-        block={
-            "attention.out": "attention.dense",
-            "attention_norm": "attention.LayerNorm",
-            "feed_forward.up": "ffn",
-            "feed_forward.down": "ffn_output",
-            "feed_forward_norm": "full_layer_layer_norm",
+        tensors={
+            **BERT_EMBEDDINGS,
+            "embeddings.project": PROJECT,
+            **in_layers(
+                LAYER.removesuffix("."),
+                {
+                    "attention.qkv": ("attention.query", "attention.key", "attention.value"),
+                    "attention.out": "attention.dense",
+                    "attention_norm": "attention.LayerNorm",
+                    "feed_forward.up": "ffn",
+                    "feed_forward.down": "ffn_output",
+                    "feed_forward_norm": "full_layer_layer_norm",
+                },
+            ),
         },
         pooler="pooler",
         heads={
@@ -145,7 +181,7 @@ ALBERT = Family(
         without_pooler=("AlbertForTokenClassification", "AlbertForQuestionAnswering"),
         read=read_groups,
         write=write_groups,
-        lacking=identity,
-        simplify=without_identity,
+        to_hf=to_hf,
+        from_hf=from_hf,
     ),
 )

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from unmask.families.body import TransformerSettings, check_offsets, check_size
 from unmask.families.format import (
-    BERT_BLOCK,
     BERT_CONFIG,
-    BERT_EMBEDDINGS,
     BERT_LM,
-    BERT_QKV,
+    BERT_TENSORS,
     TASK_HEADS,
     Family,
     Format,
@@ -81,10 +79,7 @@ BERT = Family(
         model_type="bert",
         prefix="bert.",
         config=BERT_CONFIG,
-        embeddings=BERT_EMBEDDINGS,
-        layer="encoder.layer.{}",
-        qkv=BERT_QKV,
-        block=BERT_BLOCK,
+        tensors=BERT_TENSORS,
         pooler="pooler.dense",
         heads={
             "masked_lm": BERT_LM,

@@ -7,7 +7,7 @@ properties of the heads on it, and how its checkpoint directories name all that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
@@ -27,9 +27,11 @@ from unmask.nn.encoders.encoder import (
     Initializer,
 )
 from unmask.nn.encoders.transformer import Layer, Transformer
-from unmask.nn.layers.block import Activation, Block
+from unmask.nn.layers.attention import SelfAttention
+from unmask.nn.layers.block import Activation, Block, FeedForward, Sizes
 from unmask.nn.layers.embeddings import Embeddings
-from unmask.nn.layers.norm import NormedPooler, Pooler
+from unmask.nn.layers.norm import LayerNorm, NormedPooler, Pooler
+from unmask.nn.layers.plain_attention import AttentionSpec
 from unmask.nn.layers.rotary import Rotation
 from unmask.support.errors import counted
 
@@ -203,45 +205,32 @@ class TransformerSettings(BodySettings, frozen=True, kw_only=True, forbid_unknow
         """How queries and keys are rotated by their positions; None: no rotation."""
         return None
 
-    def block(
-        self, number: int = 0, *, width: int | None = None, heads: int | None = None, inner: int | None = None
-    ) -> Layer:
-        """Return one layer, optionally with other dimensions.
+    @property
+    def sizes(self) -> Sizes:
+        """The sizes of the layers."""
+        return Sizes(self.width, self.heads, self.feed_forward)
+
+    def block(self, number: int, sizes: Sizes) -> Layer:
+        """Return one layer, by default of BERT's kind.
 
         Args:
             number: number of the layer, from 0, for families whose layers differ.
-            width, heads, inner: values that replace those of the settings.
+            sizes: its sizes, which may be others than those of the body.
         """
-        return self.post_norm_block(width=width, heads=heads, inner=inner)
+        return Block(*self.attention_parts(sizes), *self.feed_forward_parts(sizes), self.dropout)
 
-    def post_norm_block(
-        self, *, width: int | None = None, heads: int | None = None, inner: int | None = None, **shared: Any
-    ) -> Block:
-        """Return one layer of BERT's kind.
+    def attention_parts(self, sizes: Sizes) -> tuple[SelfAttention, LayerNorm]:
+        """Return the attention of a layer of BERT's kind, and its LayerNorm."""
+        spec = AttentionSpec(sizes.heads, self.dropout, causal=self.causal, rotation=self.rotation)
+        return SelfAttention(sizes.width, spec), LayerNorm(sizes.width, self.epsilon)
 
-        Args:
-            width, heads, inner: see `block`.
-            shared: `attention`, `attention_of` or `feed_forward_of`; see `Block`.
-        """
-        return Block(
-            width or self.width,
-            heads or self.heads,
-            inner or self.feed_forward,
-            self.dropout,
-            self.activation,
-            self.epsilon,
-            causal=self.causal,
-            rotation=self.rotation,
-            **shared,
-        )
+    def feed_forward_parts(self, sizes: Sizes) -> tuple[FeedForward, LayerNorm]:
+        """Return the feed-forward sublayer of a layer of BERT's kind, and its LayerNorm."""
+        return FeedForward(sizes.width, sizes.inner, self.activation), LayerNorm(sizes.width, self.epsilon)
 
     def blocks(self) -> list[Layer]:
         """Return all layers."""
-        return [self.block(number) for number in range(self.layers)]
-
-    def owner(self, layer: int, part: str) -> int:
-        """Return which layer owns the "attention" or "feed_forward" sublayer of a layer; by default its own number."""
-        return layer
+        return [self.block(number, self.sizes) for number in range(self.layers)]
 
     def compose(
         self,
@@ -276,6 +265,19 @@ def check_offsets(offsets: tuple[int, ...], heads: int) -> None:
     """
     if len(offsets) > heads:
         raise ValueError(f"initial_offsets has {len(offsets)} offsets, but a layer has only {heads} heads")
+
+
+def check_rotary(width: int, heads: int, **bases: float) -> None:
+    """Check that heads can be rotated with these bases, which are given by the names of their settings.
+
+    Raises:
+        ValueError: the heads have an odd width, or a base is not a finite number above 1.
+    """
+    if width // heads % 2:
+        raise ValueError(f"rotary positions require heads of even width, not {width // heads}")
+    for name, base in bases.items():
+        if not 1 < base < float("inf"):
+            raise ValueError(f"{name} must be above 1")
 
 
 def check_small(name: str, value: float) -> None:

@@ -12,25 +12,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor
-
 from unmask.families.body import TransformerSettings, check_size
 from unmask.families.format import (
-    BERT_BLOCK,
     BERT_CONFIG,
-    BERT_EMBEDDINGS,
     BERT_LM,
+    BERT_QKV,
+    BERT_TENSORS,
     TASK_HEADS,
     Family,
     Format,
+    Tensors,
     architectures,
+    in_layers,
     without_pooler,
 )
 from unmask.nn.encoders.encoder import NARROW_BLOCKS
 from unmask.nn.encoders.transformer import Transformer
 from unmask.nn.layers.disentangled import Convolution, DisentangledAttention, DisentangledBlock, Distances
 from unmask.nn.layers.embeddings import DistanceEmbeddings
-from unmask.nn.layers.norm import ACTIVATIONS, Pooler, PoolerActivation
+from unmask.nn.layers.norm import ACTIVATIONS, LayerNorm, Pooler, PoolerActivation
 
 
 class DebertaSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="deberta"):
@@ -97,29 +97,31 @@ class DebertaSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unk
             )
         return DisentangledBlock(
             DisentangledAttention(self.width, self.heads, self.dropout, distances),
-            self.feed_forward,
+            LayerNorm(self.width, self.epsilon),
+            *self.feed_forward_parts(self.sizes),
             self.dropout,
-            self.activation,
-            self.epsilon,
-            convolution,
+            convolution=convolution,
         )
 
 
-class _DebertaFormat(Format):
-    """Kernels of the convolution are stored as (out, in, size), here as a matrix of (out, size * in)."""
-
-    def stored(self, settings: Any, ours: str, value: Tensor) -> Tensor:
-        """See `Format`."""
-        if ours != KERNEL:
-            return super().stored(settings, ours, value)
-        return value.view(settings.width, settings.convolution, settings.width).transpose(1, 2)
-
-    def loaded(self, ours: str, value: Tensor) -> Tensor:
-        """See `Format`."""
-        return value.transpose(1, 2).flatten(1) if ours == KERNEL else super().loaded(ours, value)
+KERNEL = "encoder.conv.conv.weight"
+"""Their name of the kernels of the convolution: (out, in, size), where ours are a matrix of (out, size * in)."""
 
 
-KERNEL = "blocks.0.convolution.out.weight"
+def to_hf(settings: DebertaSettings, tensors: Tensors) -> Tensors:
+    """Return the tensors as directories store them."""
+    if KERNEL not in tensors:
+        return tensors
+    kernels = tensors[KERNEL].view(settings.width, settings.convolution, settings.width).transpose(1, 2)
+    return {**tensors, KERNEL: kernels}
+
+
+def from_hf(settings: DebertaSettings, tensors: Tensors) -> tuple[DebertaSettings, Tensors]:
+    """Return the settings unchanged, and the tensors as the body has them."""
+    kernels = {KERNEL: tensors[KERNEL].transpose(1, 2).flatten(1)} if KERNEL in tensors else {}
+    return settings, tensors | kernels
+
+
 ONLY = {"relative_attention": True, "share_att_key": True, "position_biased_input": False}
 """Keys of config.json with the only values that are supported, those of published models."""
 TERMS = ["p2c", "c2p"]
@@ -170,24 +172,23 @@ def write_distances(settings: DebertaSettings) -> dict[str, Any]:
 
 DEBERTA = Family(
     DebertaSettings,
-    _DebertaFormat(
+    Format(
         model_type="deberta-v2",
         prefix="deberta.",
         config=BERT_CONFIG,
         defaults={"type_vocab_size": 0},
         always={**ONLY, "pos_att_type": TERMS, "pooler_hidden_act": "gelu", "pooler_dropout": 0.0, "legacy": True},
         head_dropout="cls_dropout",
-        embeddings={
-            **{ours: theirs for ours, theirs in BERT_EMBEDDINGS.items() if "positions" not in ours},
+        tensors={
+            **{ours: theirs for ours, theirs in BERT_TENSORS.items() if "positions" not in ours},
+            **in_layers("encoder.layer.{}", {"attention.qkv": tuple(f"{name}_proj" for name in BERT_QKV)}),
             "embeddings.distances.table.weight": "encoder.rel_embeddings.weight",
             "embeddings.distances.norm": "encoder.LayerNorm",
-            KERNEL: "encoder.conv.conv.weight",
-            "blocks.0.convolution.out.bias": "encoder.conv.conv.bias",
+            "blocks.0.convolution.out": "encoder.conv.conv",
             "blocks.0.convolution.norm": "encoder.conv.LayerNorm",
         },
-        layer="encoder.layer.{}",
-        qkv=("attention.self.query_proj", "attention.self.key_proj", "attention.self.value_proj"),
-        block=BERT_BLOCK,
+        to_hf=to_hf,
+        from_hf=from_hf,
         head_pooler="pooler.dense",
         heads={"masked_lm": BERT_LM, **TASK_HEADS},
         decoder="cls.predictions.decoder.weight",

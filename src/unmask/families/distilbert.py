@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from unmask.families.body import TransformerSettings
-from unmask.families.format import TASK_HEADS, Family, Format, architectures, without_pooler
+from unmask.families.format import BERT_EMBEDDINGS, TASK_HEADS, Family, Format, architectures, in_layers, without_pooler
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.nn.encoders.transformer import Transformer
 from unmask.nn.layers.embeddings import Embeddings
@@ -61,20 +61,18 @@ DISTILBERT = Family(
         defaults={"seq_classif_dropout": 0.2},
         dropouts=("attention_dropout",),
         head_dropout="seq_classif_dropout",
-        embeddings={
-            "embeddings.words.weight": "embeddings.word_embeddings.weight",
-            "embeddings.positions.weight": "embeddings.position_embeddings.weight",
-            "embeddings.norm": "embeddings.LayerNorm",
-        },
-        layer="transformer.layer.{}",
-        qkv=("attention.q_lin", "attention.k_lin", "attention.v_lin"),
-        block={
-            "attention.out": "attention.out_lin",
-            "attention_norm": "sa_layer_norm",
-            "feed_forward.up": "ffn.lin1",
-            "feed_forward.down": "ffn.lin2",
-            "feed_forward_norm": "output_layer_norm",
-        },
+        tensors=BERT_EMBEDDINGS
+        | in_layers(
+            "transformer.layer.{}",
+            {
+                "attention.qkv": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+                "attention.out": "attention.out_lin",
+                "attention_norm": "sa_layer_norm",
+                "feed_forward.up": "ffn.lin1",
+                "feed_forward.down": "ffn.lin2",
+                "feed_forward_norm": "output_layer_norm",
+            },
+        ),
         head_pooler="pre_classifier",
         heads={
             "masked_lm": {"dense": "vocab_transform", "norm": "vocab_layer_norm", "bias": "vocab_projector.bias"},

@@ -18,10 +18,8 @@ from torch import nn
 from unmask.families.bert import BertSettings
 from unmask.families.body import check_size
 from unmask.families.format import (
-    BERT_BLOCK,
     BERT_CONFIG,
-    BERT_EMBEDDINGS,
-    BERT_QKV,
+    BERT_TENSORS,
     DENSE_HEADS,
     Family,
     Format,
@@ -84,10 +82,7 @@ ELECTRA = Family(
         config={**BERT_CONFIG, "embedding": "embedding_size"},
         defaults={"embedding_size": 128},
         always={"summary_use_proj": True, "summary_activation": "gelu"},
-        embeddings={**BERT_EMBEDDINGS, "embeddings.project": "embeddings_project"},
-        layer="encoder.layer.{}",
-        qkv=BERT_QKV,
-        block=BERT_BLOCK,
+        tensors={**BERT_TENSORS, "embeddings.project": "embeddings_project"},
         head_pooler="classifier.dense",
         heads={
             "masked_lm": {

@@ -8,9 +8,6 @@ transformers has no ELMo, so tensors keep our names in directories.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
-
 import torch
 from torch import nn
 
@@ -118,17 +115,9 @@ def _initialize(body: TwoLms) -> None:
         nn.init.uniform_(layer.project.weight, -limit, limit)
 
 
-class _ElmoFormat(Format):
-    """Tensors of the body have our names."""
-
-    def tensors(self, settings: Any, known: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """See `Format`."""
-        return ((name, (name,)) for name in known)
-
-
 ELMO = Family(
     ElmoSettings,
-    _ElmoFormat(
+    Format(
         model_type="elmo",
         prefix="elmo.",
         config={
@@ -146,10 +135,7 @@ ELMO = Family(
         },
         activations={"relu": "relu", "tanh": "tanh"},
         dropouts=(),
-        embeddings={"characters": "characters", "backward_lm": "backward_lm"},
-        layer="forward_lm.{}",
-        qkv=(),
-        block={},
+        tensors={name: name for name in ("characters", "forward_lm.{}", "backward_lm.{}")},
         heads=TASK_HEADS,
         decoder="",
         architectures=architectures("Elmo"),

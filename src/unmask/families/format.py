@@ -6,10 +6,13 @@ writes the directories.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor
 
 from unmask.families.body import BodySettings
@@ -20,18 +23,22 @@ ACTIVATIONS: dict[str, Activation] = {
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
+    "silu": "silu",
 }
 """Maps values of hidden_act to our names."""
 SHARED_KEY = "unmask_shared"
 """Key of config.json that names the sublayer shared by all layers, of which transformers stores a copy per layer."""
-KINDS = ("weight", "bias")
-BLOCKS = "blocks."
-"""Prefix of our names of the layers' tensors."""
+Tensors: TypeAlias = dict[str, Tensor]
+"""Tensors by name."""
+Names: TypeAlias = dict[str, str | tuple[str, ...]]
+"""Our names and theirs; see `Format.tensors`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """Names in the directories of a family. Names of layers with a weight and a bias omit `.weight` and `.bias`.
+    """Names in the directories of a family, and functions for what names cannot express.
+
+    Names of parts with a weight and a bias omit `.weight` and `.bias`.
 
     Attributes:
         model_type: `model_type` in config.json.
@@ -45,16 +52,12 @@ class Format:
         read: maps config.json and the settings read so far to settings that no single key holds; these may include
             "kind", if the body belongs to another family.
         write: maps the settings to keys of config.json that correspond to no single setting.
-        embeddings: maps our tensors below the layers to theirs.
-        layer: their prefix of a layer, with {} for its number.
-        stored_layers: returns the number of layers that a directory stores; None: all.
-        qkv: their names of query, key and value in a layer, which are one tensor here.
-        block: maps our other tensors of a layer to theirs.
-        top: maps our tensors of the last layer to theirs that are in no layer.
-        transposed: whether the matrices of a layer are stored as (in, out).
-        lacking: returns tensors (by our names) that directories have but the body lacks; optional on reading.
-        simplify: returns the settings without parts that, by the tensors (by our names), have no effect. Raises
-            ValueError if the tensors do not belong to a supported body.
+        tensors: our names of the body's tensors, or their beginnings up to a dot, and theirs, with {} for the number of
+            a layer. Of several names each is that of as many rows. Tensors that no entry names are not stored.
+        optional: tensors (by their names) that a directory may lack.
+        to_hf: takes the settings and the body's tensors by their names, and returns what directories store.
+        from_hf: the inverse, which may also change the settings. Raises ValueError if the tensors do not belong to a
+            supported body.
         pooler: their name of the pooler in the body.
         head_pooler: their name of the pooler in heads, if it is part of the head.
         pooler_parts: names of the pooler's tensors, which are the same there and here.
@@ -77,18 +80,13 @@ class Format:
     head_dropout: str = "classifier_dropout"
     read: Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]] = lambda config, table: {}
     write: Callable[[Any], dict[str, Any]] = lambda settings: {}
-    embeddings: Mapping[str, str]
-    layer: str
-    stored_layers: Callable[[Any], int] | None = None
-    qkv: tuple[str, ...]
-    block: Mapping[str, str]
-    top: Mapping[str, str] = field(default_factory=dict)
-    transposed: bool = False
-    lacking: Callable[[Any], dict[str, Tensor]] = lambda settings: {}
-    simplify: Callable[[Any, Mapping[str, Tensor]], Any] = lambda settings, tensors: settings
+    tensors: Names
+    optional: tuple[str, ...] = ()
+    to_hf: Callable[[Any, Tensors], Tensors] = lambda settings, tensors: tensors
+    from_hf: Callable[[Any, Tensors], tuple[Any, Tensors]] = lambda settings, tensors: (settings, tensors)
     pooler: str = ""
     head_pooler: str = ""
-    pooler_parts: tuple[str, ...] = KINDS
+    pooler_parts: tuple[str, ...] = ("weight", "bias")
     pooled: tuple[str, ...] = ("classification", "multi_label", "regression")
     heads: Mapping[str, Mapping[str, str]]
     unbiased: tuple[str, ...] = ()
@@ -100,57 +98,82 @@ class Format:
     @property
     def words(self) -> str:
         """Their name of the token embeddings; "" if there are none."""
-        return self.embeddings.get("embeddings.words.weight", "")
+        return next(iter(self.names("embeddings.words.weight")), "")
 
-    def count_layers(self, settings: Any) -> int:
-        """Return the number of stored layers."""
-        return settings.layers if self.stored_layers is None else self.stored_layers(settings)
+    @property
+    def layer(self) -> str:
+        """Their beginning of the names in a layer, with {} for its number."""
+        return next(name[: name.index("{}") + 2] for name in self._theirs if "{}" in name)
 
-    def tensors(self, settings: Any, known: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Yield the body's tensors except the pooler: our name, and their names, whose rows are concatenated.
+    @property
+    def beginnings(self) -> tuple[str, ...]:
+        """The beginnings of all their names in the body."""
+        return tuple(name.partition("{")[0] for name in (*self._theirs, *self.optional))
 
-        A shared sublayer is yielded once per stored layer.
+    @property
+    def _theirs(self) -> Iterator[str]:
+        return (name for names in self.tensors.values() for name in _several(names))
 
-        Args:
-            settings: the settings of the body.
-            known: our names of the tensors in the body, and of those that only directories have.
-        """
-        existing = set(known)
-        for ours, names in self._tensors(settings):
-            if ours in existing:
-                yield ours, names
+    def names(self, ours: str) -> tuple[str, ...]:
+        """Return their names of one of our tensors, whose rows are concatenated; none if directories do not have it."""
+        for beginning, theirs in self.tensors.items():
+            if match := _pattern(beginning).fullmatch(ours):
+                *number, rest = match.groups(default="")
+                return tuple(name.format(*number) + rest for name in _several(theirs))
+        return ()
 
-    def _tensors(self, settings: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Yield what `tensors` does, and the tensors that not all bodies have."""
-        for ours, theirs in self.embeddings.items():
-            yield from [(ours, (theirs,))] if ours.endswith((".weight", ".bias")) else _both(ours, (theirs,))
-        for number in range(self.count_layers(settings)):
-            layer = self.layer.format(number)
-            own = {part: settings.owner(number, part) for part in ("attention", "feed_forward")}
-            names = {"attention.qkv": self.qkv, **{ours: (name,) for ours, name in self.block.items()}}
-            for ours, inside in names.items():
-                part = "attention" if ours.startswith("attention") else "feed_forward"
-                yield from _both(f"{BLOCKS}{own[part]}.{ours}", tuple(f"{layer}.{name}" for name in inside))
-        for ours, theirs in self.top.items():
-            yield from _both(f"{BLOCKS}{settings.layers - 1}.{ours}", (theirs,))
-
-    def stored(self, settings: Any, ours: str, value: Tensor) -> Tensor:
-        """Return a tensor, or its part that has a name of theirs, as directories store it.
+    def stored(self, settings: Any, state: Mapping[str, Tensor]) -> Tensors:
+        """Return the tensors of a body as directories store them, by their names without the prefix.
 
         Args:
             settings: the settings of the body.
-            ours: our name of it.
-            value: the tensor, as the body has it.
+            state: its tensors by our names.
         """
-        return value.t() if self._is_transposed(ours) else value
+        tensors: Tensors = {}
+        for ours, value in state.items():
+            names = self.names(ours)
+            tensors |= zip(names, value.chunk(len(names)) if names else (), strict=True)
+        return self.to_hf(settings, tensors)
 
-    def loaded(self, ours: str, value: Tensor) -> Tensor:
-        """Return a tensor as the body has it: the inverse of `stored`."""
-        return value.t().contiguous() if self._is_transposed(ours) else value
+    def loaded(self, settings: Any, tensors: Tensors, ours: Iterable[str]) -> tuple[Any, Tensors]:
+        """Return the settings and the tensors of a body by our names: the inverse of `stored`.
 
-    def _is_transposed(self, ours: str) -> bool:
-        """Return whether their tensor is the transpose of ours."""
-        return self.transposed and ours.startswith(BLOCKS) and ours.endswith(".weight") and "norm" not in ours
+        Args:
+            settings: the settings of the body by its config.
+            tensors: its tensors by their names.
+            ours: our names of them.
+
+        Raises:
+            ValueError: they do not belong to a supported body.
+        """
+        settings, tensors = self.from_hf(settings, tensors)
+        named = {name: self.names(name) for name in ours}
+        parts = {name: [tensors[part] for part in names if part in tensors] for name, names in named.items()}
+        return settings, {
+            name: values[0] if len(values) == 1 else torch.cat(values) for name, values in parts.items() if values
+        }
+
+
+def _several(names: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else names
+
+
+@cache
+def _pattern(beginning: str) -> re.Pattern[str]:
+    """Return the pattern of our names with a beginning, whose groups are the number of the layer and the rest."""
+    return re.compile(re.escape(beginning).replace(r"\{\}", r"(\d+)") + r"(\..+)?")
+
+
+def in_layers(layer: str, names: Names) -> Names:
+    """Return names of tensors of the body from those in a layer.
+
+    Args:
+        layer: their beginning of the names, with {} for the number of the layer.
+        names: our names in a layer, and theirs.
+    """
+    return {
+        f"blocks.{{}}.{ours}": tuple(f"{layer}.{name}" for name in _several(theirs)) for ours, theirs in names.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -171,12 +194,8 @@ class Family:
         return str(self.settings.__struct_config__.tag)
 
 
-def _both(ours: str, theirs: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    for kind in KINDS:
-        yield f"{ours}.{kind}", tuple(f"{name}.{kind}" for name in theirs)
-
-
-BERT_BLOCK = {
+BERT_QKV = ("attention.self.query", "attention.self.key", "attention.self.value")
+BERT_BLOCK: Names = {
     "attention.out": "attention.output.dense",
     "attention_norm": "attention.output.LayerNorm",
     "feed_forward.up": "intermediate.dense",
@@ -184,13 +203,13 @@ BERT_BLOCK = {
     "feed_forward_norm": "output.LayerNorm",
 }
 """BERT's names within a layer, which the closest relatives keep."""
-BERT_EMBEDDINGS = {
+BERT_EMBEDDINGS: Names = {
     "embeddings.words.weight": "embeddings.word_embeddings.weight",
     "embeddings.positions.weight": "embeddings.position_embeddings.weight",
     "embeddings.segments.weight": "embeddings.token_type_embeddings.weight",
     "embeddings.norm": "embeddings.LayerNorm",
 }
-BERT_QKV = ("attention.self.query", "attention.self.key", "attention.self.value")
+BERT_TENSORS: Names = {**BERT_EMBEDDINGS, **in_layers("encoder.layer.{}", {"attention.qkv": BERT_QKV, **BERT_BLOCK})}
 BERT_CONFIG = {
     "layers": "num_hidden_layers",
     "width": "hidden_size",
@@ -212,6 +231,8 @@ TASK_HEADS = {
 }
 
 
+CLASSIFIERS = {head: names for head, names in TASK_HEADS.items() if head != "question_answering"}
+"""Those of families that have no head for question answering in transformers."""
 TEXT_HEAD = {"out": "classifier.out_proj"}
 DENSE_HEADS = {**TASK_HEADS, "classification": TEXT_HEAD, "multi_label": TEXT_HEAD, "regression": TEXT_HEAD}
 """Those of families whose heads on texts have a dense layer of their own."""
@@ -221,6 +242,36 @@ BERT_LM = {
     "bias": "cls.predictions.bias",
 }
 ROBERTA_LM = {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "bias": "lm_head.bias"}
+
+
+def check_only(config: Mapping[str, Any], only: Mapping[str, Any]) -> None:
+    """Check that keys of config.json are missing or have the only values that are supported.
+
+    Raises:
+        TypeError: one has another value.
+    """
+    for name, value in only.items():
+        if config.get(name, value) != value:
+            raise TypeError(f"{name}: {config[name]!r} is not supported, only {value!r}")
+
+
+def read_rotation(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the setting `base` of families with one kind of rotation; none if config.json does not have it.
+
+    Raises:
+        TypeError: positions are rotated in another way.
+    """
+    rotation = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind = rotation.get("rope_type", "default")
+    if kind != "default":
+        raise TypeError(f"rope_type: {kind!r} is not supported, only 'default'")
+    base = rotation.get("rope_theta", config.get("rope_theta"))
+    return {} if base is None else {"base": base}
+
+
+def write_rotation(base: float) -> dict[str, Any]:
+    """Return the key of config.json for a rotation; see `read_rotation`."""
+    return {"rope_parameters": {"rope_theta": base, "rope_type": "default"}}
 
 
 def architectures(name: str, **others: str) -> dict[tuple[str, ...], str]:

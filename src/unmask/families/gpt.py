@@ -9,11 +9,12 @@ head, which needs one, is therefore our own.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Literal
 
 from unmask.families.body import TransformerSettings
-from unmask.families.format import Family, Format, architectures
+from unmask.families.format import Family, Format, Tensors, architectures, in_layers
 from unmask.nn.encoders.encoder import LEFT_TO_RIGHT, SCORES, SEPARATE_LAYERS, TOKEN_EMBEDDINGS, HeadSpec, Initializer
 from unmask.nn.encoders.transformer import Transformer
 from unmask.nn.layers.embeddings import Embeddings
@@ -59,6 +60,14 @@ class GptSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown
         return self.compose(vocabulary, embeddings, self.blocks(), None)
 
 
+def transposed(settings: GptSettings, tensors: Tensors) -> Tensors:
+    """Return the tensors with the matrices of the layers transposed: directories store them as (in, out)."""
+    return {
+        name: value.t().contiguous() if re.fullmatch(r"h\.\d+\.(attn|mlp)\..+\.weight", name) else value
+        for name, value in tensors.items()
+    }
+
+
 GPT = Family(
     GptSettings,
     Format(
@@ -78,20 +87,23 @@ GPT = Family(
         activations={"gelu": "gelu_tanh", "relu": "relu"},
         dropouts=("embd_pdrop", "attn_pdrop"),
         head_dropout="unmask_head_dropout",
-        embeddings={
+        tensors={
             "embeddings.words.weight": "tokens_embed.weight",
             "embeddings.positions.weight": "positions_embed.weight",
+            **in_layers(
+                "h.{}",
+                {
+                    "attention.qkv": "attn.c_attn",
+                    "attention.out": "attn.c_proj",
+                    "attention_norm": "ln_1",
+                    "feed_forward.up": "mlp.c_fc",
+                    "feed_forward.down": "mlp.c_proj",
+                    "feed_forward_norm": "ln_2",
+                },
+            ),
         },
-        layer="h.{}",
-        qkv=("attn.c_attn",),
-        block={
-            "attention.out": "attn.c_proj",
-            "attention_norm": "ln_1",
-            "feed_forward.up": "mlp.c_fc",
-            "feed_forward.down": "mlp.c_proj",
-            "feed_forward_norm": "ln_2",
-        },
-        transposed=True,
+        to_hf=transposed,
+        from_hf=lambda settings, tensors: (settings, transposed(settings, tensors)),
         heads={"causal_lm": {}, "classification": {"out": "score"}, "multi_label": {"out": "score"}},
         unbiased=("score",),
         decoder="lm_head.weight",

@@ -15,16 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import isfinite
+from functools import partial
 from typing import Any, Literal
 
-from unmask.families.body import TransformerSettings, check_offsets, check_size
-from unmask.families.format import Family, Format, architectures
+from unmask.families.body import TransformerSettings, check_offsets, check_rotary, check_size
+from unmask.families.format import Family, Format, architectures, check_only, in_layers
 from unmask.nn.encoders.encoder import HeadSpec, Initializer
 from unmask.nn.encoders.transformer import Layer, Transformer
-from unmask.nn.layers.block import PreNormBlock
+from unmask.nn.layers.attention import SelfAttention
+from unmask.nn.layers.block import GatedFeedForward, PreNormBlock, Sizes
 from unmask.nn.layers.embeddings import Embeddings
-from unmask.nn.layers.norm import NormedPooler
+from unmask.nn.layers.norm import LayerNorm, NormedPooler
+from unmask.nn.layers.plain_attention import AttentionSpec
 from unmask.nn.layers.rotary import Rotation
 
 PLAIN = {
@@ -73,11 +75,7 @@ class ModernBertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_
         check_offsets(self.initial_offsets, self.heads)
         if self.initial_offsets and not self.attention_bias:
             raise ValueError("initial_offsets are set by biases: set attention_bias = true")
-        for name in ("global_base", "local_base"):
-            if not getattr(self, name) > 1 or not isfinite(getattr(self, name)):
-                raise ValueError(f"{name} must be above 1")
-        if self.width // self.heads % 2:
-            raise ValueError(f"rotary positions require heads of even width, not {self.width // self.heads}")
+        check_rotary(self.width, self.heads, global_base=self.global_base, local_base=self.local_base)
 
     @property
     def init(self) -> Initializer:
@@ -104,23 +102,23 @@ class ModernBertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_
         """Return whether the tokens of a layer, counted from 0, attend to all tokens."""
         return number % self.global_every == 0
 
-    def block(
-        self, number: int = 0, *, width: int | None = None, heads: int | None = None, inner: int | None = None
-    ) -> Layer:
+    def block(self, number: int, sizes: Sizes) -> Layer:
         """See `TransformerSettings`."""
         whole = self.is_global(number)
+        rotation = Rotation(self.global_base if whole else self.local_base)
+        window = None if whole else self.window
+        norm = partial(LayerNorm, sizes.width, self.epsilon, bias=False)
         return PreNormBlock(
-            width or self.width,
-            heads or self.heads,
-            inner or self.feed_forward,
+            None if number == 0 else norm(),
+            SelfAttention(
+                sizes.width,
+                AttentionSpec(sizes.heads, self.dropout, rotation=rotation, window=window),
+                biased=self.attention_bias,
+            ),
+            norm(),
+            GatedFeedForward(sizes.width, sizes.inner, self.dropout, self.activation),
+            norm() if number == self.layers - 1 else None,
             self.dropout,
-            self.activation,
-            self.epsilon,
-            rotation=Rotation(self.global_base if whole else self.local_base),
-            window=None if whole else self.window,
-            first=number == 0,
-            last=number == self.layers - 1,
-            attention_bias=self.attention_bias,
         )
 
     def build(self, vocabulary: int) -> Transformer:
@@ -137,9 +135,7 @@ def read_attention(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[
     Raises:
         TypeError: a value is not supported.
     """
-    for key, value in PLAIN.items():
-        if config.get(key, value) != value:
-            raise TypeError(f"{key}: only {value} is supported")
+    check_only(config, PLAIN)
     every, window = config.get("global_attn_every_n_layers", 3), config.get("local_attention", 128)
     layers, kinds = table.get("layers"), config.get("layer_types")
     if kinds is not None:
@@ -195,20 +191,22 @@ MODERNBERT = Family(
         defaults={"mlp_dropout": 0.0, "classifier_dropout": 0.0},
         always={**PLAIN, **dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"))},
         dropouts=("attention_dropout", "embedding_dropout"),
-        embeddings={
+        tensors={
             "embeddings.words.weight": "embeddings.tok_embeddings.weight",
             "embeddings.norm": "embeddings.norm",
+            **in_layers(
+                "layers.{}",
+                {
+                    "attention.qkv": "attn.Wqkv",
+                    "attention.out": "attn.Wo",
+                    "attention_norm": "attn_norm",
+                    "feed_forward.up": "mlp.Wi",
+                    "feed_forward.down": "mlp.Wo",
+                    "feed_forward_norm": "mlp_norm",
+                },
+            ),
+            "blocks.{}.final_norm": "final_norm",
         },
-        layer="layers.{}",
-        qkv=("attn.Wqkv",),
-        block={
-            "attention.out": "attn.Wo",
-            "attention_norm": "attn_norm",
-            "feed_forward.up": "mlp.Wi",
-            "feed_forward.down": "mlp.Wo",
-            "feed_forward_norm": "mlp_norm",
-        },
-        top={"final_norm": "final_norm"},
         head_pooler="head",
         pooler_parts=("dense.weight", "norm.weight"),
         pooled=POOLED,

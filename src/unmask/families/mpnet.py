@@ -13,14 +13,25 @@ from dataclasses import replace
 from typing import Any
 
 from unmask.families.body import TransformerSettings
-from unmask.families.format import BERT_CONFIG, DENSE_HEADS, ROBERTA_LM, Family, Format, architectures, without_pooler
+from unmask.families.format import (
+    BERT_CONFIG,
+    BERT_TENSORS,
+    DENSE_HEADS,
+    ROBERTA_LM,
+    Family,
+    Format,
+    architectures,
+    in_layers,
+    without_pooler,
+)
 from unmask.nn.encoders.encoder import NARROW_BLOCKS, HeadSpec
 from unmask.nn.encoders.transformer import Transformer
 from unmask.nn.layers.attention import SelfAttention
 from unmask.nn.layers.block import Block
 from unmask.nn.layers.distance_bias import BUCKETS, DistanceBias
 from unmask.nn.layers.embeddings import DistanceEmbeddings
-from unmask.nn.layers.norm import Pooler
+from unmask.nn.layers.norm import LayerNorm, Pooler
+from unmask.nn.layers.plain_attention import AttentionSpec
 
 OFFSET = 2
 """Number of unused rows at the start of the table of positions."""
@@ -62,8 +73,9 @@ class MpnetSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unkno
         return self.compose(vocabulary, embeddings, blocks, Pooler(self.width, "tanh"))
 
     def _layer(self, distances: DistanceBias) -> Block:
-        attention = SelfAttention(self.width, self.heads, self.dropout, bias=distances.bias)
-        return self.post_norm_block(attention=attention)
+        attention = SelfAttention(self.width, AttentionSpec(self.heads, self.dropout, bias=distances.bias))
+        norm = LayerNorm(self.width, self.epsilon)
+        return Block(attention, norm, *self.feed_forward_parts(self.sizes), self.dropout)
 
     def mismatch(self, pad: int) -> str:
         """See `BodySettings`: as transformers does, it takes the token with id 1 for padding."""
@@ -94,20 +106,17 @@ MPNET = Family(
         config={ours: theirs for ours, theirs in BERT_CONFIG.items() if ours != "segments"},
         defaults={"layer_norm_eps": 1e-12},
         always={"relative_attention_num_buckets": BUCKETS},
-        embeddings={
-            "embeddings.words.weight": "embeddings.word_embeddings.weight",
-            "embeddings.positions.weight": "embeddings.position_embeddings.weight",
-            "embeddings.norm": "embeddings.LayerNorm",
+        tensors={
+            **BERT_TENSORS,
             "embeddings.distances.weight": "encoder.relative_attention_bias.weight",
-        },
-        layer="encoder.layer.{}",
-        qkv=("attention.attn.q", "attention.attn.k", "attention.attn.v"),
-        block={
-            "attention.out": "attention.attn.o",
-            "attention_norm": "attention.LayerNorm",
-            "feed_forward.up": "intermediate.dense",
-            "feed_forward.down": "output.dense",
-            "feed_forward_norm": "output.LayerNorm",
+            **in_layers(
+                "encoder.layer.{}",
+                {
+                    "attention.qkv": ("attention.attn.q", "attention.attn.k", "attention.attn.v"),
+                    "attention.out": "attention.attn.o",
+                    "attention_norm": "attention.LayerNorm",
+                },
+            ),
         },
         pooler="pooler.dense",
         head_pooler="classifier.dense",

@@ -23,10 +23,8 @@ from typing import Any
 
 from unmask.families.bert import BertSettings
 from unmask.families.format import (
-    BERT_BLOCK,
     BERT_CONFIG,
-    BERT_EMBEDDINGS,
-    BERT_QKV,
+    BERT_TENSORS,
     DENSE_HEADS,
     ROBERTA_LM,
     Family,
@@ -95,10 +93,7 @@ ROBERTA = Family(
         prefix="roberta.",
         config=BERT_CONFIG,
         defaults={"type_vocab_size": 2, "layer_norm_eps": 1e-12},
-        embeddings=BERT_EMBEDDINGS,
-        layer="encoder.layer.{}",
-        qkv=BERT_QKV,
-        block=BERT_BLOCK,
+        tensors=BERT_TENSORS,
         pooler="pooler.dense",
         head_pooler="classifier.dense",
         heads={"masked_lm": ROBERTA_LM, **DENSE_HEADS},

@@ -18,15 +18,15 @@ import torch
 from torch import Tensor
 
 from unmask.families.bert import BertSettings
-from unmask.families.body import check_size
+from unmask.families.body import check_rotary, check_size
 from unmask.families.format import (
-    BERT_BLOCK,
     BERT_CONFIG,
     BERT_LM,
-    BERT_QKV,
+    BERT_TENSORS,
     DENSE_HEADS,
     Family,
     Format,
+    Tensors,
     architectures,
     without_pooler,
 )
@@ -35,7 +35,8 @@ from unmask.nn.encoders.transformer import Transformer
 from unmask.nn.layers.norm import Pooler
 from unmask.nn.layers.rotary import Rotation
 
-SINUSOIDS = "embeddings.sinusoids.weight"
+SINUSOIDS = "encoder.embed_positions.weight"
+"""Their name of the table of sines and cosines."""
 
 
 class RoFormerSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="roformer"):
@@ -49,8 +50,7 @@ class RoFormerSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_f
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.width // self.heads % 2:
-            raise ValueError(f"rotary positions require heads of even width, not {self.width // self.heads}")
+        check_rotary(self.width, self.heads)
         if self.embedding is not None:
             check_size("embedding", self.embedding)
         if self.embedding == self.width:
@@ -89,23 +89,23 @@ def write_embedding(settings: RoFormerSettings) -> dict[str, Any]:
     return {"embedding_size": settings.embedding or settings.width, "rotary_value": False}
 
 
-def sinusoids(settings: RoFormerSettings) -> dict[str, Tensor]:
+def sinusoids(settings: RoFormerSettings) -> Tensor:
     """Return the table of sines and cosines stored in directories, (positions, width of a head)."""
     like = torch.empty(0)
     cos, sin = settings.rotation.tables(settings.positions, settings.width // settings.heads, like)
-    return {SINUSOIDS: torch.cat([sin, cos], 1)}
+    return torch.cat([sin, cos], 1)
 
 
-def without_sinusoids(settings: RoFormerSettings, tensors: Mapping[str, Tensor]) -> RoFormerSettings:
-    """Return the settings unchanged, after checking the stored table.
+def without_sinusoids(settings: RoFormerSettings, tensors: Tensors) -> tuple[RoFormerSettings, Tensors]:
+    """Return the settings unchanged, and the tensors without the table, after checking it.
 
     Raises:
         ValueError: the table of the directory is not that of our rotations.
     """
-    expected = sinusoids(settings)[SINUSOIDS]
+    expected = sinusoids(settings)
     if not torch.allclose(tensors.get(SINUSOIDS, expected).float(), expected, atol=1e-3):  # may be stored in float16
-        raise ValueError("encoder.embed_positions.weight is not the table of rotary positions")
-    return settings
+        raise ValueError(f"{SINUSOIDS} is not the table of rotary positions")
+    return settings, {name: value for name, value in tensors.items() if name != SINUSOIDS}
 
 
 ROFORMER = Family(
@@ -115,16 +115,11 @@ ROFORMER = Family(
         prefix="roformer.",
         config=BERT_CONFIG,
         defaults={"max_position_embeddings": 1536},
-        embeddings={
-            "embeddings.words.weight": "embeddings.word_embeddings.weight",
-            "embeddings.segments.weight": "embeddings.token_type_embeddings.weight",
-            "embeddings.norm": "embeddings.LayerNorm",
+        tensors={
+            **{ours: theirs for ours, theirs in BERT_TENSORS.items() if "positions" not in ours},
             "embeddings.project": "embeddings_project",
-            SINUSOIDS: "encoder.embed_positions.weight",
         },
-        layer="encoder.layer.{}",
-        qkv=BERT_QKV,
-        block=BERT_BLOCK,
+        optional=(SINUSOIDS,),
         head_pooler="classifier.dense",
         heads={"masked_lm": BERT_LM, **DENSE_HEADS},
         decoder="cls.predictions.decoder.weight",
@@ -132,7 +127,7 @@ ROFORMER = Family(
         without_pooler=without_pooler("RoFormer", "Model"),
         read=read_embedding,
         write=write_embedding,
-        lacking=sinusoids,
-        simplify=without_sinusoids,
+        to_hf=lambda settings, tensors: {**tensors, SINUSOIDS: sinusoids(settings)},
+        from_hf=without_sinusoids,
     ),
 )

@@ -8,14 +8,14 @@ follow the text, and the vector of a text is read at the last one, [CLS], throug
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from unmask.families.body import MAX_SIZE, TransformerSettings, check_offsets, check_size
-from unmask.families.format import BLOCKS, TASK_HEADS, Family, Format, architectures
+from unmask.families.format import TASK_HEADS, Family, Format, Names, Tensors, architectures, check_only, in_layers
 from unmask.nn.encoders.encoder import (
     BOTH_SIDES,
     CARRY,
@@ -28,8 +28,8 @@ from unmask.nn.encoders.encoder import (
 )
 from unmask.nn.encoders.two_streams import TwoStreams
 from unmask.nn.layers.embeddings import Embeddings
-from unmask.nn.layers.norm import Pooler
-from unmask.nn.layers.relative import RelativeBlock
+from unmask.nn.layers.norm import LayerNorm, Pooler
+from unmask.nn.layers.relative import RelativeAttention, RelativeBlock
 
 
 class XlnetSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="xlnet"):
@@ -98,8 +98,15 @@ class XlnetSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unkno
     def build(self, vocabulary: int) -> TwoStreams:
         """See `BodySettings`."""
         embeddings = Embeddings(vocabulary, 0, 0, self.width, None, dropout=self.dropout, epsilon=None)
-        parts = self.width, self.heads, self.feed_forward, self.dropout, self.activation, self.epsilon
-        blocks = [RelativeBlock(*parts) for _ in range(self.layers)]
+        blocks = [
+            RelativeBlock(
+                RelativeAttention(self.width, self.heads, self.dropout),
+                LayerNorm(self.width, self.epsilon),
+                *self.feed_forward_parts(self.sizes),
+                self.dropout,
+            )
+            for _ in range(self.layers)
+        ]
         body = TwoStreams(self, vocabulary, embeddings, blocks, Pooler(self.width, "tanh"))
         self.init(body)
         nn.init.normal_(body.query, std=self.init_std)
@@ -116,58 +123,51 @@ class XlnetSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unkno
         return body
 
 
-class _XlnetFormat(Format):
-    """Tensors of the attention are stored by heads: inputs come first, in the output projection last."""
-
-    def tensors(self, settings: Any, known: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """See `Format`."""
-        found: dict[str, tuple[str, ...]] = {ours: (theirs,) for ours, theirs in self.embeddings.items()}
-        for number in range(settings.layers):
-            layer = self.layer.format(number)
-            for ours, theirs in PARTS.items():
-                found[f"{BLOCKS}{number}.{ours}"] = tuple(f"{layer}.{name}" for name in theirs.split())
-        existing = set(known)
-        return ((ours, theirs) for ours, theirs in found.items() if ours in existing)
-
-    def stored(self, settings: Any, ours: str, value: Tensor) -> Tensor:
-        """See `Format`."""
-        if ours == "query":
-            return value.view(1, 1, -1)
-        if not ours.endswith(BY_HEADS):
-            return value
-        value = value if ours.endswith("out.weight") else value.t()
-        return value.reshape(settings.width, settings.heads, -1)
-
-    def loaded(self, ours: str, value: Tensor) -> Tensor:
-        """See `Format`."""
-        if ours == "query":
-            return value.view(-1)
-        if not ours.endswith(BY_HEADS):
-            return value
-        value = value.flatten(1)
-        return value if ours.endswith("out.weight") else value.t().contiguous()
+BY_HEADS = ("rel_attn.q", "rel_attn.k", "rel_attn.v", "rel_attn.r")
+"""Ends of their names of matrices that are stored as (in, heads, head width)."""
+OUT, QUERY = "rel_attn.o", "mask_emb"
+"""Those of the output projection, (out, heads, head width), and of the query stream's first vector, (1, 1, width)."""
 
 
-PARTS = {
+def to_hf(settings: XlnetSettings, tensors: Tensors) -> Tensors:
+    """Return the tensors as directories store them."""
+    stored = dict(tensors)
+    for name, value in tensors.items():
+        if name.endswith((*BY_HEADS, OUT)):
+            matrix = value if name.endswith(OUT) else value.t()
+            stored[name] = matrix.reshape(settings.width, settings.heads, -1)
+        elif name == QUERY:
+            stored[name] = value.view(1, 1, -1)
+    return stored
+
+
+def from_hf(settings: XlnetSettings, tensors: Tensors) -> tuple[XlnetSettings, Tensors]:
+    """Return the settings unchanged, and the tensors as the body has them."""
+    loaded = dict(tensors)
+    for name, value in tensors.items():
+        if name.endswith((*BY_HEADS, OUT)):
+            matrix = value.flatten(1)
+            loaded[name] = matrix if name.endswith(OUT) else matrix.t().contiguous()
+        elif name == QUERY:
+            loaded[name] = value.view(-1)
+    return settings, loaded
+
+
+PARTS: Names = {
     "attention.query.weight": "rel_attn.q",
-    "attention.key_value.weight": "rel_attn.k rel_attn.v",
+    "attention.key_value.weight": ("rel_attn.k", "rel_attn.v"),
     "attention.distance.weight": "rel_attn.r",
     "attention.out.weight": "rel_attn.o",
     "attention.content_bias": "rel_attn.r_w_bias",
     "attention.distance_bias": "rel_attn.r_r_bias",
     "attention.segment_bias": "rel_attn.r_s_bias",
     "attention.segments": "rel_attn.seg_embed",
-    "attention_norm.weight": "rel_attn.layer_norm.weight",
-    "attention_norm.bias": "rel_attn.layer_norm.bias",
-    "feed_forward.up.weight": "ff.layer_1.weight",
-    "feed_forward.up.bias": "ff.layer_1.bias",
-    "feed_forward.down.weight": "ff.layer_2.weight",
-    "feed_forward.down.bias": "ff.layer_2.bias",
-    "feed_forward_norm.weight": "ff.layer_norm.weight",
-    "feed_forward_norm.bias": "ff.layer_norm.bias",
+    "attention_norm": "rel_attn.layer_norm",
+    "feed_forward.up": "ff.layer_1",
+    "feed_forward.down": "ff.layer_2",
+    "feed_forward_norm": "ff.layer_norm",
 }
 """Our tensors of a layer, and theirs."""
-BY_HEADS = ("query.weight", "key_value.weight", "distance.weight", "out.weight")
 ONLY = {
     "attn_type": "bi",
     "bi_data": False,
@@ -187,9 +187,7 @@ def read_memory(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str
     Raises:
         TypeError: the body differs from that of published models in what it attends to or how it is summarized.
     """
-    for name, value in ONLY.items():
-        if config.get(name, value) != value:
-            raise TypeError(f"{name}: {config[name]!r} is not supported, only {value!r}")
+    check_only(config, ONLY)
     return {"memory": config.get("mem_len") or 0}
 
 
@@ -200,7 +198,7 @@ def write_memory(settings: XlnetSettings) -> dict[str, Any]:
 
 XLNET = Family(
     XlnetSettings,
-    _XlnetFormat(
+    Format(
         model_type="xlnet",
         prefix="transformer.",
         config={
@@ -219,10 +217,13 @@ XLNET = Family(
         always=ONLY,
         dropouts=(),
         head_dropout="summary_last_dropout",
-        embeddings={"embeddings.words.weight": "word_embedding.weight", "query": "mask_emb"},
-        layer="layer.{}",
-        qkv=(),
-        block={},
+        tensors={
+            "embeddings.words.weight": "word_embedding.weight",
+            "query": QUERY,
+            **in_layers("layer.{}", PARTS),
+        },
+        to_hf=to_hf,
+        from_hf=from_hf,
         head_pooler="sequence_summary.summary",
         heads={
             "permutation_lm": {"bias": "lm_loss.bias"},

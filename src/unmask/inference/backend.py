@@ -53,6 +53,10 @@ class Backend(Protocol):
         """See the class."""
         ...
 
+    def has_head(self, head: str) -> bool:
+        """Return whether the logits of a head can be returned."""
+        ...
+
     def logits(self, head: str, samples: Sequence[Sample]) -> list[np.ndarray]:
         """Return the logits of a head, (targets, classes), for each sample in the given order.
 
@@ -99,6 +103,10 @@ class TorchBackend:
     def precision(self) -> str:
         """See `Backend`."""
         return self.machine.precision
+
+    def has_head(self, head: str) -> bool:
+        """See `Backend`."""
+        return head in self.model.heads
 
     @property
     def _batch_tokens(self) -> int:

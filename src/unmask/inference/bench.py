@@ -113,7 +113,7 @@ def _backends(model: Model, exact: TorchBackend, left_out: list[str]) -> Iterato
                 export_model(model, Export(name, precision), made, traced=traced)
                 backend = load_exported(made)[1]
             except UserError as error:
-                left_out.append(f"{name} {precision}: {error}")
+                left_out.append(f"{name} {precision}: {error.message}")
                 continue
             yield name, precision, backend
 

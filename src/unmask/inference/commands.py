@@ -1,56 +1,181 @@
-"""Predictions and features of a model by its directory, for data in files or in memory: the calls of the commands."""
+"""Calls of a model by its directory, for data in files or in memory: predict, features, embed, fill and bench."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from unmask.data.labelled.table import Data
-from unmask.inference.features import FILE
-from unmask.inference.predictor import open_predictor
-from unmask.inference.stream import save_predictions
-from unmask.support.errors import UserError
+import numpy as np
+
+from unmask.data.labelled.table import Data, Table, as_sources
+from unmask.inference.bench import Bench, measure_engines
+from unmask.inference.features import FILE, check_target, write_vectors
+from unmask.inference.fill import Filling
+from unmask.inference.predictor import Predictor, open_predictor
+from unmask.inference.stream import identity, refuse_input, save_predictions, write_predictions
+from unmask.model.model import load_model
+from unmask.support.choices import Device, Precision, TextFormat
+from unmask.support.errors import InputWarning, UserError
+from unmask.support.messages import argument
 from unmask.tasks.tagged import read_unlabeled
-from unmask.training.machine import Machine
+from unmask.tasks.task import Task
+from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
+
+
+class Predictions(list[Any]):
+    """The predictions of a call, in the order of the examples.
+
+    Attributes:
+        task: the task of the model, which says how a prediction is shown (`Task.line`).
+        out: the file that they are written to; None: none.
+    """
+
+    def __init__(self, predictions: Sequence[Any], task: Task, out: str | Path | None = None) -> None:
+        super().__init__(predictions)
+        self.task, self.out = task, out
 
 
 def predict(
     model: str | Path,
-    data: Data,
+    data: Data = (),
     *,
+    texts: Sequence[str] = (),
+    text_b: Sequence[str] = (),
+    question: str | None = None,
+    passage: Sequence[str] = (),
+    title: Sequence[str] = (),
+    choices: Sequence[str] = (),
+    history: Sequence[str] = (),
     columns: Mapping[str, str] | None = None,
-    kind: str | None = None,
+    format: TextFormat | None = None,
     out: str | Path | None = None,
-    machine: Machine | None = None,
+    resume: bool = False,
     allow_pickle: bool = False,
+    device: Device = "auto",
+    precision: Precision = "float32",
     quiet: bool = False,
-) -> list[Any]:
-    """Return the predictions of a fine-tuned model for the examples of files or of a table; see `Predictor`.
+) -> Predictions:
+    """Classify texts, find entities, or answer questions with a fine-tuned model.
 
     Args:
-        model: run or model directory, or an exported model.
-        data: files or examples in memory (see `unmask.data.labelled.table.as_sources`), whose labels are not read.
-        columns: mapping of our column names to those of the data.
-        kind: format of the files, if the suffix does not determine it.
-        out: file to write the predictions to, as the command does; None: they are only returned.
-        machine: device and precision; None: float32 on the best device.
-        allow_pickle: whether the model may contain pickled weights.
-        quiet: whether to print nothing.
+        model: run directory, Hugging Face model directory or name on the Hub, or an exported model.
+        data: examples as for evaluate, whose labels are not read, or .txt file with one text per line (for models
+            trained on pairs, .txt is read as .tsv); in Python also examples in memory.
+        texts: texts to classify, score or find entities in.
+        text_b: second text of each pair, for models trained on pairs of texts.
+        question: question to answer from the passage.
+        passage: text that holds the answer to the question (hotpotqa: texts).
+        title: titles of the texts (hotpotqa).
+        choices: texts to choose from, about the passage.
+        history: earlier questions of the dialogue, each followed by its answer, the oldest first (quac, coqa).
+        columns: names of the columns to read, or their numbers from 0 for a file without a header.
+        format: file format; by default that of the file's suffix.
+        out: file to write the predictions to, as JSON Lines (token-classification: CoNLL columns if it ends in .conll,
+            .tsv or .txt; question-answering: one JSON object {id: answer}, with the best alternatives in
+            FILE.nbest.json). Those of a single file are written as they are computed, and not returned.
+        resume: continue the predictions that an interrupted run has begun in out.
+        allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
+        device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
+        precision: number format of the computation; auto is bf16 where it is faster than float32.
+        quiet: print only results and errors.
 
     Raises:
-        UserError: the model was not fine-tuned, or the data is malformed.
+        UserError: the model was not fine-tuned, the data is malformed, or a parameter has no effect.
     """
+    sources = as_sources(data)
+    files = [source for source in sources if not isinstance(source, Table)]
+    posed = {"question": question, "passage": passage, "title": title, "choices": choices, "history": history}
+    asked = _check_asked(posed, texts, sources)
+    if sources == [] and (columns or format):
+        raise UserError(f"{argument('columns')} and {argument('format')} have no effect without {argument('data')}")
+    if out is not None:
+        _check_out(Path(out), files)
+    streams = out is not None and len(files) == len(sources) == 1
+    if resume and not (out and files):
+        raise UserError(f"{argument('resume')} has no effect without {argument('data')} and {argument('out')}")
+    if resume and not streams:
+        raise UserError(f"{argument('resume')} continues the predictions of one file", remedy="pass one at a time")
+    if text_b and not texts:
+        raise UserError(
+            f"{argument('text_b')} has no effect without {argument('texts')} (pairs in a file are two columns)"
+        )
     display, notes = Display(quiet=quiet), list[str]()
-    predictor = open_predictor(model, machine, display, allow_pickle=allow_pickle)
-    examples = predictor.read(data, columns=columns, kind=kind, notes=notes)
-    predictions = predictor.run(examples, notes)
+    predictor = open_predictor(model, choose_machine(device, precision), display, allow_pickle=allow_pickle)
+    predictions: list[Any] = []
+    if streams and out is not None:
+        (file,) = files
+        examples = predictor.iterate(file, columns=columns or {}, kind=format, notes=notes)
+        about = identity(model, file, columns=columns or {}, format=format, precision=precision)
+        count = write_predictions(predictor, examples, Path(out), about, resume=resume, notes=notes)
+    else:
+        if asked:
+            read = [_posed(predictor, posed)]
+        elif texts:
+            read = predictor.task.from_texts(texts, text_b or None)
+        else:
+            read = predictor.read(data, columns=columns, kind=format, notes=notes)
+        predictions = predictor.run(read, notes)
+        count = len(predictions)
+        if out is not None:
+            save_predictions(predictor.task, Path(out), read, predictions)
     for note in notes:
         display.say(note)
     if out is not None:
-        save_predictions(predictor.task, Path(out), examples, predictions)
-    return predictions
+        display.say(f"{count} predictions: {out}")
+    return Predictions(predictions, predictor.task, out)
+
+
+def _check_asked(posed: Mapping[str, Any], texts: Sequence[str], data: Sequence[Any]) -> bool:
+    """Return whether a question or a choice is posed; raise an error if it is not complete, or not the only input."""
+    names = {name: argument(name) for name in ("data", *posed)}
+    asked = posed["question"] is not None or bool(posed["passage"])
+    if sum(map(bool, (texts, data, asked))) != 1:
+        raise UserError(
+            f"give exactly one of: texts, {names['question']} with {names['passage']}, {argument('data', 'FILE')}"
+        )
+    if posed["choices"] and (not posed["passage"] or posed["history"] or posed["title"]):
+        raise UserError(f"{names['choices']} goes with {names['passage']} and, if there is one, {names['question']}")
+    if asked and not posed["choices"] and (posed["question"] is None or not posed["passage"]):
+        raise UserError(f"{names['question']} and {names['passage']} must be given together")
+    for name in ("history", "title"):
+        if posed[name] and not asked:
+            raise UserError(f"{names[name]} has no effect without {names['question']} and {names['passage']}")
+    titles = set(posed["title"])
+    if titles and len(titles) != len(posed["passage"]):
+        raise UserError(f"{len(titles)} distinct titles of {len(posed['passage'])} passages")
+    if len(posed["history"]) % 2:
+        raise UserError(
+            f"{names['history']} needs an answer after each question", remedy='give "" for an answer that is missing'
+        )
+    return asked
+
+
+def _posed(predictor: Predictor, posed: Mapping[str, Any]) -> Any:
+    """Return the question or the choice as an example of the model's task."""
+    if posed["choices"]:
+        return predictor.choices(" ".join(posed["passage"]), posed["choices"], posed["question"] or "")
+    history = list(zip(posed["history"][::2], posed["history"][1::2], strict=True))
+    passages = posed["passage"]
+    if posed["title"]:
+        passages = dict(zip(posed["title"], passages, strict=True))
+    return predictor.question(posed["question"], passages, history)
+
+
+def _check_out(out: Path, data: Sequence[str | Path]) -> None:
+    """Raise an error early if the output cannot be written, or would overwrite the input."""
+    if out.suffix in (".gz", ".xz", ".zst"):
+        raise UserError("predictions are not written compressed", file=out, remedy="omit the suffix")
+    for written in (out, out.with_name(f"{out.name}.nbest.json")):
+        refuse_input(written, data, "out")
+    if out.is_dir():
+        raise UserError(f"{argument('out')} is a directory", file=out, remedy="name a file")
+    if not out.parent.is_dir():
+        raise UserError(
+            "there is no such directory", file=out.parent, remedy=f"create it, or name another {argument('out')}"
+        )
 
 
 def write_features(
@@ -60,36 +185,42 @@ def write_features(
     out: str | Path,
     *,
     columns: Mapping[str, str] | None = None,
-    kind: str | None = None,
+    format: TextFormat | None = None,
     tokenizer: str | Path | None = None,
-    machine: Machine | None = None,
     allow_pickle: bool = False,
+    device: Device = "auto",
+    precision: Precision = "float32",
     quiet: bool = False,
 ) -> Path:
-    """Write an encoder's hidden states for each token of texts; see `unmask.inference.features`.
+    """Write an encoder's hidden states for each token of texts, as features for other models.
 
     Args:
-        model: run or model directory, an exported model with its last layer, or random:RECIPE with `tokenizer`.
-        data: files or examples in memory, of texts or pairs; a `.txt` file has one text per line.
-        layers: layer numbers; 0 is the embeddings, negative numbers count from the last layer.
+        model: run directory, Hugging Face model directory or name on the Hub, directory of AllenNLP's ELMo, an exported
+            model with its last layer, or random:RECIPE, an untrained model.
+        data: .tsv, .csv or .jsonl file with columns of texts or pairs, or .txt file with one text per line; in Python
+            also examples in memory.
+        layers: layers to write: 0 is the embeddings, -1 the last layer; several as -4 -3 -2 -1 or -4,-3,-2,-1.
         out: new directory for features.safetensors.
-        columns: mapping of our column names to those of the data.
-        kind: format of the files, if the suffix does not determine it.
-        tokenizer: tokenizer for random:RECIPE.
-        machine: device and precision; None: float32 on the best device.
-        allow_pickle: whether the model may contain pickled weights.
-        quiet: whether to print nothing.
+        columns: names of the columns to read, or their numbers from 0 for a file without a header.
+        format: file format; by default that of the file's suffix.
+        tokenizer: directory of a tokenizer, or of a model or run that has one, or name of a model on the Hub; for
+            random:RECIPE.
+        allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
+        device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
+        precision: number format of the computation; auto is bf16 where it is faster than float32.
+        quiet: print only results and errors.
 
     Returns:
-        The file.
+        The file; see `unmask.inference.features`.
 
     Raises:
         UserError: the directory is not empty, the data is malformed, or the model has no such layer.
     """
     folder, notes, display = Path(out), list[str](), Display(quiet=quiet)
+    machine = choose_machine(device, precision)
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise UserError("the directory is not empty", file=folder, remedy="choose another --out")
-    rows = read_unlabeled(data, columns=columns or {}, kind=kind, notes=notes)
+        raise UserError("the directory is not empty", file=folder, remedy=f"choose another {argument('out')}")
+    rows = read_unlabeled(data, columns=columns or {}, kind=format, notes=notes)
     predictor = open_predictor(model, machine, display, tokenizer=tokenizer, allow_pickle=allow_pickle)
     tokens, cut = predictor.write_features(rows, layers, folder / FILE)
     notes.append(f"{tokens:,} tokens of {len(rows):,} texts: {folder / FILE}")
@@ -100,3 +231,102 @@ def write_features(
     for note in notes:
         display.say(note)
     return folder / FILE
+
+
+def embed(
+    model: str | Path,
+    data: Data,
+    *,
+    out: str | Path | None,
+    columns: Mapping[str, str] | None = None,
+    format: TextFormat | None = None,
+    pooling: Literal["mean", "cls"] | None = None,
+    normalize: bool | None = None,
+    allow_pickle: bool = False,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    quiet: bool = False,
+) -> np.ndarray:
+    """Write one vector per text, for search and similarity.
+
+    Args:
+        model: run directory, Hugging Face model directory or name on the Hub, or an exported model.
+        data: .tsv, .csv or .jsonl file with a column of texts, or .txt file with one text per line; in Python also
+            texts in memory.
+        out: new .npy or .safetensors file; in Python None: the vectors are only returned.
+        columns: names of the columns to read, or their numbers from 0 for a file without a header.
+        format: file format; by default that of the file's suffix.
+        pooling: mean of all tokens, or the first; by default the model's own.
+        normalize: divide vectors by their norm; by default as the model specifies, otherwise yes.
+        allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
+        device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
+        precision: number format of the computation; auto is bf16 where it is faster than float32.
+        quiet: print only results and errors.
+
+    Returns:
+        The vectors, (texts, width) float32; see docs/embeddings.md.
+
+    Raises:
+        UserError: the file exists or the data is malformed.
+    """
+    if out is not None:
+        check_target(Path(out))
+    notes, display = list[str](), Display(quiet=quiet)
+    rows = read_unlabeled(data, columns=columns or {}, kind=format, notes=notes)
+    if "text_b" in rows[0].values:
+        raise UserError(
+            "vectors are of single texts, but these are pairs", remedy=f"pass {argument('columns', {'text': 'NAME'})}"
+        )
+    predictor = open_predictor(model, choose_machine(device, precision), display, allow_pickle=allow_pickle)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", InputWarning)
+        vectors = predictor.embed([row.values["text"] for row in rows], pooling=pooling, normalize=normalize)
+    notes += [str(warning.message) for warning in caught if issubclass(warning.category, InputWarning)]
+    if out is not None:
+        write_vectors(Path(out), vectors, predictor.fingerprint())
+        notes.append(f"{len(vectors):,} vectors of {vectors.shape[1]} numbers: {out}")
+    for note in notes:
+        display.say(note)
+    return vectors
+
+
+def fill(
+    model: str | Path,
+    texts: Sequence[str],
+    *,
+    top: int = 5,
+    allow_pickle: bool = False,
+    device: Device = "auto",
+    precision: Precision = "float32",
+) -> list[Filling]:
+    """Predict the tokens at [MASK] in texts.
+
+    Args:
+        model: run directory, Hugging Face model directory or name on the Hub.
+        texts: texts with one or more [MASK].
+        top: number of candidates per mask.
+        allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
+        device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
+        precision: number format of the computation; auto is bf16 where it is faster than float32.
+
+    Raises:
+        UserError: the model has no masked-LM head, or a text has no mask or is too long.
+    """
+    loaded = load_model(model, allow_pickle=allow_pickle)
+    return Predictor(loaded, choose_machine(device, precision)).fill(texts, top=top)
+
+
+def bench(model: str | Path, *, sentences: int = 1000, allow_pickle: bool = False) -> Bench:
+    """Measure the engines of a model on this machine, and recommend one.
+
+    Args:
+        model: run directory or Hugging Face model directory.
+        sentences: number of random sentences of mixed lengths, at least 1.
+        allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
+
+    Raises:
+        UserError: there is no such model, or the number is below 1.
+    """
+    if sentences < 1:
+        raise UserError(f"{argument('sentences', sentences)}: at least one is needed")
+    return measure_engines(load_model(model, allow_pickle=allow_pickle), sequences=sentences)

@@ -49,6 +49,10 @@ class DecisionBackend:
         """See `Backend`."""
         return self.fast.precision
 
+    def has_head(self, head: str) -> bool:
+        """See `Backend`."""
+        return self.exact.has_head(head)
+
     def logits(self, head: str, samples: Sequence[Sample]) -> list[np.ndarray]:
         """See `Backend`."""
         found = self.fast.logits(head, samples)

@@ -42,6 +42,7 @@ from unmask.inference.signed_bytes import multiplies_signed_bytes
 from unmask.model.model import Model
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 from unmask.training.machine import choose_machine, processor
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ BOUNDS = {"float32": 1e-3, "bf16": 0.1, "int8": 0.5}
 """Largest difference from the original that is accepted, as a share of its largest absolute output."""
 WHERE = {
     "any": "It was made for any processor: what it computes does not depend on which instructions there are.",
-    "this": "It was made for this processor (`--target this`): in other programs it may be off on processors without "
+    "this": "It was made for this processor (target: this): in other programs it may be off on processors without "
     "VNNI or AMX, where sums of signed bytes saturate. `unmask` checks that when it loads it.",
 }
 CARD = """# A program for {engine}
@@ -59,7 +60,7 @@ CARD = """# A program for {engine}
 Exported by `unmask export` in {precision}; its output: {head}. Made and checked on {processor}: the largest difference
 from the original was {difference:.2g}, its largest output {scale:.3g}. {where}
 
-`unmask predict --model DIRECTORY` and `unmask.load` compute it, and compare its outputs with those that it had where it
+`unmask.predict` and `unmask.load` compute it, and compare its outputs with those that it had where it
 was made (`check.safetensors`), on every machine.
 """
 
@@ -102,12 +103,15 @@ def export_model(
     """
     refuse_filled(out)
     _refuse(wanted, samples)
+    head = wanted.head or default_head(model)
+    if model.task is not None and head == model.task.part:
+        model.task.check("export")
     for library in ("onnx", "onnxscript", "onnxruntime" if wanted.format == "onnx" else "openvino"):
         need(library, wanted.format)
     if wanted.precision == "bf16" and not openvino_computes_bf16():
         raise UserError("OpenVINO does not compute in bf16 on this processor", remedy="export in float32")
     backend = TorchBackend(model, choose_machine("cpu", "float32"))
-    program, signature = build_program(model, backend, wanted.head or default_head(model))
+    program, signature = build_program(model, backend, head)
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as name:
         if traced is None:
@@ -138,15 +142,16 @@ def _refuse(wanted: Export, samples: Sequence[Sample]) -> None:
     """Raise an error for what no engine computes, or what has no effect."""
     if wanted.format == "onnx" and wanted.precision == "bf16":
         raise UserError(
-            "ONNX Runtime does not compute in bf16 on CPUs", remedy="pass --format openvino, or another --precision"
+            "ONNX Runtime does not compute in bf16 on CPUs",
+            remedy=f"pass {argument('format', 'openvino')}, or another {argument('precision')}",
         )
     if wanted.target == "this" and wanted.precision != "int8":
         raise UserError(
             f"the target has no effect in {wanted.precision}: its program is the same for all processors",
-            remedy="omit --target",
+            remedy=f"omit {argument('target')}",
         )
     if wanted.format == "openvino" and wanted.precision == "int8" and not samples:
-        raise UserError("int8 of OpenVINO is calibrated by real texts", remedy="pass --data FILE")
+        raise UserError("int8 of OpenVINO is calibrated by real texts", remedy=f"pass {argument('data', 'FILE')}")
 
 
 def _weights(wanted: Export) -> list[bool]:
@@ -200,7 +205,8 @@ def trace(program: Program, path: Path) -> None:
     except Exception as error:  # the exporter's errors have no common class
         reason = str(error.__cause__ or error).strip().splitlines() or [type(error).__name__]
         raise UserError(
-            f"this model and head cannot be exported ({reason[0]})", remedy="export the hidden states: --head features"
+            f"this model and head cannot be exported ({reason[0]})",
+            remedy=f"export the hidden states: {argument('head', 'features')}",
         ) from error
 
 
@@ -247,7 +253,7 @@ def _checked(original: TorchBackend, written: Backend, manifest: Manifest) -> Ma
         raise UserError(
             f"the exported model differs from the original by {worst:.3g} (its largest output: {scale:.3g}), "
             f"more than rounding in {manifest.precision} explains",
-            remedy="choose another --precision or --format",
+            remedy=f"choose another {argument('precision')} or {argument('format')}",
         )
     return msgspec.structs.replace(manifest, difference=worst, scale=scale)
 

@@ -33,6 +33,7 @@ from unmask.inference.program import FEATURES, INPUTS, Signature, probes
 from unmask.model.model import Model
 from unmask.support.durable import replace_file, sha256
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 from unmask.tasks import AnyTask
 from unmask.training.machine import processor
 from unmask.training.runs.display import Display
@@ -117,7 +118,7 @@ class ExportedBackend:
         if self.signature.head != FEATURES or pooled or any(layer != self.num_layers for layer in layers):
             remedy = "use the model that it was exported from"
             if not pooled and all(layer == self.num_layers for layer in layers):
-                remedy += ", or export that with --head features"
+                remedy += f", or export that with {argument('head', 'features')}"
             elif self.signature.head == FEATURES and not pooled:
                 remedy += ", or ask for the last layer only (-1)"
             raise UserError(f"this model was exported with {self._what}, without these hidden states", remedy=remedy)
@@ -132,6 +133,10 @@ class ExportedBackend:
     def has_layers(self) -> bool:
         """See `Backend`: only the last one."""
         return self.signature.head == FEATURES
+
+    def has_head(self, head: str) -> bool:
+        """See `Backend`: only the one that it was exported with."""
+        return head == self.signature.head
 
     @property
     def _what(self) -> str:
@@ -258,7 +263,7 @@ def check_outputs(directory: Path, manifest: Manifest, model: Model, backend: Ex
             f"on this processor ({processor()}) the program's outputs differ by {100 * off:.1f} % from those on "
             f"{manifest.processor}, where it was exported",
             file=directory,
-            remedy="export the model on this machine, or with --target any",
+            remedy=f"export the model on this machine, or with {argument('target', 'any')}",
         )
 
 

@@ -31,6 +31,7 @@ from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.inference.backend import Backend
 from unmask.support.durable import create, named, replace_file, sync
 from unmask.support.errors import UnmaskError, UserError
+from unmask.support.messages import argument
 from unmask.tasks.rows import are_pairs, cut_and_wrap
 
 SUFFIXES = (".npy", ".safetensors")
@@ -41,7 +42,7 @@ def check_target(path: Path) -> None:
     if path.suffix not in SUFFIXES:
         raise UserError("the suffix determines the format", file=path, remedy=f"use {' or '.join(SUFFIXES)}")
     if path.exists():
-        raise UserError("the file exists", file=path, remedy="choose another --out")
+        raise UserError("the file exists", file=path, remedy=f"choose another {argument('out')}")
     if not path.parent.is_dir():
         raise UserError("there is no such directory", file=path.parent, remedy="create it")
 
@@ -192,20 +193,6 @@ def open_table(path: Path) -> np.ndarray:
         entry = json.loads(file.read(size))["values"]
     start = 8 + size + entry["data_offsets"][0]
     return np.memmap(path, TYPES[entry["dtype"]], "r", start, tuple(entry["shape"]))
-
-
-def parse_layers(texts: Sequence[str]) -> tuple[int, ...]:
-    """Parse the layer numbers of the command line, separated by commas or spaces.
-
-    Raises:
-        UserError: a part is not a number.
-    """
-    try:
-        return tuple(int(part) for text in texts for part in text.split(",") if part)
-    except ValueError as error:
-        raise UserError(
-            f"--layers {' '.join(texts)}: not numbers", remedy="pass for example --layers=-4,-3,-2,-1"
-        ) from error
 
 
 def _header(

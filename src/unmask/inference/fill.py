@@ -23,6 +23,7 @@ from unmask.model.model import Model
 from unmask.nn.encoders.encoder import LEFT_TO_RIGHT
 from unmask.objectives import OBJECTIVES
 from unmask.support.errors import UserError, check_unicode
+from unmask.support.messages import argument, call
 
 HEADS = {"masked_lm": MASKED, "permutation_lm": TARGETS}
 """Heads that fill masks, and the names of the positions where they do."""
@@ -69,7 +70,7 @@ def mask_head(model: Model) -> str | None:
 def fill_masks(model: Model, backend: Backend, texts: Sequence[str], top: int) -> list[Filling]:
     """Return the `top` most probable tokens for each mask of each text; see `Predictor.fill`."""
     if top < 1:
-        raise UserError(f"{top} candidates cannot be shown", remedy="pass --top 1 or more")
+        raise UserError(f"{top} candidates cannot be shown", remedy=f"pass {argument('top', 1)} or more")
     check_unicode(texts)
     head = mask_head(model)
     if head is None:
@@ -148,5 +149,5 @@ def no_masked_lm(model: Model) -> UserError:
         )
     return UserError(
         "this model has no masked-LM head (fine-tuned models have none)",
-        remedy="use a pretrained model, or adapt this one: unmask pretrain RECIPE --init MODEL",
+        remedy=f"use a pretrained model, or adapt this one: {call('pretrain', 'RECIPE', init='MODEL')}",
     )

@@ -19,7 +19,6 @@ import numpy as np
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.families.checkpoints.heads import Pooling
 from unmask.inference.backend import Backend
 from unmask.nn.encoders.encoder import Encoder
 from unmask.support.errors import UserError, check_unicode
@@ -78,20 +77,6 @@ def _wrap(frame: Frame, texts: Sequence[np.ndarray]) -> np.ndarray:
 
 TINY = 1e-12
 """Smallest norm that vectors are divided by, as in `torch.nn.functional.normalize`."""
-
-
-def supported(pooling: Pooling | None) -> Pooling:
-    """Return the pooling of a model, by default the mean.
-
-    Raises:
-        UserError: it has a step that is not supported.
-    """
-    if pooling is not None and pooling.unsupported:
-        raise UserError(
-            f"the vectors of this model need {pooling.unsupported}, which is not supported",
-            remedy="choose pooling='mean' or 'cls' (--pooling) for other vectors than its own",
-        )
-    return pooling or Pooling()
 
 
 def embed_samples(

@@ -15,21 +15,24 @@ from unmask.data.labelled.choices_file import Choices
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.squad_file import Question
 from unmask.data.labelled.table import Data, is_table
+from unmask.families.checkpoints.heads import supported
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.exported import ExportedBackend, is_exported, load_exported
 from unmask.inference.features import Features, collect_features, frame_words, write_features
 from unmask.inference.fill import Filling, fill_masks
 from unmask.inference.influence import Attention, Influence, measure_influence, read_attention
-from unmask.inference.pooling import embed_samples, frame_tokens, normalized, supported
+from unmask.inference.pooling import embed_samples, frame_tokens, normalized
 from unmask.model.model import Model, load_model
 from unmask.nn.encoders.downstream import resolve_layers
 from unmask.support.errors import InputWarning, UserError
-from unmask.tasks.extraction import Extraction, Texts
-from unmask.tasks.multiple_choice import Chosen, MultipleChoice
+from unmask.support.messages import call
+from unmask.tasks.extraction import ANSWER, Texts
+from unmask.tasks.multiple_choice import CHOOSE, Chosen
+from unmask.tasks.routes import Route
 from unmask.tasks.rows import as_rows, frame_rows
 from unmask.tasks.tagged import Tagged, iterate_examples, read_examples
 from unmask.tasks.task import Columns, Framed, Task
-from unmask.tasks.token_classification import TokenClassification
+from unmask.tasks.token_classification import TAG
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display
 
@@ -75,7 +78,7 @@ class Predictor:
         if self.model.task is None:
             raise UserError(
                 "this model was not fine-tuned for a task",
-                remedy="fine-tune it: unmask finetune classification --model MODEL --train FILE --out RUN",
+                remedy=f"fine-tune it: {call('finetune', 'classification', model='MODEL', train='FILE', out='RUN')}",
             )
         return self.model.task
 
@@ -141,7 +144,7 @@ class Predictor:
         Raises:
             UserError: the model was not fine-tuned for this, or a word is empty.
         """
-        return self._run_and_warn([self._task_of(TokenClassification, "token-classification").pose(text)])[0]
+        return self._run_and_warn([self._task_of(TAG, "token-classification").pose(text)])[0]
 
     def answer(self, question: str, passage: Texts, history: Sequence[tuple[str, str]] = ()) -> Any:
         """Answer a question from a passage.
@@ -162,7 +165,7 @@ class Predictor:
 
     def question(self, question: str, passage: Texts, history: Sequence[tuple[str, str]] = ()) -> Question:
         """Return a question and its passage as an example for `run`; see `answer`."""
-        return self._task_of(Extraction, "question-answering").pose(question, passage, history)
+        return self._task_of(ANSWER, "question-answering").pose(question, passage, history)
 
     def choose(self, passage: str, choices: Sequence[str], question: str = "") -> Chosen:
         """Choose the text that fits best.
@@ -179,14 +182,14 @@ class Predictor:
 
     def choices(self, passage: str, choices: Sequence[str], question: str = "") -> Choices:
         """Return a passage and choices as an example for `run`; see `choose`."""
-        return self._task_of(MultipleChoice, "multiple-choice").pose(passage, choices, question)
+        return self._task_of(CHOOSE, "multiple-choice").pose(passage, choices, question)
 
-    def _task_of(self, kind: type[Any], name: str) -> Any:
-        """Return the task that the model was fine-tuned for, which must be of this kind."""
-        if not isinstance(self.model.task, kind):
+    def _task_of(self, route: Route, name: str) -> Any:
+        """Return the task that the model was fine-tuned for, which must be asked by this route."""
+        if self.model.task is None or self.model.task.route != route:
             raise UserError(
                 f"this model was not fine-tuned for {name.replace('-', ' ')}",
-                remedy=f"fine-tune it: unmask finetune {name} --model MODEL --train FILE --out RUN",
+                remedy=f"fine-tune it: {call('finetune', name, model='MODEL', train='FILE', out='RUN')}",
             )
         return self.model.task
 

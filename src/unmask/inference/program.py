@@ -21,6 +21,7 @@ from unmask.nn.encoders.encoder import CARRY, Encoder
 from unmask.nn.encoders.stored import padded_tokens
 from unmask.objectives.objective import Objective
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 SUMMARY = "summary"
@@ -89,7 +90,7 @@ def build_program(model: Model, backend: TorchBackend, head: str) -> tuple[Progr
     if CARRY in model.encoder.gives:
         raise UserError(
             "a recurrent model such as ELMo cannot be exported: its loop over the tokens depends on their number",
-            remedy="for AllenNLP, pass --format allennlp",
+            remedy=f"for AllenNLP, pass {argument('format', 'allennlp')}",
         )
     if head == FEATURES:
         return Program(backend.encoder, None).eval(), Signature(FEATURES, "")
@@ -98,7 +99,7 @@ def build_program(model: Model, backend: TorchBackend, head: str) -> tuple[Progr
     if objective.at == TARGETS:
         raise UserError(
             "this head predicts tokens by queries beside the text, which an exported program does not have",
-            remedy="export the hidden states: --head features",
+            remedy=f"export the hidden states: {argument('head', 'features')}",
         )
     return Program(learner.encoder, objective).eval(), Signature(head, objective.at)
 
@@ -124,4 +125,4 @@ def probes(model: Model, signature: Signature) -> list[Sample]:
 def refuse_filled(directory: Path) -> None:
     """Raise an error if a directory for new files exists and is not empty, or is a file."""
     if directory.is_file() or directory.is_symlink() or (directory.is_dir() and any(directory.iterdir())):
-        raise UserError("the directory is not empty", file=directory, remedy="choose another --out")
+        raise UserError("the directory is not empty", file=directory, remedy=f"choose another {argument('out')}")

@@ -21,20 +21,45 @@ from typing import Any
 import msgspec
 
 from unmask.inference.predictor import Predictor
+from unmask.support.choices import Files, as_files
 from unmask.support.durable import create, named, replace_file, sync
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 from unmask.tasks.task import Task
 
 COUNTED = re.compile(r"([\d,]+) of ([\d,]+) (.*)")
 """A note about a number of examples of a window."""
 
 
-def identity(model: str | Path, data: str | Path, **others: Any) -> dict[str, Any]:
+def identity(model: str | Path, data: Files, **others: Any) -> dict[str, Any]:
     """Return what a resumed run must have in common: names of model and data, size and time of the data, and others."""
-    path = Path(data)
-    known = path.stat() if path.is_file() else None
-    about = None if known is None else [known.st_size, known.st_mtime_ns]
-    return {"model": str(Path(model).resolve()), "data": str(path.resolve()), "file": about, **others}
+    paths = [Path(path) for path in as_files(data)]
+    known = [path.stat() if path.is_file() else None for path in paths]
+    about = [None if stat is None else [stat.st_size, stat.st_mtime_ns] for stat in known]
+    return {
+        "model": str(Path(model).resolve()),
+        "data": [str(path.resolve()) for path in paths],
+        "file": about,
+        **others,
+    }
+
+
+def refuse_input(out: Path, inputs: Iterable[str | Path], name: str) -> None:
+    """Refuse to overwrite an input, whatever its name: a link to it is the same file.
+
+    Args:
+        out: the file to write.
+        inputs: the files that are read.
+        name: the parameter that names `out`.
+
+    Raises:
+        UserError: a file to write is one of the files that are read.
+    """
+    for path in map(Path, inputs):
+        if out.exists() and path.exists() and out.samefile(path):
+            raise UserError(
+                f"{argument(name)} is the same file as {argument('data')}", file=out, remedy="name another file"
+            )
 
 
 def write_predictions(
@@ -82,7 +107,7 @@ def write_predictions(
                     file.flush()
                     count += len(predictions)
             if not count:
-                raise UserError("there are no examples in the file", file=about.get("data"))
+                raise UserError("there are no examples in the file", file=", ".join(about.get("data", [])))
         except UserError:  # the data has to be changed, and the predictions of other data cannot be continued
             part.unlink()
             state.unlink()
@@ -168,7 +193,7 @@ def _continued(part: Path, state: Path, about: Mapping[str, Any], window: int) -
         raise UserError(
             "the interrupted run had another model, other data or other options",
             file=part,
-            remedy="repeat its command, or omit --resume to start again",
+            remedy=f"repeat its command, or omit {argument('resume')} to start again",
         )
     lines = done = length = end = 0
     with part.open("rb") as file:

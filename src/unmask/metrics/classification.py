@@ -68,8 +68,8 @@ def measure(gold: np.ndarray, predicted: np.ndarray, num_labels: int) -> Measure
     """Return a function from examples to metrics; `gold` and `predicted` are indices of labels, (examples,)."""
 
     def chosen(examples: np.ndarray) -> dict[str, float]:
-        found = scores(confusion(gold[examples], predicted[examples], num_labels))
-        return {name: float(value) for name, value in found.items()}
+        values = scores(confusion(gold[examples], predicted[examples], num_labels))
+        return {name: float(value) for name, value in values.items()}
 
     return chosen
 

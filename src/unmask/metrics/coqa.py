@@ -36,7 +36,7 @@ def turn_scores(references: Sequence[str], predicted: str | None) -> tuple[float
     folds = [[*scores[:number], *scores[number + 1 :]] for number in range(len(scores))]
     if len(scores) == 1:
         folds = [scores]
-    exact = sum(max(one for one, _ in fold) for fold in folds) / len(folds)
+    exact = sum(max(exact_match for exact_match, _ in fold) for fold in folds) / len(folds)
     return exact, sum(max(f1 for _, f1 in fold) for fold in folds) / len(folds)
 
 
@@ -62,8 +62,8 @@ def by_domain(sources: Sequence[str], of: Measure) -> dict[str, dict[str, float]
     names = {**IN_DOMAIN, **OUT_DOMAIN}
     parts = {names.get(source, source): [source] for source in dict.fromkeys(sources) if source}
     parts |= {"in_domain": list(IN_DOMAIN), "out_domain": list(OUT_DOMAIN)}
-    found = {name: np.flatnonzero(np.isin(sources, some)) for name, some in parts.items()}
-    return {name: of(examples) for name, examples in found.items() if len(examples)}
+    selections = {name: np.flatnonzero(np.isin(sources, some)) for name, some in parts.items()}
+    return {name: of(examples) for name, examples in selections.items() if len(examples)}
 
 
 def _score(gold: str, predicted: str) -> tuple[float, float]:

@@ -43,8 +43,8 @@ def question_scores(gold: Solution, predicted: Solution) -> list[float]:
     if predicted.support is not None:
         support = _support(set(gold.support or ()), set(predicted.support))
     if predicted.answer is not None and predicted.support is not None:
-        joint = tuple(one * other for one, other in zip(answer, support, strict=True))  # type: ignore[assignment]
-    return [value for one in (answer, support, joint) for value in _row(*one)]
+        joint = tuple(scores * other for scores, other in zip(answer, support, strict=True))  # type: ignore[assignment]
+    return [value for scores in (answer, support, joint) for value in _row(*scores)]
 
 
 def measure(gold: Sequence[Solution], predicted: Sequence[Solution]) -> Measure:

@@ -50,17 +50,17 @@ def differences(
     """
     first_drawn, second_drawn = _resampled([first, second], number, seed, groups)
     first_all, second_all = measure_all(first, number), measure_all(second, number)
-    found: dict[str, dict[str, object]] = {}
+    differences: dict[str, dict[str, object]] = {}
     for name in first_all:
         drawn = first_drawn[name] - second_drawn[name]
         low, high = np.percentile(drawn, [2.5, 97.5])
         p = 2 * min((drawn <= 0).mean(), (drawn >= 0).mean())
-        found[name] = {
+        differences[name] = {
             "difference": first_all[name] - second_all[name],
             "interval": [float(low), float(high)],
             "p": float(min(1.0, max(p, 1 / RESAMPLES))),
         }
-    return found
+    return differences
 
 
 def _resampled(
@@ -70,11 +70,11 @@ def _resampled(
     members: dict[Hashable, list[int]] = {}
     for example, group in enumerate(groups or ()):
         members.setdefault(group, []).append(example)
-    whole = [np.array(one) for one in members.values()]
+    whole = [np.array(indices) for indices in members.values()]
     drawn: list[list[dict[str, float]]] = [[] for _ in measures]
     for _ in range(RESAMPLES):
         chosen = rng.integers(len(whole) or number, size=len(whole) or number)
         chosen = np.concatenate([whole[index] for index in chosen]) if whole else chosen
-        for found, measure in zip(drawn, measures, strict=True):
-            found.append(measure(chosen))
-    return [{name: np.array([row[name] for row in found]) for name in found[0]} for found in drawn]
+        for results, measure in zip(drawn, measures, strict=True):
+            results.append(measure(chosen))
+    return [{name: np.array([row[name] for row in results]) for name in results[0]} for results in drawn]

@@ -58,9 +58,9 @@ def human_f1(references: Sequence[str]) -> float:
     if len(references) == 1:
         return 1.0
     others = _others(references)
-    return sum(max(_word_f1(other, one) for other in rest) for one, rest in zip(references, others, strict=True)) / len(
-        references
-    )
+    return sum(
+        max(_word_f1(other, reference) for other in rest) for reference, rest in zip(references, others, strict=True)
+    ) / len(references)
 
 
 def answer_f1(references: Sequence[str], span: str) -> float:
@@ -76,7 +76,7 @@ def measure(gold: Sequence[Gold], predicted: Sequence[Guess | None]) -> Measure:
 
     In a selection of questions, a dialogue counts by the share of its questions that are selected.
     """
-    settled = [settle_references(one.references) for one in gold]
+    settled = [settle_references(question.references) for question in gold]
     human = np.array([human_f1(texts) for texts in settled])
     pairs = list(zip(gold, predicted, strict=True))
     f1 = np.array(
@@ -86,19 +86,19 @@ def measure(gold: Sequence[Gold], predicted: Sequence[Guess | None]) -> Measure:
         ]
     )
     there = np.array([guess is not None for guess in predicted], bool)
-    yesno = np.array([guess is not None and guess.yesno == one.yesno for one, guess in pairs])
-    followup = np.array([guess is not None and guess.followup == one.followup for one, guess in pairs])
+    yesno = np.array([guess is not None and guess.yesno == question.yesno for question, guess in pairs])
+    followup = np.array([guess is not None and guess.followup == question.followup for question, guess in pairs])
     none = np.array([texts == [CANNOT] for texts in settled])
     agreed = human >= MIN_HUMAN_F1
-    kept, good = agreed | ~there, there & (f1 >= human)
-    names = {name: number for number, name in enumerate(dict.fromkeys(one.dialogue for one in gold))}
-    dialogue = np.array([names[one.dialogue] for one in gold], np.int64)
+    counted, good = agreed | ~there, there & (f1 >= human)
+    names = {name: number for number, name in enumerate(dict.fromkeys(question.dialogue for question in gold))}
+    dialogue = np.array([names[question.dialogue] for question in gold], np.int64)
     sizes = np.bincount(dialogue, minlength=len(names))
 
     def chosen(examples: np.ndarray) -> dict[str, float]:
-        some = examples[kept[examples]]
+        some = examples[counted[examples]]
         share = np.bincount(dialogue[examples], minlength=len(names)) / sizes  # (dialogues,)
-        bad = np.bincount(dialogue[examples], (kept & ~good)[examples], minlength=len(names))
+        bad = np.bincount(dialogue[examples], (counted & ~good)[examples], minlength=len(names))
         return {
             "f1": _mean(f1[some]),
             "heq_q": _mean(good[some]),

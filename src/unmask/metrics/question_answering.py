@@ -98,10 +98,10 @@ def _cmrc(gold: str, predicted: str) -> tuple[bool, float]:
     return gold == predicted, _f1(_longest_run(one, other), len(one), len(other))
 
 
-def _longest_run(one: list[str], other: list[str]) -> int:
+def _longest_run(first: list[str], other: list[str]) -> int:
     """Return the length of the longest common run of tokens."""
     longest, previous = 0, [0] * (len(other) + 1)
-    for token in one:
+    for token in first:
         lengths = [0] * (len(other) + 1)  # of the runs that end at each token of `other`
         for index, candidate in enumerate(other, start=1):
             if token == candidate:

@@ -50,16 +50,16 @@ def chunks(tags: Sequence[str]) -> list[Chunk]:
     Raises:
         ValueError: a tag is invalid.
     """
-    found = []
+    entities = []
     start, previous, previous_kind = 0, "O", ""
     for index, tag in enumerate([*tags, "O"]):
         role, kind = split_tag(tag)
         if role == "O" or role in "BS" or previous in "OES" or kind != previous_kind:
             if previous != "O":
-                found.append(Chunk(previous_kind, start, index))
+                entities.append(Chunk(previous_kind, start, index))
             start = index
         previous, previous_kind = role, kind
-    return found
+    return entities
 
 
 def scores(counts: np.ndarray) -> dict[str, float]:
@@ -88,10 +88,10 @@ def measure(gold: Sequence[Collection[Chunk]], predicted: Sequence[Collection[Ch
 
 def by_type(gold: Sequence[Collection[Chunk]], predicted: Sequence[Collection[Chunk]]) -> dict[str, dict[str, float]]:
     """Return the metrics of each type, and the number of its gold `entities`."""
-    counts = {chunk[0]: np.zeros(3, np.int64) for one in (*gold, *predicted) for chunk in one}
+    counts = {chunk[0]: np.zeros(3, np.int64) for entities in (*gold, *predicted) for chunk in entities}
     for pair in zip(gold, predicted, strict=True):
-        for kind in {chunk[0] for one in pair for chunk in one}:
-            of_kind = [[chunk for chunk in one if chunk[0] == kind] for one in pair]
+        for kind in {chunk[0] for entities in pair for chunk in entities}:
+            of_kind = [[chunk for chunk in entities if chunk[0] == kind] for entities in pair]
             counts[kind] += _count(*of_kind)
     return {kind: {**scores(count), "entities": int(count[2])} for kind, count in sorted(counts.items())}
 

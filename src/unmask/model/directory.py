@@ -13,6 +13,7 @@ from unmask.families import BodySettings
 from unmask.families.checkpoints import allennlp, hub, huggingface
 from unmask.recipes.recipe import shipped
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 
 
 def find(source: str | Path, *, allow_pickle: bool = False) -> Path:
@@ -30,9 +31,17 @@ def find(source: str | Path, *, allow_pickle: bool = False) -> Path:
         if (directory / "config.json").is_file() or allennlp.is_directory(directory):
             return directory
     if (path / "checkpoints").is_dir():
-        raise UserError("this run is not finished", file=path, remedy="continue: repeat the command with --resume")
+        raise UserError(
+            "this run is not finished",
+            file=path,
+            remedy=f"continue: repeat the command with {argument('resume', True)}",
+        )
     if (path / "seed-0").is_dir():
-        raise UserError("these runs are not finished", file=path, remedy="continue: repeat the command with --resume")
+        raise UserError(
+            "these runs are not finished",
+            file=path,
+            remedy=f"continue: repeat the command with {argument('resume', True)}",
+        )
     if path.is_dir():
         raise UserError(
             "neither a run with a finished model nor a directory of Hugging Face's or AllenNLP's files", file=path

@@ -34,6 +34,7 @@ from unmask.support.durable import replace_file
 from unmask.support.environment import SMALLER, naming_shortage, warn_if_shared
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint
+from unmask.support.messages import argument
 from unmask.support.settings import convert
 from unmask.tasks import TASKS, AnyTask
 from unmask.tasks.task import Task
@@ -152,7 +153,7 @@ def load_model(
     if str(source).startswith("random:"):
         return _untrained(str(source), tokenizer, dropout, seed)
     if tokenizer is not None:
-        raise UserError("--tokenizer has no effect: the model has its own", remedy="remove it")
+        raise UserError(f"{argument('tokenizer')} has no effect: the model has its own", remedy="remove it")
     directory = find(source, allow_pickle=allow_pickle)
     found, words = _read(directory, allow_pickle=allow_pickle)
     new = _num_new(found, words, directory)
@@ -230,7 +231,9 @@ def _untrained(source: str, tokenizer: str | Path | None, dropout: float | None,
     """Return the newly initialized model of `random:RECIPE`."""
     recipe = read_recipe(source.removeprefix("random:"))
     if tokenizer is None:
-        raise UserError(f"{source} needs a vocabulary", remedy="pass --tokenizer DIR (to finetune, or to features)")
+        raise UserError(
+            f"{source} needs a vocabulary", remedy=f"pass {argument('tokenizer', 'DIR')} (to finetune, or to features)"
+        )
     words = load_tokenizer(find_tokenizer(tokenizer))
     words.summary = recipe.encoder.summary
     if not recipe.encoder.reads(words.kind.name):
@@ -255,10 +258,12 @@ def _extend(
     """
     rows = words.clone()
     rows[: found.vocabulary] = found.encoder["embeddings.words.weight"]
-    more = torch.zeros(len(words) - found.vocabulary)
+    count = len(words) - found.vocabulary
     heads = {
         head: {
-            name: torch.cat([value, more]) if value.shape == (found.vocabulary,) else value
+            name: torch.cat([value, value.new_zeros(count, *value.shape[1:])])
+            if value.shape == (found.vocabulary,) or name == "decoder.weight"
+            else value
             for name, value in tensors.items()
         }
         for head, tensors in found.heads.items()

@@ -114,7 +114,7 @@ def head_flops(head: Objective, encoder: Encoder, batch: Batch) -> int:
     vectors = len(batch.tokens.ids if at is None else batch.positions[at])
     weights = matrices(head)
     if isinstance(head, VocabularyObjective):
-        weights += decoder_of(encoder).numel()
+        weights += decoder_of(encoder).numel() if getattr(head, "decoder", None) is None else 0  # counted if its own
     elif weights and POOLER in encoder.gives and (at == "summary" or encoder.head.pools_tokens):
         weights += matrices(cast(WithPooler, encoder).pooler)
     return 2 * vectors * weights
@@ -159,7 +159,7 @@ def layers_flops(layers: Sequence[nn.Module], tokens: Tokens, rows: int | None) 
         attention = parts.get("attention", shared.get("attention"))
         before = weights = matrices(layer, *lacking)
         if isinstance(attention, SelfAttention):
-            before = attention.qkv.weight.numel()
+            before = matrices(attention.qkv)
             total += 4 * _pairs(tokens, attention) * attention.out.in_features
         if isinstance(attention, DisentangledAttention):  # the distances, projected, and multiplied with all tokens
             width = attention.out.in_features
@@ -178,9 +178,9 @@ def matrices(*modules: nn.Module) -> int:
 def _pairs(tokens: Tokens, attention: SelfAttention) -> int:
     """Return how many pairs tokens form: none with later tokens if it is causal, none with tokens beyond the window."""
     lengths = tokens.offsets.diff().long()
-    reach = lengths - 1 if attention.window is None else (lengths - 1).clamp(max=attention.window)
+    reach = lengths - 1 if attention.spec.window is None else (lengths - 1).clamp(max=attention.spec.window)
     earlier = lengths * reach - reach * (reach + 1) // 2  # pairs with a previous token in reach
-    return int((lengths + (earlier if attention.causal else 2 * earlier)).sum())
+    return int((lengths + (earlier if attention.spec.causal else 2 * earlier)).sum())
 
 
 def _streams(encoder: TwoStreams, tokens: Tokens, memory: int, rows: int | None = None) -> int:

@@ -188,6 +188,7 @@ def _check_attention(student: Encoder, teacher: Encoder, pairs: dict[int, int]) 
 def _attention(body: Any, layer: int) -> tuple[int, str]:
     """Return the number of heads of a layer (from 1) of a Transformer, and to what its tokens attend, in words."""
     attention = body.blocks[min(layer, len(body.blocks)) - 1].attention
-    if attention.causal:
-        return attention.heads, "to previous tokens"
-    return attention.heads, "to all tokens" if attention.window is None else f"within {attention.window} tokens"
+    spec = attention.spec
+    if spec.causal:
+        return spec.heads, "to previous tokens"
+    return spec.heads, "to all tokens" if spec.window is None else f"within {spec.window} tokens"

@@ -4,7 +4,8 @@ Input: samples with `positions["masked"]` and `labels["masked"]` (see batches/ma
 with one term per masked token; only these are projected to the vocabulary.
 
 Devlin et al. 2019, section 3.1, task 1. The head is that of the reference code: a dense layer, GELU (or the activation
-of the layers), LayerNorm, then a decoder tied to the token embeddings, with a separate bias.
+of the layers), LayerNorm, then a decoder tied to the token embeddings, with a separate bias. In families whose decoder
+is not tied (`HeadSpec.untied`) it is the decoder alone.
 """
 
 from __future__ import annotations
@@ -56,6 +57,10 @@ class MaskedLM(VocabularyObjective):
         super().__init__()
         head, narrow = context.head, context.decoder_width
         self.weight = weight
+        self.decoder = Linear(head.width, context.vocabulary, bias=head.decoder_bias) if head.untied else None
+        if self.decoder is not None:
+            head.init(self)
+            return
         self.dense = Linear(head.width, narrow, bias=head.dense_bias)
         self.activation = ACTIVATIONS[head.lm_activation]()
         self.norm = LayerNorm(narrow, head.epsilon, bias=head.dense_bias)
@@ -73,6 +78,9 @@ class MaskedLM(VocabularyObjective):
     def decoding(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Decoding:
         """See `Objective`; the rows are (masked, width of the embeddings)."""
         rows = encoded.last.index_select(0, batch.positions["masked"])
+        if self.decoder is not None:
+            weight, bias = self.decoder.weight, self.decoder.bias
+            return Decoding(rows, weight, weight.new_zeros(len(weight)) if bias is None else bias)
         return Decoding(self.norm(self.activation(self.dense(rows))), decoder_of(encoder), self.bias)
 
     def usage(self, model: str) -> Sequence[str]:

@@ -93,9 +93,9 @@ class ObjectiveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         """The weight of each of its parts in the loss."""
         return (self.weight,)
 
+    @abstractmethod
     def build(self, context: BuildContext) -> Objective:
         """Return the objective with newly initialized heads, drawn from torch's global generator."""
-        raise NotImplementedError
 
     @classmethod
     def of_head(cls, tensors: Mapping[str, Tensor], width: int) -> ObjectiveSettings:

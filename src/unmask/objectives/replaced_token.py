@@ -132,7 +132,7 @@ class Generator(nn.Module):
     @property
     def reads_sinusoids(self) -> bool:
         """Whether its attention can start local by learned positions; see nn/layers/embeddings.py."""
-        return self.blocks[0].attention.rotation is None
+        return self.blocks[0].attention.spec.rotation is None
 
     def forward(self, encoder: Narrowing, batch: Batch) -> Tensor:
         """Return the input of the decoder at the masked positions, (masked, width of the embeddings)."""

@@ -273,9 +273,16 @@ def read_recipe(source: str | Path, settings: Overrides | None = None) -> Recipe
     return convert(put(table, settings, Recipe), Recipe, name)
 
 
-def as_recipe(recipe: Recipe | str | Path) -> Recipe:
-    """Return a recipe, which is read first if it is the name of a shipped one or a file; see `read_recipe`."""
-    return recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
+def as_recipe(recipe: Recipe | str | Path, settings: Overrides | None = None) -> Recipe:
+    """Return a recipe with some settings changed, read first if it is the name of a shipped one or a file.
+
+    Raises:
+        UserError: see `read_recipe`.
+    """
+    if not isinstance(recipe, Recipe):
+        return read_recipe(recipe, settings)
+    check_overrides(settings or {})
+    return convert(put(to_table(recipe), settings, Recipe), Recipe, recipe.name) if settings else recipe
 
 
 def recipe_table(source: str | Path) -> tuple[dict[str, Any], str]:

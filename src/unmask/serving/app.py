@@ -96,6 +96,8 @@ class Service:
                 rows = await served.batcher.run(job)
                 small = total_length(job.samples) <= SMALL
                 return await offload(small, lambda: json_response(job.read(rows)))
+        except UserError as error:  # its message may contain the text
+            raise invalid(endpoint.needs) from error
         except TimeoutError as error:
             raise unhealthy(f"not computed within {self.limits.seconds:g} seconds") from error
 
@@ -103,10 +105,7 @@ class Service:
         """Return the model of a request, and its job."""
         wanted = decode(endpoint.decoder, content)
         served = self.find(wanted.model, endpoint.path)
-        try:
-            return served, endpoint.job(served, wanted)
-        except UserError as error:  # its message may contain the text
-            raise invalid(endpoint.needs) from error
+        return served, endpoint.job(served, wanted)
 
     async def _until_gone(self, request: Request, work: Coroutine[Any, Any, Response]) -> Response:
         """Return the result of work, which is cancelled when the client disconnects.

@@ -41,11 +41,19 @@ class Job:
         head: see `Head`; jobs with the same one are computed together.
         samples: inputs of the encoder.
         read: converts the rows of each sample to the response.
+        infinite: whether rows may contain minus infinity.
     """
 
     head: Head
     samples: Sequence[Sample]
     read: Callable[[list[np.ndarray]], Any]
+    infinite: bool = False
+
+    def sound(self, rows: Sequence[np.ndarray]) -> bool:
+        """Return whether rows are numbers."""
+        if self.infinite:
+            return all((values < np.inf).all() for values in rows)  # false for what is not a number
+        return all(np.isfinite(values).all() for values in rows)
 
 
 @dataclass(eq=False)
@@ -213,7 +221,8 @@ class Batcher:
         for work, numbers in parts:
             work.rows |= {number: next(rows) for number in numbers}
             work.left -= len(numbers)
-            if not all(np.isfinite(work.rows[number]).all() for number in numbers):
+            if not work.job.sound([work.rows[number] for number in numbers]):
+                self._meter.failure(self._name, FloatingPointError())
                 done.append((work, _failed()))
             elif not work.left:
                 done.append((work, None))

@@ -23,7 +23,10 @@ from unmask.serving import types
 from unmask.serving.batcher import Job
 from unmask.serving.served import Served
 from unmask.serving.types import Failure, Server, invalid, too_large
+from unmask.support.errors import UserError
 from unmask.support.version import __version__
+from unmask.tasks import TASKS
+from unmask.tasks.routes import Request, Route
 
 REFUSALS = {
     "400": "The body is not valid JSON.",
@@ -107,7 +110,7 @@ class Endpoint:
 
     path: str
     summary: str
-    request: type[types.Request]
+    request: type[Request]
     response: Any
     job: Callable[[Served, Any], Job]
     needs: str
@@ -167,6 +170,28 @@ def _token_ids(served: Served, inputs: str | Sequence[str | int | list[int]]) ->
     return [np.array(one, np.int64) for one in lists]
 
 
+def task_routes() -> list[Route]:
+    """Return the routes of all tasks, also those of installed packages, in the order of the tasks.
+
+    Raises:
+        UserError: two tasks have different routes with the same path.
+    """
+    routes: dict[str, Route] = {}
+    for name, task in TASKS.items():
+        if isinstance(task.route, Route) and routes.setdefault(task.route.path, task.route) != task.route:
+            raise UserError(
+                f"the task {name} has a route {task.route.path} that differs from that of other tasks",
+                remedy="give it another path",
+            )
+    return list(routes.values())
+
+
+def _of_task(route: Route) -> Endpoint:
+    return Endpoint(
+        *(route.path, route.summary, route.request, route.response, Served.ask, route.needs, dict(route.example))
+    )
+
+
 _TEXT = "a text has characters that cannot be encoded"
 ENDPOINTS = (
     Endpoint(
@@ -187,42 +212,7 @@ ENDPOINTS = (
         _TEXT,
         {"input": ["What is deep learning?"]},
     ),
-    Endpoint(
-        "/predict",
-        "Classify texts or pairs of texts, or predict a number for each.",
-        types.PredictRequest,
-        types.PredictResponse,
-        Served.predict,
-        "the model reads pairs of texts, and the request has single ones, or the reverse",
-        {"inputs": "A wonderful film."},
-    ),
-    Endpoint(
-        "/tag",
-        "Find the entities of texts.",
-        types.TagRequest,
-        types.TagResponse,
-        Served.tag,
-        _TEXT,
-        {"inputs": "Ada Lovelace lived in London."},
-    ),
-    Endpoint(
-        "/answer",
-        "Answer a question from a passage.",
-        types.AnswerRequest,
-        types.AnswerResponse,
-        Served.answer,
-        "the question or a passage is empty, or the model reads no history, or one passage without a title only",
-        {"question": "Where did she live?", "passage": "Ada Lovelace lived in London."},
-    ),
-    Endpoint(
-        "/choose",
-        "Choose the text that fits a passage, or answers a question about it.",
-        types.ChooseRequest,
-        types.ChooseResponse,
-        Served.choose,
-        _TEXT,
-        {"passage": "Eve lives in Rome.", "question": "Where does Eve live?", "choices": ["In Rome.", "In Paris."]},
-    ),
+    *map(_of_task, task_routes()),
     Endpoint(
         "/fill",
         "Return the most probable tokens at each mask.",

@@ -55,7 +55,7 @@ class Keys:
         return (found and scheme.lower() == b"bearer") or not self._digests
 
 
-def read_keys(path: str | None) -> Keys:
+def read_keys(path: str | Path | None) -> Keys:
     """Return the keys in a file, one per line, and in the environment variable.
 
     Raises:

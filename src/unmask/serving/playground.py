@@ -36,18 +36,14 @@ from unmask.serving.app import Service, json_response
 from unmask.serving.batcher import Job
 from unmask.serving.endpoints import Endpoint
 from unmask.serving.served import Served
-from unmask.serving.types import Request, invalid, too_large
-from unmask.tasks.coqa import Coqa
-from unmask.tasks.hotpotqa import Hotpotqa
-from unmask.tasks.quac import Quac
+from unmask.serving.types import invalid, too_large
+from unmask.tasks.routes import Request
 
 PAGE = resources.files("unmask.serving") / "page"
 MAX_WEIGHTS = 1_500_000
 """Maximum number of attention weights in a response: for 12 layers of 12 heads, those of 102 tokens."""
 MAX_WORDS = 128
 """Maximum number of words whose influence is measured: the text is read once without each."""
-VIEWS = {"fill": "/fill", "label": "/predict", "entities": "/tag", "answer": "/answer", "choose": "/choose"}
-"""Views of the page by the route that they need; besides, hidden states can be compared, and attention be shown."""
 
 
 class AttentionRequest(Request):
@@ -204,15 +200,15 @@ def public_paths() -> list[str]:
 def describe(served: Served) -> ModelViews:
     """Return a model as the page shows it."""
     settings, task = served.model.encoder.settings, served.model.task
-    views = [view for view, route in VIEWS.items() if served.has(route)]
+    views = ["fill"] if served.has("/fill") else []
+    views += [served.route.view] if served.route is not None and served.route.view else []
     exported = isinstance(served.predictor.backend, ExportedBackend)  # without weights to compute attention with
     views += ["attention"] if has_attention(served.model.encoder) and not exported else []
     views += ["compare"] if served.has("/playground/influence") else []
     return ModelViews(
         *(served.name, family_of(settings).kind, settings.shape, views),
-        pairs=getattr(task, "pairs", None),
-        history=task.history.turns if isinstance(task, Coqa | Quac) else None,
-        passages=isinstance(task, Hotpotqa),
+        pairs=None if task is None else task.pairs,
+        **({} if task is None else task.controls),
     )
 
 

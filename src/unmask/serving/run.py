@@ -24,6 +24,7 @@ from unmask.serving.protocol import bounded
 from unmask.serving.served import Served
 from unmask.serving.types import Limits
 from unmask.support.errors import UserError, counted
+from unmask.support.messages import argument
 from unmask.training.machine import Machine
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -52,10 +53,11 @@ def parse_sources(arguments: Sequence[str]) -> list[Source]:
         UserError: a name is not valid, or two are equal.
     """
     found: list[Source] = []
-    for argument in arguments:
-        given, equals, directory = argument.partition("=")
+    for word in arguments:
+        given, equals, directory = word.partition("=")
         if not equals or "/" in given:
-            directory, given = argument, Path(argument).resolve().name
+            path = Path(word)  # a link has a name of its own, which resolving would lose
+            directory, given = word, path.name if path.name not in ("", "..") else path.resolve().name
         if not NAME.fullmatch(given):
             raise UserError(f"'{given}' cannot be the name of a model", remedy="name it: NAME=DIRECTORY")
         if given in {source.name for source in found}:
@@ -75,8 +77,11 @@ def load_served(
     models = []
     for source in sources:
         predictor = open_predictor(source.directory, machine, allow_pickle=allow_pickle)
-        models.append(Served(source.name, predictor, limits, meter))
-        models[-1].warm_up()
+        try:
+            models.append(Served(source.name, predictor, limits, meter))
+            models[-1].warm_up()
+        except UserError as error:
+            raise UserError(f"the model cannot be served: {error}", file=source.directory) from error
     return models
 
 
@@ -91,7 +96,8 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise UserError(
-            f"{host}:{port}: {error.strerror or error}", remedy="choose another --port or --host"
+            f"{host}:{port}: {error.strerror or error}",
+            remedy=f"choose another {argument('port')} or {argument('host')}",
         ) from error
 
 

@@ -13,37 +13,30 @@ import numpy as np
 
 from unmask.data.batches.batch import Sample, total_length
 from unmask.data.batches.frame import Frame
+from unmask.families.checkpoints.heads import supported
 from unmask.inference.batching import in_order
 from unmask.inference.features import frame_words
 from unmask.inference.fill import HEADS, Mask, find_masks, mask_head, most_probable
-from unmask.inference.pooling import normalized, pooled, supported
+from unmask.inference.pooling import normalized, pooled
 from unmask.inference.predictor import Predictor
 from unmask.nn.encoders.downstream import resolve_layers
 from unmask.serving.batcher import Batcher, Head, Job
 from unmask.serving.metrics import Meter
 from unmask.serving.types import (
-    AnswerRequest,
-    ChooseRequest,
     EmbedRequest,
     FeaturesRequest,
     FillRequest,
     Limits,
-    PredictRequest,
-    Scored,
-    TagRequest,
     TextFeatures,
     invalid,
     too_large,
 )
-from unmask.tasks.classification import Classification
-from unmask.tasks.extraction import Extraction
-from unmask.tasks.multiple_choice import MultipleChoice
-from unmask.tasks.regression import Regression
+from unmask.support.errors import UserError
+from unmask.tasks.routes import Route, TaskRequest
 from unmask.tasks.rows import as_rows, cut_and_wrap
-from unmask.tasks.token_classification import TokenClassification
 
-SCORE = "score"
-"""Label of a predicted number."""
+OF_LAYERS = ("/embed", "/v1/embeddings", "/features", "/playground/influence")
+"""Routes that need hidden states."""
 
 
 class Served:
@@ -67,6 +60,10 @@ class Served:
         most = min(limits.batch_tokens, limits.request_tokens, self.model.encoder.longest)
         self.longest = most if self.pooling.length is None else min(most, self.pooling.length)
         self.mask_head = mask_head(self.model)
+        self.route: Route | None = None
+        task = self.model.task
+        if task is not None and isinstance(task.route, Route) and predictor.backend.has_head(task.part):
+            self.route = task.route
 
     def compute(self, head: Head, samples: Sequence[Sample]) -> list[np.ndarray]:
         """Return the logits of each sample, (targets, classes), or its hidden states, (tokens, layers, width)."""
@@ -87,34 +84,21 @@ class Served:
             jobs.append(self.embed_ids([np.zeros(1, np.int64)], normalize=True, dimensions=None, truncate=True))
         if self.mask_head is not None:
             jobs.append(self.fill(FillRequest(inputs="[MASK]")))
-        if self.has("/predict"):
-            pair = bool(getattr(self.model.task, "pairs", None))
-            jobs.append(self.predict(PredictRequest(inputs=["a", "a"] if pair else "a")))
-        if self.has("/tag"):
-            jobs.append(self.tag(TagRequest(inputs="a")))
-        if self.has("/answer"):
-            jobs.append(self.answer(AnswerRequest(question="a", passage="a")))
-        if self.has("/choose"):
-            jobs.append(self.choose(ChooseRequest(passage="a", choices=["a", "a"])))
+        if self.route is not None:
+            jobs.append(self.ask(self.route.request_to(self.model.task)))
         for job in jobs:
-            job.read(self.compute(job.head, job.samples))
+            rows = self.compute(job.head, job.samples)
+            if not job.sound(rows):
+                raise UserError("its outputs are not numbers", remedy="train it again")
+            job.read(rows)
 
-    def has(self, route: str) -> bool:
+    def has(self, path: str) -> bool:
         """Return whether the model can do what a route does."""
-        task = self.model.task
-        has_layers = self.predictor.backend.has_layers
-        needs = {
-            "/embed": has_layers,
-            "/v1/embeddings": has_layers,
-            "/features": has_layers,
-            "/playground/influence": has_layers,
-            "/predict": isinstance(task, Classification | Regression),
-            "/tag": isinstance(task, TokenClassification),
-            "/answer": isinstance(task, Extraction),
-            "/choose": isinstance(task, MultipleChoice),
-            "/fill": self.mask_head is not None,
-        }
-        return needs.get(route, True)
+        if path in OF_LAYERS:
+            return self.predictor.backend.has_layers
+        if path == "/fill":
+            return self.mask_head is not None
+        return path == "/playground/attention" or (self.route is not None and self.route.path == path)
 
     def embed(self, request: EmbedRequest) -> Job:
         """Return the job of `/embed`; it reads an array, (texts, dimensions)."""
@@ -144,57 +128,28 @@ class Served:
 
         return Job((self.model.encoder.num_layers,), samples, read)
 
-    def predict(self, request: PredictRequest) -> Job:
-        """Return the job of `/predict`; it reads the labels of each text, the most probable first."""
-        pairs, single = _pairs(request.inputs)
-        texts = self._texts([text for pair in pairs for text in pair], truncate=request.truncate, count=len(pairs))
-        first, second = [pair[0] for pair in pairs], [pair[1] for pair in pairs if len(pair) == 2]
-        if second and len(second) != len(first):
-            raise invalid("a batch has pairs and single texts; send them in two requests")
-        task, labels = self.predictor.task, self.predictor.labels
-        if request.truncate:
-            stop = self.limits.characters
-            first, second = [text[:stop] for text in first], [text[:stop] for text in second]
-        framed = task.frame(self.tokenizer, task.from_texts(first, second or None), labels, gold=False)
-        samples = self._checked(framed.samples)
-        if not request.truncate and any(len(sample) >= task.length for sample in samples):
-            sizes = list(map(len, self.tokenizer.encode_many(texts)))
-            sums = [sum(sizes[start : start + len(pairs[0])]) for start in range(0, len(sizes), len(pairs[0]))]
-            capacity = Frame.of(self.tokenizer).capacity(task.length, texts=len(pairs[0]))
-            self._check_lengths(sums, capacity, truncate=False)
+    def ask(self, request: TaskRequest) -> Job:
+        """Return the job of the route of the model's task; it reads the response.
+
+        Raises:
+            Refusal: there are too many texts or none, or one is empty or too long.
+            UserError: the task cannot be asked this.
+        """
+        task, route = self.predictor.task, self.route
+        assert route is not None
+        truncated = request.truncated(self.limits.characters)
+        asked = truncated or request
+        inputs = asked.texts()
+        self._texts([text for texts in inputs for text in texts], count=len(inputs))
+        framed = task.frame(self.tokenizer, route.examples(task, asked), self.predictor.labels, gold=False)
+        if truncated is None and any(framed.cut):
+            raise invalid(f"a text is too long; this model reads {task.length} tokens, or set truncate")
 
         def read(rows: list[np.ndarray]) -> Any:
-            found = [
-                _scored(one, raw, labels, request.raw_scores) for one, raw in zip(framed.read(rows), rows, strict=True)
-            ]
-            return found[0] if single else found
+            outputs = framed.outputs(rows) if framed.outputs is not None else None
+            return route.answer(task, asked, framed.read(rows), outputs)
 
-        return Job(task.part, samples, read)
-
-    def tag(self, request: TagRequest) -> Job:
-        """Return the job of `/tag`; it reads the entities of each text."""
-        task = self.predictor.task
-        examples = task.from_texts(self._texts(request.inputs))
-        framed = task.frame(self.tokenizer, examples, self.predictor.labels, gold=False)
-        return Job(task.part, self._checked(framed.samples), lambda rows: [one.entities for one in framed.read(rows)])
-
-    def answer(self, request: AnswerRequest) -> Job:
-        """Return the job of `/answer`; it reads what the task answers."""
-        passage = request.passage
-        parts = (
-            [passage]
-            if isinstance(passage, str)
-            else [*passage, *passage.values()]
-            if isinstance(passage, dict)
-            else passage
-        )
-        self._texts([request.question, *parts, *(text for turn in request.history for text in turn if text)])
-        return self._single(self.predictor.question(request.question, passage, request.history))
-
-    def choose(self, request: ChooseRequest) -> Job:
-        """Return the job of `/choose`; it reads the choice and the probability of each."""
-        self._texts([request.passage, *filter(None, [request.question]), *request.choices])
-        return self._single(self.predictor.choices(request.passage, request.choices, request.question))
+        return Job(task.part, self._checked(framed.samples), read, infinite=task.infinite)
 
     def fill(self, request: FillRequest) -> Job:
         """Return the job of `/fill`; it reads the masks of each text with their candidates."""
@@ -227,12 +182,6 @@ class Served:
             ]
 
         return Job(layers, samples, read)
-
-    def _single(self, example: Any) -> Job:
-        """Return the job of one example; it reads what the task predicts."""
-        task = self.predictor.task
-        framed = task.frame(self.tokenizer, [example], self.predictor.labels, gold=False)
-        return Job(task.part, self._checked(framed.samples), lambda rows: framed.read(rows)[0])
 
     def _texts(self, inputs: str | Sequence[str], *, truncate: bool = False, count: int | None = None) -> list[str]:
         """Return texts whose number and length are within the limits; truncated ones, if that is asked for.
@@ -267,26 +216,3 @@ class Served:
         if total_length(samples) > self.limits.request_tokens:
             raise too_large(f"more than {self.limits.request_tokens:,} tokens in a request; send several requests")
         return samples
-
-
-def _pairs(inputs: str | list[str | list[str]]) -> tuple[list[list[str]], bool]:
-    """Return the texts or pairs of `/predict`, and whether it is a single one, not a batch.
-
-    Raises:
-        Refusal: an element is neither a text nor a pair.
-    """
-    if isinstance(inputs, str):
-        return [[inputs]], True
-    flat = [one for one in inputs if isinstance(one, str)]
-    nested = [one for one in inputs if not isinstance(one, str)]
-    if (flat and nested) or not inputs or len(flat) > 2 or not all(1 <= len(one) <= 2 for one in nested):
-        raise invalid("inputs are a text, a pair [text, text], or a batch of them [[text], [text, text], ...]")
-    return (nested, False) if nested else ([flat], True)
-
-
-def _scored(prediction: Any, logits: np.ndarray, labels: Sequence[str], raw: bool) -> list[Scored]:
-    """Return the labels of a prediction with probabilities, or the logits, the highest first."""
-    if not labels:
-        return [Scored(float(logits[0, 0]) if raw else prediction.score, SCORE)]
-    values = logits[0].tolist() if raw else [prediction.scores[label] for label in labels]
-    return sorted(map(Scored, values, labels), key=lambda one: -one.score)

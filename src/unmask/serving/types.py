@@ -1,7 +1,8 @@
 """Requests and responses of the server, as msgspec types: they decode, check and document.
 
-`/embed` and `/predict` are those of Text Embeddings Inference, `/v1/embeddings` is OpenAI's. A field that is unknown is
-refused rather than ignored. `model` is the name of one of the models; without it, the first one that has the route.
+`/embed` is that of Text Embeddings Inference, `/v1/embeddings` is OpenAI's. A field that is unknown is refused rather
+than ignored. `model` is the name of one of the models; without it, the first one that has the route. Those of tasks are
+in tasks/routes.py.
 
 What a server accepts, and how it refuses the rest.
 
@@ -19,8 +20,7 @@ import msgspec
 from msgspec import Meta
 
 from unmask.inference.fill import Mask
-from unmask.tasks.multiple_choice import Chosen
-from unmask.tasks.tagged import Entity
+from unmask.tasks.routes import Request, Texts
 
 Kind = Literal["Validation", "Tokenizer", "Backend", "Overloaded", "Unhealthy", "Unauthorized", "NotFound"]
 """`error_type` of an error; the first five are those of Text Embeddings Inference."""
@@ -100,15 +100,7 @@ def unhealthy(message: str) -> Refusal:
     return Refusal(503, "Unhealthy", message, retry=1)
 
 
-Name = Annotated[str, Meta(max_length=200, description="Name of the model; by default the first one that can do it.")]
-Texts = Annotated[str | list[str], Meta(description="One text or several.")]
 Layers = Annotated[tuple[Annotated[int, Meta(ge=-1000, le=1000)], ...], Meta(min_length=1, max_length=100)]
-
-
-class Request(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Base class of requests."""
-
-    model: Name | None = None
 
 
 class EmbedRequest(Request):
@@ -125,61 +117,6 @@ class EmbedRequest(Request):
     normalize: bool = True
     truncate: bool = False
     dimensions: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
-
-
-class PredictRequest(Request):
-    """Texts to classify, or to predict a number for.
-
-    Attributes:
-        inputs: a text; a pair `[text, text]`; or a batch of them, `[[text], [text, text], ...]`.
-        truncate: see `EmbedRequest`.
-        raw_scores: whether to return logits instead of probabilities.
-    """
-
-    inputs: str | list[str | list[str]]
-    truncate: bool = False
-    raw_scores: bool = False
-
-
-class Scored(msgspec.Struct):
-    """A label with its probability, or its logit; the number of a regression has the label "score"."""
-
-    score: float
-    label: str
-
-
-class TagRequest(Request):
-    """Texts whose entities are wanted; long texts are read in windows."""
-
-    inputs: Texts
-
-
-class AnswerRequest(Request):
-    """A question about a passage.
-
-    Attributes:
-        question: the question.
-        passage: the text with the answer; for models that read several passages, these, or a mapping of titles to them.
-        history: for models of dialogues, the earlier questions and their answers.
-    """
-
-    question: str
-    passage: str | list[str] | dict[str, str]
-    history: list[tuple[str, str]] = []
-
-
-class ChooseRequest(Request):
-    """Texts of which the one that fits a passage best is wanted.
-
-    Attributes:
-        passage: what the choices are about.
-        choices: two or more texts.
-        question: a question that they answer, or the begun sentence that they continue.
-    """
-
-    passage: str
-    choices: Annotated[list[str], Meta(min_length=2)]
-    question: str = ""
 
 
 class FillRequest(Request):
@@ -302,9 +239,5 @@ class Failure(msgspec.Struct):
 
 
 EmbedResponse = list[list[float]]
-PredictResponse = list[Scored | list[Scored]]
-AnswerResponse = dict[str, Any]
-ChooseResponse = Chosen
-TagResponse = list[list[Entity]]
 FillResponse = list[list[Mask]]
 FeaturesResponse = list[TextFeatures]

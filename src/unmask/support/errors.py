@@ -11,14 +11,35 @@ import re
 from collections.abc import Iterable
 from os import PathLike
 
+from unmask.support.messages import Front, argument, in_python, rendered
+
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, ends of lines, what reverses the direction of writing, and lone surrogates."""
 
 
 class UnmaskError(Exception):
-    """An error that the user did not cause (a full disk, a loss that is repeatedly not finite)."""
+    """An error that the user did not cause (a full disk, a loss that is repeatedly not finite).
+
+    `str(error)` is the message as Python users read it: parameters by their names.
+
+    Args:
+        message: description of the problem, with references to parameters and settings (`support.messages`).
+    """
 
     status = 1
+    shown = False
+    """Whether the user has already read it, from another process."""
+
+    def __init__(self, message: str = "") -> None:
+        self.message = message
+        super().__init__(rendered(message, in_python))
+
+    def text(self, front: Front) -> str:
+        """Return the message as a front writes it."""
+        return rendered(self.message, front)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restored, (type(self), self.message), self.__dict__
 
 
 class UserError(UnmaskError):
@@ -40,6 +61,13 @@ class UserError(UnmaskError):
         super().__init__(location + message + (f"; {remedy}" if remedy else ""))
 
 
+def _restored(kind: type[UnmaskError], message: str) -> UnmaskError:
+    """Return an error that another process has raised."""
+    error = kind.__new__(kind, message)
+    UnmaskError.__init__(error, message)
+    return error
+
+
 class InputWarning(UserWarning):
     """A warning that counts inputs a model did not read completely: truncated texts, empty texts."""
 
@@ -59,6 +87,16 @@ def printable(text: str) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, such as "1 document" or "2,000 documents"."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def check_count(name: str, number: int | None) -> None:
+    """Check the value of a parameter that is a number of processes, attempts or the like.
+
+    Raises:
+        UserError: it is not None, and below 0 or above 999.
+    """
+    if number is not None and not 0 <= number <= 999:
+        raise UserError(f"{argument(name, number)}: not a whole number from 0 to 999")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -11,9 +11,10 @@ makes `[objective.my_objective]` available in recipes wherever it is installed (
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points
 from pkgutil import resolve_name
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_type_hints
 
 from unmask.support.errors import UserError
 
@@ -32,7 +33,7 @@ class Table(Mapping[str, _Kind]):
 
     Raises:
         UserError: the name of a plug-in is taken; on access, also if a plug-in cannot be imported, or if its `kind`
-            differs from its name.
+            differs from its name, or if it lacks a member that its base class declares as abstract.
     """
 
     def __init__(self, group: str, own: Mapping[str, _Kind | str]) -> None:
@@ -79,7 +80,29 @@ def _load(point: EntryPoint) -> object:
             f"'{point.name}' of the package {_package(point)} has a different kind, '{kind}'",
             remedy=f"give its settings tag={point.name!r}",
         )
+    if missing := missing_members(found):
+        raise UserError(
+            f"'{point.name}' of the package {_package(point)} lacks {', '.join(missing)}",
+            remedy="define what its base class declares",
+        )
     return found
+
+
+def missing_members(part: Any) -> list[str]:
+    """Return the abstract members that a part lacks, and those that the class lacks which its `build` returns.
+
+    Python itself finds them in subclasses of `ABC` alone, which structs and modules of torch are not.
+    """
+    classes = [part] if isinstance(part, type) else []
+    with suppress(Exception):  # annotations may name what is imported for type checkers only
+        classes.append(get_type_hints(part.build)["return"])
+    return [
+        f"{kind.__name__}.{name}"
+        for kind in classes
+        if isinstance(kind, type)
+        for name in dir(kind)
+        if getattr(getattr(kind, name, None), "__isabstractmethod__", False)
+    ]
 
 
 def _package(point: EntryPoint) -> str:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 
 from unmask.support.errors import UserError, nearest
+from unmask.support.messages import argument, setting
 
 WORDS = {
     "int": "a whole number",
@@ -45,7 +46,9 @@ def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise UserError(f"--set {text}: not KEY=VALUE", remedy="for example --set budget.steps=100")
+            raise UserError(
+                f"{argument('settings', text)}: not KEY=VALUE", remedy=f"for example {setting('budget.steps', 100)}"
+            )
         try:
             typed = tomllib.loads(f"x = {value}")["x"]
         except (ValueError, RecursionError):  # no TOML, or numbers of thousands of digits, or too deep

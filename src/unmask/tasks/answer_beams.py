@@ -16,7 +16,7 @@ unanswerable, too, as published heads have one; starts in the beam are tokens of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from unmask.objectives.flops import head_flops, matrices
 from unmask.objectives.objective import Objective, Part
 from unmask.tasks.passage_windows import LABEL, Candidates, Window
 from unmask.tasks.question_answering import Answered, QuestionAnswering
+from unmask.tasks.task import Reason, Refusals
 
 CLASS_WEIGHT = 0.5
 """Weight of the classifier in the loss."""
@@ -49,6 +50,14 @@ class AnswerBeams(QuestionAnswering, frozen=True, kw_only=True, forbid_unknown_f
     ends: int = 5
 
     part = "answer_beams"
+    infinite = True
+    refusals: ClassVar[Refusals] = {
+        **QuestionAnswering.refusals,
+        "export": Reason(
+            "beams are of the tokens of the passage, which an exported program does not know",
+            "fine-tune a model for question-answering, or export the hidden states: --head features",
+        ),
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()

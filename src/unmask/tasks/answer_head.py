@@ -39,7 +39,7 @@ from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
 from unmask.nn.layers.linear import Linear
 from unmask.objectives.objective import Objective, Part, imitate_softmax
 from unmask.tasks.extraction import Extraction, Found, Span
-from unmask.tasks.passage_windows import LABEL, Candidates, Window
+from unmask.tasks.passage_windows import LABEL, Candidates, Window, sequences_of
 from unmask.tasks.pooled_head import PooledHead
 
 KIND = "kind"
@@ -188,8 +188,7 @@ class AnswerHead(Objective):
         rows = token_vectors(encoder, encoded.last, batch, self.at)  # (targets, width)
         columns = [self.out(rows)]
         if len(self.classes):
-            found = Candidates(batch)
-            sequences = found.sequence.index_select(0, found.row)  # (targets,)
+            sequences = sequences_of(batch)  # (targets,)
             columns += [head.predict(encoder, encoded, batch).index_select(0, sequences) for head in self._classifiers]
         if self.support is not None:
             columns.append(self.support(rows))

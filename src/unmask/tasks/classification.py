@@ -32,9 +32,10 @@ from unmask.tasks.calibration import (
     divisor,
     find_temperature,
 )
-from unmask.tasks.pooled_head import NONE, Regularization, TextHead, score
+from unmask.tasks.pooled_head import NONE, TUNED, Regularization, TextHead, score
+from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages, with_labels
-from unmask.tasks.task import Framed, Mistake
+from unmask.tasks.task import Framed, Mistake, Training
 
 
 class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -72,6 +73,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
     part = "classification"
     metric = "accuracy"
     title = "A text classifier"
+    training = Training(tuned=TUNED)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -138,7 +140,11 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
             probabilities = scaled.softmax(1).tolist()
             return [_prediction(*one, labels) for one in zip(examples, probabilities, texts.cut, strict=True)]
 
-        return Framed(texts.samples, read, texts.notes)
+        return Framed(texts.samples, read, texts.notes, texts.mean, texts.cut)
+
+    def scored(self, prediction: Prediction) -> list[Scored]:
+        """See `RowTask`."""
+        return [Scored(probability, label) for label, probability in prediction.scores.items()]
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]) -> Measure:
         """See `Task`."""

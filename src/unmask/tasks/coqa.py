@@ -58,6 +58,11 @@ class Coqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
             notes += describe_rationales(questions)
         return questions
 
+    @property
+    def controls(self) -> dict[str, Any]:
+        """See `Task`."""
+        return {"history": self.history.turns}
+
     def pose(self, question: str, passage: Texts, history: Sequence[tuple[str, str]] = ()) -> CoqaQuestion:
         """See `Extraction`."""
         text = only_passage(self, question, passage)

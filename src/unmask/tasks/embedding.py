@@ -28,6 +28,7 @@ from unmask.data.batches.batch import GROUP, Batch, Sample
 from unmask.data.labelled.columns import LABELS, NUMBERS, SIMILARITY, Fields
 from unmask.data.labelled.labelled_file import NAMES, Row
 from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.families.checkpoints.heads import Pooling, supported
 from unmask.metrics import regression as metrics
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec, mean_vectors
@@ -36,7 +37,7 @@ from unmask.objectives.objective import Objective, Part
 from unmask.support.errors import UserError
 from unmask.tasks.regression import all_equal, numbers
 from unmask.tasks.rows import RowTask, are_pairs, frame_rows, hold_out, passages
-from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths
+from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Reason, Refusals
 
 SIDE, TEXT, TARGET = "side", "text_number", "similarity"
 """Names of labels: whether a sequence is a first (0), a second (1) or a third text (2); the number of its text, the
@@ -90,9 +91,12 @@ class Embedding(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     title = "Vectors of texts"
     fields = Fields((*NUMBERS, *LABELS), SIMILARITY, optional=True, triplets=True)
     usage = '"A text." --text-b "Another text."'
-    grouped = True
     weightless = True
-    pairs: ClassVar[bool] = True
+    route = Reason("its vectors are served by /embed", "ask for these")
+    refusals: ClassVar[Refusals] = dict.fromkeys(
+        ("frozen", "downstream"),
+        Reason("vectors are those of the encoder itself, which is trained", "omit --frozen and --downstream"),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -101,6 +105,25 @@ class Embedding(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         extremes = [value for value in (self.least, self.most) if value is not None]
         if not all(map(math.isfinite, extremes)) or (len(extremes) == 2 and extremes[0] >= extremes[1]):
             raise ValueError("least must be a number below most")
+
+    @property
+    def grouped(self) -> str:
+        """See `Task`: the texts of a pair."""
+        return "texts"
+
+    @property
+    def pairs(self) -> bool:
+        """See `Task`."""
+        return True
+
+    @property
+    def vectors(self) -> Pooling:
+        """See `Task`."""
+        return Pooling(kind=self.pooling or "mean", length=self.length)
+
+    def with_pooling(self, pooling: Pooling | None) -> Embedding:
+        """See `Task`."""
+        return self if self.pooling else msgspec.structs.replace(self, pooling=supported(pooling).kind)
 
     def read(
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None

@@ -20,7 +20,8 @@ from unmask.data.batches.rng import derive_rng
 from unmask.data.labelled.squad_file import Question
 from unmask.support.errors import UserError, check_unicode
 from unmask.tasks.passage_windows import Window, WindowSettings, best_spans
-from unmask.tasks.task import DEV_SHARE, Columns, Mark, Mistake, Passage, Task
+from unmask.tasks.routes import AnswerRequest, Route
+from unmask.tasks.task import DEV_SHARE, Columns, Mark, Mistake, Passage, Reason, Refusals, Task
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -40,6 +41,18 @@ class Span(msgspec.Struct, frozen=True):
 
 Texts = str | Sequence[str] | Mapping[str, str]
 """A passage, several, or several with their titles."""
+ANSWER = Route(
+    "/answer",
+    "Answer a question from a passage.",
+    AnswerRequest,
+    dict[str, Any],
+    lambda task, request: [task.pose(request.question, request.passage, request.history)],
+    lambda task, request, predictions, outputs: predictions[0],
+    "the question or a passage is empty, or the model reads no history, or one passage without a title only",
+    {"question": "Where did she live?", "passage": "Ada Lovelace lived in London."},
+    view="answer",
+)
+"""The route of tasks whose answers are found in passages."""
 
 
 @dataclass
@@ -84,6 +97,10 @@ class Extraction(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
     best: int = 20
 
     metric = "f1"
+    route = ANSWER
+    refusals: ClassVar[Refusals] = {
+        "vocabulary": Reason("answers are predicted as tokens", "choose a student of its family: pass --layers N")
+    }
     question_share: ClassVar[tuple[int, int]] = (6, 64)
 
     def __post_init__(self) -> None:

@@ -49,7 +49,7 @@ from unmask.tasks.answer_head import (
 )
 from unmask.tasks.extraction import Extraction, Texts, check_asked, refuse_columns, span_mistake
 from unmask.tasks.passage_windows import Window, cut_passages, token_span
-from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths
+from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Training
 
 TEXTS = {"yes": "yes", "no": "no"}
 """The answers that are no spans."""
@@ -99,6 +99,7 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     part = "hotpotqa"
     metric = "joint_f1"
+    training = Training(tuned={"threshold": None})
     title = "Answers to questions about several passages, with the sentences that support them"
     usage = '--question "A question?" --passage "A passage." "Another." --title "One" "Two"'
 
@@ -111,6 +112,11 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True
         if notes is not None:
             notes += describe_paragraphs(questions)
         return questions
+
+    @property
+    def controls(self) -> dict[str, Any]:
+        """See `Task`."""
+        return {"passages": True}
 
     def pose(self, question: str, passage: Texts, history: Sequence[tuple[str, str]] = ()) -> HotpotQuestion:
         """See `Extraction`; passages without titles have the numbers from 1 as titles, which are not read."""

@@ -36,8 +36,9 @@ from unmask.tasks.calibration import (
 )
 from unmask.tasks.classification import sort_labels, unknown_label
 from unmask.tasks.pooled_head import TextHead
+from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages
-from unmask.tasks.task import Framed, Mistake
+from unmask.tasks.task import Framed, Mistake, Training
 
 
 class Labels(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -76,6 +77,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
     metric = "f1_micro"
     title = "A text classifier with several labels per text"
     exclusive = False
+    training = Training(tuned={"threshold": None, "temperature": 1.0})
     fields = Fields(several=True)
 
     def __post_init__(self) -> None:
@@ -141,7 +143,11 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
                 found.append(Labels(row.values["text"], chosen, scores, row.values.get("text_b"), was_cut))
             return found
 
-        return Framed(texts.samples, read, texts.notes)
+        return Framed(texts.samples, read, texts.notes, texts.mean, texts.cut)
+
+    def scored(self, prediction: Labels) -> list[Scored]:
+        """See `RowTask`."""
+        return [Scored(value, label, label in prediction.labels) for label, value in prediction.scores.items()]
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Labels], labels: Sequence[str]) -> Measure:
         """See `Task`."""

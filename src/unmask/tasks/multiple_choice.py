@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -29,8 +29,9 @@ from unmask.objectives.objective import Part
 from unmask.support.errors import UserError, check_unicode
 from unmask.tasks.extraction import hold_out_passages
 from unmask.tasks.pooled_head import PooledHead
+from unmask.tasks.routes import ChooseRequest, Route
 from unmask.tasks.rows import frame_rows
-from unmask.tasks.task import Columns, Framed, Mistake, Notes, Passage, Paths, Task
+from unmask.tasks.task import Columns, Framed, Mistake, Notes, Passage, Paths, Reason, Refusals, Task
 
 LABEL = "multiple_choice"
 """Name of the label that tells whether a sequence has the right choice."""
@@ -53,14 +54,36 @@ class Chosen(msgspec.Struct, frozen=True, omit_defaults=True):
     cut: bool = False
 
 
+CHOOSE = Route(
+    "/choose",
+    "Choose the text that fits a passage, or answers a question about it.",
+    ChooseRequest,
+    Chosen,
+    lambda task, request: [task.pose(request.passage, request.choices, request.question)],
+    lambda task, request, predictions, outputs: predictions[0],
+    "a text has characters that cannot be encoded",
+    {"passage": "Eve lives in Rome.", "question": "Where does Eve live?", "choices": ["In Rome.", "In Paris."]},
+    view="choose",
+)
+"""The route of tasks that choose among texts."""
+
+
 class MultipleChoice(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="multiple-choice"):
     """The recipe's [task] for `kind = "multiple-choice"`; see `Task`."""
 
     part = "multiple_choice"
     metric = "accuracy"
     title = "A choice among several texts"
-    grouped = True
+    route = CHOOSE
+    refusals: ClassVar[Refusals] = {
+        "frozen": Reason("multiple choice does not work with a frozen encoder", "omit --frozen")
+    }
     usage = '--passage "A text." --choices "An end." "Another."'
+
+    @property
+    def grouped(self) -> str:
+        """See `Task`: the choices of a question."""
+        return "texts"
 
     def read(
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None

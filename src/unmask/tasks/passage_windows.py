@@ -60,6 +60,12 @@ def best_spans(starts: np.ndarray, ends: np.ndarray, longest: int, number: int) 
     ]
 
 
+def sequences_of(batch: Batch) -> Tensor:
+    """Return the sequence of each candidate, (candidates,)."""
+    ends = batch.tokens.offsets[1:]
+    return (batch.positions["passage"][:, None] >= ends).sum(1)  # not by bucketize, which is exported with wrong ends
+
+
 class Candidates:
     """See the module. Windows without candidates have no row; with labels, all shapes are known on the host.
 
@@ -74,8 +80,7 @@ class Candidates:
     """
 
     def __init__(self, batch: Batch, windows: int | None = None) -> None:
-        at, tokens = batch.positions["passage"], batch.tokens
-        sequence = torch.bucketize(at, tokens.offsets[1:].long(), right=True)  # (candidates,)
+        at, tokens, sequence = batch.positions["passage"], batch.tokens, sequences_of(batch)
         self.row = (sequence.diff(prepend=sequence[:1]) > 0).cumsum(0)
         self.windows = windows if windows is not None else (int(self.row[-1]) + 1 if len(self.row) else 0)
         self.longest = max(group.longest for group in tokens.groups)

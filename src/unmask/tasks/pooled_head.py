@@ -48,6 +48,8 @@ class Regularization(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 NONE = Regularization()
+TUNED = {"regularization": NONE, "temperature": 1.0}
+"""See `Training.tuned`: what classifiers of texts and words have."""
 
 
 class Classifier(Protocol):

@@ -76,6 +76,11 @@ class Quac(QuestionAnswering, frozen=True, kw_only=True, forbid_unknown_fields=T
             notes += describe_repairs(questions)
         return questions
 
+    @property
+    def controls(self) -> dict[str, Any]:
+        """See `Task`."""
+        return {"history": self.history.turns}
+
     def pose(self, question: str, passage: Texts, history: Sequence[tuple[str, str]] = ()) -> QuacQuestion:
         """See `Extraction`."""
         text = only_passage(self, question, passage)

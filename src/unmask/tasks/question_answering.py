@@ -33,7 +33,7 @@ from unmask.tasks.answer_head import AnswerHead
 from unmask.tasks.calibration import find_threshold
 from unmask.tasks.extraction import Extraction, Span, check_answers, refuse_columns, span_mistake
 from unmask.tasks.passage_windows import Window, cut_passages
-from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths
+from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Training
 
 
 class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -82,6 +82,7 @@ class QuestionAnswering(Extraction, frozen=True, kw_only=True, forbid_unknown_fi
     threshold: float | None = None
 
     part = "question_answering"
+    training = Training(tuned={"threshold": None})
     title = "Answers to questions about a passage"
     usage = '--question "A question?" --passage "A passage."'
 

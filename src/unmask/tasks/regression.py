@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -24,9 +25,12 @@ from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
 from unmask.support.errors import UserError
 from unmask.tasks.pooled_head import TextHead
+from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages, with_labels
-from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths
+from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Reason, Refusals
 
+SCORE = "score"
+"""Label of a predicted number in the server's answers."""
 LEAST, FINEST = 1e-30, 1e-5
 """Smallest standard deviations that can be learned: absolute, and relative to the mean (float32 has seven digits)."""
 LARGEST = 1e30
@@ -63,6 +67,7 @@ class Regression(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
     metric = "pearson"
     title = "A regression on texts"
     fields = Fields((*NUMBERS, *LABELS), SIMILARITY)
+    refusals: ClassVar[Refusals] = {"temperature": Reason("a temperature softens no numbers", "remove it")}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -126,7 +131,11 @@ class Regression(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
                 for row, (value,), was_cut in zip(examples, texts.mean(logits), texts.cut, strict=True)
             ]
 
-        return Framed(texts.samples, read, texts.notes)
+        return Framed(texts.samples, read, texts.notes, texts.mean, texts.cut)
+
+    def scored(self, prediction: Score) -> list[Scored]:
+        """See `RowTask`: the number."""
+        return [Scored(prediction.score, SCORE)]
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Score], labels: Sequence[str]) -> Measure:
         """See `Task`."""

@@ -16,7 +16,7 @@ import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -31,7 +31,8 @@ from unmask.data.tokenizers.ragged import Ragged, encode_ragged
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.support.errors import UserError, check_unicode
 from unmask.tasks.passage_windows import window_starts
-from unmask.tasks.task import DEV_SHARE, Columns, Notes, Passage, Paths, Task
+from unmask.tasks.routes import PREDICT, Route, Scored
+from unmask.tasks.task import DEV_SHARE, Columns, Notes, Passage, Paths, Reason, Task
 
 Size = TypeVar("Size", int, np.ndarray)
 
@@ -44,6 +45,7 @@ class RowTask(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     fields: ClassVar[Fields] = SINGLE
+    route: ClassVar[Route | Reason] = PREDICT
 
     def read(
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
@@ -61,6 +63,10 @@ class RowTask(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
         """See `Task`."""
         return as_rows(texts, texts_b)
+
+    def scored(self, prediction: Any) -> list[Scored]:
+        """Return the labels of a prediction with their probabilities, in the model's order, for `PREDICT`."""
+        raise NotImplementedError
 
 
 def as_rows(texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
@@ -322,9 +328,9 @@ class TextTask(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 raise ValueError(f"stride must be from 1 to {capacity}, the tokens of a text in a window")
 
     @property
-    def grouped(self) -> bool:
+    def grouped(self) -> str:
         """See `Task`: the windows of a text."""
-        return self.windows > 1
+        return "windows" if self.windows > 1 else ""
 
     def frame_texts(
         self, tokenizer: Tokenizer, rows: Sequence[Row], labels: Mapping[str, np.ndarray] | None

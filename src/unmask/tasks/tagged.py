@@ -80,8 +80,7 @@ def iterate_examples(
 
 def _has_lines(source: Source, kind: str | None, task: Task) -> TypeGuard[str | Path]:
     """Return whether a source has one text per line, which cannot be a pair."""
-    of_pairs = kind is None and getattr(task, "pairs", None)
-    return is_plain(source, kind) and not of_pairs
+    return is_plain(source, kind) and not (kind is None and task.pairs)
 
 
 class Window(NamedTuple):

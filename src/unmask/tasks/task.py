@@ -16,7 +16,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 import numpy as np
@@ -24,10 +24,12 @@ import numpy as np
 from unmask.data.batches.batch import Sample
 from unmask.data.labelled.table import Source
 from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.families.checkpoints.heads import Pooling
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.objectives.objective import Objective
 from unmask.support.errors import UserError
+from unmask.tasks.routes import Route
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,38 @@ DEV_SHARE = 0.1
 """Share of the training examples that is held out if no dev data is given."""
 
 
+Operation = Literal["frozen", "downstream", "temperature", "vocabulary", "export"]
+"""What cannot be done with every task: fine-tuning with a frozen encoder, or with a downstream model; distillation with
+predictions that a temperature softens, or by a student with another vocabulary; export of its head."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why something cannot be done, and what to do instead, as in a `UserError`."""
+
+    why: str
+    remedy: str
+
+
+Refusals = Mapping[Operation, Reason]
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the defaults of fine-tuning and distillation depend on.
+
+    Attributes:
+        rate: multiple of the learning rate.
+        epochs: minimum number of epochs.
+        tuned: settings that belong to the training of one model, with the values that they have before: a student does
+            not inherit them.
+    """
+
+    rate: float = 1.0
+    epochs: int = 3
+    tuned: Mapping[str, Any] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Framed:
     """Examples as samples, and the conversion of logits to predictions.
@@ -102,11 +136,16 @@ class Framed:
         read: converts the logits of each sample, in the samples' order, each (targets, classes), to predictions, one
             per example.
         notes: messages for the user about what was repaired, truncated or left out, one line each.
+        outputs: converts the logits likewise to the outputs of the head for each example, (examples, outputs); None:
+            they are not of examples, but of tokens.
+        cut: whether each example was truncated; empty if none can be.
     """
 
     samples: list[Sample]
     read: Callable[[Sequence[np.ndarray]], list[Any]]
     notes: tuple[str, ...] = ()
+    outputs: Callable[[Sequence[np.ndarray]], np.ndarray] | None = None
+    cut: Sequence[bool] = ()
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -120,6 +159,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         usage: an example of the arguments of `unmask predict`.
         exclusive: whether the class with the largest logit is predicted, and no other, if there are classes.
         weightless: whether its head has no weights, so that only the settings of a model tell that it has this task.
+        route: how the server asks it; a `Reason`: it is not served, and why.
+        infinite: whether its logits may be minus infinity.
+        training: what the rule for defaults of fine-tuning must know of it.
+        refusals: what cannot be done with it, and why; see `Operation`.
     """
 
     length: int = 128
@@ -130,15 +173,51 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     usage: ClassVar[str] = '"A text."'
     exclusive: ClassVar[bool] = True
     weightless: ClassVar[bool] = False
+    route: ClassVar[Route | Reason] = Reason("it declares no route", "set `route` in its class")
+    infinite: ClassVar[bool] = False
+    training: ClassVar[Training] = Training()
+    refusals: ClassVar[Refusals] = {}
 
     def __post_init__(self) -> None:
         if self.length < 3:
             raise ValueError("length must be at least 3")
 
     @property
-    def grouped(self) -> bool:
-        """Whether a training sample is a group of sequences, which auxiliary objectives cannot read."""
-        return False
+    def grouped(self) -> str:
+        """What a training sample is a group of, which auxiliary objectives cannot read; "": it is one sequence."""
+        return ""
+
+    @property
+    def pairs(self) -> bool | None:
+        """Whether its inputs are pairs of texts; None: either, unknown, or neither."""
+        return None
+
+    @property
+    def controls(self) -> dict[str, Any]:
+        """What the playground must know to ask it: "history", a number of turns, and "passages", whether several."""
+        return {}
+
+    @property
+    def vectors(self) -> Pooling | None:
+        """How a model that it trained makes vectors of texts; None: it does not train them."""
+        return None
+
+    def with_pooling(self, pooling: Pooling | None) -> Self:
+        """Return the task with the pooling of the model that it starts from, if it trains vectors and names none.
+
+        Raises:
+            UserError: the pooling of the model is not supported.
+        """
+        return self
+
+    def check(self, operation: Operation) -> None:
+        """Check that something can be done with this task.
+
+        Raises:
+            UserError: it cannot; says why.
+        """
+        if reason := self.refusals.get(operation):
+            raise UserError(reason.why, remedy=reason.remedy)
 
     @abstractmethod
     def read(

@@ -51,12 +51,26 @@ from unmask.tasks.calibration import (
     find_temperature,
     softmax,
 )
-from unmask.tasks.pooled_head import NONE, Regularization, score
-from unmask.tasks.tagged import Tagged, cut_windows, read_tags, tags_of
-from unmask.tasks.task import DEV_SHARE, Columns, Framed, Mark, Mistake, Notes, Passage, Paths, Task
+from unmask.tasks.pooled_head import NONE, TUNED, Regularization, score
+from unmask.tasks.routes import Route, TagRequest
+from unmask.tasks.tagged import Entity, Tagged, cut_windows, read_tags, tags_of
+from unmask.tasks.task import DEV_SHARE, Columns, Framed, Mark, Mistake, Notes, Passage, Paths, Task, Training
 
 COLUMNS = (".conll", ".tsv", ".txt")
 """Suffixes of files of predictions that have a word in each line."""
+
+TAG = Route(
+    "/tag",
+    "Find the entities of texts.",
+    TagRequest,
+    list[list[Entity]],
+    lambda task, request: task.from_texts([text for (text,) in request.texts()]),
+    lambda task, request, predictions, outputs: [prediction.entities for prediction in predictions],
+    "a text has characters that cannot be encoded",
+    {"inputs": "Ada Lovelace lived in London."},
+    view="entities",
+)
+"""The route of tasks that find entities."""
 
 
 class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="token-classification"):
@@ -75,6 +89,8 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
     part = "token_classification"
     metric = "f1"
     title = "A named entity recognizer"
+    route = TAG
+    training = Training(rate=2.0, epochs=4, tuned=TUNED)  # Devlin et al. 2019, appendix A.3: at most 4 epochs
 
     def __post_init__(self) -> None:
         super().__post_init__()

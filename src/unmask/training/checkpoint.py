@@ -23,6 +23,7 @@ from torch import Tensor
 from unmask.data.batches.sources import Cursor
 from unmask.support.durable import create, sha256, sync
 from unmask.support.errors import UnmaskError, UserError
+from unmask.support.messages import argument
 
 CARRY_FILE = "carry.safetensors"
 KEPT = 2
@@ -155,7 +156,7 @@ def save_checkpoint(
     except OSError as error:
         shutil.rmtree(aside, ignore_errors=True)
         earlier = any(folder.glob("step-*"))
-        remedy = "the previous one is intact: free some space, then continue with --resume"
+        remedy = f"the previous one is intact: free some space, then continue with {argument('resume', True)}"
         raise UnmaskError(
             f"{final}: the checkpoint could not be written ({error.strerror or error}); "
             f"{remedy if earlier else 'free some space, then start the run again'}"
@@ -179,13 +180,13 @@ def newest_checkpoint(folder: Path) -> tuple[Path, list[str]]:
         try:
             check_checkpoint(path)
         except UserError as error:
-            damaged.append(str(error))
+            damaged.append(error.message)
         else:
             return path, damaged
     raise UserError(
         "there is no valid checkpoint to resume from" + "".join(f"; {text}" for text in damaged),
         file=folder,
-        remedy="start the run again in an empty directory, without --resume",
+        remedy=f"start the run again in an empty directory, without {argument('resume')}",
     )
 
 

@@ -25,6 +25,7 @@ from unmask.support.capabilities import widest_float
 from unmask.support.durable import replace_file
 from unmask.support.errors import UnmaskError, UserError
 from unmask.support.fingerprint import fingerprint
+from unmask.support.messages import argument
 from unmask.training.carry import CarryTable
 from unmask.training.machine import Machine
 from unmask.training.processes import Processes
@@ -170,7 +171,7 @@ def _write(path: Path, weights: Mapping[str, Tensor]) -> None:
     except OSError as error:
         raise UnmaskError(
             f"{path}: the best weights could not be written ({error.strerror or error}); earlier checkpoints are "
-            "intact: free some space, then continue with --resume"
+            f"intact: free some space, then continue with {argument('resume', True)}"
         ) from error
 
 

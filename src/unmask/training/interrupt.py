@@ -7,6 +7,7 @@ import threading
 from types import FrameType
 
 from unmask.support.errors import UnmaskError
+from unmask.support.messages import argument
 
 
 class Interrupted(UnmaskError):
@@ -19,7 +20,9 @@ class Interrupted(UnmaskError):
     @classmethod
     def at(cls, step: int, number: int) -> Interrupted:
         """Return the exception that ends a run saved at a step."""
-        return cls(f"stopped and saved at step {step}; continue with the same command and --resume", number)
+        return cls(
+            f"stopped and saved at step {step}; continue with the same command and {argument('resume', True)}", number
+        )
 
 
 class Interrupt:

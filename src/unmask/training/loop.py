@@ -26,6 +26,7 @@ from unmask.objectives.flops import forward_flops
 from unmask.objectives.learner import Learner
 from unmask.support.environment import SMALLER, check_memory, naming_shortage
 from unmask.support.errors import UnmaskError, UserError
+from unmask.support.messages import argument
 from unmask.training.calibration import BUDGETS, FITTING, UNKNOWN_STEPS, Calibration, check_growth
 from unmask.training.carry import CarryTable
 from unmask.training.checkpoint import (
@@ -319,7 +320,7 @@ class Trainer:
         if self.failures == MAX_SKIPPED:
             raise UnmaskError(
                 f"the loss or gradient was not finite in {MAX_SKIPPED} consecutive steps; earlier checkpoints are "
-                "intact: lower optimizer.learning_rate, or train with --precision float32"
+                f"intact: lower optimizer.learning_rate, or train with {argument('precision', 'float32')}"
             )
 
     def _evaluate(self) -> None:

@@ -21,7 +21,8 @@ from torch.nn.functional import linear
 
 from unmask.support.capabilities import WAYS, cpu_or_gpu, emulates_bf16, multiplies_bf16, onednn_multiplies, products
 from unmask.support.environment import whole
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, check_count
+from unmask.support.messages import argument
 
 GPU_WORKERS = 2
 """Default number of worker processes that make batches for a GPU; a CPU needs its cores for the step itself."""
@@ -164,9 +165,12 @@ def choose_machine(device: str = "auto", precision: str = "auto", workers: int |
         UserError: the device is not available, it only emulates the precision, or workers are requested on a system
             that cannot fork processes.
     """
+    check_count("workers", workers)
     can_fork = "fork" in multiprocessing.get_all_start_methods()
     if workers and not can_fork:
-        raise UserError(f"--workers {workers}: this system cannot fork processes (Windows)", remedy="omit it")
+        raise UserError(
+            f"{argument('workers', workers)}: this system cannot fork processes (Windows)", remedy="omit it"
+        )
     chosen = _device(device)
     if precision == "auto":
         precision = "bf16" if _is_faster_in_bf16(chosen) else "float32"
@@ -191,9 +195,14 @@ def _device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("no CUDA device is available", remedy="omit --device, or pass --device cpu")
+        raise UserError(
+            "no CUDA device is available", remedy=f"omit {argument('device')}, or pass {argument('device', 'cpu')}"
+        )
     if name == "mps" and not torch.backends.mps.is_available():
-        raise UserError("no GPU of Apple's is available to torch", remedy="omit --device, or pass --device cpu")
+        raise UserError(
+            "no GPU of Apple's is available to torch",
+            remedy=f"omit {argument('device')}, or pass {argument('device', 'cpu')}",
+        )
     if name == "mps" and whole("WORLD_SIZE", 1) > 1:
         raise UserError("several processes cannot train on one GPU of Apple's", remedy="start one without torchrun")
     return torch.device(name, whole("LOCAL_RANK", 0)) if name == "cuda" else torch.device(name)
@@ -216,7 +225,7 @@ def _refuse_emulation(device: torch.device) -> None:
         raise UserError(
             f"{'this GPU' if device.type == 'cuda' else 'this processor'} does not multiply bf16, and would take many "
             "times as long as in float32",
-            remedy="omit --precision, or pass --precision float32",
+            remedy=f"omit {argument('precision')}, or pass {argument('precision', 'float32')}",
         )
 
 

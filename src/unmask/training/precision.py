@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from unmask.data.batches.batch import Sample
 from unmask.objectives.learner import Learner
 from unmask.support.environment import naming_shortage
+from unmask.support.messages import argument, setting
 from unmask.training import kernels
 from unmask.training.machine import Machine
 
@@ -123,6 +124,6 @@ def name_remedy(micro_tokens: int) -> AbstractContextManager[None]:
     """Return a context that converts out-of-memory errors into an error that names the settings to change."""
     return naming_shortage(
         f"with {micro_tokens:,} tokens at once; the newest checkpoint is intact",
-        f"continue with --resume and --set batch.micro_tokens={max(1, micro_tokens // 2)}, or --set "
-        "batch.recompute=true",
+        f"continue with {argument('resume', True)} and {setting('batch.micro_tokens', max(1, micro_tokens // 2))}, or "
+        f"{setting('batch.recompute', True)}",
     )

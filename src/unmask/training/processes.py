@@ -32,6 +32,7 @@ from unmask.data.batches.stages import stage_at
 from unmask.data.batches.steps import Step, Steps
 from unmask.support.environment import rank_and_size, whole
 from unmask.support.errors import UnmaskError, UserError
+from unmask.support.messages import argument, setting
 from unmask.training.checkpoint import Progress
 from unmask.training.settings import BatchSettings
 
@@ -198,7 +199,7 @@ class Processes:
             missing = ", ".join(map(str, self._missing())) or "none, but the connection failed"
             raise UnmaskError(
                 f"process {self.rank} of {self.size} stops because another process has exited or does not respond "
-                f"(missing: {missing}); continue with the same command and --resume"
+                f"(missing: {missing}); continue with the same command and {argument('resume', True)}"
             ) from error
 
     def _missing(self) -> list[int]:
@@ -289,7 +290,7 @@ class StepFeed:
             given = f"batch.sequences is {batch.sequences}" if batch.sequences else f"batch.tokens is {batch.tokens}"
             raise UserError(
                 f"layout.streams is {source.streams}, and each step reads one window of every stream, but {given}",
-                remedy=f"pass --set batch.sequences={source.streams}",
+                remedy=f"pass {setting('batch.sequences', source.streams)}",
             )
         self.source = source
         self.batch = batch

@@ -22,6 +22,7 @@ import torch
 from unmask.inference.signed_bytes import multiplies_signed_bytes
 from unmask.support.capabilities import ROWS, emulates_bf16, multiplies_bf16, onednn_multiplies, products
 from unmask.support.environment import busy_cores, num_cores, read_times, total_memory
+from unmask.support.messages import argument, rendered
 from unmask.support.version import __version__
 from unmask.training.machine import Machine, choose_machine, processor
 
@@ -40,8 +41,8 @@ Report = dict[str, dict[str, str]]
 """Facts by their name, under headings."""
 
 
-def diagnose() -> Report:
-    """Return what this machine has: processor, speeds, accelerators, memory, disk, libraries and extras."""
+def doctor() -> Report:
+    """Describe what this machine has and computes, for reports of problems."""
     return {
         "system": dict(_system()),
         "processor": dict(_processor()),
@@ -96,7 +97,7 @@ def _accelerators() -> Iterator[tuple[str, str]]:
         bf16 = "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "no bf16"
         yield f"cuda:{index}", f"{about.name}, {about.total_memory / 2**30:.0f} GiB, {bf16}"
     if torch.backends.mps.is_available():
-        yield "mps", "available with --device mps"
+        yield "mps", rendered(f"available with {argument('device', 'mps')}")
     if not torch.cuda.device_count():
         yield "cuda", f"none, torch was built for CUDA {torch.version.cuda}" if torch.version.cuda else "torch has none"
 

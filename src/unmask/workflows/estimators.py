@@ -21,6 +21,8 @@ from unmask.data.labelled.tagged_file import Sentence, read_sentences
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import measure_all
 from unmask.model.model import load_model
+from unmask.nn.encoders.downstream_kind import DownstreamKind
+from unmask.support.choices import Device, Precision
 from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
 from unmask.workflows.finetuning.finetune import finetune
@@ -48,6 +50,11 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
     task: str
 
+    @staticmethod
+    def examples(read: Sequence[Any]) -> tuple[Any, Any]:
+        """Return examples of the task, as it reads them from files, as `X` and `y`: single texts and their labels."""
+        return [row.values["text"] for row in read], [row.values["label"] for row in read]
+
     def __init__(
         self,
         model: str | Path = "",
@@ -56,10 +63,10 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         random_state: int = 0,
         out: str | Path | None = None,
         frozen: bool = False,
-        downstream: str | None = None,
+        downstream: DownstreamKind | None = None,
         tokenizer: str | Path | None = None,
-        device: str = "auto",
-        precision: str = "auto",
+        device: Device = "auto",
+        precision: Precision = "auto",
     ) -> None:
         self.model = model
         self.settings = settings
@@ -85,7 +92,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
                 tokenizer=self.tokenizer,
                 frozen=self.frozen,
                 downstream=self.downstream,
-                machine=choose_machine(self.device, self.precision),
+                device=self.device,
+                precision=self.precision,
                 quiet=True,
                 all_examples=True,
             )
@@ -187,6 +195,11 @@ class TokenClassifier(_Estimator):
 
     task = "token-classification"
 
+    @staticmethod
+    def examples(read: Sequence[Any]) -> tuple[Any, Any]:
+        """Return sentences as lists of words, and of tags."""
+        return [list(one.words) for one in read], [list(one.tags) for one in read]
+
     def fit(self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> Self:
         """Fine-tune the model; `X` has the words of each sentence, `y` their tags, in any scheme.
 
@@ -216,6 +229,10 @@ class TokenClassifier(_Estimator):
         if not len(X):
             return []
         return read_sentences([Table("<X>", {"words": _lists(X)})], columns={}, gold=False)
+
+
+ESTIMATORS: dict[str, type[_Estimator]] = {one.task: one for one in (TextClassifier, TextRegressor, TokenClassifier)}
+"""Estimator by the name of its task."""
 
 
 def _texts(X: Any) -> dict[str, list[Any]]:

@@ -89,7 +89,7 @@ def test_shares_are_even_and_together_the_whole(size):
 
 
 def test_a_killed_worker_is_reported_and_other_errors_are_not_changed():
-    message = r"died \(DataLoader worker \(pid 7\) is killed\); .* continue with --resume"
+    message = r"died \(DataLoader worker \(pid 7\) is killed\); .* continue with resume=True"
     with pytest.raises(UnmaskError, match=message), report_lost_workers():
         raise RuntimeError("DataLoader worker (pid 7) is killed\nby signal: Killed.")
     with pytest.raises(RuntimeError, match=r"^CUDA error$"), report_lost_workers():

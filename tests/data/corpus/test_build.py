@@ -130,13 +130,13 @@ def test_D7_D8_skipped_documents_are_recorded_in_the_manifest(source, tmp_path, 
 def test_D9_empty_corpus_is_an_error(source, tmp_path, tokenizer):
     empty = tmp_path / "empty.jsonl"
     for content, message in (
-        ("", "no text to train on; check the files and --documents"),
+        ("", "no text to train on; check the files and documents"),
         ("{\n", rf"1 document was skipped, the first at {empty}:1: broken JSON"),
         ("[]\n[]\n", rf"2 documents were skipped, the first at {empty}:1: not a JSON object$"),
         (
             '{"title": "a", "body": "b"}\n',
             rf"1 document was skipped, the first at {empty}:1: no field 'text'; pass "
-            r"--field NAME \(the line has: title, body\)",
+            r"field=NAME \(the line has: title, body\)",
         ),
     ):
         empty.write_text(content)

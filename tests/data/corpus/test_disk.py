@@ -100,7 +100,7 @@ def test_T9_a_real_full_disk_leaves_the_old_checkpoint(volume, tmp_path):
     progress = Progress(cursor=Cursor(), step=1)
     save_checkpoint(folder, state, {}, progress)
     progress.step = 2
-    message = r"step-00000002: .*No space left on device\); the previous one is intact: free some space, .* --resume"
+    message = r"step-00000002: .*No space left on device\); the previous one is intact: free some space, .* resume"
     with pytest.raises(UnmaskError, match=message):
         save_checkpoint(folder, {"weight": torch.ones(100_000)}, {}, progress)
     assert newest_checkpoint(folder)[0].name == "step-00000001"

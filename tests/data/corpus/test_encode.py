@@ -87,7 +87,7 @@ def test_an_error_in_a_worker_is_the_same_as_with_one(make_documents, workers):
     failing = partial(resolve_documents, options=TextOptions(documents="sideways"))
     with pytest.raises(UserError) as error:
         list(encode_documents(make_documents(50), failing, workers))
-    assert str(error.value) == "--documents sideways: no such choice; known: auto, blank-line, file, line"
+    assert str(error.value) == 'documents="sideways": no such choice; known: auto, blank-line, file, line'
     assert multiprocessing.active_children() == []
 
 
@@ -114,9 +114,7 @@ def test_a_worker_that_is_killed_ends_the_build(source, built, tokenizer, tmp_pa
                 worker.kill()
 
     settings = {"shard_tokens": 2000, "workers": 2, "report": kill}
-    with pytest.raises(
-        UnmaskError, match="a worker process was killed; if memory ran out, use fewer --workers"
-    ) as error:
+    with pytest.raises(UnmaskError, match="a worker process was killed; if memory ran out, use fewer workers") as error:
         build_corpus([source], tokenizer, tmp_path / "other", **settings)
     assert error.value.status == 1
     assert multiprocessing.active_children() == []

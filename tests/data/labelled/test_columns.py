@@ -224,7 +224,7 @@ def test_a_name_that_two_columns_have_is_refused(tmp_path):
             "a.tsv",
             [("id", "1", "", "a body"), ("id", "2", "", "a body")],
             "a.tsv:2: there is no header, and this row, unlike those before it, does not have the format of "
-            "the Corpus of Linguistic Acceptability; fix it, or pass --columns",
+            "the Corpus of Linguistic Acceptability; fix it, or pass columns",
         ),
         (Classification(), "a.tsv", [("id", "1", "", "a body"), ("id", "1", "a body")], "a.tsv:2: there is no header"),
         (Classification(), "a.tsv", [("id", "1", "", "a body"), ("id", "1", "*", "")], "a.tsv:2: the text is empty"),
@@ -252,7 +252,7 @@ def test_files_without_header_are_refused_unless_their_shape_is_unmistakable(tmp
     with pytest.raises(UserError) as error:
         task.read([tmp_path / name], columns={})
     assert message in str(error.value)
-    assert "--columns" in str(error.value) or "is empty" in str(error.value)
+    assert "columns" in str(error.value) or "is empty" in str(error.value)
 
 
 def test_given_columns_take_precedence_over_the_shape(tmp_path):

@@ -129,7 +129,7 @@ def test_D17_csv_follows_rfc_4180(tmp_path):
             "text\tstars\ngood\t1\n",
             "",
             1,
-            r"no column named label or .*; columns: text, stars; pass --columns",
+            r"no column named label or .*; columns: text, stars; pass columns",
         ),
         ("a.tsv", "text\tlabel\ngood\t1\n", "text=body", 1, "no column named body"),
         ("a.tsv", "good\t1\n", "text=0,label=7", 1, "there is no column 7, counted from 0"),
@@ -185,7 +185,7 @@ def test_bad_utf8_is_named(tmp_path, name):
         ("a.tsv", "", "no examples"),
         ("a.tsv", "text\tlabel\n", "no examples"),
         ("a.jsonl", "\n", "no examples"),
-        ("a.xlsx", "x", r"rename it to \.tsv, \.csv, \.jsonl or \.parquet, or pass --format"),
+        ("a.xlsx", "x", r"rename it to \.tsv, \.csv, \.jsonl or \.parquet, or pass format"),
         ("a.gz", "x", "is determined by the file's suffix"),
         ("missing.tsv", None, "cannot be read"),
     ],
@@ -271,7 +271,7 @@ def test_columns_that_cannot_be(text, message):
 
 def test_numbers_must_be_given_for_all_columns(tmp_path):
     path = write(tmp_path / "a.tsv", TSV)
-    with pytest.raises(UserError, match="--columns gives numbers, but none for label"):
+    with pytest.raises(UserError, match="columns gives numbers, but none for label"):
         rows(path, "text=0,label=label")
     assert rows(path, "text=0", wanted=("text",))[0] == (1, "text")
 

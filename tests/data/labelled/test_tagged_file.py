@@ -153,7 +153,7 @@ ROWS = [
     ("\n", "there are no sentences in the file"),
     ("{", "broken JSON"),
     ('["a"]', "not a JSON object"),
-    ('{"words": ["a"]}', "no key tags or ner_tags or labels; keys: words; pass --columns"),
+    ('{"words": ["a"]}', "no key tags or ner_tags or labels; keys: words; pass columns"),
     ('{"text": "a", "tags": ["O"]}', "no key words or tokens"),
     ('{"words": ["a"], "tags": [0]}', "'tags' is not a list of strings; give tags by name"),
     ('{"words": "a", "tags": ["O"]}', "'words' is not a list of strings"),
@@ -177,9 +177,9 @@ def test_bad_rows_are_refused(tmp_path, text, message):
 @pytest.mark.parametrize(
     ("columns", "gold", "message"),
     [
-        ({"text_b": "1"}, True, "--columns text_b=… has no effect"),
-        ({"label": "1"}, False, "--columns label=… has no effect: sentences are read without tags"),
-        ({"text": "word"}, True, "--columns text=word: columns of words have no names; use numbers"),
+        ({"text_b": "1"}, True, 'columns={"text_b": …} has no effect'),
+        ({"label": "1"}, False, 'columns={"label": …} has no effect: sentences are read without tags'),
+        ({"text": "word"}, True, 'columns={"text": "word"}: columns of words have no names; use numbers'),
         ({"label": "4"}, True, "a:3: there is no column 4, counted from 0"),
     ],
 )

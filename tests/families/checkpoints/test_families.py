@@ -230,9 +230,7 @@ VARIANTS = {  # found in published files; those of BERT are in test_huggingface.
     "position ids, without the prefix": lambda family, tensors: {
         name.removeprefix(family.prefix): value for name, value in (tensors | position_ids(family)).items()
     },
-    "a tied decoder": lambda family, tensors: (
-        tensors | {family.decoder: tensors[family.prefix + family.embeddings["embeddings.words.weight"]].clone()}
-    ),
+    "a tied decoder": lambda family, tensors: tensors | {family.decoder: tensors[family.prefix + family.words].clone()},
     "its bias": lambda family, tensors: (
         tensors | {DECODER_BIASES[family.model_type]: tensors[family.heads["masked_lm"]["bias"]].clone()}
     ),
@@ -270,7 +268,7 @@ def test_a_full_state_dict_of_transformers_is_read(name, family_directory, tmp_p
 def test_the_decoder_replaces_token_embeddings_that_are_not_stored(name, family_directory):
     """transformers stores one of the tied tensors, not always the same."""
     tensors, family = weights(family_directory), form_of(name)
-    words = next(key for key in tensors if key.endswith(family.embeddings["embeddings.words.weight"]))
+    words = next(key for key in tensors if key.endswith(family.words))
     expected = huggingface.read(family_directory).encoder["embeddings.words.weight"]
     put(
         family_directory,

@@ -14,7 +14,7 @@ from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides
 from unmask.tasks.classification import ClassificationHead
 from unmask.training.machine import choose_machine
-from unmask.workflows.pretraining.pretrain import pretrain
+from unmask.workflows.pretraining.pretrain import pretrain_corpus
 
 from .conftest import (
     BODIES,
@@ -140,7 +140,9 @@ def test_a_generator_with_another_vocabulary_cannot_be_trained_further(pretraine
     pretrained("replaced_token", **{"replaced_token.generator.bias": torch.zeros(7)})
     recipe = read_recipe("electra-mini", parse_overrides(["layout.length=12", "budget.steps=1"]))
     with pytest.raises(UserError, match=r"generator.bias of the replaced_token head has shape \(7,\)"):
-        pretrain(recipe, corpus, tmp_path / "run", init=tmp_path, machine=choose_machine("cpu", "float32"), quiet=True)
+        pretrain_corpus(
+            recipe, corpus, tmp_path / "run", init=tmp_path, machine=choose_machine("cpu", "float32"), quiet=True
+        )
     assert not (tmp_path / "run").exists()
 
 

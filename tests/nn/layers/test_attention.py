@@ -83,11 +83,13 @@ def test_a_kernel_is_injected_and_set():
         return qkv.new_zeros(len(qkv), qkv.shape[1] // 3)
 
     seen, tokens, x = [], tokens_of((3, 5)), torch.randn(8, HEADS * 8)
-    layer = SelfAttention(HEADS * 8, HEADS, 0.1, causal=True, rotation=Rotation(), window=4, kernel=zeros)
+    layer = SelfAttention(
+        HEADS * 8, AttentionSpec(HEADS, 0.1, causal=True, rotation=Rotation(), window=4), kernel=zeros
+    )
     assert layer(x, tokens).equal(layer.out.bias.expand(8, -1))
     layer.eval()(x, tokens)
     assert seen == [AttentionSpec(HEADS, rate, True, Rotation(), window=4) for rate in (0.1, 0.0)]
-    body = nn.Sequential(nn.ModuleDict({"inner": layer}), SelfAttention(HEADS * 8, HEADS, 0.1))
+    body = nn.Sequential(nn.ModuleDict({"inner": layer}), SelfAttention(HEADS * 8, AttentionSpec(HEADS, 0.1)))
     assert body[1].kernel is fastest
     assert set_kernel(body, plain) is body
     assert [module.kernel for module in body.modules() if isinstance(module, SelfAttention)] == [plain, plain]
@@ -95,13 +97,13 @@ def test_a_kernel_is_injected_and_set():
 
 
 def test_linear_layers_may_have_no_biases():
-    layer, tokens = SelfAttention(HEADS * 8, HEADS, 0.0, biased=False), tokens_of((3, 5))
+    layer, tokens = SelfAttention(HEADS * 8, AttentionSpec(HEADS, 0.0), biased=False), tokens_of((3, 5))
     assert layer.state_dict().keys() == {"qkv.weight", "out.weight"}
     assert layer(torch.randn(8, HEADS * 8), tokens).shape == (8, HEADS * 8)
 
 
 def test_a_layer_is_copied_and_converted_with_its_rotation():
-    layer = SelfAttention(HEADS * 8, HEADS, 0.0, rotation=Rotation())
+    layer = SelfAttention(HEADS * 8, AttentionSpec(HEADS, 0.0, rotation=Rotation()))
     assert not any("rotation" in name for name in layer.state_dict())
     small, tokens, x = copy.deepcopy(layer).bfloat16(), tokens_of(), torch.randn(561, HEADS * 8)
     exact = copy.deepcopy(small).double()(x.bfloat16().double(), tokens)

@@ -24,7 +24,7 @@ class Distances(nn.Module):
 
 
 def test_a_bias_is_added_to_scaled_scores():
-    layer = SelfAttention(HEADS * 8, HEADS, 0.0, bias=Distances()).double()
+    layer = SelfAttention(HEADS * 8, AttentionSpec(HEADS, 0.0, bias=Distances().double())).double()
     tokens, scores, without = tokens_of((3, 5, 5)), [], []
     x = torch.randn(13, HEADS * 8, dtype=torch.float64)
     out = layer(x, tokens, scores)
@@ -33,8 +33,8 @@ def test_a_bias_is_added_to_scaled_scores():
     real = tokens.groups[0].real
     both = (real[:, None, :, None] & real[:, None, None]).expand_as(scores[0])
     added = (scores[0] - without[0])[both]
-    torch.testing.assert_close(added, layer.bias(None, None, None, tokens.groups[0]).expand_as(both)[both])
-    (gradient,) = torch.autograd.grad(out.sum(), layer.bias.table.weight)
+    torch.testing.assert_close(added, layer.spec.bias(None, None, None, tokens.groups[0]).expand_as(both)[both])
+    (gradient,) = torch.autograd.grad(out.sum(), layer.spec.bias.table.weight)
     assert gradient.any()
 
 

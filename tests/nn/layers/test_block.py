@@ -1,10 +1,16 @@
 """A layer of the encoder: the post-norm formula, sharing of sublayers, attention scores and operations."""
 
+import copy
+
 import pytest
 import torch
-from torch.nn.functional import gelu, layer_norm, relu
+from torch import nn
+from torch.nn.functional import gelu, layer_norm, relu, silu
 
+from unmask.nn.layers.attention import SelfAttention
 from unmask.nn.layers.block import ACTIVATIONS, Block, FeedForward
+from unmask.nn.layers.norm import LayerNorm
+from unmask.nn.layers.plain_attention import AttentionSpec
 from unmask.nn.layers.rotary import Rotation
 
 from .conftest import HEADS, tokens_of
@@ -12,15 +18,29 @@ from .conftest import HEADS, tokens_of
 WIDTH, INNER = HEADS * 8, 48
 
 
-def build(activation="gelu", **settings):
-    return Block(WIDTH, HEADS, INNER, 0.1, activation, 1e-12, **settings)
+def build(activation="gelu", **spec):
+    attention = SelfAttention(WIDTH, AttentionSpec(HEADS, 0.1, **spec))
+    return Block(
+        attention, LayerNorm(WIDTH, 1e-12), FeedForward(WIDTH, INNER, activation), LayerNorm(WIDTH, 1e-12), 0.1
+    )
+
+
+def sharing(block, *shared):
+    """Return a layer that has these sublayers in common with another one."""
+    other = build()
+    parts = [
+        getattr(block if name in shared else other, part)
+        for name in ("attention", "feed_forward")
+        for part in (name, f"{name}_norm")
+    ]
+    return Block(*parts, 0.1, shared=shared)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_a_block_is_the_post_norm_formula(activation):
     block, tokens = build(activation).eval().double(), tokens_of((3, 5, 5))
     x = torch.randn(13, WIDTH, dtype=torch.float64)
-    formula = {"gelu": gelu, "gelu_tanh": lambda x: gelu(x, approximate="tanh"), "relu": relu}[activation]
+    formula = {"gelu": gelu, "gelu_tanh": lambda x: gelu(x, approximate="tanh"), "relu": relu, "silu": silu}[activation]
     middle = layer_norm(x + block.attention(x, tokens), (WIDTH,), eps=1e-12)
     inner = formula(middle @ block.feed_forward.up.weight.t() + block.feed_forward.up.bias)
     outer = inner @ block.feed_forward.down.weight.t() + block.feed_forward.down.bias
@@ -43,19 +63,21 @@ def test_a_causal_block_does_not_see_later_tokens():
 
 def test_shared_sublayers_have_no_parameters_of_their_own():
     block, tokens, x = build().eval(), tokens_of((3, 5, 5)), torch.randn(13, WIDTH)
-    same = build(attention_of=block, feed_forward_of=block).eval()
+    same = sharing(block, "attention", "feed_forward").eval()
     assert not list(same.parameters())
     assert same(x, tokens).equal(block(x, tokens))
-    half = build(feed_forward_of=block)
+    half = sharing(block, "feed_forward")
     assert {name.split(".")[0] for name in half.state_dict()} == {"attention", "attention_norm"}
+    copies = copy.deepcopy(nn.ModuleList([block, half]))
+    assert copies[1].feed_forward is copies[0].feed_forward
+    assert copies[0].feed_forward is not block.feed_forward
 
 
 def test_a_block_returns_its_attention_scores():
-    shape = HEADS * 8, HEADS, 48, 0.1, "gelu", 1e-12
-    block = Block(*shape, rotation=Rotation()).eval()
-    sharing = Block(*shape, attention_of=block).eval()
+    block = build(rotation=Rotation()).eval()
+    half = sharing(block, "attention").eval()
     tokens, x = tokens_of((3, 5, 5, 200)), torch.randn(213, HEADS * 8)
-    for layer in (block, sharing):
+    for layer in (block, half):
         scores, expected = [], []
         torch.testing.assert_close(layer(x, tokens, scores), layer(x, tokens))
         block.attention(x, tokens, expected)

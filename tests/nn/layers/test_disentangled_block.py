@@ -3,7 +3,9 @@
 import torch
 from torch.nn.functional import conv1d, gelu, layer_norm
 
+from unmask.nn.layers.block import FeedForward
 from unmask.nn.layers.disentangled import Convolution, DisentangledAttention, DisentangledBlock, Distances
+from unmask.nn.layers.norm import LayerNorm
 
 from .conftest import HEADS, tokens_of
 
@@ -14,7 +16,9 @@ def build(size=3):
     torch.manual_seed(0)
     attention = DisentangledAttention(WIDTH, HEADS, 0.1, Distances(WIDTH, 20, 8, None).double())
     convolution = Convolution(WIDTH, size, 0.1, "gelu", 1e-7) if size else None
-    return DisentangledBlock(attention, 40, 0.1, "gelu", 1e-7, convolution).eval().double()
+    feed_forward, norms = FeedForward(WIDTH, 40, "gelu"), [LayerNorm(WIDTH, 1e-7) for _ in range(2)]
+    block = DisentangledBlock(attention, norms[0], feed_forward, norms[1], 0.1, convolution=convolution)
+    return block.eval().double()
 
 
 def test_the_convolution_is_that_of_each_sequence_alone():

@@ -7,6 +7,7 @@ from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
 from unmask.nn.layers.attention import SelfAttention
 from unmask.nn.layers.distance_bias import DistanceBias, buckets
+from unmask.nn.layers.plain_attention import AttentionSpec
 
 from .conftest import HEADS, tokens_of
 
@@ -28,7 +29,8 @@ def test_biases_depend_on_distances_alone():
 
 def test_layers_share_the_biases_without_owning_them():
     bias = DistanceBias(HEADS)
-    body = torch.nn.ModuleList([bias, *(SelfAttention(HEADS * 8, HEADS, 0.0, bias=bias.bias) for _ in range(2))])
+    spec = AttentionSpec(HEADS, 0.0, bias=bias.bias)
+    body = torch.nn.ModuleList([bias, *(SelfAttention(HEADS * 8, spec) for _ in range(2))])
     assert [name for name in body.state_dict() if "qkv" not in name and "out" not in name] == ["0.weight"]
     copied = copy.deepcopy(body)
-    assert copied[1].bias.__self__ is copied[0], "a copy reads its own biases"
+    assert copied[1].spec.bias.__self__ is copied[0], "a copy reads its own biases"

@@ -17,14 +17,14 @@ from .conftest import HEADS, ROTATIONS, Without, assert_same, run, tokens_of
 
 def attend(x, layer, dropout, lengths):
     """Compute SelfAttention on a ragged batch with torch's attention, one sequence at a time."""
-    heads, rows = layer.heads, []
+    heads, rows = layer.spec.heads, []
     for part in x.split(lengths):
         query, key, value = layer.qkv(part).view(len(part), 3, heads, -1).permute(1, 2, 0, 3)  # (heads, length, …)
         if dropout is None:
-            out = scaled_dot_product_attention(query, key, value, is_causal=layer.causal)
+            out = scaled_dot_product_attention(query, key, value, is_causal=layer.spec.causal)
         else:
             scores = query @ key.transpose(1, 2) / query.shape[-1] ** 0.5
-            later = torch.ones_like(scores, dtype=torch.bool).triu(1) & layer.causal
+            later = torch.ones_like(scores, dtype=torch.bool).triu(1) & layer.spec.causal
             probabilities = scores.masked_fill(later, -torch.inf).softmax(-1)
             out = (probabilities * dropout.pop(0)) @ value
         rows.append(layer.out(out.transpose(0, 1).reshape(len(part), -1)))
@@ -59,7 +59,7 @@ def test_attention_and_its_gradient_equal_torchs(causal, lengths, rate, chunk, l
     assert (group.real is not None) == (len(set(lengths)) > 1)
     assert len(list(score_blocks.Whole(group, AttentionSpec(4), torch.zeros(())).parts())) > 1 or chunk > 100
     factors = masks(rate, lengths, monkeypatch)
-    layer = SelfAttention(16, 4, rate, causal=causal).double()
+    layer = SelfAttention(16, AttentionSpec(4, rate, causal=causal)).double()
     x = torch.randn(sum(lengths), 16, dtype=torch.float64, requires_grad=True)
     weights = torch.randn_like(x)
     ours, expected = layer(x, tokens), attend(x, layer, factors, lengths)
@@ -75,7 +75,7 @@ def test_attention_and_its_gradient_equal_torchs(causal, lengths, rate, chunk, l
 def test_attention_in_low_precision_is_close_to_torchs(causal, lengths, dtype):
     """All softmax paths: rows that fill registers or not, many registers, and recomputed probabilities."""
     tokens = tokens_of(lengths)
-    layer = SelfAttention(64, 2, 0.0, causal=causal).double()
+    layer = SelfAttention(64, AttentionSpec(2, 0.0, causal=causal)).double()
     for weight in layer.parameters():
         weight.data.mul_(3)
     x = torch.randn(sum(lengths), 64, dtype=torch.float64, requires_grad=True)

@@ -4,7 +4,10 @@ import pytest
 import torch
 from torch.nn.functional import gelu, layer_norm
 
+from unmask.nn.layers.attention import SelfAttention
 from unmask.nn.layers.block import ACTIVATIONS, GatedFeedForward, PreNormBlock
+from unmask.nn.layers.norm import LayerNorm
+from unmask.nn.layers.plain_attention import AttentionSpec
 from unmask.nn.layers.rotary import Rotation
 
 from .conftest import HEADS, tokens_of
@@ -12,8 +15,15 @@ from .conftest import HEADS, tokens_of
 WIDTH, INNER = HEADS * 8, 40
 
 
-def build(activation="gelu", dropout=0.1, **settings):
-    return PreNormBlock(WIDTH, HEADS, INNER, dropout, activation, 1e-5, rotation=Rotation(), **settings)
+def build(*, first=False, last=False, window=None):
+    def norm(present=True):
+        return LayerNorm(WIDTH, 1e-5, bias=False) if present else None
+
+    spec = AttentionSpec(HEADS, 0.1, rotation=Rotation(), window=window)
+    attention = SelfAttention(WIDTH, spec, biased=False)
+    return PreNormBlock(
+        norm(not first), attention, norm(), GatedFeedForward(WIDTH, INNER, 0.1, "gelu"), norm(last), 0.1
+    )
 
 
 @pytest.mark.parametrize("first", [False, True])

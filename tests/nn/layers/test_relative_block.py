@@ -4,7 +4,9 @@ import torch
 from torch.nn.functional import gelu
 
 from unmask.data.batches.batch import collate
-from unmask.nn.layers.relative import RelativeBlock, distance_table
+from unmask.nn.layers.block import FeedForward
+from unmask.nn.layers.norm import LayerNorm
+from unmask.nn.layers.relative import RelativeAttention, RelativeBlock, distance_table
 from unmask.nn.layers.relative_kernels import views
 
 WIDTH = 16
@@ -12,7 +14,9 @@ WIDTH = 16
 
 def block_of():
     torch.manual_seed(0)
-    block = RelativeBlock(WIDTH, 2, 32, 0.1, "gelu", 1e-12).eval()
+    norms = (LayerNorm(WIDTH, 1e-12) for _ in range(2))
+    attention, feed_forward = RelativeAttention(WIDTH, 2, 0.1), FeedForward(WIDTH, 32, "gelu")
+    block = RelativeBlock(attention, next(norms), feed_forward, next(norms), 0.1).eval()
     for parameter in block.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return block

@@ -10,6 +10,7 @@ from transformers.models.roformer.modeling_roformer import (
 
 from unmask.nn.layers import rotary
 from unmask.nn.layers.attention import SelfAttention
+from unmask.nn.layers.plain_attention import AttentionSpec
 from unmask.nn.layers.rotary import Rotation
 
 ROTATIONS = [Rotation(), Rotation(base=160000.0), Rotation(interleaved=True), Rotation(base=50.0, interleaved=True)]
@@ -114,4 +115,4 @@ def test_tables_created_in_inference_mode_can_be_used_in_training():
 
 def test_heads_of_an_odd_width_are_refused():
     with pytest.raises(ValueError, match="even width, not 5"):
-        SelfAttention(15, 3, 0.0, rotation=Rotation())
+        SelfAttention(15, AttentionSpec(3, 0.0, rotation=Rotation()))

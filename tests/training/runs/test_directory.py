@@ -17,7 +17,7 @@ from unmask.support.version import __version__
 from unmask.training.machine import Machine
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.plots import plot_confusion
-from unmask.workflows.pretraining.pretrain import fingerprint, pretrain
+from unmask.workflows.pretraining.pretrain import fingerprint, pretrain_corpus
 
 CPU = Machine(torch.device("cpu"), "float32")
 
@@ -29,7 +29,7 @@ def finished(tmp_path_factory, corpus):
         "bert-tiny", parse_overrides([*small, "layout.length=48", "batch.tokens=512", "budget.steps=3"])
     )
     out = tmp_path_factory.mktemp("finished") / "deep" / "run"
-    assert pretrain(recipe, corpus, out, machine=CPU, quiet=True) == out / "model"
+    assert pretrain_corpus(recipe, corpus, out, machine=CPU, quiet=True) == out / "model"
     return out, recipe
 
 
@@ -128,7 +128,7 @@ def test_the_log_is_cut_after_the_step_that_is_resumed(tmp_path):
 @pytest.mark.parametrize("name", ["notes.txt", ".hidden", "checkpoints"])
 def test_a_directory_with_anything_in_it_is_refused(tmp_path, name):
     (tmp_path / name).write_text("mine")
-    with pytest.raises(UserError, match="not empty; choose another --out, or continue with --resume"):
+    with pytest.raises(UserError, match="not empty; choose another out, or continue with resume=True"):
         RunDirectory.create(tmp_path, "", {}, {})
     assert [path.name for path in tmp_path.iterdir()] == [name]
 

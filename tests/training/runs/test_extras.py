@@ -13,7 +13,7 @@ from unmask.training.runs import extras, plots
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.extras import missing
 from unmask.workflows.finetuning.finetune import finetune
-from unmask.workflows.pretraining.pretrain import pretrain
+from unmask.workflows.pretraining.pretrain import pretrain_corpus
 
 CPU = Machine(torch.device("cpu"), "float32")
 PLOTS, EVENTS = ("matplotlib",), ("tensorboard", "torch.utils.tensorboard")
@@ -33,7 +33,7 @@ def reviews(tmp_path):
 
 def tune(start, reviews, out, **options):
     settings = {"budget.steps": 3, "task.length": 24, "batch.sequences": 8}
-    finetune("classification", start, [reviews], out, settings=settings, machine=CPU, **options)
+    finetune("classification", start, [reviews], out, settings=settings, device="cpu", precision="float32", **options)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_tensorboard_is_imported_once_per_run(monkeypatch, tmp_path):
 def test_runs_write_everything_else(hide, hidden, corpus, recipe, reviews, tmp_path, capsys):
     hide(*hidden)
     first, second = tmp_path / "pretrained", tmp_path / "tuned"
-    pretrain(recipe, corpus, first, machine=CPU)
+    pretrain_corpus(recipe, corpus, first, machine=CPU)
     tune(first, reviews, second)
     assert capsys.readouterr().err.count("to get them: pip install 'unmask[plots]'") == 2  # once per run
     assert set(json.loads((second / "dev.json").read_text())["metrics"]) >= {"accuracy"}
@@ -94,7 +94,7 @@ def test_a_plot_that_cannot_be_drawn_is_only_reported(corpus, recipe, reviews, t
         raise ZeroDivisionError("no ink\nat all")
 
     monkeypatch.setattr(plots, "save", fail)
-    pretrain(recipe, corpus, first, machine=CPU)
+    pretrain_corpus(recipe, corpus, first, machine=CPU)
     tune(first, reviews, second)
     printed = capsys.readouterr().err
     line = "a plot could not be drawn; everything else is saved (ZeroDivisionError: no ink)\n"

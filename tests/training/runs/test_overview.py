@@ -5,13 +5,13 @@ import json
 import pytest
 
 from unmask.support.errors import UserError
-from unmask.training.runs.summary import describe_run, describe_seeds, list_runs, read_run, read_seeds
+from unmask.training.runs.summary import read_run, read_seeds, run_page, runs_table, seeds_page
 
 
 def test_one_line_per_run_in_columns(make_run):
     finished = make_run("finished")
     stopped = make_run("stopped", logged=4, saved=2, report=False, recipe='[task]\nkind = "classification"\n')
-    text = list_runs([read_run(finished), read_run(stopped)])
+    text = runs_table([read_run(finished), read_run(stopped)])
     heading, first, second = text.splitlines()
     for name, cells in {
         "run": (str(finished), str(stopped)),
@@ -30,16 +30,16 @@ def test_one_line_per_run_in_columns(make_run):
 def test_a_run_without_evaluations(make_run):
     path = make_run()
     (path / "metrics.jsonl").unlink()
-    text = list_runs([read_run(path)])
+    text = runs_table([read_run(path)])
     assert " ".join(text.split()).endswith(
         "last held out " + str(path) + " bert-mini pretraining finished 8 8,000 8 min 00 s"
     )
-    assert "held out" not in describe_run(read_run(path))
+    assert "held out" not in run_page(read_run(path))
 
 
 def page(path):
     """The rows of a page by their first word."""
-    text = describe_run(read_run(path))
+    text = run_page(read_run(path))
     return text, {line.split()[0]: " ".join(line.split()[1:]) for line in text.splitlines() if line}
 
 
@@ -86,7 +86,7 @@ def test_the_best_is_the_lowest_loss_and_the_highest_accuracy(make_run, accuracy
 
 def test_the_page_on_a_stopped_run_explains_how_to_resume(make_run):
     text, rows = page(make_run(logged=4, saved=2, report=False))
-    assert text.splitlines()[0].endswith("stopped at step 2 of 8; continue with the same command and --resume")
+    assert text.splitlines()[0].endswith("stopped at step 2 of 8; continue with the same command and resume=True")
     assert rows["progress"].startswith("2 of 8 steps, 2,000 tokens, 0.50 epochs")
 
 
@@ -97,7 +97,7 @@ def test_a_page_on_several_seeds(tmp_path, make_run):
     assert read_seeds(tmp_path) is None
     seeds = {"seed-0": {"accuracy": 80.0, "f1": 70.0}, "seed-1": {"accuracy": 84.0, "f1": 70.0}}
     (tmp_path / "seeds.json").write_text(json.dumps({"rates": {"5e-05": 81.0, "0.0001": 79.5}, "seeds": seeds}))
-    assert describe_seeds(tmp_path, read_seeds(tmp_path)).splitlines() == [
+    assert seeds_page(tmp_path, read_seeds(tmp_path)).splitlines() == [
         f"{tmp_path}: fine-tuning, 2 seeds",
         "",
         "learning rate  on a tenth of the training examples",

@@ -10,7 +10,7 @@ from unmask.cli.main import main
 from unmask.support.errors import UserError
 from unmask.training.runs import plots
 from unmask.training.runs.directory import RunDirectory
-from unmask.training.runs.plots import plot_confusion, plot_runs
+from unmask.training.runs.plots import draw_runs, plot_confusion
 from unmask.training.runs.summary import read_run
 
 
@@ -22,7 +22,7 @@ def draw(tmp_path, monkeypatch):
     monkeypatch.setattr(plots, "save", lambda drawing, path: (pictures.append(drawing), save(drawing, path)))
 
     def draw(*paths, **options):
-        plot_runs([read_run(path) for path in paths], tmp_path / "deep" / "curves.png", **options)
+        draw_runs([read_run(path) for path in paths], tmp_path / "deep" / "curves.png", **options)
         assert (tmp_path / "deep" / "curves.png").read_bytes().startswith(b"\x89PNG")
         (panel,), (legend,) = pictures[-1].axes, pictures[-1].legends
         return panel, [text.get_text() for text in legend.get_texts()]

@@ -83,7 +83,7 @@ def test_T24_truncated_and_foreign_lines_are_skipped(make_run):
     [
         ("recipe.toml", b"name =", r"recipe\.toml: the file is damaged \("),
         ("recipe.toml", b"\xff\xfe", r"recipe\.toml: the file is damaged \("),
-        ("recipe.toml", None, r"run: this is not a run: there is no recipe\.toml; pass the --out of a run"),
+        ("recipe.toml", None, r"run: this is not a run: there is no recipe\.toml; pass the out of a run"),
         ("provenance.json", b"{}", r"provenance\.json: the file is damaged \(.*unmask"),
         ("provenance.json", b"[3]", r"provenance\.json: the file is damaged \("),
         ("provenance.json", None, r"run: this is not a run: there is no provenance\.json"),
@@ -120,7 +120,7 @@ def test_runs_are_found_at_and_below_a_folder(make_run, tmp_path):
     assert [str(path.relative_to(tmp_path)) for path in find_runs(tmp_path)] == names
     assert list(find_runs(tmp_path / "b" / "one")) == [tmp_path / "b" / "one"]
     assert list(find_runs(tmp_path / "recipes")) == []
-    with pytest.raises(UserError, match="missing: no such folder; pass the --out of a run, or a folder of runs"):
+    with pytest.raises(UserError, match="missing: no such folder; pass the out of a run, or a folder of runs"):
         list(find_runs(tmp_path / "missing"))
 
 

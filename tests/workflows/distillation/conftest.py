@@ -125,5 +125,5 @@ def learn(recipe, teacher, out, *, settings=None, layers=2, **more):
     """Distill a student of a task in four steps, and return its run."""
     chosen = {"budget.steps": 4, "batch.sequences": 16, **(settings or {})}
     more |= {} if "init" in more else {"layers": layers}
-    distill(read_recipe(recipe), teacher, out, settings=chosen, machine=CPU, quiet=True, **more)
+    distill(read_recipe(recipe), teacher, out, settings=chosen, device="cpu", precision="float32", quiet=True, **more)
     return RunDirectory(out)

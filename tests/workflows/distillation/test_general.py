@@ -126,11 +126,15 @@ def test_what_an_xlnet_cannot_teach_is_refused_with_the_reason(xlnet, corpus, tm
         (
             recipe_of("tinybert-mini"),
             {"layers": 2},
-            "has no attention scores to compare; pass --set objective.lay",
+            "has no attention scores to compare; pass settings objective.lay",
         ),
         (recipe_of("distilbert-mini"), {"layers": 2}, "the teacher has no masked_lm head; adapt it first"),
         (recipe_of("distilbert-mini"), {}, "at its last token, but the student at its first one"),
-        (streams, {"layers": 2}, "independent samples, not contiguous streams; pass --set layout.kind=document_sen"),
+        (
+            streams,
+            {"layers": 2},
+            'independent samples, not contiguous streams; pass settings={"layout.kind": "document_sen"}',
+        ),
     ):
         with pytest.raises(UserError, match=message):
             distill(recipe, xlnet, corpus, tmp_path / "run", **more)
@@ -178,7 +182,7 @@ def test_what_cannot_work_is_refused_with_the_reason(teacher, teacher_model, cor
             {"layers": 2},
             "layers must name one of the teacher's layers 1 to 4 for each of the student's 2 layers, not",
         ),
-        (tiny, "headless", corpus, {"layers": 9}, "--layers 9, but the teacher has 4 layers"),
+        (tiny, "headless", corpus, {"layers": 9}, "layers=9, but the teacher has 4 layers"),
         (recipe_of("bert-tiny"), "headless", corpus, {}, "no objective of the recipe bert-tiny learns from a teacher"),
     ):
         with pytest.raises(UserError, match=message):

@@ -15,12 +15,12 @@ def lesson(train=("train.tsv",), **more):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"train": ()}, "there is nothing to learn from; pass --train, --unlabelled, --corpus or --text"),
-        ({"augment": -1}, "--augment must not be negative, not -1"),
-        ({"masked_lm": "model"}, "--masked-lm has no effect without --augment; remove it"),
-        ({"init": "model", "layers": 2}, "--layers has no effect with --init"),
-        ({"settings": {"downstream.kind": "rnn"}}, "--set downstream.kind=rnn is not allowed"),
-        ({"settings": {"reset": 1}}, "--set reset=1 is not allowed: students are trained as a whole"),
+        ({"train": ()}, "there is nothing to learn from; pass train, unlabelled, corpus or text"),
+        ({"augment": -1}, "augment must not be negative, not -1"),
+        ({"masked_lm": "model"}, "masked_lm has no effect without augment; remove it"),
+        ({"init": "model", "layers": 2}, "layers has no effect with init"),
+        ({"settings": {"downstream.kind": "rnn"}}, 'settings={"downstream.kind": "rnn"} is not allowed'),
+        ({"settings": {"reset": 1}}, 'settings={"reset": 1} is not allowed: students are trained as a whole'),
     ],
 )
 def test_options_without_effect_are_refused(given, message):

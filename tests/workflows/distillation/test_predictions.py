@@ -65,7 +65,16 @@ def test_predictions_that_would_be_read_in_every_epoch_are_computed_once(
 
     def learned(name):
         recipe = read_recipe("tinybert-mini")
-        distill(recipe, tuned("classification"), tmp_path / name, settings=settings, machine=CPU, quiet=True, **given)
+        distill(
+            recipe,
+            tuned("classification"),
+            tmp_path / name,
+            settings=settings,
+            device="cpu",
+            precision="float32",
+            quiet=True,
+            **given,
+        )
         return load_model(tmp_path / name).encoder.state_dict()
 
     once = learned("once")

@@ -157,5 +157,5 @@ def test_the_shape_of_a_student_by_its_number_of_layers():
     roberta = RobertaSettings(layers=4, width=32, heads=2, feed_forward=64, offset=2)
     assert student_settings(recipe, roberta, 2) == msgspec.structs.replace(roberta, layers=2)
     for layers in (0, 5):
-        with pytest.raises(UserError, match=f"--layers {layers}, but the teacher has 4 layers; choose fewer"):
+        with pytest.raises(UserError, match=f"layers={layers}, but the teacher has 4 layers; choose fewer"):
             student_settings(recipe, SHAPE, layers)

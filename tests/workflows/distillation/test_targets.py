@@ -64,7 +64,7 @@ def test_other_predictions_and_damaged_files_are_refused(store, tmp_path):
         TargetStore(store.directory, {"teacher": "a"})
     (tmp_path / "other").mkdir()
     (tmp_path / "other/file").touch()
-    with pytest.raises(UserError, match="not a directory of predictions; choose another --targets"):
+    with pytest.raises(UserError, match="not a directory of predictions; choose another targets"):
         TargetStore(tmp_path / "other", {})
 
 
@@ -183,5 +183,5 @@ def test_what_cannot_be_stored_is_refused(teacher, corpus, documents, tmp_path, 
         distill(soft, tmp_path / "changed", tmp_path / "run", **given)
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
-    with pytest.raises(UserError, match="--targets works with a single process only"):
+    with pytest.raises(UserError, match="targets works with a single process only"):
         distill(soft, teacher, tmp_path / "run", **given)

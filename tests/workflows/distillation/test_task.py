@@ -157,7 +157,7 @@ def test_what_cannot_work_is_refused_with_the_reason(tuned, teacher, examples, d
     off = {"objective.layer_matching": False}
     for kind, given, settings, message in (
         (teacher, {"train": row}, {}, "was not fine-tuned for a task; fine-tune it first: unmask finetune, or dis"),
-        ("classification", {}, {}, "there is nothing to learn from; pass --train, --unlabelled, --corpus or --text"),
+        ("classification", {}, {}, "there is nothing to learn from; pass train, unlabelled, corpus or text"),
         ("classification", {"train": unknown}, {}, "unknown.tsv:2: unknown label 'maybe'; the model knows no, yes"),
         ("classification", {"train": pairs}, {}, "a pair of texts, but the model was trained on single texts"),
         ("pairs", {"train": row}, {}, "one text, but the model was trained on pairs of texts"),
@@ -166,7 +166,8 @@ def test_what_cannot_work_is_refused_with_the_reason(tuned, teacher, examples, d
         ("question-answering", {"unlabelled": examples / "plain.txt"}, {}, "this model is for question answering"),
         ("classification", {"train": row, **foreign}, {}, "objective.layer_matching compares tokens, but the voc"),
         ("question-answering", questions | foreign, off, "answers are predicted as tokens, but the vocabulary"),
-        ("classification", {"train": row}, {"frozen": True}, "--set frozen=true is not allowed: students are trained"),
+        ("classification", {"train": row}, {"frozen": True},
+         'settings={"frozen": True} is not allowed: students are trained'),
         ("classification", {"train": row}, {"task.length": 65}, "length 65 exceeds the 64 positions of the student"),
         ("regression", {"train": examples / FILES["regression"]}, {"objective.soft_targets.temperature": 2},
          "temperature=… has no effect on regression"),
@@ -176,14 +177,14 @@ def test_what_cannot_work_is_refused_with_the_reason(tuned, teacher, examples, d
          "layers must name one of the teacher's layers 1 to 4 for each of the student's 2 layers, not"),
         ("classification", {"train": row}, {"budget.patience": 2}, "goes with a single part: set distillation.inter"),
         ("classification", {"train": row}, {"objective.soft_targets": False}, "the student learns no predictions"),
-        ("classification", {"train": row, "masked_lm": teacher}, {}, "--masked-lm has no effect without --augment"),
+        ("classification", {"train": row, "masked_lm": teacher}, {}, "masked_lm has no effect without augment"),
         ("classification", {"train": row, "augment": 1, "masked_lm": tmp_path / "foreign"}, {}, "no masked-LM"),
-        ("classification", {"train": row, "augment": -1}, {}, "--augment must not be negative, not -1"),
-        ("classification", {"train": row, "init": teacher, "layers": 2}, {}, "--layers has no effect with --init"),
+        ("classification", {"train": row, "augment": -1}, {}, "augment must not be negative, not -1"),
+        ("classification", {"train": row, "init": teacher, "layers": 2}, {}, "layers has no effect with init"),
     ):  # fmt: skip
         path = kind if kind is teacher else tuned(kind)
         given = {"layers": 2, **given} if "init" not in given else given
         with pytest.raises(UserError, match=message):
-            distill(read_recipe("tinybert-mini"), path, tmp_path / "run", settings=settings, machine=CPU, quiet=True,
+            distill(read_recipe("tinybert-mini"), path, tmp_path / "run", settings=settings, device="cpu",
                     **given)  # fmt: skip
         assert not (tmp_path / "run").exists()

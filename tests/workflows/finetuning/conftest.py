@@ -65,7 +65,8 @@ def run(model, rows, out, *settings, resume=False):
         [rows],
         out,
         settings=parse_overrides(["task.length=32", *settings]),
-        machine=CPU,
+        device="cpu",
+        precision="float32",
         resume=resume,
         quiet=True,
     )

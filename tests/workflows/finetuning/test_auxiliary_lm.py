@@ -61,7 +61,8 @@ def tune(model, rows, out, *settings, **options):
         out,
         dev=rows,
         settings=parse_overrides(wanted),
-        machine=CPU,
+        device="cpu",
+        precision="float32",
         quiet=True,
         **options,
     )

@@ -43,7 +43,7 @@ def test_all_examples_are_trained_on_without_scores(classifier, rows, tmp_path, 
     finetune("classification", classifier, rows, tmp_path / "part", **given)
     printed = capsys.readouterr().err
     assert "108 training examples, 12 evaluation examples" in printed
-    assert "12 of the examples were held out; to train on them too: --all" in printed
+    assert "12 of the examples were held out; to train on them too: all_examples" in printed
     out = finetune("classification", classifier, rows, tmp_path / "all", all_examples=True, **given)
     printed = capsys.readouterr().err
     assert "120 training examples, 0 evaluation examples" in printed
@@ -54,13 +54,22 @@ def test_all_examples_are_trained_on_without_scores(classifier, rows, tmp_path, 
     assert load(out, device="cpu").predict(["a cat"])
     finetune("classification", classifier, rows, tmp_path / "all", all_examples=True, resume=True, **given)
     assert "already finished" in capsys.readouterr().err
-    with pytest.raises(UserError, match="no effect with --dev"):
+    with pytest.raises(UserError, match="no effect with dev"):
         finetune("classification", classifier, rows, tmp_path / "x", dev=rows, all_examples=True, **given)
 
 
 def test_early_stopping_still_holds_out_examples_of_all(classifier, rows, tmp_path):
     settings = {"task.length": 32, "budget.steps": 4, "budget.patience": 1}
-    finetune("classification", classifier, rows, tmp_path / "run", all_examples=True, settings=settings, machine=CPU)
+    finetune(
+        "classification",
+        classifier,
+        rows,
+        tmp_path / "run",
+        all_examples=True,
+        settings=settings,
+        device="cpu",
+        precision="float32",
+    )
     assert (tmp_path / "run/checkpoints/best.safetensors").exists()
 
 

@@ -344,7 +344,8 @@ def test_entities_need_more_than_an_average(start, tmp_path):
             tmp_path / "run",
             frozen=True,
             downstream="average",
-            machine=CPU,
+            device="cpu",
+            precision="float32",
             quiet=True,
         )
 
@@ -360,7 +361,8 @@ def test_questions_are_answered_by_a_linear_model(start, tmp_path):
         settings=parse_overrides(settings),
         dev=[path],
         frozen=True,
-        machine=CPU,
+        device="cpu",
+        precision="float32",
         quiet=True,
     )
     assert json.loads((tmp_path / "run/dev.json").read_text())["metrics"]["f1"] > 80

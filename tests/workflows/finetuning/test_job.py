@@ -35,12 +35,15 @@ def test_consistent_jobs_pass():
         ({"downstream": "tree"}, "^unknown downstream model 'tree'; known: average, linear, rnn$"),
         (
             {"settings": {"downstream.width": 3}},
-            "^downstream.… has no effect without a downstream model; pass --frozen or --downstream KIND$",
+            "^downstream.… has no effect without a downstream model; pass frozen=True or downstream=KIND$",
         ),
-        ({"settings": {"frozen": True}}, "^--set frozen=true is not allowed; pass --frozen or --downstream KIND$"),
+        (
+            {"settings": {"frozen": True}},
+            '^settings={"frozen": True} is not allowed; pass frozen=True or downstream=KIND$',
+        ),
         (
             {"frozen": True, "settings": {"downstream.kind": "rnn"}},
-            "^--set downstream.kind=rnn is not allowed; pass --frozen or --downstream KIND$",
+            '^settings={"downstream.kind": "rnn"} is not allowed; pass frozen=True or downstream=KIND$',
         ),
         ({"settings": ["seed=1"]}, "settings must be a mapping"),
     ],

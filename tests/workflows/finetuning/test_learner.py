@@ -12,7 +12,7 @@ from unmask.support.settings import parse_overrides
 from unmask.workflows.finetuning.finetune import finetune
 from unmask.workflows.finetuning.learner import build_learner, finished_model
 
-from .conftest import CPU, recipe_of, run, tune
+from .conftest import recipe_of, run, tune
 
 
 def test_a_model_keeps_its_head_and_the_order_of_its_labels(classifier, rows, tmp_path):
@@ -30,7 +30,8 @@ def test_other_labels_get_a_new_head(classifier, rows, tmp_path, capsys):
         [rows],
         tmp_path / "run",
         settings=parse_overrides(["task.length=32", "budget.steps=1"]),
-        machine=CPU,
+        device="cpu",
+        precision="float32",
     )
     assert load_model(tmp_path / "run").labels == ("long", "short")
     assert "the classification head (its own is for long, brief)" in capsys.readouterr().err
@@ -62,7 +63,7 @@ def test_a_missing_pooler_cannot_be_reinitialized(recipe, tokenizer, rows, tmp_p
 def test_layers_that_share_their_weights_cannot_be_reinitialized(recipe, tokenizer, rows, tmp_path, shared):
     shape = AlbertSettings(**msgspec.structs.asdict(recipe.encoder), shared=shared)
     save_model(tmp_path / "start", Model(build_encoder(shape, tokenizer.size), tokenizer), "")
-    with pytest.raises(UserError, match=r"reset = 1 would also reinitialize lower layers.*pass --set reset=0"):
+    with pytest.raises(UserError, match=r'reset = 1 would also reinitialize lower layers.*pass settings={"reset": 0}'):
         run(tmp_path / "start", rows, tmp_path / "run", "reset=1")
     run(tmp_path / "start", rows, tmp_path / "run", "reset=0", "budget.steps=1")
 

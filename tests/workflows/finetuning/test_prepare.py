@@ -40,14 +40,14 @@ def with_setting(job, text):
         (
             {"downstream": "linear", "frozen": False},
             [],
-            "--downstream linear has no effect without --frozen: it is the default",
+            'downstream="linear" has no effect without frozen: it is the default',
         ),
         ({}, ["optimizer.layer_decay=0.9"], "optimizer.layer_decay has no effect on a frozen encoder; remove it"),
         ({}, ["batch.recompute=true"], "batch.recompute has no effect on a frozen encoder"),
-        ({}, ["frozen=false"], "--set frozen=false is not allowed; pass --frozen"),
-        ({}, ["downstream.kind=rnn"], "pass --frozen or --downstream KIND"),
+        ({}, ["frozen=false"], 'settings={"frozen": False} is not allowed; pass frozen=True'),
+        ({}, ["downstream.kind=rnn"], "pass frozen=True or downstream=KIND"),
         ({"downstream": "average"}, ["downstream.width=3"], "width has no effect on kind"),
-        ({"frozen": False}, ["downstream.width=3"], "without a downstream model; pass --frozen or --downstream KIND"),
+        ({"frozen": False}, ["downstream.width=3"], "without a downstream model; pass frozen=True or downstream=KIND"),
     ],
 )
 def test_settings_without_effect_are_refused(start, task, tmp_path, options, settings, message):
@@ -121,24 +121,73 @@ def test_settings_that_the_model_does_not_support_are_refused(job, tmp_path, set
 
 
 def test_the_recipe_of_a_run_runs_again_exactly(classifier, rows, tmp_path):
-    first = finetune("classification", classifier, rows, tmp_path / "a", settings=AGAIN, machine=CPU, quiet=True)
+    first = finetune(
+        "classification",
+        classifier,
+        rows,
+        tmp_path / "a",
+        settings=AGAIN,
+        device="cpu",
+        precision="float32",
+        quiet=True,
+    )
     recipe = tmp_path / "a" / "recipe.toml"
-    again = finetune("classification", classifier, rows, tmp_path / "b", recipe=recipe, machine=CPU, quiet=True)
+    again = finetune(
+        "classification", classifier, rows, tmp_path / "b", recipe=recipe, device="cpu", precision="float32", quiet=True
+    )
     assert (tmp_path / "b" / "recipe.toml").read_text() == recipe.read_text()
     assert load_model(again).fingerprint() == load_model(first).fingerprint()
     with pytest.raises(UserError, match=r"recipe\.toml: this recipe is for classification; name one for regression"):
-        finetune("regression", classifier, rows, tmp_path / "c", recipe=recipe, machine=CPU, quiet=True)
+        finetune(
+            "regression", classifier, rows, tmp_path / "c", recipe=recipe, device="cpu", precision="float32", quiet=True
+        )
     with pytest.raises(UserError, match="recipe bert-tiny: this recipe is not one of fine-tuning"):
-        finetune("classification", classifier, rows, tmp_path / "c", recipe="bert-tiny", machine=CPU, quiet=True)
-    with pytest.raises(UserError, match="--frozen and --downstream have no effect with --recipe"):
-        finetune("classification", classifier, rows, tmp_path / "c", recipe=recipe, frozen=True, machine=CPU)
+        finetune(
+            "classification",
+            classifier,
+            rows,
+            tmp_path / "c",
+            recipe="bert-tiny",
+            device="cpu",
+            precision="float32",
+            quiet=True,
+        )
+    with pytest.raises(UserError, match="frozen and downstream have no effect with recipe"):
+        finetune(
+            "classification",
+            classifier,
+            rows,
+            tmp_path / "c",
+            recipe=recipe,
+            frozen=True,
+            device="cpu",
+            precision="float32",
+        )
 
 
 def test_examples_in_memory_train_like_those_of_a_file_and_are_recorded(classifier, rows, tmp_path):
     lines = [line.split("\t") for line in rows.read_text().splitlines()[1:]]
     data = {"text": [line[0] for line in lines], "label": [line[1] for line in lines]}
-    first = finetune("classification", classifier, rows, tmp_path / "a", settings=AGAIN, machine=CPU, quiet=True)
-    again = finetune("classification", classifier, data, tmp_path / "b", settings=AGAIN, machine=CPU, quiet=True)
+    first = finetune(
+        "classification",
+        classifier,
+        rows,
+        tmp_path / "a",
+        settings=AGAIN,
+        device="cpu",
+        precision="float32",
+        quiet=True,
+    )
+    again = finetune(
+        "classification",
+        classifier,
+        data,
+        tmp_path / "b",
+        settings=AGAIN,
+        device="cpu",
+        precision="float32",
+        quiet=True,
+    )
     assert load_model(again).fingerprint() == load_model(first).fingerprint()
     inputs = RunDirectory(tmp_path / "b").read_provenance().inputs
     assert inputs["memory"] == "train: <dict>, 120 rows"

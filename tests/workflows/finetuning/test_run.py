@@ -69,7 +69,8 @@ def test_early_stopping_keeps_the_best_weights_and_reports_on_other_data(classif
         [rows],
         tmp_path / "run",
         settings=parse_overrides(["task.length=32", *settings]),
-        machine=CPU,
+        device="cpu",
+        precision="float32",
     )
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if line["kind"] == "heldout"]

@@ -61,7 +61,7 @@ def test_seeds_are_runs_and_the_best_is_the_model(job, tmp_path):
 
 
 def test_without_scores_nothing_can_be_chosen(job, tmp_path):
-    with pytest.raises(UserError, match="--all leaves no scores"):
+    with pytest.raises(UserError, match="all_examples leaves no scores"):
         run_trials(replace(job, all_examples=True), tmp_path / "runs", seeds=2)
     assert not (tmp_path / "runs").exists()
 
@@ -129,9 +129,9 @@ def test_dev_files_are_checked_before_training(job, tmp_path, search):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seeds": 0}, "--seeds is 0, but at least one seed is needed"),
-        ({"seeds": 2, "settings": ["seed=abc"]}, "--set seed=abc: not a whole number"),
-        ({"seeds": 1, "search": True, "settings": ["optimizer.learning_rate=1e-4"]}, "--search has no effect"),
+        ({"seeds": 0}, "seeds is 0, but at least one seed is needed"),
+        ({"seeds": 2, "settings": ["seed=abc"]}, 'settings={"seed": "abc"}: not a whole number'),
+        ({"seeds": 1, "search": True, "settings": ["optimizer.learning_rate=1e-4"]}, "search has no effect"),
     ],
 )
 def test_impossible_options_are_refused(job, tmp_path, options, message):
@@ -175,7 +175,7 @@ def test_a_search_is_not_repeated_for_a_larger_budget(job, tmp_path):
     several(job, out, seeds=1, search=True, settings=SETTINGS)
     before = json.loads((out / "seeds.json").read_text())["rates"]
     longer = ["task.length=32", "budget.steps=4"]
-    with pytest.raises(UserError, match="--search has no effect"):
+    with pytest.raises(UserError, match="search has no effect"):
         given = [*longer, "optimizer.learning_rate=1"]
         several(job, out, seeds=1, search=True, settings=given, resume=True)
     several(job, out, seeds=1, search=True, settings=longer, resume=True)

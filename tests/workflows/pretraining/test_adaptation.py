@@ -18,7 +18,7 @@ from unmask.support.settings import parse_overrides
 from unmask.training import loop
 from unmask.training.machine import Machine
 from unmask.workflows.pretraining.corpus import corpus_from_text
-from unmask.workflows.pretraining.pretrain import pretrain
+from unmask.workflows.pretraining.pretrain import pretrain_corpus
 
 CPU = Machine(torch.device("cpu"), "float32")
 SMALL = [
@@ -62,7 +62,7 @@ def unextended(clinical, tokenizer, tmp_path_factory):
 def base(unextended, tmp_path_factory):
     """A model trained on the clinical text for a while."""
     out = tmp_path_factory.mktemp("base") / "run"
-    pretrain(make("budget.steps=100"), unextended, out, machine=CPU, quiet=True)
+    pretrain_corpus(make("budget.steps=100"), unextended, out, machine=CPU, quiet=True)
     return out
 
 
@@ -78,9 +78,9 @@ def test_an_extended_model_starts_where_the_model_ended(
     corpus = build_corpus([clinical], extended, tmp_path / "corpus")
     assert corpus.train.num_tokens < unextended.train.num_tokens
     recipe = make("budget.steps=1", "optimizer.learning_rate=1e-9")
-    pretrain(recipe, unextended, tmp_path / "before", init=base, machine=CPU, quiet=True)
+    pretrain_corpus(recipe, unextended, tmp_path / "before", init=base, machine=CPU, quiet=True)
     capsys.readouterr()
-    pretrain(recipe, corpus, tmp_path / "after", init=base, machine=CPU)
+    pretrain_corpus(recipe, corpus, tmp_path / "after", init=base, machine=CPU)
     line = "ocabulary extended by 3 tokens; their rows are the means of their old tokens' rows"
     assert f"v{line}\n" in capsys.readouterr().err
     assert f"V{line}.\n" in (tmp_path / "after" / "report.md").read_text(encoding="utf8")
@@ -98,7 +98,7 @@ def test_an_extended_model_starts_where_the_model_ended(
 
 def test_a_smaller_body_begins_from_the_layers_of_a_larger_one(base, unextended, tmp_path, capsys):
     recipe = make("budget.steps=1", "optimizer.learning_rate=1e-9")
-    pretrain(recipe, unextended, tmp_path / "run", init=base, layers=2, machine=CPU)
+    pretrain_corpus(recipe, unextended, tmp_path / "run", init=base, layers=2, machine=CPU)
     kept = f"he new body has layers 1, 3 of the 3 layers of {base}"
     assert f"t{kept}\n" in capsys.readouterr().err
     assert f"T{kept}.\n" in (tmp_path / "run" / "report.md").read_text(encoding="utf8")
@@ -108,7 +108,7 @@ def test_a_smaller_body_begins_from_the_layers_of_a_larger_one(base, unextended,
         assert torch.allclose(value, large[name.replace("layer.1.", "layer.2.")], atol=1e-6), name
     assert not any("layer.2." in name for name in small)
     with pytest.raises(UserError, match=r"encoder.layers was 2, now 3; .*resume with the same command"):
-        pretrain(recipe, unextended, tmp_path / "run", init=base, machine=CPU, quiet=True, resume=True)
+        pretrain_corpus(recipe, unextended, tmp_path / "run", init=base, machine=CPU, quiet=True, resume=True)
 
 
 def test_T1_an_interrupted_run_with_both_resumes_exactly(base, clinical, tmp_path, monkeypatch):
@@ -116,7 +116,7 @@ def test_T1_an_interrupted_run_with_both_resumes_exactly(base, clinical, tmp_pat
 
     def run(out, **more):
         corpus = corpus_from_text([clinical], recipe, out, init=base, extend=3, layers=2, report=lambda _: None, **more)
-        pretrain(recipe, corpus, out, init=base, layers=2, machine=CPU, quiet=True, **more)
+        pretrain_corpus(recipe, corpus, out, init=base, layers=2, machine=CPU, quiet=True, **more)
 
     def step(self, step=loop.Trainer.step):
         os.kill(os.getpid(), signal.SIGTERM)
@@ -135,14 +135,14 @@ def test_T1_an_interrupted_run_with_both_resumes_exactly(base, clinical, tmp_pat
     assert "layers 1, 3 of the 3 layers" in report
     assert "ocabulary extended by 3 tokens" in report
     for extend, message in (
-        (2, "this run was started with --extend 3, but is resumed with --extend 2"),
-        (None, "this run was started with --extend 3, but is resumed without --extend"),
+        (2, "this run was started with extend=3, but is resumed with extend=2"),
+        (None, "this run was started with extend=3, but is resumed without extend"),
     ):
         with pytest.raises(UserError, match=message):
             corpus_from_text([clinical], recipe, tmp_path / "run", init=base, extend=extend, resume=True)
 
 
 def test_layers_need_a_model(unextended, tmp_path):
-    with pytest.raises(UserError, match=r"--layers has no effect without --init; pass --set encoder.layers=N"):
-        pretrain(make("budget.steps=1"), unextended, tmp_path / "run", layers=2, quiet=True)
+    with pytest.raises(UserError, match=r'layers has no effect without init; pass settings={"encoder.layers": N}'):
+        pretrain_corpus(make("budget.steps=1"), unextended, tmp_path / "run", layers=2, quiet=True)
     assert not (tmp_path / "run").exists()

@@ -11,7 +11,7 @@ from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides
 from unmask.workflows.pretraining.corpus import corpus_from_text
-from unmask.workflows.pretraining.pretrain import pretrain
+from unmask.workflows.pretraining.pretrain import pretrain_corpus
 
 
 def test_whole_words_need_a_vocabulary_with_subwords(documents, tmp_path, capsys):
@@ -23,11 +23,13 @@ def test_whole_words_need_a_vocabulary_with_subwords(documents, tmp_path, capsys
     for settings in (["masking.kind=whole_word"], ["masking.kind=ngram", "masking.longest=1"]):
         recipe = read_recipe("bert-tiny", parse_overrides([*settings, "budget.steps=1"]))
         with pytest.raises(UserError, match="every token of this vocabulary is a word, so masking whole words"):
-            pretrain(recipe, corpus, tmp_path / "run", quiet=True)
+            pretrain_corpus(recipe, corpus, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
     small = ["encoder.layers=1", "encoder.width=32", "encoder.feed_forward=64", "layout.length=32", "budget.steps=1"]
     capsys.readouterr()
-    pretrain(read_recipe("bert-tiny", parse_overrides(["masking.kind=span", *small])), corpus, tmp_path / "spans")
+    pretrain_corpus(
+        read_recipe("bert-tiny", parse_overrides(["masking.kind=span", *small])), corpus, tmp_path / "spans"
+    )
     expected = "every token of this vocabulary is a word: the length of masked n-grams and spans is counted in tokens"
     assert expected in capsys.readouterr().err
 
@@ -43,7 +45,7 @@ THAI = "แมวนั่งอยู่บนเสื่อในบ้าน
             "whole_word",
             "64 of the first 64 samples have no word that can be masked as a whole: each is longer than 15%",
         ),
-        (THAI, "ngram", "pass --set masking.kind=token"),
+        (THAI, "ngram", 'pass settings={"masking.kind": "token"}'),
         ("☃ ☂ ☁ ☀", "token", "have no token to mask: the vocabulary does not cover their text"),
     ],
     ids=["whole words without spaces", "n-grams of them", "unknown characters"],
@@ -58,7 +60,7 @@ def test_text_in_which_nothing_can_be_masked_is_refused(tmp_path, text, kind, me
         "roberta-mini", parse_overrides([f"masking.kind={kind}", "encoder.offset=1", "budget.steps=1"])
     )
     with pytest.raises(UserError, match=message):
-        pretrain(recipe, corpus, tmp_path / "run", quiet=True)
+        pretrain_corpus(recipe, corpus, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
 
 
@@ -72,7 +74,7 @@ LONG_FIRST = "stages=[{share=0.5,layout={length=96}},{share=0.5}]"
             "roberta-mini",
             ["tokenizer.kind=wordpiece"],
             False,
-            "does not match the vocabulary, in which the padding token has id 0; pass --set encoder.offset=1",
+            'does not match the vocabulary, in which the padding token has id 0; pass settings={"encoder.offset": 1}',
         ),
         (
             "gpt-mini",
@@ -110,7 +112,7 @@ def test_a_trained_tokenizer_has_the_padding_id_that_the_checks_assume(kind, doc
     ("recipe", "settings", "kind", "remedy"),
     [
         ("bert-tiny", ["tokenizer.kind=words", "tokenizer.lowercase=false"], "words", "kind=wordpiece"),
-        ("elmo-mini", ["tokenizer.kind=wordpiece"], "wordpiece", "kind=words --set tokenizer.lowercase=false"),
+        ("elmo-mini", ["tokenizer.kind=wordpiece"], "wordpiece", 'kind=words settings={"tokenizer.lowercase": False}'),
     ],
 )
 def test_characters_need_words_and_ids_need_others(recipe, settings, kind, remedy, documents, tmp_path):
@@ -137,5 +139,5 @@ def test_a_memory_longer_than_the_text_of_a_stream_is_refused(corpus, tmp_path):
         r"the memory of 64 tokens exceeds the text: before its last window, each of the 120 streams has \d\d tokens"
     )
     with pytest.raises(UserError, match=message):
-        pretrain(recipe, corpus, tmp_path / "run", quiet=True)
+        pretrain_corpus(recipe, corpus, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()

@@ -17,7 +17,7 @@ from unmask.support.settings import parse_overrides
 from unmask.training.runs.directory import RunDirectory
 from unmask.workflows.pretraining import corpus as module
 from unmask.workflows.pretraining.corpus import corpus_from_text
-from unmask.workflows.pretraining.pretrain import pretrain
+from unmask.workflows.pretraining.pretrain import pretrain_corpus
 
 from ... import forking
 
@@ -155,7 +155,7 @@ def test_a_damaged_corpus_is_built_again(prepare, tmp_path):
 def test_with_a_model_its_tokenizer_decides(prepare, corpus, recipe, tmp_path):
     for name, seed in (("one", 1), ("two", 2)):
         recipe = read_recipe("bert-tiny", parse_overrides([*SMALL, "budget.steps=1", f"seed={seed}"]))
-        pretrain(recipe, corpus, tmp_path / name, quiet=True)
+        pretrain_corpus(recipe, corpus, tmp_path / name, quiet=True)
     small = [text for text in SMALL if text.startswith("layout.")]
     assert steps(prepare(*small, init=tmp_path / "one")) == []
     assert steps(prepare(*small, init=tmp_path / "two")) == [CORPUS], "the same words, other weights"
@@ -164,7 +164,7 @@ def test_with_a_model_its_tokenizer_decides(prepare, corpus, recipe, tmp_path):
 
 def test_an_extended_tokenizer_is_prepared_once(prepare, source, corpus, tmp_path):
     small = [*SMALL, "budget.steps=1"]
-    pretrain(read_recipe("bert-tiny", parse_overrides(small)), corpus, tmp_path / "model", quiet=True)
+    pretrain_corpus(read_recipe("bert-tiny", parse_overrides(small)), corpus, tmp_path / "model", quiet=True)
     text = source.read_text(encoding="utf8").replace("dog", "hepatitis")
     source.write_text(text, encoding="utf8")
     given = {"init": tmp_path / "model", "extend": 1}
@@ -181,10 +181,10 @@ def test_an_extended_tokenizer_is_prepared_once(prepare, source, corpus, tmp_pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"extend": 5}, "--extend has no effect without --init; pass --set tokenizer.vocabulary=N"),
-        ({"extend": 0, "init": "model"}, "--extend must be at least 1, not 0"),
+        ({"extend": 5}, 'extend has no effect without init; pass settings={"tokenizer.vocabulary": N}'),
+        ({"extend": 0, "init": "model"}, "extend must be at least 1, not 0"),
         ({"extend": 5, "init": "model", "paths": ["-"]}, "standard input can be read only once"),
-        ({"layers": 1, "init": "model"}, "--layers 1 is not smaller than the number of layers of .*model, 1"),
+        ({"layers": 1, "init": "model"}, "layers=1 is not smaller than the number of layers of .*model, 1"),
         ({"extend": 5, "init": "model"}, "there is nothing to learn"),
     ],
 )
@@ -203,7 +203,7 @@ def test_bad_choices_are_refused(source, tokenizer, tmp_path, options, message):
 def test_a_run_that_broke_off_before_its_first_step_was_saved(drawn, prepare, source, tmp_path):
     out, recipe = tmp_path / "run", read_recipe("bert-tiny", parse_overrides(SMALL))
     corpus = corpus_from_text([source], recipe, out, report=lambda line: None)
-    pretrain(recipe, corpus, out, quiet=True)
+    pretrain_corpus(recipe, corpus, out, quiet=True)
     shutil.copytree(out, tmp_path / "finished")
     for name in ("model", "plots", "report.md"):
         path = out / name
@@ -226,7 +226,7 @@ def test_a_run_that_broke_off_before_its_first_step_was_saved(drawn, prepare, so
 
 def test_there_is_no_run_to_resume(prepare, source, tmp_path):
     prepare(kill=(module, "check_words"))
-    with pytest.raises(UserError, match=r"there is no run to resume; .* omit --resume"):
+    with pytest.raises(UserError, match=r"there is no run to resume; .* omit resume"):
         prepare(resume=True)
 
 

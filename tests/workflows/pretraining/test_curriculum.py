@@ -14,7 +14,7 @@ from unmask.support.settings import parse_overrides
 from unmask.training import loop
 from unmask.training.machine import choose_machine
 from unmask.workflows.pretraining.checks import build_curriculum, describe
-from unmask.workflows.pretraining.pretrain import pretrain
+from unmask.workflows.pretraining.pretrain import pretrain_corpus
 from unmask.workflows.pretraining.start import build_learner
 
 SMALL = ["encoder.layers=1", "encoder.width=32", "encoder.heads=2", "encoder.feed_forward=64", "encoder.positions=64"]
@@ -46,7 +46,7 @@ def run(corpus, tmp_path, monkeypatch):
 
     def start(recipe, name="run", workers=0):
         machine = choose_machine("cpu", "float32", workers)
-        pretrain(recipe, corpus, tmp_path / name, machine=machine, quiet=True)
+        pretrain_corpus(recipe, corpus, tmp_path / name, machine=machine, quiet=True)
         return tmp_path / name
 
     return start
@@ -67,7 +67,7 @@ def test_equal_stages_on_one_block_change_nothing_but_the_order(corpus, tmp_path
     """The first steps of the run are those of a run without stages, at the same masking rates."""
     same = read("masking.final_rate=0.1", "stages=[{share=0.5},{share=0.5}]")
     for name, recipe in (("same", same), ("plain", read("masking.final_rate=0.1"))):
-        pretrain(recipe, corpus, tmp_path / name, machine=choose_machine("cpu", "float32"), quiet=True)
+        pretrain_corpus(recipe, corpus, tmp_path / name, machine=choose_machine("cpu", "float32"), quiet=True)
     assert lines(tmp_path / "same")[:3] == lines(tmp_path / "plain")[:3]
     assert lines(tmp_path / "same")[3:] != lines(tmp_path / "plain")[3:]
 
@@ -136,10 +136,10 @@ def test_a_head_is_neither_trained_nor_decayed_before_its_stage(corpus, tmp_path
     recipe = read(PAIRS, "optimizer.weight_decay=0.5", "budget.steps=2")
     learner, _ = build_learner(recipe, corpus.tokenizer.size, None)
     start = {name: value.clone() for name, value in learner.state_dict().items()}
-    pretrain(recipe, corpus, tmp_path / "run", machine=choose_machine("cpu", "float32"), quiet=True)
+    pretrain_corpus(recipe, corpus, tmp_path / "run", machine=choose_machine("cpu", "float32"), quiet=True)
     short = read(PAIRS.replace("share=0.5", "share=0.999", 1).replace("share=0.5", "share=0.001"), "budget.steps=2")
     out = tmp_path / "short"
-    pretrain(short, corpus, out, machine=choose_machine("cpu", "float32"), quiet=True)
+    pretrain_corpus(short, corpus, out, machine=choose_machine("cpu", "float32"), quiet=True)
     checkpoint = out / "checkpoints" / "step-00000002"
     after = safetensors.torch.load_file(checkpoint / "model.safetensors")
     moments = safetensors.torch.load_file(checkpoint / "optimizer.safetensors")

@@ -104,7 +104,7 @@ def test_what_is_expected_comes_from_recorded_runs(corpus, monkeypatch):
     assert default.expectations(SIZES[0], 2e7)[0].startswith("expected: at least 50% ")
     for name, tokens in ((SIZES[0], 999), (SIZES[1], 1e4)):
         (line,) = default.expectations(name, tokens)
-        assert "--init DIRECTORY" in line
+        assert "init=DIRECTORY" in line
         assert line.endswith("a small one has F1 87, half an hour from scratch 79")
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from unmask.recipes.recipe import read_recipe, shipped
 from unmask.training.runs.directory import RunDirectory
-from unmask.workflows.pretraining.pretrain import pretrain
+from unmask.workflows.pretraining.pretrain import pretrain_corpus
 from unmask.workflows.pretraining.search import cost
 
 
@@ -13,7 +13,7 @@ def test_operations_are_those_that_a_run_counts(name, corpus, tmp_path):
     """Up to sequences shorter than the maximum: a run pays less for attention, and more for each text's summary."""
     settings = {"budget.steps": 2, "batch.tokens": 2048, "masking.final_rate": False, "encoder.layers": 2, "stages": []}
     recipe = read_recipe(name, settings)
-    pretrain(recipe, corpus, tmp_path / "run", quiet=True)
+    pretrain_corpus(recipe, corpus, tmp_path / "run", quiet=True)
     lines = RunDirectory(tmp_path / "run").read_metrics("train")
     counted = lines[-1]["flops_per_second"] / lines[-1]["tokens_per_second"]
     like = read_recipe(name, settings | {"tokenizer.vocabulary": corpus.tokenizer.size})

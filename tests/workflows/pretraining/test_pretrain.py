@@ -20,7 +20,7 @@ from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.settings import BudgetSettings
-from unmask.workflows.pretraining.pretrain import baseline, pretrain, train_encoder
+from unmask.workflows.pretraining.pretrain import baseline, pretrain_corpus, train_encoder
 from unmask.workflows.pretraining.start import Start
 
 BODIES = {"causal_lm": GptSettings(layers=1, width=8, heads=2)}
@@ -67,7 +67,9 @@ def test_a_corpus_without_samples_is_refused_before_there_is_a_run(tokenizer, tm
     (tmp_path / "text.txt").write_text("The dog sees the cat. The cat sees the dog.", encoding="utf8")
     corpus = build_corpus([tmp_path / "text.txt"], tokenizer, tmp_path / "corpus", report=lambda _: None)
     with pytest.raises(UserError, match="only one document"):
-        pretrain(read_recipe("bert-tiny", parse_overrides(["budget.steps=1"])), corpus, tmp_path / "run", quiet=True)
+        pretrain_corpus(
+            read_recipe("bert-tiny", parse_overrides(["budget.steps=1"])), corpus, tmp_path / "run", quiet=True
+        )
     assert not (tmp_path / "run").exists()
 
 
@@ -76,8 +78,8 @@ def test_adaptation_keeps_the_dropout_of_future_heads(documents, tokenizer, tmp_
     corpus = build_corpus([tmp_path / "text.txt"], tokenizer, tmp_path / "corpus", report=lambda _: None)
     small = ["encoder.layers=1", "encoder.width=32", "encoder.feed_forward=64", "layout.length=32", "budget.steps=1"]
     recipe = read_recipe("bert-tiny", parse_overrides([*small, "encoder.dropout=0", "encoder.head_dropout=0.2"]))
-    pretrain(recipe, corpus, tmp_path / "first", quiet=True)
-    pretrain(recipe, corpus, tmp_path / "second", init=tmp_path / "first", quiet=True)
+    pretrain_corpus(recipe, corpus, tmp_path / "first", quiet=True)
+    pretrain_corpus(recipe, corpus, tmp_path / "second", init=tmp_path / "first", quiet=True)
     for run in ("first", "second"):
         settings = load_model(tmp_path / run).encoder.settings
         assert (settings.dropout, settings.before_last) == (0.0, 0.2)
@@ -88,10 +90,10 @@ def test_a_model_knows_how_many_tokens_it_was_pretrained_on(recipe, corpus, tmp_
     recipe = msgspec.structs.replace(recipe, budget=BudgetSettings(steps=2))
     published = tmp_path / "published"
     save_model(published, Model(recipe.encoder.build(corpus.tokenizer.size), corpus.tokenizer), "")
-    pretrain(recipe, corpus, tmp_path / "first", quiet=True)
+    pretrain_corpus(recipe, corpus, tmp_path / "first", quiet=True)
     again = tmp_path / "first" / "recipe.toml"
-    pretrain(again, corpus.directory, tmp_path / "second", init=tmp_path / "first", quiet=True)
-    pretrain(recipe, corpus, tmp_path / "third", init=published, quiet=True)
+    pretrain_corpus(again, corpus.directory, tmp_path / "second", init=tmp_path / "first", quiet=True)
+    pretrain_corpus(recipe, corpus, tmp_path / "third", init=published, quiet=True)
     tokens = RunDirectory(tmp_path / "first").read_metrics("train")[-1]["tokens"]
     assert [load_model(tmp_path / run).tokens for run in ("first", "second", "third")] == [tokens, 2 * tokens, None]
     assert load_model(published).tokens is None
@@ -121,7 +123,7 @@ def test_objectives_that_learn_from_a_teacher_have_one(recipe, corpus, tmp_path)
         train_encoder(recipe, corpus, tmp_path / "run", Start(), teacher=teacher, quiet=True)
     recipe = read_recipe("bert-tiny", {"objective.hidden_cosine.weight": 1})
     with pytest.raises(UserError, match=r"objective\.hidden_cosine learns from a teacher; use it with unmask distill"):
-        pretrain(recipe, corpus, tmp_path / "run", quiet=True)
+        pretrain_corpus(recipe, corpus, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
 
 
@@ -129,5 +131,5 @@ def test_a_model_with_another_tokenizer_is_refused(recipe, corpus, documents, tm
     other = train_wordpiece(documents[:30], size=150)
     save_model(tmp_path / "model", Model(recipe.encoder.build(other.size), other), "")
     with pytest.raises(UserError, match=r"the corpus was not built with the tokenizer of .*; rebuild it: unmask"):
-        pretrain(recipe, corpus, tmp_path / "run", init=tmp_path / "model", quiet=True)
+        pretrain_corpus(recipe, corpus, tmp_path / "run", init=tmp_path / "model", quiet=True)
     assert not (tmp_path / "run").exists()

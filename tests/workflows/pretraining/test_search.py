@@ -10,7 +10,7 @@ from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
 from unmask.training.runs.directory import RunDirectory
-from unmask.workflows.pretraining.pretrain import pretrain
+from unmask.workflows.pretraining.pretrain import pretrain_corpus
 from unmask.workflows.pretraining.search import FACTORS, search_rate, with_rates
 
 SMALL = {"encoder.layers": 1, "encoder.width": 32, "encoder.heads": 2, "encoder.feed_forward": 32, "batch.tokens": 256}
@@ -93,7 +93,7 @@ def test_the_run_after_a_search_is_that_without_one(recipe, corpus, tmp_path):
     chosen = read_recipe(run.path / "recipe.toml")
     assert chosen.optimizer.learning_rate == recipe.optimizer.learning_rate * float(min(rates, key=rates.get))
     assert chosen.budget.steps == 42
-    pretrain(chosen, corpus, tmp_path / "alone", quiet=True, machine=choose_machine("cpu", "float32"))
+    pretrain_corpus(chosen, corpus, tmp_path / "alone", quiet=True, machine=choose_machine("cpu", "float32"))
     alone = RunDirectory(tmp_path / "alone").read_metrics("train")
     assert [line["loss"] for line in run.read_metrics("train")] == [line["loss"] for line in alone]
     before = run.metrics.read_text()
@@ -103,8 +103,10 @@ def test_the_run_after_a_search_is_that_without_one(recipe, corpus, tmp_path):
 
 def test_without_held_out_text_nothing_can_be_compared(recipe, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr("unmask.workflows.pretraining.pretrain._read", partial(_without_heldout, corpus))
-    with pytest.raises(UserError, match="no held-out text to compare learning rates by; omit --search"):
-        search_rate(recipe, tmp_path / "run", lambda trial, run, again: pretrain(trial, corpus, run, quiet=True), print)
+    with pytest.raises(UserError, match="no held-out text to compare learning rates by; omit search"):
+        search_rate(
+            recipe, tmp_path / "run", lambda trial, run, again: pretrain_corpus(trial, corpus, run, quiet=True), print
+        )
 
 
 def _without_heldout(corpus, curriculum, recipe, given, display):

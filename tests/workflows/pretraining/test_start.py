@@ -222,7 +222,7 @@ def test_layers_that_alternate_keep_their_pattern(tokenizer):
     """ModernBERT's global and local layers, with their rotations and the two that normalize input and output."""
     shape = {"width": 16, "heads": 2, "feed_forward": 24, "global_every": 2, "window": 2}
     model = Model(ModernBertSettings(layers=7, **shape).build(tokenizer.size), tokenizer, {})
-    with pytest.raises(UserError, match=r"--layers 4: the layers of MODEL alternate .* a period of 2; choose 1, 3, 5"):
+    with pytest.raises(UserError, match=r"layers=4: the layers of MODEL alternate .* a period of 2; choose 1, 3, 5"):
         adapt(model, "MODEL", tokenizer, {}, layers=4)
     new, _ = adapt(model, "MODEL", tokenizer, {}, layers=5)
     body = model.encoder
@@ -235,10 +235,10 @@ def test_layers_that_alternate_keep_their_pattern(tokenizer):
 @pytest.mark.parametrize(
     ("family", "layers", "message"),
     [
-        ("bert", 0, "--layers must be at least 1, not 0"),
-        ("bert", 4, "--layers 4 is not smaller than the number of layers of MODEL, 4; omit it, or choose"),
-        ("bert", 5, "--layers 5 is not smaller"),
-        ("albert", 2, "--layers cannot select layers of MODEL, because they share their weights; omit --layers"),
+        ("bert", 0, "layers must be at least 1, not 0"),
+        ("bert", 4, "layers=4 is not smaller than the number of layers of MODEL, 4; omit it, or choose"),
+        ("bert", 5, "layers=5 is not smaller"),
+        ("albert", 2, "layers cannot select layers of MODEL, because they share their weights; omit layers"),
     ],
 )
 def test_layers_that_cannot_be_selected(tokenizer, family, layers, message):

@@ -11,6 +11,7 @@ number of units with a probability above 0.5. The units read BERT's pooled vecto
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -26,6 +27,7 @@ from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
 from unmask.support.errors import UserError
 from unmask.tasks.pooled_head import PooledHead
+from unmask.tasks.routes import PREDICT
 from unmask.tasks.rows import RowTask, are_pairs, frame_rows, hold_out, passages
 from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths
 
@@ -47,6 +49,17 @@ class Ranked(msgspec.Struct, frozen=True, omit_defaults=True):
     cut: bool = False
 
 
+RANK = replace(
+    PREDICT,
+    path="/rank",
+    summary="Rank texts or pairs of texts.",
+    response=list[Ranked],
+    answer=lambda task, request, predictions, outputs: predictions,
+    view="",
+)
+"""The route of the task: it is asked as classifiers are, and answers with ranks."""
+
+
 class Ranking(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="ranking"):
     """The recipe's [task] for `kind = "ranking"`; see `Task`.
 
@@ -60,6 +73,7 @@ class Ranking(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     part = "ranking"
     metric = "accuracy"
     title = "A ranking of texts"
+    route = RANK
 
     def read(
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
@@ -100,7 +114,7 @@ class Ranking(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
         def read(logits: Sequence[np.ndarray]) -> list[Ranked]:
             return [_ranked(*one, labels) for one in zip(examples, logits, cut, strict=True)]
 
-        return Framed(samples, read, notes)
+        return Framed(samples, read, notes, cut=cut)
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Ranked], labels: Sequence[str]) -> Measure:
         """See `Task`: accuracy, times 100, and the mean absolute error in ranks."""

@@ -93,9 +93,9 @@ class MaskingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             ValueError: it does not.
         """
 
+    @abstractmethod
     def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> Masking:
         """Return the masking; see `Masking`."""
-        raise NotImplementedError
 
 
 class Masking:

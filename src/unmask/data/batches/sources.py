@@ -26,6 +26,7 @@ from unmask.data.batches.rng import derive_rng, derive_seed, permuted
 from unmask.data.batches.stages import Stage
 from unmask.data.corpus.corpus import Documents
 from unmask.support.errors import UserError
+from unmask.support.messages import setting
 
 Cursor = tuple[int, ...]
 """Position in the order; opaque to the training loop, and the only data state in a checkpoint."""
@@ -140,7 +141,8 @@ class CorpusSource:
                 raise UserError(
                     f"no sample can be cut from the {len(self.documents)} documents of the corpus",
                     remedy="the text or layout.length is too short for this layout: add text, or choose another layout "
-                    "with --set layout.kind=document_sentences --set objective.next_sentence=false",
+                    f"with {setting('layout.kind', 'document_sentences')} and "
+                    f"{setting('objective.next_sentence', False)}",
                 )
             while item < len(samples):
                 size = len(samples[item]) if tokens is not None else 1

@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from unmask.data.batches.batch import Batch, Sample, add_counts, collate, split
 from unmask.data.batches.sources import Cursor
 from unmask.support.errors import UnmaskError
+from unmask.support.messages import argument
 
 Take = Callable[[int, Cursor], tuple[list[Sample], Cursor]]
 """Maps the number of a step and the cursor before it to its samples and the cursor after it."""
@@ -139,5 +140,5 @@ def report_lost_workers() -> Iterator[None]:
             raise
         raise UnmaskError(
             f"a worker process that prepares batches died ({str(error).splitlines()[0]}); the checkpoints are intact: "
-            "continue with --resume, with fewer --workers if memory is short"
+            f"continue with {argument('resume', True)}, with fewer {argument('workers')} if memory is short"
         ) from error

@@ -25,6 +25,7 @@ from unmask.data.text.files import as_paths, display_name
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, check_unicode, counted
+from unmask.support.messages import argument
 from unmask.support.version import __version__
 
 ALWAYS_HELD = 2
@@ -74,9 +75,9 @@ def build_corpus(
     """
     paths, heldout = as_paths(paths), None if heldout is None else as_paths(heldout)
     check_sources([*paths, *(heldout or ())], options)
-    given, out = out, Path(out).resolve()
+    shown, out = out, Path(out).resolve()
     if out.exists() and (not out.is_dir() or {path.name for path in out.iterdir()} - OF_VOLUMES):
-        raise UserError("exists and is not empty", file=given, remedy="choose another --out or remove it")
+        raise UserError("exists and is not empty", file=shown, remedy=f"choose another {argument('out')} or remove it")
     skipped = Skipped()
     documents = _divide(paths, heldout, options, skipped, report)
     dtype = "<u2" if tokenizer.size <= 2**16 else "<u4"
@@ -198,7 +199,9 @@ def _check_yield(manifest: Manifest, heldout: Sequence[str | Path] | None, remed
         cause = f"{counted(skipped.count, 'document')} {verb} skipped, the first at {skipped.places[0]}"
         cause += f"; {remedy}" if remedy else ""
     if manifest.train.documents == 0:
-        raise UserError("the files contain no text to train on", remedy=cause or "check the files and --documents")
+        raise UserError(
+            "the files contain no text to train on", remedy=cause or f"check the files and {argument('documents')}"
+        )
     if heldout and manifest.heldout.documents == 0:
         raise UserError("the held-out files contain no text", remedy=cause)
 

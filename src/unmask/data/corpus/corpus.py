@@ -134,18 +134,18 @@ class Documents:
 
     def _sizes(self) -> npt.NDArray[np.int64]:
         """Read the number of tokens and of sentences of all documents, (2, documents)."""
-        found = [np.zeros((2, 0), np.int64)]
+        sizes = [np.zeros((2, 0), np.int64)]
         for number, shard in enumerate(self._part.shards):
             try:
                 opened = self._shard(number)
                 documents = opened.read("documents", 0, shard.documents + 1).astype(np.int64)
                 bounds = opened.read("sentences", 0, shard.sentences + 1).astype(np.int64)
-                found.append(np.stack([np.diff(bounds[documents]), np.diff(documents)]))
-                if (found[-1] < 1).any():
+                sizes.append(np.stack([np.diff(bounds[documents]), np.diff(documents)]))
+                if (sizes[-1] < 1).any():
                     raise ValueError("the index of documents is wrong")
             except (OSError, ValueError, IndexError) as error:
                 raise self._unreadable("the index", shard, error) from error
-        return np.concatenate(found, 1)
+        return np.concatenate(sizes, 1)
 
     def _unreadable(self, what: str, shard: ShardEntry, error: Exception) -> UserError:
         """Return the error for a part of the corpus that cannot be read.

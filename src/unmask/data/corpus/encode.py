@@ -29,6 +29,7 @@ from unmask.data.text.sentences import cut_sentences
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.words import WordCache
 from unmask.support.errors import UnmaskError
+from unmask.support.messages import argument
 
 SAFE_PATH = "PYTHONSAFEPATH"
 """Environment variable by which Python does not import modules from the current folder."""
@@ -126,7 +127,7 @@ def _in_processes(chunks: Iterable[list[str]], encoder: Encoder, workers: int) -
         while pending:
             yield pending.popleft().result()
     except BrokenProcessPool as error:
-        raise UnmaskError("a worker process was killed; if memory ran out, use fewer --workers") from error
+        raise UnmaskError(f"a worker process was killed; if memory ran out, use fewer {argument('workers')}") from error
     finally:
         pool.shutdown(cancel_futures=True)
 

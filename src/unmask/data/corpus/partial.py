@@ -223,7 +223,7 @@ class PartialCorpus:
             try:
                 verify_shard(self.corpus, shard.entry, dtype, vocabulary)
             except UserError as error:
-                self._report(f"rebuilding from the first damaged shard: {error}")
+                self._report(f"rebuilding from the first damaged shard: {error.message}")
                 return whole[:number]
         return whole
 

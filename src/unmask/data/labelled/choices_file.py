@@ -62,20 +62,20 @@ def read_choices(paths: Sequence[Source], *, gold: bool = True) -> list[Choices]
             the choices; the message names the location.
     """
     seen: dict[str, str] = {}
-    found = []
+    questions = []
     for path in _files(refuse_tables(paths)):
-        for one, place in (_read_swag if suffix_of(path) == "csv" else _read_race)(path, gold):
-            claim(seen, one.id, place)
-            found.append(one)
-    if not found:
+        for question, place in (_read_swag if suffix_of(path) == "csv" else _read_race)(path, gold):
+            claim(seen, question.id, place)
+            questions.append(question)
+    if not questions:
         raise UserError("there are no questions in the file", file=", ".join(map(display_name, paths)))
-    return found
+    return questions
 
 
 def _files(paths: Sequence[str | Path]) -> Iterator[str | Path]:
     for path in paths:
         if Path(path).is_dir():
-            yield from sorted(one for kind in ("*.txt", "*.json", "*.csv") for one in Path(path).rglob(kind))
+            yield from sorted(file for kind in ("*.txt", "*.json", "*.csv") for file in Path(path).rglob(kind))
         else:
             yield path
 
@@ -123,5 +123,5 @@ def _read_race(path: str | Path, gold: bool) -> Iterator[tuple[Choices, Place]]:
             right = LETTERS.find(answer) if isinstance(answer, str) and len(answer) == 1 else -1
             if not 0 <= right < len(choices):
                 place.refuse(f"the answer '{answer}' is none of the {len(choices)} options", "correct it")
-        part = next((one for one in ("middle", "high") if name.startswith(one)), "")
+        part = next((level for level in ("middle", "high") if name.startswith(level)), "")
         yield Choices(f"{name} {number}", article, text, tuple(choices), right, top.file, place.path, part), place

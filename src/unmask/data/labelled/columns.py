@@ -1,11 +1,11 @@
-"""Selection of the text and label columns of a labeled file: by `--columns`, by header, or by a published format.
+"""Selection of the text and label columns of a labeled file: by `columns`, by header, or by a published format.
 
 Input: the first line, or all rows of a file without a header. Output: the indices of the columns, and which rows the
 format itself excludes.
 
 The published formats are those of GLUE (Wang et al. 2019, its files as distributed), of SNLI and MultiNLI, of the
 Microsoft Research Paraphrase Corpus, of SICK, and of the SemEval tasks on textual similarity. Files without a header
-are read without `--columns` only if every row has the shape of such a format; all others are refused.
+are read without `columns` only if every row has the shape of such a format; all others are refused.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 
 PAIRS = (
     *(("text", "text_b"), ("text_a", "text_b"), ("sentence1", "sentence2"), ("sentence_A", "sentence_B")),
     *(("premise", "hypothesis"), ("question1", "question2"), ("#1 String", "#2 String"), ("question", "sentence")),
     ("anchor", "positive"),
 )
-"""Names of the columns with the texts of a pair, unless `--columns` gives others."""
+"""Names of the columns with the texts of a pair, unless `columns` gives others."""
 NEGATIVES = ("text_c", "negative")
 """Names of the column with a third text that does not belong to the first, for tasks that read one."""
 TEXTS = ("text", "sentence", "review", "content", "text_a")
@@ -75,7 +76,7 @@ class Fields:
     """What the rows of a task have, beside one or two texts.
 
     Attributes:
-        labels: possible names of the label column, unless `--columns` gives another; empty if labels are not read.
+        labels: possible names of the label column, unless `columns` gives another; empty if labels are not read.
         headerless: the published format that needs no header.
         several: whether a text may have several labels, or none; see `Row.labels` and data/labelled/labelled_file.py.
         optional: whether all rows of a file may lack labels.
@@ -130,7 +131,7 @@ class Wanted:
         numbers = {ours: int(theirs) for ours, theirs in self.columns.items() if theirs.isdecimal()}
         needed = {"text", *self.columns, *(("label",) if self.fields.labels and not self.fields.optional else ())}
         if numbers and (named := sorted(needed - numbers.keys())):
-            raise UserError(f"--columns gives numbers, but none for {', '.join(named)}", file=name)
+            raise UserError(f"{argument('columns')} gives numbers, but none for {', '.join(named)}", file=name)
         return Found(numbers) if numbers else None
 
     def named(self, cells: Sequence[str], name: str, line: int) -> Found:
@@ -148,14 +149,14 @@ class Wanted:
                     f"no column named {' or '.join(dict.fromkeys(candidates))}; columns: {', '.join(names)[:200]}",
                     file=name,
                     line=line,
-                    remedy=f"pass --columns {ours}=NAME, or numbers from 0 if there is no header",
+                    remedy=f"pass {argument('columns', {ours: 'NAME'})}, or numbers from 0 if there is no header",
                 )
             if names.count(found) > 1:
                 raise UserError(
                     f"{names.count(found)} columns are named {found}",
                     file=name,
                     line=line,
-                    remedy="rename one, or remove the header and pass --columns with numbers from 0",
+                    remedy=f"rename one, or remove the header and pass {argument('columns')} with numbers from 0",
                 )
             indices[ours] = names.index(found)
         # "-" marks pairs on whose label the annotators disagreed (Bowman et al. 2015, section 2.2)
@@ -180,7 +181,7 @@ class Wanted:
                     f"{headerless.name}",
                     file=name,
                     line=line,
-                    remedy="fix it, or pass --columns with numbers from 0",
+                    remedy=f"fix it, or pass {argument('columns')} with numbers from 0",
                 )
         indices = {ours: index for ours, index in headerless.indices.items() if ours != "label" or gold}
         return Found(indices, headerless.unlabeled if gold else None)

@@ -128,9 +128,9 @@ def _read_quac_file(path: str | Path, gold: bool) -> Iterator[QuacQuestion]:
 def _question(record: dict[str, Any], passage: str, place: Place, gold: bool) -> QuacQuestion:
     name = place.text(record, "id")
     place = place.named(f"id {name}")
-    found = QuacQuestion(name, place.text(record, "question"), passage, file=place.file, place=place.path)
+    question = QuacQuestion(name, place.text(record, "question"), passage, file=place.file, place=place.path)
     if not gold:
-        return found
+        return question
     answers = list(place.each(record, "answers", "answer"))
     if not answers:
         place.refuse("no answer", f'a question without an answer needs the answer "{CANNOT}"')
@@ -138,7 +138,7 @@ def _question(record: dict[str, Any], passage: str, place: Place, gold: bool) ->
     impossible = is_impossible(references)
     spans = [pair for pair, text in zip(answers, references, strict=True) if text != CANNOT]
     return msgspec.structs.replace(
-        found,
+        question,
         answers=() if impossible else tuple(read_answer(answer, passage, inner) for inner, answer in spans),
         impossible=impossible,
         references=references,
@@ -157,12 +157,12 @@ def _act(record: dict[str, Any], key: str, known: Sequence[str], place: Place) -
 def _quac_turn(question: str, record: dict[str, Any], passage: str, place: Place) -> Turn:
     """Return a question with its answer, if the record has one, as a turn of the history of later questions."""
     answers = [one for _, one in place.each(record, "answers", "answer")] if "answers" in record else []
-    given = record.get("orig_answer") or next(iter(answers), None)
-    if not isinstance(given, dict):
+    continued = record.get("orig_answer") or next(iter(answers), None)
+    if not isinstance(continued, dict):
         return Turn(question)
-    if place.text(given, "text") == CANNOT:
+    if place.text(continued, "text") == CANNOT:
         return Turn(question, CANNOT)
-    answer = read_answer(given, passage, place)
+    answer = read_answer(continued, passage, place)
     end = None if answer.start is None else answer.start + len(answer.text)
     return Turn(question, answer.text, answer.start, end)
 
@@ -210,17 +210,19 @@ def describe_rationales(questions: Sequence[CoqaQuestion]) -> list[str]:
     """Return a line for each kind of answer that is no span of its rationale, with the number of such answers."""
     counts = {
         "answers that share no word with their rationale, which is learned instead": [
-            one for one in questions if one.rationale
+            question for question in questions if question.rationale
         ],
-        "rationales that are not at their offsets": [one for one in questions if one.answers and one.answers[0].moved],
+        "rationales that are not at their offsets": [
+            question for question in questions if question.answers and question.answers[0].moved
+        ],
         "answers that occur nowhere in their stories, and are used only for scoring": [
-            one for one in questions if one.kind and not one.impossible and not one.answers
+            question for question in questions if question.kind and not question.impossible and not question.answers
         ],
     }
     return [
-        f"{what}: {len(found):,} of {len(questions):,} (the first: {found[0].file}: {found[0].place})"
-        for what, found in counts.items()
-        if found
+        f"{what}: {len(examples):,} of {len(questions):,} (the first: {examples[0].file}: {examples[0].place})"
+        for what, examples in counts.items()
+        if examples
     ]
 
 
@@ -272,7 +274,7 @@ def _read_coqa_file(path: str | Path, gold: bool) -> Iterator[CoqaQuestion]:
         for number, (inner, record) in enumerate(asked):
             turn: int = inner.take(record, "turn_id", int)
             claim(turns, str(turn), inner)
-            found = CoqaQuestion(
+            dialogue_question = CoqaQuestion(
                 f"{name} {turn}",
                 inner.text(record, "input_text"),
                 passage,
@@ -287,18 +289,18 @@ def _read_coqa_file(path: str | Path, gold: bool) -> Iterator[CoqaQuestion]:
             for answer in answers:
                 if answer.get("turn_id", turn) != turn:
                     inner.refuse(f"'turn_id' is {turn}, that of its answer {answer['turn_id']}", place.remedy)
-            yield _with_answers(found, answers, inner) if gold else found
-            history.append(_coqa_turn(found.question, answers, inner))
+            yield _with_answers(dialogue_question, answers, inner) if gold else dialogue_question
+            history.append(_coqa_turn(dialogue_question.question, answers, inner))
 
 
 def _answers(story: dict[str, Any], place: Place, number: int, gold: bool) -> list[list[dict[str, Any]]]:
     """Return the answers to all questions of a story, by person; none if there are none and none are needed."""
     if "answers" not in story and not gold:
         return []
-    columns = [[one for _, one in place.each(story, "answers", "answer")]]
+    columns = [[answer for _, answer in place.each(story, "answers", "answer")]]
     more = place.take(story, "additional_answers", dict) if "additional_answers" in story else {}
     inside = place.inner("additional answers")
-    columns += [[one for _, one in inside.each(more, key, f"person {key}, answer")] for key in more]
+    columns += [[answer for _, answer in inside.each(more, key, f"person {key}, answer")] for key in more]
     for column in columns:
         if len(column) != number:
             place.refuse(f"{len(column)} answers to {number} questions", place.remedy)
@@ -332,8 +334,8 @@ def _rationale(record: dict[str, Any], passage: str, place: Place) -> tuple[tupl
     moved = not 0 <= start < end <= len(passage) or not passage[start:end].strip()
     moved |= bool(text) and passage[max(0, start) : end].strip() != text
     if moved:
-        found = passage.find(text) if text else -1
-        return (None if found < 0 else (found, found + len(text))), True
+        index = passage.find(text) if text else -1
+        return (None if index < 0 else (index, index + len(text))), True
     inside = passage[start:end]
     start += len(inside) - len(inside.lstrip())
     return (start, start + len(inside.strip())), False

@@ -143,7 +143,7 @@ def _question(record: dict[str, Any], place: Place, gold: bool) -> HotpotQuestio
     passage, sentences, without = join_paragraphs(list(_paragraphs(record, place)))
     if not sentences:
         place.refuse("no paragraph has a sentence", "remove the question")
-    found = HotpotQuestion(
+    question = HotpotQuestion(
         name,
         place.text(record, "question"),
         passage,
@@ -154,11 +154,11 @@ def _question(record: dict[str, Any], place: Place, gold: bool) -> HotpotQuestio
         without=without,
     )
     if not gold:
-        return found
+        return question
     answer = place.text(record, "answer")
     support = tuple(dict.fromkeys(_facts(record, place)))
-    spans = () if answer in CLOSED else _locate(answer, found, support)
-    return msgspec.structs.replace(found, answer=answer, support=support, answers=spans, impossible=answer in CLOSED)
+    spans = () if answer in CLOSED else _locate(answer, question, support)
+    return msgspec.structs.replace(question, answer=answer, support=support, answers=spans, impossible=answer in CLOSED)
 
 
 def _paragraphs(record: Mapping[str, Any], place: Place) -> Iterator[tuple[str, list[str]]]:
@@ -183,6 +183,10 @@ def _facts(record: Mapping[str, Any], place: Place) -> Iterator[Fact]:
 def _locate(answer: str, question: HotpotQuestion, support: Sequence[Fact]) -> tuple[Answer, ...]:
     """Return the occurrence of an answer that is learned: in a supporting sentence, if there is one."""
     passage = question.passage
-    inside = [passage.find(answer, one.start, one.end) for one in question.sentences if one.fact in support]
-    start = next((found for found in inside if found >= 0), passage.find(answer))
+    inside = [
+        passage.find(answer, sentence.start, sentence.end)
+        for sentence in question.sentences
+        if sentence.fact in support
+    ]
+    start = next((offset for offset in inside if offset >= 0), passage.find(answer))
     return (Answer(answer, start),) if start >= 0 else ()

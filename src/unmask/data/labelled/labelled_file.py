@@ -1,6 +1,6 @@
 """Reader of labeled rows: named or numbered columns in TSV, CSV, JSON, Parquet or Arrow, or in memory.
 
-Input: files, or tables in memory, and, if the columns have other names or there is no header, `--columns
+Input: files, or tables in memory, and, if the columns have other names or there is no header, `columns
 text=NAME_OR_NUMBER,label=…`.
 Output: rows with their file and line, so that errors can name them. A bad row is an error: no row is dropped, except
 those without a label according to a published format, which are counted.
@@ -40,6 +40,7 @@ from unmask.data.text.files import (
     read_text_lines,
 )
 from unmask.support.errors import UserError, counted, nearest
+from unmask.support.messages import argument
 
 SEPARATOR = ","
 """Separates the labels of a text in a cell of TSV or CSV."""
@@ -53,7 +54,7 @@ def split_labels(cell: str, file: str, line: int) -> tuple[str, ...]:
     Raises:
         UserError: a name is empty or occurs twice, or the cell contains another separator.
     """
-    if other := next((one for one in OTHERS if one in cell), None):
+    if other := next((separator for separator in OTHERS if separator in cell), None):
         raise UserError(
             f"the label '{cell[:80]}' contains '{other}', which may separate labels",
             file=file,
@@ -78,12 +79,12 @@ def list_labels(value: Any, file: str, line: int) -> tuple[str, ...]:
 
 
 def _checked(names: Any, file: str, line: int) -> tuple[str, ...]:
-    found = tuple(name.strip() for name in names)
-    if "" in found:
+    labels = tuple(name.strip() for name in names)
+    if "" in labels:
         raise UserError("one of the labels is empty", file=file, line=line, remedy="remove it")
-    if len(set(found)) < len(found):
-        raise UserError(f"a label occurs twice in {', '.join(found)[:200]}", file=file, line=line, remedy="remove one")
-    return found
+    if len(set(labels)) < len(labels):
+        raise UserError(f"a label occurs twice in {', '.join(labels)[:200]}", file=file, line=line, remedy="remove one")
+    return labels
 
 
 NAMES = ("text", "text_b", "text_c", "label")
@@ -117,11 +118,13 @@ def parse_columns(text: str | None) -> dict[str, str]:
     for part in text.split(",") if text else ():
         ours, equals, theirs = part.partition("=")
         if not equals or not theirs:
-            raise UserError(f"--columns {text}: '{part}' is not NAME=COLUMN", remedy="for example text=3,label=1")
+            raise UserError(
+                f"{argument('columns', text)}: '{part}' is not NAME=COLUMN", remedy="for example text=3,label=1"
+            )
         if ours not in NAMES:
-            raise UserError(f"--columns {text}: unknown '{ours}'", remedy=nearest(ours, NAMES))
+            raise UserError(f"{argument('columns', text)}: unknown '{ours}'", remedy=nearest(ours, NAMES))
         if theirs.isdecimal() and len(theirs) > 6:
-            raise UserError(f"--columns {ours}={theirs[:20]}…: there is no such column")
+            raise UserError(f"{argument('columns', {ours: theirs[:20] + '…'})}: there is no such column")
         columns[ours] = theirs
     return columns
 
@@ -164,7 +167,7 @@ def read_rows(
             f"{what} are mixed: {first.file}:{first.line} is of the other kind",
             file=mixed.file,
             line=mixed.line,
-            remedy=f"pass --columns text=…,{ours}=…",
+            remedy=f"pass {argument('columns', {'text': '…', ours: '…'})}",
         )
     return rows
 
@@ -184,11 +187,11 @@ def iterate_rows(
         UserError: a column is missing, or a row is bad; the message names file and line.
     """
     if unknown := sorted(columns.keys() - set(NAMES)):
-        raise UserError(f"--columns {unknown[0]}=… has no effect", remedy=nearest(unknown[0], NAMES))
+        raise UserError(f"{argument('columns', {unknown[0]: '…'})} has no effect", remedy=nearest(unknown[0], NAMES))
     if "label" in columns and not gold:
-        raise UserError("--columns label=… has no effect: no labels are read")
+        raise UserError(f"{argument('columns', {'label': '…'})} has no effect: no labels are read")
     if "text_c" in columns and not fields.triplets:
-        raise UserError("--columns text_c=… has no effect: this task reads no third text")
+        raise UserError(f"{argument('columns', {'text_c': '…'})} has no effect: this task reads no third text")
     wanted = Wanted(columns, fields if gold else replace(fields, labels=(), several=False))
     for path in paths:
         name, omitted = display_name(path), Counter[str]()
@@ -219,7 +222,9 @@ def read_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[str]
 def iterate_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[str]) -> Iterator[str]:
     """Yield what `read_texts` reads, one text in memory at a time; the note is added at the end of the file."""
     if columns:
-        raise UserError("--columns has no effect on a text file: each line is a text", file=display_name(path))
+        raise UserError(
+            f"{argument('columns')} has no effect on a text file: each line is a text", file=display_name(path)
+        )
     texts = empty = 0
     for _, line in read_text_lines(path):
         if text := line.strip():
@@ -235,19 +240,21 @@ def iterate_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[s
 
 def _format(path: str | Path, kind: str | None) -> str:
     """Return the format of a file whose rows are cells."""
-    found = kind or suffix_of(path)
-    found = "tsv" if found == "txt" else found
-    if found not in FORMATS:
+    suffix = kind or suffix_of(path)
+    suffix = "tsv" if suffix == "txt" else suffix
+    if suffix not in FORMATS:
         if kind:
             raise UserError(
-                f"--format {kind} has no columns of texts", file=display_name(path), remedy="use tsv, csv or jsonl"
+                f"{argument('format', kind)} has no columns of texts",
+                file=display_name(path),
+                remedy="use tsv, csv or jsonl",
             )
         raise UserError(
             "the format of labeled examples is determined by the file's suffix",
             file=display_name(path),
-            remedy="rename it to .tsv, .csv, .jsonl or .parquet, or pass --format",
+            remedy=f"rename it to .tsv, .csv, .jsonl or .parquet, or pass {argument('format')}",
         )
-    return found
+    return suffix
 
 
 def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Counter[str]) -> Iterator[Row]:
@@ -285,8 +292,8 @@ _Line = tuple[int, list[str]]
 
 def _find(first: _Line, rows: Iterator[_Line], kind: str, wanted: Wanted, name: str) -> tuple[Found, Iterable[_Line]]:
     """Return the columns and the rows, which include the first line unless it is a header."""
-    if found := wanted.numbered(name):
-        return found, chain([first], rows)
+    if columns := wanted.numbered(name):
+        return columns, chain([first], rows)
     try:
         return wanted.named(first[1], name, first[0]), rows
     except UserError:

@@ -88,9 +88,9 @@ def describe_repairs(questions: Sequence[Question]) -> list[str]:
     }
     total = sum(len(question.answers) for question in questions)
     return [
-        f"{what}: {len(found):,} of {total:,} (the first: {found[0][0].file}: {found[0][0].place})"
-        for what, found in kinds.items()
-        if found
+        f"{what}: {len(repairs):,} of {total:,} (the first: {repairs[0][0].file}: {repairs[0][0].place})"
+        for what, repairs in kinds.items()
+        if repairs
     ]
 
 
@@ -112,16 +112,16 @@ def _question(record: dict[str, Any], passage: str, place: Place, gold: bool) ->
         record = {**record, "id": str(name)}
     name = place.text(record, "id")
     place = place.named(f"id {name}")
-    found = Question(name, place.text(record, "question"), passage, file=place.file, place=place.path)
+    question = Question(name, place.text(record, "question"), passage, file=place.file, place=place.path)
     if not gold:
-        return found
+        return question
     impossible = "is_impossible" in record and place.take(record, "is_impossible", bool)
     answers = tuple(read_answer(answer, passage, inner) for inner, answer in place.each(record, "answers", "answer"))
     if impossible and answers:
         place.refuse("is_impossible is true, but there are answers", "fix one or the other")
     if not impossible and not answers:
         place.refuse("no answer", 'a question without an answer needs "is_impossible": true')
-    return msgspec.structs.replace(found, answers=answers, impossible=impossible)
+    return msgspec.structs.replace(question, answers=answers, impossible=impossible)
 
 
 def read_answer(record: dict[str, Any], passage: str, place: Place) -> Answer:
@@ -131,7 +131,7 @@ def read_answer(record: dict[str, Any], passage: str, place: Place) -> Answer:
         return Answer(text, start)
     after = passage.find(text, max(0, start))
     before = passage.rfind(text, 0, max(0, start) + len(text) - 1)
-    occurrences = [found for found in (before, after) if found >= 0]
+    occurrences = [offset for offset in (before, after) if offset >= 0]
     if not occurrences:
         return Answer(text, None)
-    return Answer(text, min(occurrences, key=lambda found: abs(found - start)), moved=True)
+    return Answer(text, min(occurrences, key=lambda offset: abs(offset - start)), moved=True)

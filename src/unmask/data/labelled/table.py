@@ -81,7 +81,7 @@ def as_sources(data: Data) -> list[Source]:
     """
     if isinstance(data, str | Path | Table):
         return [data]
-    if isinstance(data, list | tuple) and all(isinstance(one, str | Path | Table) for one in data):
+    if isinstance(data, list | tuple) and all(isinstance(source, str | Path | Table) for source in data):
         return list(data)
     return [as_table(data)]
 
@@ -153,4 +153,4 @@ def _values(values: Any, name: str) -> list[Any]:
             break
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise UserError(f"a column is {type(values).__name__}, not a sequence", file=name)
-    return [one.tolist() if hasattr(one, "tolist") else one for one in values]
+    return [value.tolist() if hasattr(value, "tolist") else value for value in values]

@@ -37,6 +37,7 @@ from unmask.data.labelled.table import Source, Table
 from unmask.data.text.files import display_name, read_text_lines
 from unmask.metrics.token_classification import Chunk, chunks, split_tag
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 
 CHINESE = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002ceaf\U0002f800-\U0002fa1f"
 """Characters that BERT surrounds with spaces (google-research/bert, `_is_chinese_char`)."""
@@ -80,9 +81,9 @@ class Sentence:
         """The entities of the tags, with offsets in code points of the text."""
         return self.in_text(chunks(self.tags))
 
-    def in_text(self, found: Sequence[Chunk]) -> list[Chunk]:
+    def in_text(self, entities: Sequence[Chunk]) -> list[Chunk]:
         """Convert entities from word indices to offsets in code points."""
-        return [Chunk(kind, self.starts[start], self.stops[stop - 1]) for kind, start, stop in found]
+        return [Chunk(kind, self.starts[start], self.stops[stop - 1]) for kind, start, stop in entities]
 
 
 def split_text(text: str) -> Sentence:
@@ -126,11 +127,11 @@ PREFIXES = ("BI", "BIES", "BMES", "BMEW", "BILU")
 """Sets of prefixes that may occur in the same file."""
 
 
-def write_tags(found: Sequence[Chunk], number: int, scheme: Scheme = "IOB2") -> list[str]:
+def write_tags(entities: Sequence[Chunk], number: int, scheme: Scheme = "IOB2") -> list[str]:
     """Return the tags of `number` words for these entities, which must be in order and must not overlap."""
     tags = ["O"] * number
     before = Chunk("", -1, -1)
-    for chunk in found:
+    for chunk in entities:
         inner = chunk.stop - chunk.start - 1
         if scheme == "BIOES":
             roles = "B" + "I" * (inner - 1) + "E" if inner else "S"
@@ -160,17 +161,17 @@ def detect_scheme(sentences: Sequence[Sequence[str]]) -> tuple[Scheme, list[int]
 
 def _irregular(tags: Sequence[str], scheme: Scheme) -> int:
     """Count the entities that are tagged differently in this scheme."""
-    found = chunks(tags)
-    written = write_tags(found, len(tags), scheme)
+    entities = chunks(tags)
+    written = write_tags(entities, len(tags), scheme)
     return sum(
         any(split_tag(tags[index]) != split_tag(written[index]) for index in range(chunk.start, chunk.stop))
-        for chunk in found
+        for chunk in entities
     )
 
 
 WORDS = ("words", "tokens")
 TAGS = ("tags", "ner_tags", "labels")
-"""Keys of words and tags in JSON Lines, unless `--columns` gives others."""
+"""Keys of words and tags in JSON Lines, unless `columns` gives others."""
 TEXTS = ("text", "sentence")
 """Keys of a text that is split into words, if tags are not read."""
 
@@ -195,10 +196,10 @@ def read_sentences(
     """
     sentences: list[Sentence] = []
     for path in paths:
-        found = list(iterate_sentences(path, columns=columns, kind=kind, gold=gold))
-        if not found:
+        examples = list(iterate_sentences(path, columns=columns, kind=kind, gold=gold))
+        if not examples:
             raise UserError("there are no sentences in the file", file=display_name(path))
-        sentences += _in_iob2(found) if gold else found
+        sentences += _in_iob2(examples) if gold else examples
     return sentences
 
 
@@ -211,7 +212,7 @@ def iterate_sentences(
     """
     if unknown := sorted(columns.keys() - {"text", *(("label",) if gold else ())}):
         how = "with" if gold else "without"
-        raise UserError(f"--columns {unknown[0]}=… has no effect: sentences are read {how} tags")
+        raise UserError(f"{argument('columns', {unknown[0]: '…'})} has no effect: sentences are read {how} tags")
     read = _read_rows if _has_rows(path, kind) else _read_columns
     yield from read(path, columns, gold, _Tags(display_name(path)), kind)
 
@@ -228,7 +229,7 @@ def write_columns(sentence: Sentence, tags: Sequence[str]) -> str:
                 f"the word {word!r} cannot be written in a column",
                 file=sentence.file or None,
                 line=sentence.line or None,
-                remedy="write JSON Lines: --out FILE.jsonl",
+                remedy=f"write JSON Lines: {argument('out', 'FILE.jsonl')}",
             )
     return "".join(f"{word}\t{tag}\n" for word, tag in zip(sentence.words, tags, strict=True)) + "\n"
 
@@ -257,7 +258,10 @@ class _Tags:
             try:
                 split_tag(tag)
             except ValueError as error:
-                remedy = "is it the right column? choose it by number from 0, as in --columns text=0,label=3"
+                remedy = (
+                    "is it the right column? choose it by number from 0, as in "
+                    f"{argument('columns', {'text': 0, 'label': 3})}"
+                )
                 raise UserError(str(error), file=self.name, line=line, remedy=remedy) from error
             if tag != "O":
                 self.prefixes.add(tag[0])
@@ -321,7 +325,9 @@ def _read_columns(
 def _number(columns: Mapping[str, str], ours: str, default: int, name: str) -> int:
     theirs = columns.get(ours)
     if theirs is not None and not theirs.isdecimal():
-        raise UserError(f"--columns {ours}={theirs}: columns of words have no names", file=name, remedy="use numbers")
+        raise UserError(
+            f"{argument('columns', {ours: theirs})}: columns of words have no names", file=name, remedy="use numbers"
+        )
     return default if theirs is None else int(theirs)
 
 
@@ -366,7 +372,7 @@ def _value(record: Mapping[str, Any], keys: Sequence[str], name: str, line: int)
             f"no key {' or '.join(keys)}; keys: {', '.join(record)[:200]}",
             file=name,
             line=line,
-            remedy="pass --columns text=WORDS,label=TAGS",
+            remedy=f"pass {argument('columns', {'text': 'WORDS', 'label': 'TAGS'})}",
         )
     if record[key] in ("", []):
         raise UserError(f"'{key}' is empty", file=name, line=line)

@@ -78,8 +78,8 @@ def read_arrow(path: str | Path) -> Iterator[tuple[int, Record]]:
 
 def class_names(features: object) -> dict[str, tuple[str, ...]]:
     """Return the names of the classes in each column that has them, given the features of `datasets` as a table."""
-    found = {name: _names(feature) for name, feature in features.items()} if isinstance(features, Mapping) else {}
-    return {name: names for name, names in found.items() if names}
+    classes = {name: _names(feature) for name, feature in features.items()} if isinstance(features, Mapping) else {}
+    return {name: names for name, names in classes.items() if names}
 
 
 def name_classes(record: Record, names: Mapping[str, tuple[str, ...]], file: str, line: int) -> Record:
@@ -91,7 +91,7 @@ def name_classes(record: Record, names: Mapping[str, tuple[str, ...]], file: str
 
     def name(column: str, value: Any) -> Any:
         if isinstance(value, list | tuple):
-            return [name(column, one) for one in value]
+            return [name(column, item) for item in value]
         if not isinstance(value, int) or value == -1:
             return None if value == -1 else value
         if not 0 <= value < len(names[column]):

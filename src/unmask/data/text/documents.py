@@ -19,6 +19,7 @@ import msgspec
 from unmask.data.text.arrow_file import is_arrow, read_arrow
 from unmask.data.text.files import COMPRESSED, MAX_DOCUMENT, TOO_LONG, display_name, read_lines
 from unmask.support.errors import UserError, counted, nearest
+from unmask.support.messages import argument
 
 Line = tuple[int, bytes | None]
 
@@ -90,7 +91,9 @@ def resolve_documents(paths: Sequence[str | Path], options: TextOptions) -> str:
         UserError: `options.documents` has an unknown value.
     """
     if options.documents not in _MODES:
-        raise UserError(f"--documents {options.documents}: no such choice", remedy=nearest(options.documents, _MODES))
+        raise UserError(
+            f"{argument('documents', options.documents)}: no such choice", remedy=nearest(options.documents, _MODES)
+        )
     if options.documents != "auto":
         return options.documents
     texts = sum(not _has_fields(path) for path in paths)
@@ -105,10 +108,10 @@ def refuse_idle_options(paths: Sequence[str | Path], options: TextOptions) -> No
     """
     kinds = {_has_fields(path) for path in paths}
     if kinds == {False} and options.field != "text":
-        raise UserError("--field has no effect: none of the files is JSON Lines", remedy="leave it out")
+        raise UserError(f"{argument('field')} has no effect: none of the files is JSON Lines", remedy="leave it out")
     if kinds == {True} and options.documents in ("file", "blank-line"):
         raise UserError(
-            f"--documents {options.documents} has no effect: in JSON Lines each line is a document",
+            f"{argument('documents', options.documents)} has no effect: in JSON Lines each line is a document",
             remedy="leave it out",
         )
 
@@ -233,7 +236,7 @@ def _text_of(record: Mapping[str, Any], name: str, number: int) -> str:
     """Return the text of a record."""
     if name not in record:
         known = f" (the line has: {', '.join(list(record)[:_SHOWN])})" if record else ""
-        raise _Fault(number, f"no field '{name}'", f"pass --field NAME{known}")
+        raise _Fault(number, f"no field '{name}'", f"pass {argument('field', 'NAME')}{known}")
     text = record[name]
     if not isinstance(text, str):
         raise _Fault(number, f"field '{name}' is not a string")
@@ -264,5 +267,6 @@ def refuse_none(documents: Iterator[str], skipped: Skipped, paths: Sequence[str 
     if empty:
         others = f" and {counted(len(paths) - 1, 'other file')}" * (len(paths) > 1)
         raise UserError(
-            f"there is no text in {display_name(paths[0])}{others}", remedy="check the files and --documents"
+            f"there is no text in {display_name(paths[0])}{others}",
+            remedy=f"check the files and {argument('documents')}",
         )

@@ -47,10 +47,10 @@ def cut_sentences(text: str) -> list[tuple[str, bool]]:
             segments += whole
             start += sum(map(len, whole))
         segments += [*segment("en", paragraph[start:]), "\n"]
-    found, spaced = [], False
+    sentences, spaced = [], False
     for raw in segments:
         if sentence := raw.strip():
-            found.append((sentence, spaced or raw[0].isspace()))
+            sentences.append((sentence, spaced or raw[0].isspace()))
             spaced = False
         spaced = spaced or raw[-1:].isspace()
-    return found
+    return sentences

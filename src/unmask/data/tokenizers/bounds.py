@@ -61,7 +61,7 @@ def check_ids(text: str, path: Path) -> None:
         vocabulary, added = content["model"]["vocab"], content.get("added_tokens") or []
         scored = not isinstance(vocabulary, dict)  # a list of tokens with scores, whose ids are their indices
         ids = [[token["id"] for token in added], [] if scored else vocabulary.values()]
-        largest, size = int(max(max(found, default=0) for found in ids)), len(vocabulary)
+        largest, size = int(max(max(numbers, default=0) for numbers in ids)), len(vocabulary)
     except (ValueError, OverflowError, RecursionError, LookupError, TypeError, AttributeError) as error:
         raise UserError(f"is not a valid tokenizer ({error})", file=path, remedy="copy it again") from error
     if largest > size + len(ids[0]):

@@ -4,6 +4,8 @@ A trained vocabulary uses GPT-2's pre-tokenizer and RoBERTa's special tokens wit
 `</s>` 2, `<unk>` 3, and `<mask>` last. It can encode any text, as it contains all 256 bytes. Training is deterministic:
 the same texts give the same vocabulary. If a vocabulary, such as GPT-2's own, lacks special tokens, they are appended.
 
+Vocabularies with byte fallback (`FALLBACK_BPE`) split whole texts, without regard to words.
+
 ModernBERT's vocabulary (`BERT_BPE`) has the special tokens of BERT and composes Unicode characters (NFC).
 
 Sennrich et al. 2016; Radford et al. 2019 (GPT-2), section 2.2; Liu et al. 2019 (RoBERTa), section 4.4.
@@ -18,6 +20,7 @@ reference code does for each task (Radford et al. 2018, section 3.3).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -148,6 +151,50 @@ def train_bpe(texts: Iterable[str], *, size: int, progress: bool = False) -> Tok
     names = [*(BPE_SPECIAL_TOKENS[role] for role in _FIRST), *tokens, BPE_SPECIAL_TOKENS["mask_token"]]
     merges = [(first, second) for first, second in trained["merges"]]
     return Tokenizer(byte_bpe({token: id for id, token in enumerate(names)}, merges), BPE)
+
+
+SPACE = "▁"
+"""Represents a space in the tokens of `FALLBACK_BPE`."""
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+def _fallback_starts(tokens: Sequence[str | None]) -> Starts:
+    def content(token: str) -> bytes:
+        byte = _BYTE.fullmatch(token)
+        return bytes.fromhex(byte[1]) if byte else token.replace(SPACE, " ").encode()
+
+    return WordStarts(None if token is None else content(token or "x") for token in tokens)
+
+
+def _fallback_decoder() -> decoders.Decoder:
+    return decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()])
+
+
+FALLBACK_BPE = Kind(
+    name="fallback_bpe",
+    special={
+        "pad_token": "<pad>",
+        "unk_token": "<unk>",
+        "cls_token": "<bos>",
+        "sep_token": "<eos>",
+        "mask_token": "<mask>",
+    },
+    decoder=_fallback_decoder,
+    starts=_fallback_starts,
+    save=_save_library,
+    word_prefix=" ",
+)
+"""BPE of characters in which spaces are part of the text, and characters without a token are bytes, as in Gemma and
+mmBERT."""
+
+
+def keeps_spaces(library: tokenizers.Tokenizer) -> bool:
+    """Return whether a tokenizer is of the kind `FALLBACK_BPE`."""
+    content = json.loads(library.to_str())
+    words = content["pre_tokenizer"]
+    whole = words is None or (words["type"] == "Split" and words["pattern"] == {"String": " "})  # no space is left
+    replaced = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+    return bool(content["model"].get("byte_fallback")) and content["normalizer"] == replaced and whole
 
 
 END = "</w>"

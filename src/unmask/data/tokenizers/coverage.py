@@ -41,19 +41,19 @@ def covered_characters(words: Mapping[str, int], coverage: float = COVERAGE) -> 
         for character in word:
             counts[character] += count
     least, missing = 0, coverage * counts.total()
-    kept = set()
+    covered = set()
     for character, count in counts.most_common():
         if missing <= 0 and count < least:
             break
-        kept.add(character)
+        covered.add(character)
         least, missing = count, missing - count
-    return kept
+    return covered
 
 
 def covered_words(words: Mapping[str, int], coverage: float = COVERAGE) -> dict[str, int]:
     """Return the words whose characters are all covered (see `covered_characters`)."""
-    kept = covered_characters(words, coverage)
-    return {word: count for word, count in words.items() if kept.issuperset(word)}
+    covered = covered_characters(words, coverage)
+    return {word: count for word, count in words.items() if covered.issuperset(word)}
 
 
 MARKED = 0.005
@@ -71,12 +71,14 @@ def suited_vocabulary(texts: Iterable[str], size: int) -> tuple[int, bool]:
     characters: Counter[str] = Counter()
     for text in texts:
         characters.update(text)
-    letters = {one: count for one, count in characters.items() if unicodedata.category(one)[0] in "LM"}
-    marked = sum(count for one, count in letters.items() if _is_marked(one))
+    letters = {
+        character: count for character, count in characters.items() if unicodedata.category(character)[0] in "LM"
+    }
+    marked = sum(count for character, count in letters.items() if _is_marked(character))
     lowercase = marked < MARKED * max(1, sum(letters.values()))
     covered = covered_characters(characters)
-    kept = {part for one in covered for part in (_stripped(one) if lowercase else one)}
-    fixed = sum(1 if _stands_alone(one) else 2 for one in kept)
+    alphabet = {part for character in covered for part in (_stripped(character) if lowercase else character)}
+    fixed = sum(1 if _stands_alone(character) else 2 for character in alphabet)
     return max(size, -(-(fixed + size // 2) // ROUND) * ROUND), lowercase
 
 

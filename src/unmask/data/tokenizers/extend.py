@@ -53,7 +53,7 @@ def difference(old: Tokenizer, new: Tokenizer) -> str:
             return f"token {id} is '{its}' instead of '{token}'"
     before, after = old.definition, new.definition
     merges = len(before["model"].get("merges", []))
-    first, other = (_first(one, old.size, merges) for one in (before, after))
+    first, other = (_first(definition, old.size, merges) for definition in (before, after))
     if part := next((part for part in first if first[part] != other[part]), ""):
         name = {"model": "merges or scores of the old tokens", "added_tokens": "special tokens"}
         return f"it has other {name[part]}" if part in name else f"it has another {part}"
@@ -91,14 +91,14 @@ def old_ids(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
 
 def _split_rest(rest: str, known: Mapping[str, int]) -> list[int]:
     """Return the tokens of the rest of a word, each the longest WordPiece at its position; [] if there is none."""
-    found: list[int] = []
+    ids: list[int] = []
     while rest:
         end = next((end for end in range(len(rest), 0, -1) if PREFIX + rest[:end] in known), 0)
         if not end:
             return []
-        found.append(known[PREFIX + rest[:end]])
+        ids.append(known[PREFIX + rest[:end]])
         rest = rest[end:]
-    return found
+    return ids
 
 
 def with_special_tokens(model: Mapping[str, Any], added: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -279,11 +279,11 @@ def _learn_scored(model: Mapping[str, Any], text: _Text, add: int) -> dict[str, 
         if any(map(str.isalpha, start)):
             starts[SPACE + start] += count
     known = {word: count for word, count in starts.items() if scores.keys() >= set(text.split(word))}
-    found = []
+    added = []
     for word in text.rank(known)[:add]:
         usual = math.log(known[word] / text.num_tokens)
-        found.append((word, max(usual, sum(scores[token] for token in text.split(word)) + MARGIN)))
-    return {**model, "vocab": [*model["vocab"], *found]}
+        added.append((word, max(usual, sum(scores[token] for token in text.split(word)) + MARGIN)))
+    return {**model, "vocab": [*model["vocab"], *added]}
 
 
 def _learn_merges(model: Mapping[str, Any], text: _Text, add: int) -> dict[str, Any]:

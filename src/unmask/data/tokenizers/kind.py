@@ -28,7 +28,7 @@ class Kind:
     """A kind of tokenizer: what is not part of the library's own tokenizer (vocabulary, normalizer, pre-tokenizer).
 
     Attributes:
-        name: "wordpiece", "bpe", "unigram" or "word_bpe".
+        name: "wordpiece", "bpe", "unigram", "word_bpe" or "fallback_bpe".
         special: default names of the special tokens, by role.
         decoder: returns the decoder that converts tokens to text.
         starts: takes the tokens in the order of ids, with None for special tokens and "" for the unknown token, and
@@ -95,7 +95,7 @@ def write_model(library: tokenizers.Tokenizer, directory: Path) -> None:
     try:
         library.model.save(str(directory))
     except Exception as error:
-        found = re.search(r"os error (\d+)", str(error))
-        if not found:
+        code = re.search(r"os error (\d+)", str(error))
+        if not code:
             raise
-        raise OSError(int(found[1]), os.strerror(int(found[1])), str(directory)) from error
+        raise OSError(int(code[1]), os.strerror(int(code[1])), str(directory)) from error

@@ -17,7 +17,7 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
 from unmask.data.tokenizers.bounds import check_bounds, check_ids, check_special
-from unmask.data.tokenizers.bpe import BERT_BPE, BPE, END, WORD_BPE, byte_bpe, word_bpe
+from unmask.data.tokenizers.bpe import BERT_BPE, BPE, END, FALLBACK_BPE, WORD_BPE, byte_bpe, keeps_spaces, word_bpe
 from unmask.data.tokenizers.kind import Kind, read_json, read_text
 from unmask.data.tokenizers.tokenizer import ROLES, Tokenizer
 from unmask.data.tokenizers.unigram import (
@@ -198,12 +198,14 @@ def _kind(library: tokenizers.Tokenizer, path: Path) -> Kind:
             return BERT_BPE
         if normalizer is None:
             return BPE
+    if isinstance(model, models.BPE) and keeps_spaces(library):
+        return FALLBACK_BPE
     if isinstance(model, models.Unigram) and _cuts_at_spaces(library):
         return UNIGRAM
     raise UserError(
         "is of an unsupported kind",
         file=path,
-        remedy="use WordPiece with BERT's normalizer, byte-level BPE, GPT's BPE, a unigram model, or words",
+        remedy="use WordPiece with BERT's normalizer, BPE (byte-level, Gemma's or GPT's), a unigram model, or words",
     )
 
 

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import tokenizers
-from tokenizers import AddedToken, models, processors, trainers
+from tokenizers import AddedToken, models, pre_tokenizers, processors, trainers
 
 from unmask.data.tokenizers.kind import Kind, Starts, write_json
 from unmask.support.durable import replace_file
@@ -102,7 +102,7 @@ class Tokenizer:
             single = f"{cls}:0 $A:0 {sep}:0"
             pair = f"{single} {f'{sep}:0 ' * self.ends_twice}$B:{second} {sep}:{second}"
         template = processors.TemplateProcessing(single=single, pair=pair, special_tokens=names)
-        if not self.kind.word_prefix:
+        if not isinstance(self._library.pre_tokenizer, pre_tokenizers.ByteLevel):
             return template
         # offsets exclude the space before a word
         return processors.Sequence([processors.ByteLevel(trim_offsets=True), template])

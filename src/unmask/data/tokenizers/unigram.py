@@ -306,10 +306,10 @@ def train_unigram(
     )
     library.train_from_iterator(repeat(words), trainer)
     if size == len(names) + len(characters):  # the trainer would exceed this size
-        found = sorted(characters)
+        pieces = sorted(characters)
     else:
-        found = sorted(set(library.get_vocab()) - set(names))
-    return Tokenizer(_estimate([*names, *found], unknown, words, lowercase), UNIGRAM)
+        pieces = sorted(set(library.get_vocab()) - set(names))
+    return Tokenizer(_estimate([*names, *pieces], unknown, words, lowercase), UNIGRAM)
 
 
 def _estimate(pieces: list[str], unknown: int, counts: Mapping[str, int], lowercase: bool) -> tokenizers.Tokenizer:

@@ -110,15 +110,15 @@ class WordTokenizer(Tokenizer):
 
     def spell(self, ids: npt.NDArray[Any]) -> Spelling:
         """See `Tokenizer`: the characters, (tokens, `LONGEST`)."""
-        distinct, which = np.unique(ids, return_inverse=True)
+        distinct, inverse = np.unique(ids, return_inverse=True)
         if not len(self._spelled):
             self._spelled = np.zeros((self.size, LONGEST), np.int16)
             self._is_spelled = np.zeros(self.size, bool)
-        ours = distinct[distinct < self.size]
-        for id in ours[~self._is_spelled[ours]].tolist():
+        known = distinct[distinct < self.size]
+        for id in known[~self._is_spelled[known]].tolist():
             self._spelled[id], self._is_spelled[id] = self._spell(id), True
-        others = [self._spell(id) for id in distinct[len(ours) :].tolist()]
-        return np.concatenate([self._spelled[ours], *(row[None] for row in others)])[which]
+        others = [self._spell(id) for id in distinct[len(known) :].tolist()]
+        return np.concatenate([self._spelled[known], *(row[None] for row in others)])[inverse]
 
     def _spell(self, id: int) -> Spelling:
         marks = {self.cls: BEGIN_SENTENCE, self.sep: END_SENTENCE}

@@ -46,8 +46,8 @@ def spell(content: bytes | list[int]) -> Spelling:
         content: its bytes, or [BEGIN_SENTENCE] or [END_SENTENCE].
     """
     ids = np.full(LONGEST, PADDING, np.int16)
-    kept = content[: LONGEST - 2]
-    ids[0], ids[1 : len(kept) + 1], ids[len(kept) + 1] = BEGIN_WORD, list(kept), END_WORD
+    shown = content[: LONGEST - 2]
+    ids[0], ids[1 : len(shown) + 1], ids[len(shown) + 1] = BEGIN_WORD, list(shown), END_WORD
     return ids
 
 
@@ -71,8 +71,8 @@ class WordStarts:
     """
 
     def __init__(self, tokens: Iterable[bytes | None]) -> None:
-        found = [(True, _SPECIAL, _SPECIAL) if token is None else _ends(token) for token in tokens]
-        self._apart, self._first, self._last = (np.array(column) for column in zip(*found, strict=True))
+        ends = [(True, _SPECIAL, _SPECIAL) if token is None else _ends(token) for token in tokens]
+        self._apart, self._first, self._last = (np.array(column) for column in zip(*ends, strict=True))
 
     def __call__(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return for each token of a text whether a word begins with it."""
@@ -110,7 +110,9 @@ def _kind(text: str, index: int) -> int:
     code = ord(text[index])
     if 0xDC80 <= code <= 0xDCFF:  # a byte of an incomplete character
         start = text[:1] if index == 0 else text
-        byte = next((ord(one) - 0xDC00 for one in reversed(start) if 0xDCC0 <= ord(one) <= 0xDCFF), None)
+        byte = next(
+            (ord(character) - 0xDC00 for character in reversed(start) if 0xDCC0 <= ord(character) <= 0xDCFF), None
+        )
         return -1 if byte is None else _of_first_byte(byte)
     if any(low <= code <= high for low, high in _RANGES) and not _PUNCTUATION[0] <= code <= _PUNCTUATION[1]:
         return _UNSPACED

@@ -125,25 +125,19 @@ def check(form: Format, settings: BodySettings, vocabulary: int, shapes: Shapes,
     Raises:
         UserError: a tensor is missing or has the wrong shape; the message names it.
     """
-    pattern = re.escape(form.layer).replace(r"\{\}", r"(\d+)") + r"\."
-    layers = {match[1] for name in shapes if (match := re.match(pattern, name))}
-    stored = form.count_layers(settings)
-    if len(layers) != stored or layers != set(map(str, range(stored))):
-        raise UserError(f"config.json specifies {stored} layers, but the weights have {len(layers)}", file=path)
     body = body_on_meta(settings, vocabulary)
     ours = {name: tuple(value.shape) for name, value in body.state_dict().items()}
-    lacking = form.lacking(settings)
-    ours |= {name: tuple(value.shape) for name, value in lacking.items()}
-    wanted: dict[str, tuple[int, ...]] = {}
-    for name, theirs in form.tensors(settings, ours):
-        first, *others = ours[name]
-        shape = (first // len(theirs), *others)
-        wanted |= dict.fromkeys(theirs, tuple(form.stored(settings, name, torch.empty(shape, device="meta")).shape))
+    with torch.device("meta"):
+        stored = form.stored(settings, body.state_dict())
+    wanted = {name: tuple(value.shape) for name, value in stored.items()}
+    pattern = re.compile(re.escape(form.layer).replace(r"\{\}", r"(\d+)") + r"\.")
+    expected, layers = ({match[1] for name in names if (match := pattern.match(name))} for names in (wanted, shapes))
+    if layers != expected:
+        raise UserError(f"config.json specifies {len(expected)} layers, but the weights have {len(layers)}", file=path)
     for pooler in filter(None, (form.pooler, form.head_pooler, OWN_POOLER)):
         if any(name.startswith(f"{pooler}.") for name in shapes):
             wanted |= {f"{pooler}.{part}": ours[f"pooler.{part}"] for part in form.pooler_parts}
-    optional = {name for ours, theirs in form.tensors(settings, lacking) if ours in lacking for name in theirs}
-    missing = [name for name in wanted if name not in shapes and name not in optional]
+    missing = [name for name in wanted if name not in shapes and name not in form.optional]
     if missing:
         raise UserError(
             f"{len(missing)} tensors of the encoder are missing, first {missing[0]}",

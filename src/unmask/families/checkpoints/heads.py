@@ -24,6 +24,7 @@ from unmask.nn.encoders.encoder import POOLER
 from unmask.objectives import OBJECTIVES
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 
 MODULES, LENGTH = "modules.json", "sentence_bert_config.json"
 _PREFIX = "pooling_mode_"
@@ -44,6 +45,20 @@ class Pooling(msgspec.Struct, frozen=True, kw_only=True):
     normalize: bool = True
     length: int | None = None
     unsupported: str = ""
+
+
+def supported(pooling: Pooling | None) -> Pooling:
+    """Return the pooling of a model, by default the mean.
+
+    Raises:
+        UserError: it has a step that is not supported.
+    """
+    if pooling is not None and pooling.unsupported:
+        raise UserError(
+            f"the vectors of this model need {pooling.unsupported}, which is not supported",
+            remedy=f"choose 'mean' or 'cls' as {argument('pooling')} for other vectors than its own",
+        )
+    return pooling or Pooling()
 
 
 def read_pooling(directory: Path) -> Pooling | None:

@@ -50,6 +50,7 @@ from unmask.families.format import SHARED_KEY, Format
 from unmask.nn.encoders.encoder import Encoder
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, nearest
+from unmask.support.messages import argument
 
 OUR_KEY = "unmask"
 """Key of config.json for the settings of the task."""
@@ -136,12 +137,13 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     found = load([theirs[name] for name in known])
     tensors = {name: found[theirs[name]] for name in known}
     check_decoder(form, tensors, path)
-    body = _take_body(form, settings, tensors, path)
     try:
-        settings = form.simplify(settings, body)
+        settings, body = form.loaded(settings, tensors, body_on_meta(settings, 1).state_dict())
     except ValueError as error:
         raise UserError(str(error), file=path) from error
-    body = {name: value for name, value in body.items() if name not in form.lacking(settings)}
+    for pooler in filter(None, (form.pooler, form.head_pooler, OWN_POOLER)):
+        if f"{pooler}.{form.pooler_parts[0]}" in tensors:
+            body |= {f"pooler.{part}": tensors[f"{pooler}.{part}"] for part in form.pooler_parts}
     task, tokens = config.get(OUR_KEY), config.get(TOKENS_KEY)
     heads = find_own(tensors)
     if not isinstance(task, dict) or "downstream" not in task:
@@ -185,11 +187,8 @@ def write(
     known = () if "downstream" in heads else tuple(sorted(heads.keys() & form.heads.keys()))
     architecture = form.architectures.get(known, form.architectures[()])
     prefix = "" if architecture == form.architectures[()] else form.prefix
-    state = {**encoder.state_dict(), **form.lacking(settings)}
-    tensors = {}
-    for ours, names in form.tensors(settings, state):
-        for name, value in zip(names, state[ours].chunk(len(names)), strict=True):
-            tensors[prefix + name] = form.stored(settings, ours, value).clone()
+    state = encoder.state_dict()
+    tensors = {prefix + name: value.clone() for name, value in form.stored(settings, state).items()}
     pooler = _pooler(form, architecture, prefix, known)
     if not pooler and heads.keys() & POOLED:
         pooler = OWN_POOLER
@@ -262,7 +261,7 @@ def _family(config: Mapping[str, Any], path: Path) -> Family:
 
 def _settings(family: Family, config: Mapping[str, Any], path: Path) -> tuple[BodySettings, int]:
     form = family.format
-    learned = "embeddings.positions.weight" in form.embeddings  # in other families the key has no effect
+    learned = bool(form.names("embeddings.positions.weight"))  # in other families the key has no effect
     if (learned and config.get("position_embedding_type", "absolute") != "absolute") or config.get("is_decoder"):
         raise UserError("relative positions and decoders are not supported", file=path)
     config = {**form.defaults, **config}
@@ -307,13 +306,16 @@ def _open(directory: Path, allow_pickle: bool) -> tuple[Path, dict[str, tuple[in
     path = directory / "pytorch_model.bin"
     require_regular(path)
     if not path.exists():
-        remedy = "--allow-pickle also downloads a pytorch_model.bin" if revision_of(directory) else ""
+        remedy = (
+            f"{argument('allow_pickle', True)} also downloads a pytorch_model.bin" if revision_of(directory) else ""
+        )
         raise UserError("no model.safetensors in this directory", file=directory, remedy=remedy)
     if not allow_pickle:
         raise UserError(
             "pickled weights can execute arbitrary code when they are loaded",
             file=path,
-            remedy="use the model.safetensors of this model, or pass --allow-pickle, which reads only tensors",
+            remedy=f"use the model.safetensors of this model, or pass {argument('allow_pickle', True)}, which reads "
+            "only tensors",
         )
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
@@ -339,28 +341,8 @@ def _is_known(form: Format, name: str) -> bool:
     if name == form.decoder:
         return True
     heads = tuple(theirs for names in form.heads.values() for theirs in names.values())
-    below, top = form.embeddings.values(), form.top.values()
-    body = (*below, form.layer.partition("{")[0], *top, form.pooler, form.head_pooler)
-    inside = (OWN, *heads, *filter(None, body))
+    inside = (OWN, *heads, *filter(None, (*form.beginnings, form.pooler, form.head_pooler)))
     return name.startswith(inside) and not name.endswith(".attn.bias")  # GPT's causal mask
-
-
-def _take_body(form: Format, settings: BodySettings, tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """Return the body's tensors and those that only directories have (`Format.lacking`), under our names."""
-    known = {*body_on_meta(settings, 1).state_dict(), *form.lacking(settings)}
-    found: dict[str, Tensor] = {}
-    for ours, names in form.tensors(settings, known):
-        if names[0] not in tensors:  # optional, as checked before
-            continue
-        parts = [form.loaded(ours, tensors[name]) for name in names]
-        value = parts[0] if len(parts) == 1 else torch.cat(parts)
-        if ours in found and not torch.equal(found[ours], value):
-            raise UserError(f"{names[0]} differs between layers, which config.json specifies to be shared", file=path)
-        found[ours] = value
-    for pooler in filter(None, (form.pooler, form.head_pooler, OWN_POOLER)):
-        if f"{pooler}.{form.pooler_parts[0]}" in tensors:
-            found |= {f"pooler.{part}": tensors[f"{pooler}.{part}"] for part in form.pooler_parts}
-    return found
 
 
 def _config(form: Format, settings: Any, vocabulary: int, architecture: str, labels: Sequence[str]) -> dict[str, Any]:

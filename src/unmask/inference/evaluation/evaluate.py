@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,11 @@ from unmask.data.labelled.table import Data, Table, as_sources
 from unmask.data.text.documents import TextOptions
 from unmask.inference.evaluation.model import evaluate_encoder, evaluate_task
 from unmask.inference.predictor import open_predictor
+from unmask.inference.stream import refuse_input
+from unmask.support.choices import Device, Documents, Format, Precision
 from unmask.support.errors import UserError
-from unmask.training.machine import Machine
+from unmask.support.messages import argument
+from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
 
 
@@ -20,60 +24,89 @@ def evaluate(
     data: Data,
     *,
     columns: Mapping[str, str] | None = None,
-    kind: str | None = None,
+    format: Format | None = None,
     against: str | Path | None = None,
     errors: str | Path | None = None,
-    options: TextOptions = TextOptions(),  # noqa: B008 (frozen)
-    machine: Machine | None = None,
     allow_pickle: bool = False,
+    field: str = "text",
+    documents: Documents = "auto",
+    strict: bool = False,
+    device: Device = "auto",
+    precision: Precision = "float32",
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Score a fine-tuned model on labeled examples, or a pretrained encoder on plain text.
+    """Score a fine-tuned model on labeled examples, or a pretrained model on text.
 
     Args:
-        model: run or model directory, or an exported one.
-        data: labeled files or examples in memory (see `unmask.data.labelled.table.as_sources`); files of text for a
-            pretrained encoder.
-        columns: mapping of our column names to those of the data.
-        kind: format of the files, if the suffix does not determine it.
-        against: a second model to compare with.
-        errors: page of the worst mistakes to write, FILE.html.
-        options: how plain text is read.
-        machine: device and precision; None: float32 on the best device.
-        allow_pickle: whether the models may contain pickled weights.
-        quiet: whether to show no progress.
+        model: run directory, Hugging Face model directory or name on the Hub, directory of AllenNLP's ELMo, or an
+            exported model.
+        data: labeled examples for a fine-tuned model, raw text for a pretrained one; several files form one set. In
+            Python also examples in memory.
+        columns: names of the columns to read, or their numbers from 0 for a file without a header.
+        format: file format; by default that of the file's suffix.
+        against: score a second model too, and test whether the differences are significant (paired bootstrap).
+        errors: write a page that shows the worst errors, FILE.html.
+        allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
+        field: field of JSON Lines that holds the text.
+        documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
+            is blank-line for a single file, file for several.
+        strict: stop at the first unreadable document instead of skipping it.
+        device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
+        precision: number format of the computation; auto is bf16 where it is faster than float32.
+        quiet: print only results and errors.
 
     Returns:
         `{task, metrics, intervals, examples, …}`; see `evaluate_task` and `evaluate_encoder`.
 
     Raises:
-        UserError: model and data do not fit, or an option has no effect.
+        UserError: model and data do not fit, or a parameter has no effect.
     """
+    start = time.perf_counter()
+    options, sources = TextOptions(field, documents, strict), as_sources(data)
+    files = [source for source in sources if not isinstance(source, Table)]
+    if errors is not None:
+        _check_page(Path(errors), files)
+    machine = choose_machine(device, precision)
     display = Display(quiet=quiet)
     predictor = open_predictor(model, machine, display, allow_pickle=allow_pickle)
     if predictor.model.task is not None:
         if options != TextOptions():
             raise UserError(
-                "--field, --documents and --strict have no effect: the model is fine-tuned, so the data is labeled",
+                f"{argument('field')}, {argument('documents')} and {argument('strict')} have no effect: the model is "
+                "fine-tuned, so the data is labeled",
                 remedy="omit them",
             )
-        return evaluate_task(
+        result = evaluate_task(
             predictor,
-            data,
+            sources,
             columns=columns,
-            kind=kind,
+            kind=format,
             against=open_predictor(against, machine, display, allow_pickle=allow_pickle) if against else None,
             errors=errors,
             names=(str(model), str(against or "")),
         )
-    given = {"columns": columns, "format": kind, "against": against, "errors": errors}
-    if idle := [f"--{name}" for name, value in given.items() if value]:
+        for note in result.get("notes", []):
+            display.say(note)
+        return result | {"seconds": round(time.perf_counter() - start, 3)}
+    labelled = {"columns": columns, "format": format, "against": against, "errors": errors}
+    if idle := [argument(name) for name, value in labelled.items() if value]:
         verb = "has" if len(idle) == 1 else "have"
         raise UserError(
             f"{', '.join(idle)} {verb} no effect: the model is not fine-tuned, so the data is plain text",
             remedy="omit it" if len(idle) == 1 else "omit them",
         )
-    files = [one for one in as_sources(data) if not isinstance(one, Table)]
     if not files:
         raise UserError("a pretrained encoder is evaluated on files of text", remedy="pass paths")
-    return evaluate_encoder(predictor.model, files, options=options, machine=machine, display=display)
+    result = evaluate_encoder(predictor.model, files, options=options, machine=machine, display=display)
+    return result | {"seconds": round(time.perf_counter() - start, 3)}
+
+
+def _check_page(path: Path, files: Sequence[str | Path]) -> None:
+    """Raise an error, before anything is computed, if the page of errors cannot be written or is not named as HTML."""
+    if path.suffix != ".html":
+        raise UserError("the page of errors is HTML", file=path, remedy="name it FILE.html")
+    if not path.parent.is_dir():
+        raise UserError(
+            "there is no such directory", file=path.parent, remedy=f"create it, or name another {argument('errors')}"
+        )
+    refuse_input(path, files, "errors")

@@ -33,6 +33,7 @@ from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext, Objective
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 from unmask.tasks.task import Mistake
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import Machine, choose_machine
@@ -89,6 +90,7 @@ def evaluate_task(
     if other is not None:
         second = model.task.measure(examples, other.run(examples), model.labels)
         result["against"] = {
+            "model": names[1],
             "metrics": measure_all(second, len(examples)),
             "differences": differences(first, second, len(examples), groups=model.task.groups(examples)),
         }
@@ -125,7 +127,7 @@ def _check_comparable(model: Model, other: Model, names: tuple[str, str]) -> Non
     first, second = names
     assert model.task is not None
     if other.task is None:
-        raise UserError(f"--against: {second} was not fine-tuned for a task")
+        raise UserError(f"{argument('against')}: {second} was not fine-tuned for a task")
     labels = (", ".join(sorted(one.task.classes(one.labels))) for one in (model, other) if one.task)
     for verb, ours, theirs in (
         ("is for", model.task.part.replace("_", "-"), other.task.part.replace("_", "-")),
@@ -133,7 +135,7 @@ def _check_comparable(model: Model, other: Model, names: tuple[str, str]) -> Non
     ):
         if ours != theirs:
             raise UserError(
-                f"--against: {first} {verb} {ours}; {second} {verb} {theirs}",
+                f"{argument('against')}: {first} {verb} {ours}; {second} {verb} {theirs}",
                 remedy="compare models with the same task and labels",
             )
 

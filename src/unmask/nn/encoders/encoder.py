@@ -142,6 +142,8 @@ class HeadSpec:
         rnn_dropout: dropout rate on the inputs of a recurrent model over the body's layers.
         bias: whether the last layer of a classifier of whole texts has a bias.
         dense_bias: whether the dense layer and the LayerNorm of the masked-LM head have biases.
+        untied: whether the masked-LM head is a linear layer of its own, instead of a decoder tied to the embeddings.
+        decoder_bias: whether that linear layer has a bias.
         pools_tokens: whether heads of tokens read them through the pooler.
         mean: whether the vector of a text is the mean of its tokens, instead of the one at the summary position.
         summary: where the vector of a text is read; see data/batches/frame.py.
@@ -158,6 +160,8 @@ class HeadSpec:
     rnn_dropout: float = 0.1
     bias: bool = True
     dense_bias: bool = True
+    untied: bool = False
+    decoder_bias: bool = True
     pools_tokens: bool = False
     mean: bool = False
     summary: Summary = "first"

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from unmask.data.batches.batch import Tokens
 from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep, Shape
-from unmask.nn.layers.block import Block, PreNormBlock
+from unmask.nn.layers.block import Block, PreNormBlock, Sizes
 from unmask.nn.layers.embeddings import Embeddings
 from unmask.nn.layers.linear import fill_up
 from unmask.nn.layers.norm import NormedPooler, Pooler
@@ -27,10 +27,8 @@ Layer: TypeAlias = Block | PreNormBlock
 class BlockShape(Shape, Protocol):
     """The part of a family's settings that this body is built from."""
 
-    def block(
-        self, number: int, *, width: int | None = None, heads: int | None = None, inner: int | None = None
-    ) -> Layer:
-        """Return a new layer like that with this number (from 0), with other sizes where given."""
+    def block(self, number: int, sizes: Sizes) -> Layer:
+        """Return a new layer like that with this number (from 0), of these sizes."""
         ...
 
 
@@ -102,7 +100,7 @@ class Transformer(Encoder):
             heads: number of its attention heads.
         """
         inner = self.blocks[0].feed_forward.down.in_features
-        return self.settings.block(number, width=width, heads=heads, inner=max(1, round(width * inner / self.width)))
+        return self.settings.block(number, Sizes(width, heads, max(1, round(width * inner / self.width))))
 
     def pool(self, rows: Tensor) -> Tensor:
         """See `WithPooler`."""

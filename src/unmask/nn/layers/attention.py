@@ -11,7 +11,8 @@ chooses one of them at each call. Devices other than CPUs and CUDA's use `plain`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +22,7 @@ from unmask.nn.layers.embeddings import readers
 from unmask.nn.layers.fused_attention import fused, varlen
 from unmask.nn.layers.inference_attention import for_inference, is_supported
 from unmask.nn.layers.linear import Linear
-from unmask.nn.layers.plain_attention import AttentionSpec, Bias, Kernel, plain
-from unmask.nn.layers.rotary import Rotation
+from unmask.nn.layers.plain_attention import AttentionSpec, Kernel, plain
 
 Body = TypeVar("Body", bound=nn.Module)
 
@@ -53,14 +53,10 @@ class SelfAttention(nn.Module):
     """Self-attention of each token to all tokens of its sequence, to itself and the previous ones, or to those nearby.
 
     Args:
-        width: hidden size of the tokens.
-        heads: number of heads; each is `width // heads` wide.
-        dropout: dropout rate on the attention probabilities.
-        causal: whether tokens do not attend to later tokens.
-        rotation: rotation of queries and keys by their positions; None: no rotation.
-        bias: added to the scores; see `Bias`.
-        window: maximum distance of the tokens that a token attends to, on each side; None: any distance.
+        width: hidden size of the tokens; that of each head is `width // spec.heads`.
+        spec: what tokens attend to, and how, in training; outside of it there is no dropout.
         biased: whether the two linear layers have biases.
+        qkv: projection to queries, keys and values, (rows, width) to (rows, 3 * width); None: a linear layer.
         kernel: computes the attention; see `set_kernel`.
 
     Raises:
@@ -70,28 +66,21 @@ class SelfAttention(nn.Module):
     def __init__(
         self,
         width: int,
-        heads: int,
-        dropout: float,
+        spec: AttentionSpec,
         *,
-        causal: bool = False,
-        rotation: Rotation | None = None,
-        bias: Bias | None = None,
-        window: int | None = None,
         biased: bool = True,
+        qkv: nn.Module | None = None,
         kernel: Kernel = fastest,
     ) -> None:
         super().__init__()
-        if rotation is not None and width // heads % 2:
-            raise ValueError(f"rotary position embeddings need heads of an even width, not {width // heads}")
-        self.heads = heads
-        self.dropout = dropout
-        self.causal = causal
-        self.rotation = rotation
-        self.bias = bias
-        self.window = window
+        if spec.rotation is not None and width // spec.heads % 2:
+            raise ValueError(f"rotary position embeddings need heads of an even width, not {width // spec.heads}")
+        self.spec = spec
         self.kernel = kernel
-        self.qkv = Linear(width, 3 * width, bias=biased)
-        self.qkv.stacked = 3
+        self.qkv: Any = qkv
+        if qkv is None:
+            self.qkv = Linear(width, 3 * width, bias=biased)
+            self.qkv.stacked = 3
         self.out = Linear(width, width, bias=biased)
 
     @torch.no_grad()
@@ -101,13 +90,14 @@ class SelfAttention(nn.Module):
         With rotary positions by biases (`Rotation.biases`), otherwise by weights (`readers` in embeddings.py).
         """
         width = self.out.in_features
-        size = width // self.heads
-        for head, offset in zip(range(self.heads), offsets, strict=False):
-            if self.rotation is not None:
-                query, key, _ = self.qkv.bias.view(3, self.heads, size)  # (heads, head width) each
-                query[head], key[head] = self.rotation.biases(offset, size)
+        heads, rotation = self.spec.heads, self.spec.rotation
+        size = width // heads
+        for head, offset in zip(range(heads), offsets, strict=False):
+            if rotation is not None:
+                query, key, _ = self.qkv.bias.view(3, heads, size)  # (heads, head width) each
+                query[head], key[head] = rotation.biases(offset, size)
                 continue
-            query, key, _ = self.qkv.weight.view(3, self.heads, size, width)  # (heads, head width, width) each
+            query, key, _ = self.qkv.weight.view(3, heads, size, width)  # (heads, head width, width) each
             for part, reader in zip((query[head], key[head]), readers(offset, size, width), strict=True):
                 part[: len(reader)] = 0
                 part[: len(reader), : len(reader)] = reader
@@ -128,8 +118,7 @@ class SelfAttention(nn.Module):
             (tokens or rows, width).
         """
         qkv = self.qkv(x)  # (tokens, 3 * width)
-        dropout = self.dropout if self.training else 0.0
-        spec = AttentionSpec(self.heads, dropout, self.causal, self.rotation, self.bias, self.window)
+        spec = self.spec if self.training else replace(self.spec, dropout=0.0)
         attended = self.kernel(qkv, tokens, spec) if scores is None else plain(qkv, tokens, spec, scores)
         return self.out(select(attended, rows))
 

@@ -13,8 +13,8 @@ belongs to the body. Dropout is where it is there: on the attention's output and
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Collection
+from typing import Literal, NamedTuple
 
 from torch import Tensor, nn
 
@@ -22,15 +22,29 @@ from unmask.data.batches.batch import Tokens
 from unmask.nn.layers.attention import SelfAttention, select
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
-from unmask.nn.layers.norm import LayerNorm
-from unmask.nn.layers.rotary import Rotation
+from unmask.nn.layers.norm import LayerNorm, RMSNorm
 
-Activation = Literal["gelu", "gelu_tanh", "relu"]
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
     "gelu": nn.GELU,
     "gelu_tanh": lambda: nn.GELU(approximate="tanh"),
     "relu": nn.ReLU,
+    "silu": nn.SiLU,
 }
+
+
+class Sizes(NamedTuple):
+    """The sizes of a layer.
+
+    Attributes:
+        width: hidden size of the tokens.
+        heads: number of attention heads.
+        inner: width between the two feed-forward layers.
+    """
+
+    width: int
+    heads: int
+    inner: int
 
 
 class FeedForward(nn.Sequential):
@@ -51,42 +65,34 @@ class Block(nn.Module):
     """Self-attention and feed-forward sublayers, each with a residual connection and LayerNorm.
 
     Args:
-        width: hidden size of the tokens.
-        heads: number of attention heads.
-        inner: width between the two feed-forward layers.
-        dropout: dropout rate on the attention probabilities and on both sublayers' outputs.
-        activation: activation between the feed-forward layers.
-        epsilon: epsilon of the LayerNorms.
-        causal: whether tokens do not attend to later tokens.
-        rotation: rotation of the attention's queries and keys by their positions; None: no rotation.
-        attention: the self-attention, if it is of another kind than these arguments describe.
-        attention_of, feed_forward_of: the layer whose sublayer is shared; None: the layer has its own.
+        attention, attention_norm: the attention and its LayerNorm.
+        feed_forward, feed_forward_norm: the feed-forward sublayer and its LayerNorm.
+        dropout: dropout rate on both sublayers' outputs.
+        shared: "attention" and "feed_forward", if these are those of another layer, in which they are registered.
     """
+
+    attention: SelfAttention
+    attention_norm: LayerNorm
+    feed_forward: FeedForward | GatedFeedForward
+    feed_forward_norm: LayerNorm
 
     def __init__(
         self,
-        width: int,
-        heads: int,
-        inner: int,
+        attention: SelfAttention,
+        attention_norm: LayerNorm,
+        feed_forward: FeedForward | GatedFeedForward,
+        feed_forward_norm: LayerNorm,
         dropout: float,
-        activation: Activation,
-        epsilon: float,
         *,
-        causal: bool = False,
-        rotation: Rotation | None = None,
-        attention: SelfAttention | None = None,
-        attention_of: Block | None = None,
-        feed_forward_of: Block | None = None,
+        shared: Collection[str] = (),
     ) -> None:
         super().__init__()
-        # in a tuple, so that the shared parameters are registered in one module only
-        self._shared = (attention_of, feed_forward_of)
-        if attention_of is None:
-            self.attention = attention or SelfAttention(width, heads, dropout, causal=causal, rotation=rotation)
-            self.attention_norm = LayerNorm(width, epsilon)
-        if feed_forward_of is None:
-            self.feed_forward = FeedForward(width, inner, activation)
-            self.feed_forward_norm = LayerNorm(width, epsilon)
+        sublayers = {"attention": (attention, attention_norm), "feed_forward": (feed_forward, feed_forward_norm)}
+        for name, (sublayer, norm) in sublayers.items():
+            # parameters of shared sublayers are registered in one module only
+            assign = object.__setattr__ if name in shared else setattr
+            assign(self, name, sublayer)
+            assign(self, f"{name}_norm", norm)
         self.dropout = Dropout(dropout)
 
     def forward(
@@ -103,10 +109,9 @@ class Block(nn.Module):
         Returns:
             (tokens or rows, width).
         """
-        first, second = (other or self for other in self._shared)
-        attended = first.attention(x, tokens, scores, rows)
-        x = first.attention_norm(self.dropout(attended, onto=select(x, rows)))
-        return second.feed_forward_norm(self.dropout(second.feed_forward(x), onto=x))
+        attended = self.attention(x, tokens, scores, rows)
+        x = self.attention_norm(self.dropout(attended, onto=select(x, rows)))
+        return self.feed_forward_norm(self.dropout(self.feed_forward(x), onto=x))
 
 
 class GatedFeedForward(nn.Module):
@@ -130,41 +135,27 @@ class PreNormBlock(nn.Module):
     """Attention and feed-forward sublayers, each with a LayerNorm before it and a residual connection around it.
 
     Args:
-        width: hidden size of the tokens.
-        heads: number of attention heads.
-        inner: width between the two feed-forward layers.
-        dropout: dropout rate on the attention probabilities, on the attention's output and between the feed-forward
-            layers.
-        activation: activation of the feed-forward sublayer.
-        epsilon: epsilon of the LayerNorms.
-        rotation: rotation of the attention's queries and keys by their positions.
-        window: maximum distance of the tokens that a token attends to, on each side; None: any distance.
-        first: whether it is the first layer, whose input is normalized.
-        last: whether it is the last layer, which normalizes its output.
-        attention_bias: whether the linear layers of the attention have biases.
+        attention_norm, attention: the attention and the norm of its input; None: the input is normalized already.
+        feed_forward_norm, feed_forward: the feed-forward sublayer and the norm of its input.
+        final_norm: norm of the output, in the last layer; None: there is none.
+        dropout: dropout rate on the attention's output.
     """
 
     def __init__(
         self,
-        width: int,
-        heads: int,
-        inner: int,
+        attention_norm: LayerNorm | RMSNorm | None,
+        attention: SelfAttention,
+        feed_forward_norm: LayerNorm | RMSNorm,
+        feed_forward: GatedFeedForward,
+        final_norm: LayerNorm | RMSNorm | None,
         dropout: float,
-        activation: Activation,
-        epsilon: float,
-        *,
-        rotation: Rotation,
-        window: int | None = None,
-        first: bool = False,
-        last: bool = False,
-        attention_bias: bool = False,
     ) -> None:
         super().__init__()
-        self.attention_norm = None if first else LayerNorm(width, epsilon, bias=False)
-        self.attention = SelfAttention(width, heads, dropout, rotation=rotation, window=window, biased=attention_bias)
-        self.feed_forward_norm = LayerNorm(width, epsilon, bias=False)
-        self.feed_forward = GatedFeedForward(width, inner, dropout, activation)
-        self.final_norm = LayerNorm(width, epsilon, bias=False) if last else None
+        self.attention_norm = attention_norm
+        self.attention = attention
+        self.feed_forward_norm = feed_forward_norm
+        self.feed_forward = feed_forward
+        self.final_norm = final_norm
         self.dropout = Dropout(dropout)
 
     def forward(
@@ -175,3 +166,20 @@ class PreNormBlock(nn.Module):
         x = self.dropout(self.attention(normed, tokens, scores, rows), onto=select(x, rows))
         x = x + self.feed_forward(self.feed_forward_norm(x))
         return x if self.final_norm is None else self.final_norm(x)
+
+
+def rms_block(
+    attention: SelfAttention, feed_forward: GatedFeedForward, epsilon: float, *, last: bool, dropout: float = 0.0
+) -> PreNormBlock:
+    """Return a pre-norm layer with RMSNorm before each sublayer and, if it is the last one, on its output.
+
+    Args:
+        attention, feed_forward: the sublayers.
+        epsilon: epsilon of the norms.
+        last: whether it is the last layer.
+        dropout: dropout rate on the attention's output.
+    """
+    width = attention.out.in_features
+    norms = [RMSNorm(width, epsilon) for _ in range(2)]
+    final = RMSNorm(width, epsilon) if last else None
+    return PreNormBlock(norms[0], attention, norms[1], feed_forward, final, dropout)

@@ -14,6 +14,8 @@ first layer, and its output is added to that of the layer (ConvLayer in modeling
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +24,7 @@ from torch.nn.functional import pad
 from unmask.data.batches.batch import Tokens
 from unmask.data.batches.groups import Group
 from unmask.nn.layers.attention import SelfAttention, select
-from unmask.nn.layers.block import Activation, Block
+from unmask.nn.layers.block import Block
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
 from unmask.nn.layers.norm import ACTIVATIONS, LayerNorm, PoolerActivation
@@ -78,7 +80,7 @@ class DisentangledAttention(SelfAttention):
     """
 
     def __init__(self, width: int, heads: int, dropout: float, distances: Distances) -> None:
-        super().__init__(width, heads, dropout)
+        super().__init__(width, AttentionSpec(heads, dropout, terms=TERMS))
         # bound methods, so that the shared parameters are registered in one module only, and are copied with it
         self.num_distances = distances.table.num_embeddings
         self._vectors: Callable[[], Tensor] = distances.vectors
@@ -92,7 +94,7 @@ class DisentangledAttention(SelfAttention):
         vectors = self.position_dropout(self._vectors())
         width = self.out.in_features
         weight, bias = self.qkv.weight[: 2 * width], self.qkv.bias[: 2 * width]
-        projected = nn.functional.linear(vectors, weight, bias).view(len(vectors), 2, self.heads, -1)
+        projected = nn.functional.linear(vectors, weight, bias).view(len(vectors), 2, self.spec.heads, -1)
         queries, keys = projected.permute(1, 2, 3, 0)  # (heads, head width, 2 * span) each
 
         def of_distances(query: Tensor, key: Tensor, tokens: Tokens, group: Group) -> Tensor:
@@ -103,8 +105,7 @@ class DisentangledAttention(SelfAttention):
             from_distance = (key @ queries).gather(-1, at.transpose(-1, -2)).transpose(-1, -2)
             return (to_distance + from_distance) * (TERMS * query.shape[-1]) ** -0.5
 
-        dropout = self.dropout if self.training else 0.0
-        spec = AttentionSpec(self.heads, dropout, bias=of_distances, terms=TERMS)
+        spec = replace(self.spec, dropout=self.spec.dropout if self.training else 0.0, bias=of_distances)
         return self.out(select(plain(self.qkv(x), tokens, spec, scores), rows))
 
 
@@ -160,25 +161,12 @@ class DisentangledBlock(Block):
     """Attention, feed-forward and perhaps a convolution.
 
     Args:
-        attention: the attention sublayer.
-        inner: width between the two feed-forward layers.
-        dropout: dropout rate on the sublayers' outputs.
-        activation: activation between the feed-forward layers.
-        epsilon: epsilon of the LayerNorms.
+        parts: the parts of a `Block`.
         convolution: the convolution; None: there is none.
     """
 
-    def __init__(
-        self,
-        attention: DisentangledAttention,
-        inner: int,
-        dropout: float,
-        activation: Activation,
-        epsilon: float,
-        convolution: Convolution | None = None,
-    ) -> None:
-        width = attention.out.in_features
-        super().__init__(width, attention.heads, inner, dropout, activation, epsilon, attention=attention)
+    def __init__(self, *parts: Any, convolution: Convolution | None = None) -> None:
+        super().__init__(*parts)
         self.convolution = convolution
 
     def forward(

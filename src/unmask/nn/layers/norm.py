@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu
+from torch.nn.functional import gelu, silu
 
 
 class LayerNorm(nn.LayerNorm):
@@ -28,6 +28,25 @@ class LayerNorm(nn.LayerNorm):
             return super().forward(x)
         normed: Tensor = _LayerNorm.apply(x, self.weight, self.bias, self.eps)  # type: ignore[no-untyped-call]
         return normed
+
+
+class RMSNorm(nn.RMSNorm):
+    """Division of each token by its root mean square (Zhang and Sennrich 2019); statistics and gradients in float32.
+
+    Args:
+        width: width of the tokens.
+        epsilon: added to the mean square.
+    """
+
+    def __init__(self, width: int, epsilon: float) -> None:
+        super().__init__(width, epsilon)
+        self.epsilon = epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return a tensor of the same shape and dtype, (tokens, width)."""
+        wide = x.float() if x.dtype == torch.bfloat16 else x
+        normed = wide * (wide.square().mean(-1, keepdim=True) + self.epsilon).rsqrt()
+        return (normed * self.weight).to(x.dtype)
 
 
 class _LayerNorm(torch.autograd.Function):
@@ -49,12 +68,13 @@ class _LayerNorm(torch.autograd.Function):
         return *(grad if grad is None else grad.to(x.dtype) for grad in exact), None
 
 
-PoolerActivation = Literal["tanh", "gelu", "gelu_tanh", "relu"]
+PoolerActivation = Literal["tanh", "gelu", "gelu_tanh", "relu", "silu"]
 ACTIVATIONS: dict[PoolerActivation, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
     "gelu": gelu,
     "gelu_tanh": lambda x: gelu(x, approximate="tanh"),
     "relu": torch.relu,
+    "silu": silu,
 }
 
 

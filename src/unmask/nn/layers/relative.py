@@ -21,7 +21,7 @@ from torch.nn.functional import pad
 
 from unmask.data.batches.groups import Group
 from unmask.nn.layers.attention import select
-from unmask.nn.layers.block import Activation, FeedForward
+from unmask.nn.layers.block import FeedForward
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
 from unmask.nn.layers.norm import LayerNorm
@@ -188,22 +188,24 @@ class RelativeBlock(nn.Module):
     """Relative attention and feed-forward sublayers, each with a residual connection and LayerNorm.
 
     Args:
-        width: hidden size of the tokens.
-        heads: number of attention heads.
-        inner: width between the two feed-forward layers.
-        dropout: dropout rate on the attention probabilities and on both sublayers' outputs.
-        activation: activation between the feed-forward layers.
-        epsilon: epsilon of the LayerNorms.
+        attention, attention_norm: the attention and its LayerNorm.
+        feed_forward, feed_forward_norm: the feed-forward sublayer and its LayerNorm.
+        dropout: dropout rate on both sublayers' outputs.
     """
 
     def __init__(
-        self, width: int, heads: int, inner: int, dropout: float, activation: Activation, epsilon: float
+        self,
+        attention: RelativeAttention,
+        attention_norm: LayerNorm,
+        feed_forward: FeedForward,
+        feed_forward_norm: LayerNorm,
+        dropout: float,
     ) -> None:
         super().__init__()
-        self.attention = RelativeAttention(width, heads, dropout)
-        self.attention_norm = LayerNorm(width, epsilon)
-        self.feed_forward = FeedForward(width, inner, activation)
-        self.feed_forward_norm = LayerNorm(width, epsilon)
+        self.attention = attention
+        self.attention_norm = attention_norm
+        self.feed_forward = feed_forward
+        self.feed_forward_norm = feed_forward_norm
         self.dropout = Dropout(dropout)
 
     def forward(

@@ -29,14 +29,15 @@ from filelock import FileLock
 
 from unmask.support.durable import acquire, is_locked, replace_file
 from unmask.support.errors import UserError
+from unmask.support.messages import argument, rendered
 from unmask.support.settings import flatten
 from unmask.support.version import __version__
 from unmask.training.runs.extras import Sinks
 
 PREPARED = "text"
-"""Folder of a run with the tokenizer and corpus that are made from raw text before the run starts (pretrain --text)."""
+"""Folder of a run with the tokenizer and corpus that are made from raw text before the run starts (pretrain text)."""
 SEARCHED = "search"
-"""Folder of a run with the short runs by which its learning rate was chosen (pretrain --search)."""
+"""Folder of a run with the short runs by which its learning rate was chosen (pretrain search)."""
 BEFORE = (PREPARED, SEARCHED)
 """Folders that may exist before the run starts."""
 MARK = ".made-by-unmask"
@@ -158,7 +159,9 @@ class RunDirectory:
         entries = {entry.name for entry in path.iterdir()} - {".lock"} if path.is_dir() else set()
         if path.is_file() or entries - {name for name in BEFORE if _is_ours(path / name)}:
             raise UserError(
-                "the run directory is not empty", file=path, remedy="choose another --out, or continue with --resume"
+                "the run directory is not empty",
+                file=path,
+                remedy=f"choose another {argument('out')}, or continue with {argument('resume', True)}",
             )
 
     @classmethod
@@ -243,7 +246,11 @@ class RunDirectory:
         """
         run = cls(path, is_main=is_main)
         if not (path / "recipe.toml").is_file():
-            raise UserError("there is no run to resume", file=path, remedy="check --out, or start without --resume")
+            raise UserError(
+                "there is no run to resume",
+                file=path,
+                remedy=f"check {argument('out')}, or start without {argument('resume')}",
+            )
         run._lock()
         try:
             before = run._started_with()
@@ -283,8 +290,8 @@ class RunDirectory:
             self._write_provenance(msgspec.structs.replace(self.read_provenance(), machine=dict(description)))
 
     def report(self, text: str) -> None:
-        """Write report.md."""
-        replace_file(self.path / "report.md", text.encode())
+        """Write report.md, with references to parameters and commands as in messages."""
+        replace_file(self.path / "report.md", rendered(text).encode())
 
     def log(self, metrics: Mapping[str, Any]) -> None:
         """Append a line to metrics.jsonl, and pass it on to TensorBoard and other sinks (training/runs/extras.py).
@@ -341,7 +348,9 @@ class RunDirectory:
         self._held = _KEPT.pop(self.path.resolve(), None) or acquire(self.path / ".lock")
         if self._held is None:
             raise UserError(
-                "another program is writing to this run", file=self.path, remedy="wait for it or choose another --out"
+                "another program is writing to this run",
+                file=self.path,
+                remedy=f"wait for it or choose another {argument('out')}",
             )
 
     def _lines(self) -> Iterator[dict[str, Any]]:
@@ -359,7 +368,7 @@ class RunDirectory:
             return decode((self.path / name).read_bytes())
         except (FileNotFoundError, NotADirectoryError) as error:
             inside = sorted(self.path.glob("*/recipe.toml"))  # runs of several seeds that are not finished
-            remedy = f"pass a run in it: {inside[0].parent}" if inside else "pass the --out of a run"
+            remedy = f"pass a run in it: {inside[0].parent}" if inside else f"pass the {argument('out')} of a run"
             raise UserError(f"this is not a run: there is no {name}", file=self.path, remedy=remedy) from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UserError(f"the file is damaged ({error})", file=self.path / name) from error
@@ -382,5 +391,5 @@ def _empty(folder: Path, made_from: bytes) -> None:
 
 def _unwritable(path: Path, error: OSError) -> UserError:
     return UserError(
-        f"the run directory cannot be written ({error.strerror})", file=path, remedy="choose another --out"
+        f"the run directory cannot be written ({error.strerror})", file=path, remedy=f"choose another {argument('out')}"
     )

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from unmask.support.errors import printable
+from unmask.support.messages import rendered
 
 REWRITE_SECONDS = 0.2
 """Interval between changes of the line in a notebook."""
@@ -47,7 +48,7 @@ class Display:
 
     def say(self, text: str) -> None:
         """Print a line."""
-        self.console.print("\n".join(map(printable, text.split("\n"))), markup=False)
+        self.console.print("\n".join(map(printable, rendered(text).split("\n"))), markup=False)
 
     def show_evaluation(self, progress: RunProgress, metrics: Mapping[str, float]) -> None:
         """Print the result of an evaluation."""

@@ -139,7 +139,7 @@ def plot_confusion(labels: Sequence[str], counts: np.ndarray, path: Path) -> Non
     save(drawing, path)
 
 
-def plot_runs(runs: Sequence[Summary], path: str | Path, *, metric: str = "loss", over: str = "tokens") -> None:
+def draw_runs(runs: Sequence[Summary], path: str | Path, *, metric: str = "loss", over: str = "tokens") -> None:
     """Draw one metric of several runs: training smoothed and pale, held out with a dot for each evaluation.
 
     Args:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from unmask.support.messages import call
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import duration
 from unmask.training.runs.plots import can_draw
@@ -75,7 +76,7 @@ def pretraining_report(run: RunDirectory, name: str, progress: FinalProgress, re
         "",
         "```",
         *remarks.usage,
-        f"unmask finetune classification --model {run.path} --train FILE --out RUN",
+        call("finetune", "classification", model=run.path, train="FILE", out="RUN"),
         "```",
         "",
         "`model/` is a Hugging Face directory; `recipe.toml` has all settings; `metrics.jsonl` has one line per step.",
@@ -111,8 +112,8 @@ def finetuning_report(
         "Usage:",
         "",
         "```",
-        f"unmask predict --model {run.path} {task.usage}",
-        f"unmask evaluate --model {run.path} --data FILE",
+        f"{call('predict', model=run.path)} {task.usage}",
+        call("evaluate", model=run.path, data="FILE"),
         "```",
     ]
     return "\n".join(lines) + "\n"

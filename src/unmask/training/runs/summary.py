@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from unmask.support.errors import UserError, counted
+from unmask.support.messages import argument
 from unmask.support.settings import flatten
 from unmask.training.runs.directory import BEFORE, Provenance, RunDirectory
 from unmask.training.runs.display import duration, speed
@@ -29,7 +30,7 @@ MARKS = {"recipe.toml", "provenance.json", "metrics.jsonl"}
 INSIDES = {"checkpoints", "events", "model", "plots", *BEFORE}
 """Folders of a run that contain no other runs."""
 SEEDS = "seeds.json"
-"""File that `finetune --seeds` and `--search` write next to their runs."""
+"""File that `finetune seeds` and `search` write next to their runs."""
 NO_METRICS = {"kind", "step", "tokens", "seconds", "epochs"}
 """Fields of a line of metrics.jsonl that are not metrics."""
 
@@ -116,7 +117,9 @@ def find_runs(folder: str | Path) -> Iterator[Path]:
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise UserError("no such folder", file=folder, remedy="pass the --out of a run, or a folder of runs")
+        raise UserError(
+            "no such folder", file=folder, remedy=f"pass the {argument('out')} of a run, or a folder of runs"
+        )
     for root, folders, files in os.walk(folder):
         found = len(MARKS.intersection(files)) > 1
         folders[:] = sorted(name for name in folders if name[0] != "." and not (found and name in INSIDES))
@@ -179,7 +182,7 @@ TABLES = ("task", "encoder", "downstream", "layout", "objective", "stages", "bat
 """Tables of a recipe that are shown."""
 
 
-def list_runs(runs: Sequence[Summary]) -> str:
+def runs_table(runs: Sequence[Summary]) -> str:
     """Return a table with one line per run: directory, recipe, progress and last evaluation."""
     rows = [("run", "recipe", "kind", "state", "steps", "tokens", "time", "last held out")]
     for run in runs:
@@ -191,14 +194,14 @@ def list_runs(runs: Sequence[Summary]) -> str:
     return _columns(rows)
 
 
-def describe_run(run: Summary) -> str:
+def run_page(run: Summary) -> str:
     """Return a page on a run: settings, inputs, progress, scores and files."""
-    hint = "; continue with the same command and --resume" if run.state.startswith("stopped") else ""
+    hint = f"; continue with the same command and {argument('resume', True)}" if run.state.startswith("stopped") else ""
     parts = [f"{run.path}: {run.name}, {run.kind}, {run.state}{hint}", _origin(run), _progress(run), _scores(run)]
     return "\n\n".join(part for part in [*parts, _files(run.path)] if part)
 
 
-def describe_seeds(path: Path, found: Seeds) -> str:
+def seeds_page(path: Path, found: Seeds) -> str:
     """Return a page on fine-tuning runs with several seeds: the scores of each, their mean and standard deviation."""
     parts = [f"{path}: fine-tuning, {counted(len(found.seeds), 'seed')}"]
     if found.rates:

@@ -36,6 +36,7 @@ from unmask.inference.backend import TorchBackend
 from unmask.model.model import Model
 from unmask.nn.encoders.encoder import TOKEN_EMBEDDINGS, WithTokenEmbeddings
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
 
@@ -102,7 +103,7 @@ class Proposer:
         if TOKEN_EMBEDDINGS not in model.encoder.gives or not self.words:
             raise UserError(
                 "no words can be proposed: the model has no embeddings of whole words",
-                remedy="pass --masked-lm MODEL with another model, or omit --augment",
+                remedy=f"pass {argument('masked_lm', 'MODEL')} with another model, or omit {argument('augment')}",
             )
         self.table = cast(WithTokenEmbeddings, model.encoder).words.weight.detach().cpu().float()
         self.vectors = normalize(self.table[self.ids])  # (whole words, width)
@@ -174,7 +175,7 @@ def augment(examples: Sequence[Any], number: int, proposer: Proposer, seed: int,
     if not replaceable:
         raise UserError(
             "no word of the examples can be replaced: none consists of letters, or all belong to entities or answers",
-            remedy="omit --augment",
+            remedy=f"omit {argument('augment')}",
         )
     return made
 
@@ -191,7 +192,9 @@ def _count_words(chunk: Sequence[tuple[int, list[Words]]]) -> int:
 @singledispatch
 def texts_of(example: Any) -> list[Words]:
     """Return the texts of an example as words."""
-    raise UserError(f"examples of the type {type(example).__name__} cannot be augmented", remedy="omit --augment")
+    raise UserError(
+        f"examples of the type {type(example).__name__} cannot be augmented", remedy=f"omit {argument('augment')}"
+    )
 
 
 @singledispatch

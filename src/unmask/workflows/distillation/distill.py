@@ -1,4 +1,4 @@
-"""Distillation from Python: one function for text and for tasks."""
+"""Distillation: one function for text and for tasks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import Any
 
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.labelled.table import Data, as_sources
+from unmask.data.text.documents import TextOptions
 from unmask.model.model import load_model
 from unmask.recipes.recipe import Recipe, as_recipe
-from unmask.support.environment import rank_and_size
+from unmask.support.choices import Device, Documents, Files, Format, Precision, as_files
+from unmask.support.environment import num_cores, rank_and_size
 from unmask.support.errors import UserError
-from unmask.support.settings import Overrides
+from unmask.support.messages import argument, call, setting
+from unmask.support.settings import Overrides, check_overrides
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.processes import Processes
 from unmask.training.runs.display import Display
@@ -23,8 +26,8 @@ from unmask.workflows.distillation.lesson import Lesson
 from unmask.workflows.distillation.task import prepare_baseline, prepare_lesson
 from unmask.workflows.finetuning.job import LabelledFiles
 from unmask.workflows.finetuning.run import run_prepared
-
-Files = str | Path | Sequence[str | Path]
+from unmask.workflows.pretraining.checks import check_teacher
+from unmask.workflows.pretraining.corpus import corpus_from_text
 
 
 def distill(
@@ -33,47 +36,62 @@ def distill(
     out: str | Path,
     *,
     corpus: Corpus | str | Path | None = None,
+    text: Files = (),
     train: Data = (),
     unlabelled: Data = (),
     dev: Data = (),
     columns: Mapping[str, str] | None = None,
-    kind: str | None = None,
+    format: Format | None = None,
     augment: int = 0,
     masked_lm: str | Path | None = None,
     init: str | Path | None = None,
     layers: int | None = None,
     targets: str | Path | None = None,
-    baseline: bool = False,
     settings: Overrides | None = None,
+    baseline: bool = False,
     allow_pickle: bool = False,
     resume: bool = False,
-    machine: Machine | None = None,
+    field: str = "text",
+    documents: Documents = "auto",
+    strict: bool = False,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    workers: int | None = None,
     quiet: bool = False,
 ) -> Path:
-    """Train a small student by what a teacher computes, on text or on the examples of a task.
+    """Train a small student by a teacher, on text or on the examples of a task.
 
     Args:
-        recipe: the shape of the student, and the objectives, of which at least one learns from a teacher, or the name
-            or file of a recipe.
-        teacher: MODEL to learn from: fine-tuned for a task, if there are examples.
-        out: the run directory.
-        corpus: text to learn from, built with the teacher's tokenizer, or its directory; None: examples are given.
-        train: labeled files or examples in memory, as for `finetune`.
-        unlabelled: files of texts, or of examples without labels, which the teacher labels.
-        dev: labeled files to evaluate on, not used for any choice; empty: a tenth of `train`.
-        columns: mapping of our column names to those of the files.
-        kind: format of the files, if the suffix does not determine it.
-        augment: number of variants of each training example; 0: none.
-        masked_lm: MODEL with a masked-LM head that proposes words for them.
-        init: MODEL that the student continues from; None: it begins with weights of the teacher, where shapes allow.
-        layers: number of layers of the student, whose other sizes are then those of the teacher.
-        targets: directory in which the teacher's predictions are stored, so that further students do not need it.
-        baseline: whether to also train the same student without a teacher, in RUN/baseline, for the report.
-        settings: settings of the task's run that override the defaults, for example `{"budget.epochs": 5}`.
-        allow_pickle: whether models may contain pickled weights.
-        resume: whether to continue the run in `out`.
-        machine: device and precision; None: chosen automatically.
-        quiet: whether to print nothing.
+        recipe: the shape of the student, and the objectives, of which at least one learns from a teacher: a shipped
+            recipe, such as distilbert-mini or tinybert-mini, or a .toml file.
+        teacher: model that the student learns from: fine-tuned for a task, if there are examples.
+        out: run directory to write.
+        corpus: learn from text: a corpus built with the teacher's tokenizer.
+        text: learn from files of raw text.
+        train: learn the task of a fine-tuned teacher: labeled examples, as for finetune.
+        unlabelled: the same, with or without train: texts (.txt: one per line), which the teacher labels.
+        dev: labeled examples to score, not used for any choice; by default a tenth of train.
+        columns: names of the columns to read, or their numbers from 0 for a file without a header.
+        format: file format; by default that of the file's suffix.
+        augment: number of variants of each example to add, with other words.
+        masked_lm: model with a masked-LM head that proposes the words; by default the teacher.
+        init: student to continue from; by default layers of the teacher, where shapes allow.
+        layers: number of the teacher's layers that form the student, instead of the recipe's shape.
+        targets: directory in which the teacher's predictions are stored, or from which they are taken for more
+            students.
+        settings: settings to change, for example budget.minutes=10.
+        baseline: also train the same student without a teacher, in RUN/baseline, to compare with.
+        allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
+        resume: continue the run from its last checkpoint.
+        field: field of JSON Lines that holds the text.
+        documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
+            is blank-line for a single file, file for several.
+        strict: stop at the first unreadable document instead of skipping it.
+        device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
+        precision: number format of the computation; auto is bf16 where it is faster than float32.
+        workers: number of processes that prepare batches in advance, without effect on the results; by default 2 on a
+            GPU, 0 on a CPU.
+        quiet: print only results and errors.
 
     Returns:
         The directory of the student, RUN/model.
@@ -83,20 +101,85 @@ def distill(
         UnmaskError: the run was interrupted; it is saved.
     """
     if baseline and rank_and_size()[1] > 1:
-        raise UserError("--baseline works with a single process only", remedy="train it by unmask finetune or pretrain")
-    recipe = as_recipe(recipe)
+        raise UserError(
+            f"{argument('baseline')} works with a single process only",
+            remedy=f"train it by {call('finetune')} or {call('pretrain')}",
+        )
+    check_overrides(settings or {})
+    changes, reading, paths = settings or {}, TextOptions(field, documents, strict), as_files(text)
+    examples: dict[str, Any] = {"train": as_sources(train), "unlabelled": as_sources(unlabelled)}
+    for_task = {
+        "dev": as_sources(dev),
+        "columns": columns,
+        "format": format,
+        "augment": augment,
+        "masked_lm": masked_lm,
+    }
+    _refuse_several({"corpus": corpus, "text": list(paths), **examples})
+    on_text = corpus is not None or bool(paths)
+    if on_text and (idle := [name for name, value in for_task.items() if value]):
+        raise UserError(f"{argument(idle[0])} has no effect on text", remedy="omit it")
+    if not paths and reading != TextOptions():
+        names = f"{argument('field')}, {argument('documents')} and {argument('strict')}"
+        raise UserError(f"{names} have an effect on {argument('text')} only", remedy="omit them")
+    _refuse_idle(changes, init, layers)
     student: dict[str, Any] = {"init": init, "layers": layers, "targets": targets, "allow_pickle": allow_pickle}
+    machine = choose_machine(device, precision, workers)
     run: dict[str, Any] = {"baseline": baseline, "resume": resume, "machine": machine, "quiet": quiet}
-    if corpus is not None:
-        given: dict[str, Any] = {"train": train, "unlabelled": unlabelled, "dev": dev, "columns": columns, "kind": kind}
-        given |= {"augment": augment, "masked_lm": masked_lm, "settings": settings}
-        if idle := [name for name, value in given.items() if value]:
-            raise UserError(f"{idle[0]} has no effect with a corpus", remedy="remove it")
-        text = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
-        return distill_encoder(recipe, teacher, text, out, **student, **run)
-    files = LabelledFiles(as_sources(train), as_sources(dev), columns or {}, kind)
-    student |= {"settings": settings or {}, "augment": augment, "masked_lm": masked_lm}
-    return distill_lesson(Lesson(recipe, teacher, files, as_sources(unlabelled), **student), out, **run)
+    if on_text:
+        planned = as_recipe(recipe, changes)
+        if not isinstance(corpus, Corpus):
+            check_teacher(planned, teacher)
+            corpus = (
+                open_corpus(corpus) if corpus is not None else _from_text(paths, planned, teacher, out, reading, run)
+            )
+        return distill_encoder(planned, teacher, corpus, out, **student, **run)
+    shape = {key: value for key, value in changes.items() if key.startswith("encoder.")}
+    others = {key: value for key, value in changes.items() if key not in shape}
+    files = LabelledFiles(as_sources(train), as_sources(dev), columns or {}, format)
+    student |= {"settings": others, "augment": augment, "masked_lm": masked_lm}
+    lesson = Lesson(as_recipe(recipe, shape), teacher, files, examples["unlabelled"], **student)
+    return distill_lesson(lesson, out, **run)
+
+
+def _from_text(
+    paths: Sequence[str | Path],
+    recipe: Recipe,
+    teacher: str | Path,
+    out: str | Path,
+    reading: TextOptions,
+    run: Mapping[str, Any],
+) -> Corpus:
+    """Return the corpus that is made from text with the teacher's tokenizer."""
+    return corpus_from_text(
+        paths,
+        recipe,
+        Path(out),
+        init=teacher,
+        options=reading,
+        resume=run["resume"],
+        workers=num_cores(),
+        report=Display(quiet=run["quiet"]).say,
+    )
+
+
+def _refuse_several(sources: Mapping[str, Any]) -> None:
+    """Raise an error if there are several sources to learn from, other than examples with and without labels."""
+    used = [name for name, value in sources.items() if value is not None and value != []]
+    if len(used) > 1 and used != ["train", "unlabelled"]:
+        raise UserError(f"{argument(used[0])} and {argument(used[1])} cannot be combined", remedy="remove one of them")
+
+
+def _refuse_idle(settings: Overrides, init: str | Path | None, layers: int | None) -> None:
+    """Raise an error for settings of what the model to start from determines."""
+    fixed = argument("init") if init is not None else argument("layers") if layers is not None else ""
+    for key, value in settings.items():
+        if fixed and key.startswith("encoder.") and key != "encoder.dropout":
+            raise UserError(f"{setting(key, value)} has no effect: {fixed} determines the encoder", remedy="omit it")
+        if key.startswith("tokenizer."):
+            raise UserError(
+                f"{setting(key, value)} has no effect: the student has the teacher's tokenizer", remedy="omit it"
+            )
 
 
 def distill_lesson(

@@ -27,6 +27,7 @@ from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, load_model
 from unmask.objectives.soft_targets import NAME as SOFT_TARGETS
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 from unmask.tasks.task import Framed, Task
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
@@ -132,7 +133,7 @@ def _variants(
     elif "masked_lm" not in model.heads:
         notes.append(
             f"words are replaced by those with similar embeddings, as {lesson.teacher} cannot fill masks; for words "
-            "that fit their context, pass --masked-lm MODEL"
+            f"that fit their context, pass {argument('masked_lm', 'MODEL')}"
         )
     found = augment(train, lesson.augment, Proposer(proposing, machine), int(lesson.settings.get("seed", 0)), display)
     notes.append(f"{len(found):,} variants of {len(train):,} training examples")
@@ -143,7 +144,7 @@ def _read_unlabelled(path: Any, task: Task, lesson: Lesson, notes: list[str]) ->
     """Return the examples of a file of texts, or of examples whose labels are ignored."""
     files = lesson.files
     columns = {ours: theirs for ours, theirs in files.columns.items() if ours != "label"}
-    if is_plain(path, files.kind) and not getattr(task, "pairs", None):
+    if is_plain(path, files.kind) and not task.pairs:
         return task.from_texts(read_texts(path, columns=columns, notes=notes))
     return task.read([path], columns=columns, kind=files.kind, gold=False, notes=notes)
 
@@ -156,5 +157,5 @@ def _hold_out(task: Task, labelled: Sequence[Any]) -> tuple[list[Any], list[Any]
         reason = f"{error}".partition(";")[0]  # its remedy is for labels of files
         raise UserError(
             f"no texts can be held out with the labels that the teacher gives them: {reason}",
-            remedy="pass labeled examples to score the student on: --dev FILE",
+            remedy=f"pass labeled examples to score the student on: {argument('dev', 'FILE')}",
         ) from error

@@ -32,6 +32,7 @@ from unmask.objectives.teacher import TEACHER, Teacher
 from unmask.recipes.recipe import Recipe
 from unmask.support.environment import rank_and_size
 from unmask.support.errors import UserError
+from unmask.support.messages import argument, call, setting
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.processes import Processes
 from unmask.training.runs.display import Display
@@ -171,7 +172,8 @@ def without_teacher(recipe: Recipe) -> Recipe:
     taught = [name for name, one in recipe.all_objectives.items() if TEACHER in one.asks]
     if len(taught) == len(recipe.all_objectives):
         raise UserError(
-            f"without a teacher the recipe {recipe.name} has no objective, so that --baseline has nothing to train",
+            f"without a teacher the recipe {recipe.name} has no objective, so that {argument('baseline')} has "
+            "nothing to train",
             remedy="omit it",
         )
     return msgspec.structs.replace(recipe, objective=msgspec.structs.replace(recipe.objective, **dict.fromkeys(taught)))
@@ -195,13 +197,13 @@ def _heldout(recipe: Recipe, corpus: Corpus) -> tuple[list[Sample], list[Batch]]
 def check_targets(objectives: Iterable[str]) -> None:
     """Raise an error if predictions cannot be stored, or if storing them has no effect."""
     if rank_and_size()[1] > 1:
-        raise UserError("--targets works with a single process only", remedy="omit it")
+        raise UserError(f"{argument('targets')} works with a single process only", remedy="omit it")
     for name in (HIDDEN_COSINE, LAYER_MATCHING):
         if name in objectives:
             raise UserError(
                 f"objective.{name} reads hidden states, for which the teacher computes every batch: storing its "
                 "predictions has no effect",
-                remedy=f"omit --targets, or pass --set objective.{name}=false",
+                remedy=f"omit {argument('targets')}, or pass {setting(f'objective.{name}', False)}",
             )
 
 
@@ -222,13 +224,13 @@ def check_student(student: Model, teacher: Model, source: str) -> None:
     if why := vocabulary_difference(teacher, student):
         raise UserError(
             f"the vocabulary of the student is not that of {source}: {why}",
-            remedy="across vocabularies only predictions of a task can be learned: pass --train",
+            remedy=f"across vocabularies only predictions of a task can be learned: pass {argument('train')}",
         )
     if ours.summary != theirs.summary:
         raise UserError(
             f"{source} reads the vector of a text at its {theirs.summary} token, but the student at its {ours.summary} "
             "one, so that they frame texts differently",
-            remedy="choose a student of the teacher's family: pass --layers N",
+            remedy=f"choose a student of the teacher's family: pass {argument('layers', 'N')}",
         )
     if ours.asks:
         raise UserError(
@@ -252,16 +254,18 @@ def check_corpus(teacher: Model, corpus: Corpus, recipe: Recipe, source: str) ->
         raise UserError(
             f"the corpus was not built with the tokenizer of {source}" + (f": {why}" if why else ""),
             file=corpus.directory,
-            remedy=f"rebuild it: unmask corpus build FILES --tokenizer {source} --out DIR",
+            remedy=f"rebuild it: {call('corpus build', 'FILES', tokenizer=source, out='DIR')}",
         )
     longest, length = teacher.encoder.longest, max(stage.layout.length for stage in recipe.every_stage)
     if length > longest:
         raise UserError(
             f"the layout's length {length} exceeds the {longest} positions of {source}",
-            remedy=f"pass --set layout.length={longest}",
+            remedy=f"pass {setting('layout.length', longest)}",
         )
     if recipe.layout.num_streams:
         raise UserError(
             "a teacher reads independent samples, not contiguous streams",
-            remedy="pass --set layout.kind=document_sentences, or for an XLNet use the recipe distilxlnet-mini",
+            remedy=(
+                f"pass {setting('layout.kind', 'document_sentences')}, or for an XLNet use the recipe distilxlnet-mini"
+            ),
         )

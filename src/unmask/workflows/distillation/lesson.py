@@ -9,7 +9,8 @@ from pathlib import Path
 from unmask.data.labelled.table import Source
 from unmask.recipes.recipe import Recipe
 from unmask.support.errors import UserError
-from unmask.support.settings import Overrides, write_line
+from unmask.support.messages import argument, setting
+from unmask.support.settings import Overrides
 from unmask.workflows.finetuning.job import LabelledFiles
 
 ELSEWHERE = ("frozen", "downstream", "reset")
@@ -53,13 +54,21 @@ class Lesson:
             UserError: nothing is given to train on, or an option has no effect.
         """
         if not self.files.train and not self.unlabelled:
-            raise UserError("there is nothing to learn from", remedy="pass --train, --unlabelled, --corpus or --text")
+            raise UserError(
+                "there is nothing to learn from",
+                remedy=(
+                    f"pass {argument('train')}, {argument('unlabelled')}, {argument('corpus')} or {argument('text')}"
+                ),
+            )
         if self.augment < 0:
-            raise UserError(f"--augment must not be negative, not {self.augment}")
+            raise UserError(f"{argument('augment')} must not be negative, not {self.augment}")
         if self.masked_lm is not None and not self.augment:
-            raise UserError("--masked-lm has no effect without --augment", remedy="remove it")
+            raise UserError(f"{argument('masked_lm')} has no effect without {argument('augment')}", remedy="remove it")
         if self.init is not None and self.layers is not None:
-            raise UserError("--layers has no effect with --init, which determines the student", remedy="remove it")
+            raise UserError(
+                f"{argument('layers')} has no effect with {argument('init')}, which determines the student",
+                remedy="remove it",
+            )
         for key, value in self.settings.items():
             if key.split(".")[0] in ELSEWHERE:
-                raise UserError(f"--set {write_line(key, value)} is not allowed: students are trained as a whole")
+                raise UserError(f"{setting(key, value)} is not allowed: students are trained as a whole")

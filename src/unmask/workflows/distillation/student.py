@@ -26,6 +26,7 @@ from unmask.families.distilbert import DistilBertSettings
 from unmask.model.model import Model, build_encoder
 from unmask.nn.encoders.encoder import SEPARATE_LAYERS, Encoder
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 from unmask.workflows.pretraining.checks import check_vocabulary
 from unmask.workflows.pretraining.start import select_tensors, spread
 
@@ -47,7 +48,9 @@ def student_settings(shape: BodySettings, teacher: BodySettings, layers: int | N
     if layers is None:
         return shape
     if not 1 <= layers <= teacher.layers:
-        raise UserError(f"--layers {layers}, but the teacher has {teacher.layers} layers", remedy="choose fewer")
+        raise UserError(
+            f"{argument('layers', layers)}, but the teacher has {teacher.layers} layers", remedy="choose fewer"
+        )
     if _drops_segments(shape, teacher):
         own = {name: getattr(teacher, name) for name in shape.__struct_fields__}
         return DistilBertSettings(**{**own, "layers": layers, "dropout": shape.dropout, "head_dropout": None})

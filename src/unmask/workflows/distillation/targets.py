@@ -37,6 +37,7 @@ from unmask.objectives.objective import Decoding, Distributions
 from unmask.objectives.teacher import Teacher
 from unmask.support.durable import replace_file, sha256
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 
 TOP = 32
 """Number of tokens that are kept of a language model's distribution."""
@@ -77,7 +78,9 @@ class TargetStore:
         if path.exists():
             self._open(path, of)
         elif self.directory.is_dir() and any(self.directory.iterdir()):
-            raise UserError("not a directory of predictions", file=self.directory, remedy="choose another --targets")
+            raise UserError(
+                "not a directory of predictions", file=self.directory, remedy=f"choose another {argument('targets')}"
+            )
         self.directory.mkdir(parents=True, exist_ok=True)
 
     def __len__(self) -> int:
@@ -85,7 +88,7 @@ class TargetStore:
 
     def _open(self, path: Path, of: Mapping[str, str]) -> None:
         """Read the manifest, and index all files."""
-        remedy = "remove the directory, or choose another --targets"
+        remedy = f"remove the directory, or choose another {argument('targets')}"
         try:
             self.manifest = msgspec.json.decode(read_whole(path), type=Manifest)
         except (ValueError, RecursionError) as error:

@@ -23,8 +23,8 @@ from unmask.objectives.soft_targets import NAME as SOFT_TARGETS
 from unmask.objectives.teacher import TEACHER, Teacher
 from unmask.recipes.recipe import FinetuningRecipe, Objectives
 from unmask.support.errors import UserError, counted
+from unmask.support.messages import argument, call, setting
 from unmask.support.settings import convert, put
-from unmask.tasks.pooled_head import NONE
 from unmask.tasks.task import Task
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
@@ -52,7 +52,10 @@ def prepare_lesson(lesson: Lesson, machine: Machine, display: Display) -> Prepar
     if model.task is None:
         raise UserError(
             f"{lesson.teacher} was not fine-tuned for a task",
-            remedy="fine-tune it first: unmask finetune, or distill it on text: --corpus or --text",
+            remedy=(
+                f"fine-tune it first: {call('finetune')}, or distill it on text: {argument('corpus')} or "
+                f"{argument('text')}"
+            ),
         )
     student, about = _student(lesson, model)
     exact = replace(machine, precision="float32")
@@ -95,7 +98,10 @@ def prepare_baseline(lesson: Lesson, machine: Machine, display: Display) -> Prep
         UserError: there are no labeled examples.
     """
     if not lesson.files.train:
-        raise UserError("without --train there are no labels for --baseline to learn from", remedy="omit it")
+        raise UserError(
+            f"without {argument('train')} there are no labels for {argument('baseline')} to learn from",
+            remedy="omit it",
+        )
     model = load_model(lesson.teacher, allow_pickle=lesson.allow_pickle)
     assert model.task is not None
     student, about = _student(lesson, model)
@@ -156,16 +162,16 @@ def _resolve(lesson: Lesson, task: Task, student: Model, data: Examples, teacher
     if put(table, lesson.settings, FinetuningRecipe)["objective"].get(LAYER_MATCHING):
         table["distillation"] = {"intermediate": INTERMEDIATE}
         table["budget"]["epochs"] *= 2  # as many for each part
-    recipe = convert(put(table, lesson.settings, FinetuningRecipe), FinetuningRecipe, "--set")
+    recipe = convert(put(table, lesson.settings, FinetuningRecipe), FinetuningRecipe, argument("settings"))
     if recipe.task.length > student.encoder.longest:
         raise UserError(f"length {recipe.task.length} exceeds the {student.encoder.longest} positions of the student")
-    for name in ("all_tokens", *(("temperature",) if kind == "regression" else ())):
+    for name in ("all_tokens", *(("temperature",) if "temperature" in task.refusals else ())):
         if (key := f"objective.{SOFT_TARGETS}.{name}") in lesson.settings:
-            raise UserError(f"--set {key}=… has no effect on {kind}", remedy="remove it")
+            raise UserError(f"{setting(f'{key}', '…')} has no effect on {kind}", remedy="remove it")
     if SOFT_TARGETS not in recipe.objectives and not (recipe.distillation and recipe.distillation.gold):
         raise UserError(
             f"without objective.{SOFT_TARGETS} the student learns no predictions",
-            remedy="keep it, or pass --set distillation.gold=1",
+            remedy=f"keep it, or pass {setting('distillation.gold', 1)}",
         )
     check_effects(recipe, student.encoder, teacher)
     return msgspec.structs.replace(recipe, task=recipe.task.settle(data.train, data.labels))
@@ -173,8 +179,7 @@ def _resolve(lesson: Lesson, task: Task, student: Model, data: Examples, teacher
 
 def _untuned(task: Task) -> Task:
     """Return the task of the teacher without what belongs to its training: regularization, and what was tuned."""
-    own: dict[str, Any] = {"regularization": NONE, "threshold": None, "temperature": 1.0}
-    return msgspec.structs.replace(task, **{name: value for name, value in own.items() if hasattr(task, name)})
+    return msgspec.structs.replace(task, **task.training.tuned)
 
 
 def _difference(lesson: Lesson, teacher: Model, student: Model) -> str:
@@ -191,11 +196,11 @@ def _check_predictions_alone(recipe: FinetuningRecipe, why: str) -> None:
     """Raise an error if more than predictions of texts or words is to be learned by a student that reads otherwise."""
     for name in recipe.objectives:
         if name != SOFT_TARGETS:
-            raise UserError(f"objective.{name} compares tokens, but {why}", remedy=f"pass --set objective.{name}=false")
-    if recipe.task.part == "question_answering":
-        raise UserError(
-            f"answers are predicted as tokens, but {why}", remedy="choose a student of its family: pass --layers N"
-        )
+            raise UserError(
+                f"objective.{name} compares tokens, but {why}", remedy=f"pass {setting(f'objective.{name}', False)}"
+            )
+    if reason := recipe.task.refusals.get("vocabulary"):
+        raise UserError(f"{reason.why}, but {why}", remedy=reason.remedy)
 
 
 def _how(lesson: Lesson) -> str:

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from unmask.data.labelled.table import Data, as_sources
-from unmask.support.settings import Overrides
-from unmask.training.machine import Machine
+from unmask.nn.encoders.downstream_kind import DownstreamKind
+from unmask.support.choices import Device, Format, Precision
+from unmask.support.settings import Overrides, check_overrides
+from unmask.training.machine import choose_machine
+from unmask.training.runs.display import Display
 from unmask.workflows.finetuning.job import Job, LabelledFiles, Start
 from unmask.workflows.finetuning.run import run_job
 from unmask.workflows.finetuning.trials import run_trials
@@ -20,44 +23,57 @@ def finetune(
     out: str | Path,
     *,
     dev: Data = (),
+    all_examples: bool = False,
     columns: Mapping[str, str] | None = None,
-    kind: str | None = None,
-    settings: Overrides | None = None,
+    format: Format | None = None,
     tokenizer: str | Path | None = None,
     allow_pickle: bool = False,
-    frozen: bool = False,
-    downstream: str | None = None,
-    resume: bool = False,
-    machine: Machine | None = None,
-    quiet: bool = False,
-    all_examples: bool = False,
-    recipe: str | Path | None = None,
     seeds: int | None = None,
     search: bool = False,
+    frozen: bool = False,
+    downstream: DownstreamKind | None = None,
+    minutes: float | None = None,
+    settings: Overrides | None = None,
+    recipe: str | Path | None = None,
+    resume: bool = False,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    workers: int | None = None,
+    quiet: bool = False,
 ) -> Path:
-    """Fine-tune a model for a task and write a run directory.
+    """Fine-tune a model on labeled examples.
 
     Args:
-        task: one of `unmask.tasks.TASKS`.
-        model: MODEL: a run, a Hugging Face directory, or random:RECIPE with `tokenizer`.
-        train: labeled files or examples in memory; see `unmask.data.labelled.table.as_sources`.
-        out: the run directory.
-        dev: likewise, to evaluate on, not used for any choice; empty: a tenth of `train`, the same for all seeds.
-        columns: mapping of our column names to those of the files.
-        kind: format of the files, if the suffix does not determine it.
-        settings: settings that override the defaults, for example `{"seed": 1, "budget.epochs": 5}`.
-        tokenizer: tokenizer for random:RECIPE.
-        allow_pickle: whether `model` may contain pickled weights.
-        frozen: whether to keep the encoder fixed and compute its features once.
-        downstream: a small model over its layers, "linear", "average" or "rnn"; None: only the head of the task, which
-            is equivalent to "linear".
-        resume: whether to continue the run in `out`.
-        machine: device and precision; None: chosen automatically.
-        quiet: whether to print nothing.
-        all_examples: whether to train on all examples of `train`, without scores, instead of holding out a tenth.
-        recipe: a fine-tuning recipe, such as RUN/recipe.toml, in place of the rule for defaults.
-        seeds: number of seeds to train with in OUT/seed-0, …; the best model is then OUT/model. None: train once.
-        search: whether to choose among four learning rates first, by a tenth of the training examples.
+        task: what the model learns: one of `unmask.tasks.TASKS`.
+        model: run directory, Hugging Face model directory or name on the Hub, directory of AllenNLP's ELMo, or
+            random:RECIPE, an untrained model.
+        train: labeled examples: .tsv, .csv, .jsonl, .json, .parquet, .arrow or a directory of datasets (for
+            token-classification also CoNLL columns; for question-answering .json in SQuAD format, for quac, coqa and
+            hotpotqa their own files, for multiple-choice those of SWAG or RACE), optionally compressed (.gz, .xz,
+            .zst); in Python also examples in memory.
+        out: run directory to write.
+        dev: labeled examples to score on after training, not used for any choice; by default a tenth of train is held
+            out, the same for all seeds.
+        all_examples: train on all of train, without scores, instead of holding out a tenth.
+        columns: names of the columns to read, or their numbers from 0 for a file without a header.
+        format: file format; by default that of the file's suffix.
+        tokenizer: directory of a tokenizer, or of a model or run that has one, or name of a model on the Hub; for
+            random:RECIPE.
+        allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
+        seeds: train so many times with different seeds in RUN/seed-0, RUN/seed-1, …, and keep the model with the best
+            dev score as RUN/model.
+        search: first choose among four learning rates, by a tenth of train held out.
+        frozen: do not train the encoder; its features are computed only once.
+        downstream: small model to train on top of the encoder's layers; with frozen, linear by default.
+        minutes: time to train at most: fewer epochs, if the default ones take longer (budget.max_minutes).
+        settings: settings to change, for example budget.epochs=5.
+        recipe: recipe in place of the rule for defaults, such as the recipe.toml of an earlier run, to run it again.
+        resume: continue the run from its last checkpoint.
+        device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
+        precision: number format of the computation; auto is bf16 where it is faster than float32.
+        workers: number of processes that prepare batches in advance, without effect on the results; by default 2 on a
+            GPU, 0 on a CPU.
+        quiet: print only results and errors.
 
     Returns:
         The directory of the model, RUN/model.
@@ -66,9 +82,14 @@ def finetune(
         UserError: files, model and run are inconsistent.
         UnmaskError: the run was interrupted; it is saved.
     """
+    check_overrides(settings or {})
+    changes = {**({} if minutes is None else {"budget.max_minutes": minutes}), **(settings or {})}
+    machine = choose_machine(device, precision, workers)
     start = Start(model, tokenizer, allow_pickle)
-    files = LabelledFiles(as_sources(train), as_sources(dev), columns or {}, kind)
-    job = Job(task, start, files, settings or {}, frozen, downstream, machine, quiet, all_examples, recipe)
-    if seeds is not None or search:
-        return run_trials(job, out, seeds=1 if seeds is None else seeds, search=search, resume=resume)
-    return run_job(job, out, resume=resume)
+    files = LabelledFiles(as_sources(train), as_sources(dev), columns or {}, format)
+    job = Job(task, start, files, changes, frozen, downstream, machine, quiet, all_examples, recipe)
+    if seeds is None and not search:
+        return run_job(job, out, resume=resume)
+    best = run_trials(job, out, seeds=1 if seeds is None else seeds, search=search, resume=resume)
+    Display(quiet=quiet).say((Path(out) / "report.md").read_text(encoding="utf8"))
+    return best

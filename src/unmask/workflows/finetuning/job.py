@@ -19,7 +19,8 @@ from unmask.families import BodySettings
 from unmask.nn.encoders.downstream_kind import DOWNSTREAM_KINDS
 from unmask.nn.encoders.encoder import LEFT_TO_RIGHT
 from unmask.support.errors import UserError, counted, nearest
-from unmask.support.settings import Overrides, check_overrides, write_line
+from unmask.support.messages import argument, setting
+from unmask.support.settings import Overrides, check_overrides
 from unmask.tasks import TASKS
 from unmask.training.machine import Machine
 
@@ -105,7 +106,10 @@ class Job:
         """
         check_overrides(self.settings)
         if self.all_examples and self.files.dev:
-            raise UserError("--all has no effect with --dev: nothing is held out then", remedy="remove one of them")
+            raise UserError(
+                f"{argument('all_examples')} has no effect with {argument('dev')}: nothing is held out then",
+                remedy="remove one of them",
+            )
         if self.task not in TASKS:
             raise UserError(f"unknown task '{self.task}'", remedy=nearest(self.task, TASKS))
         if self.downstream is not None and self.downstream not in DOWNSTREAM_KINDS:
@@ -114,16 +118,20 @@ class Job:
             )
         small = self.frozen or self.downstream is not None
         if self.recipe is not None and small:
-            raise UserError("--frozen and --downstream have no effect with --recipe", remedy="remove them")
+            raise UserError(
+                f"{argument('frozen')} and {argument('downstream')} have no effect with {argument('recipe')}",
+                remedy="remove them",
+            )
         if not small and self.recipe is None and any(key.startswith("downstream.") for key in self.settings):
             raise UserError(
-                "downstream.… has no effect without a downstream model", remedy="pass --frozen or --downstream KIND"
+                "downstream.… has no effect without a downstream model",
+                remedy=f"pass {argument('frozen', True)} or {argument('downstream', 'KIND')}",
             )
         for key, value in self.settings.items():
             if key in ("frozen", "downstream.kind"):
                 raise UserError(
-                    f"--set {write_line(key, value)} is not allowed",
-                    remedy="pass --frozen or --downstream KIND",
+                    f"{setting(key, value)} is not allowed",
+                    remedy=f"pass {argument('frozen', True)} or {argument('downstream', 'KIND')}",
                 )
 
 
@@ -137,11 +145,7 @@ BOOST_POWER = 0.4
 """By which power of the tokens the multiple then falls to 1."""
 FEW_EXAMPLES = 2000
 MIN_STEPS = 400
-MIN_EPOCHS, MAX_EPOCHS = 3, 20
-TAGGING_EPOCHS = 4
-"""Minimum number of epochs for token classification: the maximum in Devlin et al. 2019, appendix A.3."""
-TAGGING_BOOST = 2.0
-"""Multiple of the learning rate for token classification."""
+MAX_EPOCHS = 20
 FROZEN_RATES = {"linear": 1e-2, "average": 1e-3, "rnn": 1e-3}
 """Peak learning rates on frozen features, independent of the width."""
 MIN_STEPS_FROZEN = 2000
@@ -171,11 +175,10 @@ def defaults(
     higher rate and more steps, which are cheap (docs/features.md).
     """
     sequences = 16 if examples < FEW_EXAMPLES else 32
-    tagging = kind == "token-classification"
-    least = TAGGING_EPOCHS if tagging else MIN_EPOCHS
-    epochs = min(MAX_EPOCHS, max(least, math.ceil(MIN_STEPS * sequences / examples)))
+    task = TASKS[kind]()
+    epochs = min(MAX_EPOCHS, max(task.training.epochs, math.ceil(MIN_STEPS * sequences / examples)))
     rate = (PRETRAINED_RATE * boost(tokens) if pretrained else RANDOM_RATE) * math.sqrt(768 / settings.width)
-    rate *= TAGGING_BOOST if tagging else 1
+    rate *= task.training.rate
     if frozen:
         epochs = min(MAX_EPOCHS_FROZEN, max(MIN_EPOCHS_FROZEN, math.ceil(MIN_STEPS_FROZEN * sequences / examples)))
         rate = FROZEN_RATES[downstream or "linear"]
@@ -183,11 +186,11 @@ def defaults(
     if frozen or downstream:
         layers = [-1] if downstream in (None, "linear") else list(range(-min(LAYERS, settings.layers), 0))
         chosen = {"frozen": frozen, "downstream": {"kind": downstream or "linear", "layers": layers}}
-    elif LEFT_TO_RIGHT in settings.gives and not TASKS[kind]().grouped:
+    elif LEFT_TO_RIGHT in settings.gives and not task.grouped:
         chosen = {"objective": {"causal_lm": {"weight": LM_WEIGHT}}}
     return {
         **chosen,
-        "task": {"kind": kind, "length": min(TASKS[kind]().length, settings.positions)},
+        "task": {"kind": kind, "length": min(task.length, settings.positions)},
         "batch": {"sequences": sequences},
         "optimizer": {"kind": "adamw", "learning_rate": float(f"{rate:.2g}")},
         "schedule": {"kind": "linear", "warmup": 0.1},

@@ -9,7 +9,6 @@ import torch
 
 from unmask.data.batches.rng import derive_seed
 from unmask.families.checkpoints.check import check_size, on_meta
-from unmask.families.checkpoints.heads import Pooling
 from unmask.model.model import Model
 from unmask.nn.encoders.downstream import Downstream, DownstreamSettings, resolve_layers
 from unmask.nn.encoders.encoder import POOLER, SEPARATE_LAYERS, WithPooler
@@ -18,7 +17,7 @@ from unmask.objectives.objective import BuildContext, Objective
 from unmask.objectives.teacher import Teacher
 from unmask.recipes.recipe import FinetuningRecipe
 from unmask.support.errors import UserError
-from unmask.tasks.embedding import Embedding
+from unmask.support.messages import argument, setting
 from unmask.tasks.task import Task
 
 
@@ -59,11 +58,14 @@ def build_learner(
 def _check_downstream(chosen: DownstreamSettings, layers: int, part: str, at: str) -> None:
     if chosen.kind == "average" and at != "summary":
         raise UserError(
-            f"--downstream average yields one vector per text, but {part.replace('_', ' ')} needs one per token",
+            f"{argument('downstream', 'average')} yields one vector per text, but {part.replace('_', ' ')} "
+            "needs one per token",
             remedy="use linear or rnn",
         )
     if chosen.kind == "linear" and at == "summary" and resolve_layers(chosen.layers, layers) == (0,):
-        raise UserError("layer 0 of [CLS] is the same for every text", remedy="use --downstream average or rnn")
+        raise UserError(
+            "layer 0 of [CLS] is the same for every text", remedy=f"use {argument('downstream', 'average')} or rnn"
+        )
 
 
 def finished_model(base: Model, learner: Learner, labels: Sequence[str], task: Task) -> Model:
@@ -71,7 +73,6 @@ def finished_model(base: Model, learner: Learner, labels: Sequence[str], task: T
     heads, small = {task.part: learner.parts[task.part].published()}, learner.encoder.chosen
     if small is not None:
         heads["downstream"] = learner.encoder.own_state()
-    pooling = Pooling(kind=task.pooling or "mean", length=task.length) if isinstance(task, Embedding) else None
     return Model(
         base.encoder,
         base.tokenizer,
@@ -80,7 +81,7 @@ def finished_model(base: Model, learner: Learner, labels: Sequence[str], task: T
         task,
         downstream=small,
         tokens=base.tokens,
-        pooling=pooling,
+        pooling=task.vectors,
     )
 
 
@@ -90,7 +91,7 @@ def _reset(base: Model, layers: int, seed: int) -> None:
     if layers and SEPARATE_LAYERS not in body.gives:
         raise UserError(
             f"reset = {layers} would also reinitialize lower layers: the layers of this model share their weights",
-            remedy="pass --set reset=0, which reinitializes only the pooler",
+            remedy=f"pass {setting('reset', 0)}, which reinitializes only the pooler",
         )
     if layers > body.num_layers:
         raise UserError(f"reset = {layers}, but the model has {body.num_layers} layers")

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import msgspec
 
 from unmask.data.batches.masking import WHOLE_TEXT
-from unmask.inference.pooling import supported
 from unmask.model.model import Model, load_model
 from unmask.nn.encoders.encoder import Encoder
 from unmask.objectives.learner import Learner
@@ -20,10 +19,9 @@ from unmask.objectives.teacher import TEACHER, Teacher
 from unmask.recipes.recipe import FinetuningRecipe, recipe_table
 from unmask.recipes.requirements import describe
 from unmask.support.errors import UserError
+from unmask.support.messages import argument, call, setting
 from unmask.support.settings import convert, put
 from unmask.tasks import TASKS
-from unmask.tasks.embedding import Embedding
-from unmask.tasks.rows import TextTask
 from unmask.tasks.task import Framed
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
@@ -154,7 +152,7 @@ class _LoadSettings(msgspec.Struct, frozen=True):
 
 def _load(job: Job) -> Model:
     given = {key: value for key, value in (_table(job) | dict(job.settings)).items() if key in ("seed", "dropout")}
-    settings, start = convert(put({}, given, _LoadSettings), _LoadSettings, "--set"), job.start
+    settings, start = convert(put({}, given, _LoadSettings), _LoadSettings, argument("settings")), job.start
     return load_model(
         start.model,
         tokenizer=start.tokenizer,
@@ -193,33 +191,29 @@ def _resolve(job: Job, base: Model, data: Examples) -> FinetuningRecipe:
         frozen=job.frozen,
         downstream=job.downstream,
     )
-    recipe = convert(put(rule, job.settings, FinetuningRecipe), FinetuningRecipe, str(job.recipe or "--set"))
+    recipe = convert(
+        put(rule, job.settings, FinetuningRecipe), FinetuningRecipe, str(job.recipe or argument("settings"))
+    )
     if recipe.task.length > base.encoder.longest:
         raise UserError(f"length {recipe.task.length} exceeds the {base.encoder.longest} positions of the model")
     check_effects(recipe, base.encoder)
-    task = recipe.task.settle(data.train, data.labels)
-    if isinstance(task, Embedding):
-        own = supported(base.pooling if task.pooling is None else None)
-        task = msgspec.structs.replace(task, pooling=task.pooling or own.kind)
+    task = recipe.task.settle(data.train, data.labels).with_pooling(base.pooling)
     return msgspec.structs.replace(recipe, task=task)
 
 
 def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | None = None) -> None:
     """Raise an error for settings without effect, and for objectives that the model does not support."""
-    if recipe.frozen and recipe.task.part == "multiple_choice":
-        raise UserError("multiple choice does not work with a frozen encoder", remedy="omit --frozen")
-    if isinstance(recipe.task, Embedding) and (recipe.frozen or recipe.downstream is not None):
-        raise UserError(
-            "vectors are those of the encoder itself, which is trained", remedy="omit --frozen and --downstream"
-        )
+    if recipe.frozen:
+        recipe.task.check("frozen")
+    if recipe.downstream is not None:
+        recipe.task.check("downstream")
     for name, settings in recipe.objectives.items():
         if recipe.task.grouped:
-            title, what, instead = recipe.task.part.replace("_", " "), "texts", ""
-            if isinstance(recipe.task, TextTask):
-                what, instead = "windows", " or --set task.windows=1 --set task.stride=0"
+            title, windows = recipe.task.part.replace("_", " "), recipe.task.grouped == "windows"
+            instead = f" or {setting('task.windows', 1)} and {setting('task.stride', 0)}" if windows else ""
             raise UserError(
-                f"objective.{name} does not work with {title}, whose examples are groups of {what}",
-                remedy=f"pass --set objective.{name}=false{instead}",
+                f"objective.{name} does not work with {title}, whose examples are groups of {recipe.task.grouped}",
+                remedy=f"pass {setting(f'objective.{name}', False)}{instead}",
             )
         if recipe.frozen or recipe.downstream is not None:
             raise UserError(
@@ -227,7 +221,8 @@ def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | No
             )
         if teacher is None and TEACHER in settings.asks:
             raise UserError(
-                f"objective.{name} learns from a teacher", remedy="use it with unmask distill RECIPE --teacher MODEL"
+                f"objective.{name} learns from a teacher",
+                remedy=f"use it with {call('distill', 'RECIPE', teacher='MODEL')}",
             )
         if missing := sorted(settings.asks - body.gives - {WHOLE_TEXT, TEACHER}):
             raise UserError(
@@ -244,6 +239,7 @@ def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | No
         raise UserError("batch.recompute has no effect on a frozen encoder", remedy="remove it")
     if not recipe.frozen and recipe.downstream is not None and recipe.downstream.plain(body.num_layers):
         raise UserError(
-            "--downstream linear has no effect without --frozen: it is the default of fine-tuning",
-            remedy="pass --frozen, or remove it",
+            f"{argument('downstream', 'linear')} has no effect without {argument('frozen')}: it is the default "
+            "of fine-tuning",
+            remedy=f"pass {argument('frozen', True)}, or remove it",
         )

@@ -24,6 +24,7 @@ from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, save_model
 from unmask.nn.encoders.encoder import TOKEN_EMBEDDINGS, WithTokenEmbeddings
 from unmask.support.durable import replace_file
+from unmask.support.messages import argument
 from unmask.support.settings import write
 from unmask.support.version import __version__
 from unmask.training.checkpoint import Progress
@@ -76,7 +77,7 @@ def run_job(
     machine = job.machine or choose_machine()
     ready = prepare(job, machine, display, choosing=choosing)
     held = "" if job.files.dev or choosing or job.all_examples else f"{len(ready.data.held):,} of the examples"
-    remarks = [f"{held} were held out; to train on them too: --all"] if held else []
+    remarks = [f"{held} were held out; to train on them too: {argument('all_examples')}"] if held else []
     return run_prepared(ready, out, machine, processes, display, resume=resume, features=features, remarks=remarks)
 
 

@@ -21,7 +21,7 @@ import msgspec
 from unmask.support.durable import replace_file
 from unmask.support.environment import rank_and_size
 from unmask.support.errors import UserError
-from unmask.support.settings import write_line
+from unmask.support.messages import argument, call, rendered, setting
 from unmask.tasks import TASKS
 from unmask.training.runs.directory import RunDirectory
 from unmask.workflows.finetuning.frozen import FEATURES
@@ -69,25 +69,39 @@ def run_trials(job: Job, out: str | Path, *, seeds: int, search: bool = False, r
     _copy_model(out / best / "model", out / "model")
     shutil.rmtree(out / FEATURES, ignore_errors=True)
     replace_file(out / "seeds.json", msgspec.json.format(msgspec.json.encode({"rates": rates, "seeds": found})))
-    replace_file(out / "report.md", _report(out, job.task, rates, found, best).encode())
+    replace_file(out / "report.md", rendered(_report(out, job.task, rates, found, best)).encode())
     return out / "model"
 
 
 def _check(job: Job, out: Path, seeds: int, search: bool, resume: bool) -> None:
     """Raise an error for options that are impossible or have no effect."""
     if seeds < 1:
-        raise UserError(f"--seeds is {seeds}, but at least one seed is needed", remedy="pass --seeds 1 or more")
+        raise UserError(
+            f"{argument('seeds')} is {seeds}, but at least one seed is needed",
+            remedy=f"pass {argument('seeds', 1)} or more",
+        )
     if rank_and_size()[1] > 1:
-        raise UserError("--seeds and --search do not run under torchrun", remedy="start each seed separately")
+        raise UserError(
+            f"{argument('seeds')} and {argument('search', True)} do not run under torchrun",
+            remedy="start each seed separately",
+        )
     if job.all_examples:
-        raise UserError("--all leaves no scores for --seeds and --search to choose by", remedy="remove it")
+        raise UserError(
+            f"{argument('all_examples')} leaves no scores for {argument('seeds')} and "
+            f"{argument('search', True)} to choose by",
+            remedy="remove it",
+        )
     if not resume and out.exists() and any(out.iterdir()):
-        raise UserError("the directory is not empty", file=out, remedy="choose another --out, or pass --resume")
+        raise UserError(
+            "the directory is not empty",
+            file=out,
+            remedy=f"choose another {argument('out')}, or pass {argument('resume', True)}",
+        )
     if search and RATE in job.settings:
-        raise UserError(f"--search has no effect with --set {RATE}=…", remedy="remove one of them")
+        raise UserError(f"{argument('search')} has no effect with {setting(RATE, '…')}", remedy="remove one of them")
     seed = job.settings.get("seed", 0)
     if type(seed) is not int or seed < 0:
-        raise UserError(f"--set {write_line('seed', seed)}: not a whole number from 0")
+        raise UserError(f"{setting('seed', seed)}: not a whole number from 0")
 
 
 def _with(job: Job, key: str, value: Any) -> Job:
@@ -180,7 +194,7 @@ def _report(
     lines += [
         "",
         "```",
-        f"unmask evaluate --model {out} --data FILE",
+        f"{call('evaluate', model=out, data='FILE')}",
         "```",
     ]
     return "\n".join(lines) + "\n"

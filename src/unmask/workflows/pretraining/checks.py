@@ -30,6 +30,7 @@ from unmask.objectives.learner import Learner
 from unmask.objectives.teacher import TEACHER
 from unmask.recipes.recipe import Recipe
 from unmask.support.errors import UserError
+from unmask.support.messages import argument, call, setting
 from unmask.support.settings import flatten
 
 SHOWN = {"layout.kind", "layout.length", "masking.kind", "masking.rate", "masking.final_rate"}
@@ -104,15 +105,16 @@ def check_vocabulary(shape: BodySettings, pad: int, kind: str) -> None:
         kind: kind of the vocabulary.
     """
     if not shape.reads(kind):
-        words = "--set tokenizer.kind=words --set tokenizer.lowercase=false"
+        words = f"{setting('tokenizer.kind', 'words')} and {setting('tokenizer.lowercase', False)}"
         raise UserError(
             f"an encoder of the kind {shape.__struct_config__.tag} cannot read a vocabulary of the kind {kind}",
-            remedy=f"pass {'--set tokenizer.kind=wordpiece' if kind == 'words' else words}, or another corpus",
+            remedy=f"pass {setting('tokenizer.kind', 'wordpiece') if kind == 'words' else words}, or another corpus",
         )
     if wanted := shape.mismatch(pad):
+        key, _, value = wanted.partition("=")
         raise UserError(
             f"[encoder] does not match the vocabulary, in which the padding token has id {pad}",
-            remedy=f"pass --set encoder.{wanted}",
+            remedy=f"pass {setting(f'encoder.{key}', int(value) if value.isdecimal() else value)}",
         )
 
 
@@ -129,7 +131,7 @@ def check_words(recipe: Recipe, tokenizer: Tokenizer) -> list[str]:
     if 1 in words:
         raise UserError(
             "every token of this vocabulary is a word, so masking whole words would mask single tokens",
-            remedy="pass --set masking.kind=token, or train a vocabulary with subwords",
+            remedy=f"pass {setting('masking.kind', 'token')}, or train a vocabulary with subwords",
         )
     note = "every token of this vocabulary is a word: the length of masked n-grams and spans is counted in tokens"
     return [*notes, note]
@@ -144,11 +146,11 @@ def check_masked(recipe: Recipe, samples: Sequence[Sample]) -> None:
         raise UserError(
             f"{empty} of the first {len(samples)} samples have no word that can be masked as a whole: each is longer "
             f"than {recipe.masking.rate_at(1.0):.0%} of its sample, as in text without spaces between words",
-            remedy="pass --set masking.kind=token (or span)",
+            remedy=f"pass {setting('masking.kind', 'token')} (or span)",
         )
     raise UserError(
         f"{empty} of the first {len(samples)} samples have no token to mask: the vocabulary does not cover their text",
-        remedy="train a tokenizer on it: unmask tokenizer train FILES --out DIR",
+        remedy=f"train a tokenizer on it: {call('tokenizer train', 'FILES', out='DIR')}",
     )
 
 
@@ -180,7 +182,7 @@ def check_shape(shape: BodySettings, recipe: Recipe, init: str | Path) -> None:
     if length > shape.positions:
         raise UserError(
             f"the layout's length {length} exceeds the {shape.positions} positions of {init}",
-            remedy=f"pass --set layout.length={shape.positions}",
+            remedy=f"pass {setting('layout.length', shape.positions)}",
         )
 
 
@@ -189,38 +191,44 @@ def check_teacher(recipe: Recipe, teacher: object) -> None:
     taught = [name for name, one in recipe.all_objectives.items() if TEACHER in one.asks]
     if taught and teacher is None:
         raise UserError(
-            f"objective.{taught[0]} learns from a teacher", remedy="use it with unmask distill RECIPE --teacher MODEL"
+            f"objective.{taught[0]} learns from a teacher",
+            remedy=f"use it with {call('distill', 'RECIPE', teacher='MODEL')}",
         )
     if teacher is not None and not taught:
         raise UserError(
             f"no objective of the recipe {recipe.name} learns from a teacher",
-            remedy="use a recipe such as distilbert-mini, or pass --set objective.soft_targets.weight=1",
+            remedy=f"use a recipe such as distilbert-mini, or pass {setting('objective.soft_targets.weight', 1)}",
         )
 
 
 def check_init(init: str | Path | None, layers: int | None) -> None:
     """Raise an error if there is no model whose layers could be selected."""
     if init is None and layers is not None:
-        raise UserError("--layers has no effect without --init", remedy="pass --set encoder.layers=N")
+        raise UserError(
+            f"{argument('layers')} has no effect without {argument('init')}",
+            remedy=f"pass {setting('encoder.layers', 'N')}",
+        )
 
 
 def check_layers(shape: BodySettings, layers: int, init: str | Path) -> None:
     """Raise an error if a body with fewer layers cannot be made from those of a model."""
     if layers < 1:
-        raise UserError(f"--layers must be at least 1, not {layers}")
+        raise UserError(f"{argument('layers')} must be at least 1, not {layers}")
     if SEPARATE_LAYERS not in shape.gives:
         raise UserError(
-            f"--layers cannot select layers of {init}, because they share their weights", remedy="omit --layers"
+            f"{argument('layers')} cannot select layers of {init}, because they share their weights",
+            remedy=f"omit {argument('layers')}",
         )
     if layers >= shape.layers:
         raise UserError(
-            f"--layers {layers} is not smaller than the number of layers of {init}, {shape.layers}",
+            f"{argument('layers', layers)} is not smaller than the number of layers of {init}, {shape.layers}",
             remedy="omit it, or choose a smaller number",
         )
     if (shape.layers - 1) % shape.period or (layers - 1) % shape.period:
         possible = [str(number) for number in range(1, shape.layers, shape.period)]
         fits = not (shape.layers - 1) % shape.period
         raise UserError(
-            f"--layers {layers}: the layers of {init} alternate between kinds with a period of {shape.period}",
+            f"{argument('layers', layers)}: the layers of {init} alternate between kinds with a period of "
+            f"{shape.period}",
             remedy=f"choose {', '.join(possible)}" if fits else "omit it",
         )

@@ -27,6 +27,7 @@ from unmask.model.directory import find, read_settings
 from unmask.recipes.recipe import Recipe
 from unmask.support.durable import sync
 from unmask.support.errors import UserError
+from unmask.support.messages import argument, setting
 from unmask.support.version import __version__
 from unmask.training.runs.directory import PREPARED, RunDirectory
 from unmask.workflows.pretraining.checks import check_init, check_layers, check_shape, check_vocabulary, check_words
@@ -97,9 +98,12 @@ def _check(
     """Check what can be checked before anything is prepared; see `corpus_from_text`."""
     check_init(init, layers)
     if extend is not None and init is None:
-        raise UserError("--extend has no effect without --init", remedy="pass --set tokenizer.vocabulary=N")
+        raise UserError(
+            f"{argument('extend')} has no effect without {argument('init')}",
+            remedy=f"pass {setting('tokenizer.vocabulary', 'N')}",
+        )
     if extend is not None and extend < 1:
-        raise UserError(f"--extend must be at least 1, not {extend}")
+        raise UserError(f"{argument('extend')} must be at least 1, not {extend}")
     check_sources(paths, options)
     if init is None or extend is not None:
         refuse_standard_input(paths)
@@ -118,7 +122,8 @@ def refuse_standard_input(paths: Sequence[str | Path]) -> None:
     for path in paths:
         if str(path) == "-" or (Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir()):
             raise UserError(
-                f"{display_name(path)} can be read only once, but --text reads it twice, for the tokenizer and for the "
+                f"{display_name(path)} can be read only once, but {argument('text')} reads it twice, for the "
+                "tokenizer and for the "
                 "corpus",
                 remedy="write it to a file first",
             )
@@ -134,7 +139,10 @@ def _started_on(paths: Sequence[str | Path], out: Path, extend: int | None) -> C
         raise UserError(
             "there is no run to resume",
             file=out,
-            remedy="check --out, or omit --resume (a tokenizer and a corpus prepared here are reused)",
+            remedy=(
+                f"check {argument('out')}, or omit {argument('resume')} (a tokenizer and a corpus prepared "
+                "here are reused)"
+            ),
         )
     corpus = open_corpus(out / PREPARED / "corpus")
     if corpus.manifest.sources != [str(path) for path in paths]:
@@ -146,7 +154,10 @@ def _started_on(paths: Sequence[str | Path], out: Path, extend: int | None) -> C
     made_from = RunDirectory.prepared_from(out)
     before = msgspec.json.decode(made_from).get("extend") if made_from else None
     if extend != before:
-        was, now = ("without --extend" if number is None else f"with --extend {number}" for number in (before, extend))
+        was, now = (
+            f"without {argument('extend')}" if number is None else f"with {argument('extend', number)}"
+            for number in (before, extend)
+        )
         raise UserError(
             f"this run was started {was}, but is resumed {now}",
             file=out,
@@ -223,7 +234,7 @@ def _finished(directory: Path, report: Callable[[str], None]) -> Corpus | None:
     try:
         corpus = open_corpus(directory)
     except UserError as error:
-        report(f"rebuilding the corpus: {error}")
+        report(f"rebuilding the corpus: {error.message}")
         shutil.rmtree(directory)
         return None
     report("using the corpus built here earlier from the same files")

@@ -27,6 +27,7 @@ from unmask.model.directory import read_settings
 from unmask.nn.encoders.encoder import LEFT_TO_RIGHT
 from unmask.recipes.recipe import Recipe, read_recipe
 from unmask.support.errors import UserError
+from unmask.support.messages import argument, setting
 from unmask.support.settings import Overrides
 from unmask.training.machine import Machine
 from unmask.training.runs.display import duration
@@ -147,7 +148,7 @@ def choose(
     size = f"{recipe.encoder.shape}, {found.parameters / 1e6:.1f} million parameters"
     return recipe, [
         f"recipe: {name} ({size}), the best one for about {_rounded(tokens)} tokens, {passes} times this text, "
-        f"{duration(tokens * found.flops / speed)}; for more or less time: --set budget.minutes=N",
+        f"{duration(tokens * found.flops / speed)}; for more or less time: {setting('budget.minutes', 'N')}",
         *([f"after {PASSES} times an encoder gets worse at other text: choose a smaller budget"] * (tokens > most)),
         *expectations(name, worth(tokens, text)),
     ]
@@ -179,7 +180,8 @@ def expectations(name: str, tokens: float) -> list[str]:
         lines = [f"expected: {least}{share:.0%} of masked tokens predicted, as on English encyclopedic text and news"]
     return [
         *lines,
-        "a published checkpoint that has read much more, adapted to this text with --init DIRECTORY, is mostly better: "
+        "a published checkpoint that has read much more, adapted to this text with "
+        f"{argument('init', 'DIRECTORY')}, is mostly better: "
         f"in entities of English news a small one has F1 {known.published:.0f}, half an hour from scratch "
         f"{known.half_hour:.0f}",
     ]

@@ -49,7 +49,7 @@ CHECKED_SAMPLES = 64
 """Number of samples checked at the start for tokens that can be masked."""
 
 
-def pretrain(
+def pretrain_corpus(
     recipe: Recipe | str | Path,
     corpus: Corpus | str | Path,
     out: str | Path,
@@ -101,7 +101,7 @@ def train_encoder(
     machine: Machine | None = None,
     quiet: bool = False,
 ) -> Path:
-    """Train an encoder that starts from given weights, and write a run directory; see `pretrain`.
+    """Train an encoder that starts from given weights, and write a run directory; see `pretrain_corpus`.
 
     Args:
         recipe: what to train; the shape of the model that it starts from replaces [encoder].

@@ -1,4 +1,4 @@
-"""A small search for the learning rate before a run (`unmask pretrain --search`).
+"""A small search for the learning rate before a run (`unmask pretrain search`).
 
 Input: a recipe and a corpus. Output: the recipe with the best of a few multiples of its learning rates, by the held-out
 loss of a short run with each, and with what remains of its budget. The short runs have the whole schedule, and together
@@ -35,6 +35,7 @@ from unmask.objectives.flops import forward_flops
 from unmask.recipes.recipe import Recipe
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 from unmask.support.settings import write
 from unmask.training.machine import Machine
 from unmask.training.plan import FORWARDS_PER_STEP
@@ -152,7 +153,9 @@ def search_rate(recipe: Recipe, out: Path, train: Train, report: Callable[[str],
         train(trial, run, resume)
         heldout = RunDirectory(run).read_metrics("heldout")
         if not heldout:
-            raise UserError("there is no held-out text to compare learning rates by", remedy="omit --search")
+            raise UserError(
+                "there is no held-out text to compare learning rates by", remedy=f"omit {argument('search')}"
+            )
         loss = heldout[-1]["loss"]
         losses[factor] = math.nan if loss is None else loss  # None: not finite
         replace_file(folder / RATES, msgspec.json.encode({f"{key:g}": value for key, value in losses.items()}))

@@ -42,6 +42,7 @@ from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettin
 from unmask.objectives.teacher import TEACHER, Teacher
 from unmask.recipes.recipe import Recipe
 from unmask.support.errors import UserError, counted
+from unmask.support.messages import call
 from unmask.workflows.pretraining.checks import check_layers, check_shape
 
 
@@ -126,7 +127,7 @@ def load_base(init: str | Path, recipe: Recipe, corpus: Corpus, *, allow_pickle:
         raise UserError(
             f"the corpus was not built with the tokenizer of {init} or with one that extends it: {why}",
             file=corpus.directory,
-            remedy=f"rebuild it: unmask corpus build FILES --tokenizer {init} --out DIR",
+            remedy=f"rebuild it: {call('corpus build', 'FILES', tokenizer=init, out='DIR')}",
         )
     return base
 

@@ -1,0 +1,208 @@
+"""The options of a command, made from the signature and the docstring of its function.
+
+The source of a function is read, not imported, so that `--help` and completion do not wait for torch. Types decide how
+an option is written: bool is a flag, Literal a choice, a sequence takes several words, and a mapping KEY=VALUE.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, get_args
+
+from unmask.data.labelled.labelled_file import parse_columns
+from unmask.nn.encoders.downstream_kind import DownstreamKind
+from unmask.support import choices
+from unmask.support.errors import UserError
+from unmask.support.messages import argument, flag
+from unmask.support.settings import parse_overrides
+
+REQUIRED = object()
+"""The default of a parameter that has none."""
+SEQUENCES = ("Sequence", "Files", "Data")
+"""Types that take several words."""
+ALIASES = {**vars(choices), "DownstreamKind": DownstreamKind}
+"""Literals by the names that signatures give them."""
+METAVARS = {
+    **dict.fromkeys(("text", "data", "train", "dev", "unlabelled", "heldout", "files"), "FILE"),
+    **dict.fromkeys(("model", "models", "teacher", "init", "masked_lm", "against"), "MODEL"),
+    **dict.fromkeys(("texts", "text_b", "question", "passage", "title", "history"), "TEXT"),
+    **{"settings": "KEY=VALUE", "columns": "text=…,label=…", "runs": "RUN", "folders": "FOLDER"},
+}
+"""What stands for values in help; others are their parameter in capitals, or N for numbers."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a function.
+
+    Attributes:
+        name: its name.
+        types: the parts of its type, such as "str", "None" and "Sequence[str]".
+        default: its default, or `REQUIRED`.
+        text: its documentation.
+    """
+
+    name: str
+    types: tuple[str, ...]
+    default: Any
+    text: str
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The values to choose from; empty if they are not listed."""
+        for part in self.types:
+            if part.startswith("Literal["):
+                return tuple(map(str, ast.literal_eval(f"({part[8:-1]},)")))
+            if listed := get_args(ALIASES.get(part)):
+                return tuple(value for value in listed if isinstance(value, str))
+        return ()
+
+    @property
+    def outer(self) -> set[str]:
+        """The types without what they contain: "Sequence" for "Sequence[str]"."""
+        return {part.partition("[")[0] for part in self.types}
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a command line needs to know of a function: the first line of its docstring, and its parameters."""
+
+    summary: str
+    parameters: tuple[Parameter, ...]
+
+
+def source(target: str) -> tuple[str, str]:
+    """Return the source of the module of a function MODULE:NAME, which is not imported, and the function's name."""
+    module, _, name = target.partition(":")
+    spec = find_spec(module)
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).read_text(encoding="utf8"), name
+
+
+def summary(target: str) -> str:
+    """Return the first line of the docstring of a function MODULE:NAME, as a phrase; quicker than `signature`."""
+    text, name = source(target)
+    line = re.search(rf'^def {name}\(.*?"""(.+?)\.?(?:"""|$)', text, re.DOTALL | re.MULTILINE)
+    assert line is not None
+    return line[1][0].lower() + line[1][1:]
+
+
+def signature(target: str) -> Signature:
+    """Return the signature of a function MODULE:NAME."""
+    text, name = source(target)
+    nodes = ast.parse(text).body
+    (node,) = (node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == name)
+    docstring = inspect.cleandoc(ast.get_docstring(node) or "")
+    texts = dict(_documented(docstring))
+    first = [REQUIRED] * (len(node.args.args) - len(node.args.defaults))
+    defaults = [*first, *map(ast.literal_eval, node.args.defaults)]
+    defaults += [REQUIRED if default is None else ast.literal_eval(default) for default in node.args.kw_defaults]
+    parameters = zip([*node.args.args, *node.args.kwonlyargs], defaults, strict=True)
+    return Signature(
+        docstring.partition("\n")[0],
+        tuple(
+            Parameter(arg.arg, tuple(_parts(arg.annotation)), default, texts.get(arg.arg, ""))
+            for arg, default in parameters
+        ),
+    )
+
+
+def _documented(docstring: str) -> Iterator[tuple[str, str]]:
+    """Yield the parameters that a docstring lists under "Args:", with their texts."""
+    section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", docstring, re.DOTALL | re.MULTILINE)
+    for name, text in re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section[1] if section else "", re.MULTILINE):
+        yield name, " ".join(text.split())
+
+
+def _parts(annotation: ast.expr | None) -> Iterator[str]:
+    """Yield the parts of a union."""
+    if isinstance(annotation, ast.BinOp):
+        yield from _parts(annotation.left)
+        yield from _parts(annotation.right)
+    elif annotation is not None:
+        yield ast.unparse(annotation)
+
+
+def add_parameters(
+    parser: argparse.ArgumentParser,
+    parameters: Sequence[Parameter],
+    words: Sequence[str] = (),
+    values: Mapping[str, Sequence[str]] | None = None,
+) -> None:
+    """Add the options of a function to a parser.
+
+    Args:
+        parser: the parser.
+        parameters: those of the function.
+        words: parameters whose values are given without a flag, in this order.
+        values: values of parameters that are strings, if only some are possible.
+    """
+    for parameter in sorted(parameters, key=lambda each: words.index(each.name) if each.name in words else len(words)):
+        listed, plain = (values or {}).get(parameter.name) or parameter.values, parameter.name in words
+        options: dict[str, Any] = {"help": _help(parameter)}
+        if "bool" in parameter.outer:
+            optional = parameter.default is None
+            options["action"] = argparse.BooleanOptionalAction if optional else "store_true"
+            options["default"] = parameter.default
+        else:
+            number = next((kind for kind in (int, float) if kind.__name__ in parameter.outer), None)
+            metavar = METAVARS.get(parameter.name) or ("N" if number else parameter.name.upper())
+            options |= {"choices": listed} if listed else {"metavar": metavar}
+            options |= {"type": number} if number else {}
+            options["default"] = None if parameter.default is REQUIRED else parameter.default
+            if parameter.outer & {*SEQUENCES}:
+                options["nargs"] = "+" if parameter.default is REQUIRED or not plain else "*"
+            elif plain and parameter.default is not REQUIRED:
+                options["nargs"] = "?"
+            elif "Overrides" in parameter.outer:
+                options |= {"action": "append", "default": []}
+        if plain:
+            parser.add_argument(parameter.name, **options)
+        else:
+            required = parameter.default is REQUIRED
+            parser.add_argument(flag(parameter.name), dest=parameter.name, required=required, **options)
+
+
+def _help(parameter: Parameter) -> str:
+    """Return the help of an option, with its default."""
+    shown = "" if parameter.default in (REQUIRED, None, False, ()) else f" (default: {parameter.default})"
+    return (parameter.text.removesuffix(".") + shown).replace("%", "%%")
+
+
+def parsed(parameters: Sequence[Parameter], options: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of a function from a parsed command line.
+
+    Raises:
+        UserError: a KEY=VALUE, a column or a number of a list is not written as one.
+    """
+    found = {parameter.name: getattr(options, parameter.name) for parameter in parameters}
+    for parameter in parameters:
+        for kind, convert in CONVERTERS.items():
+            if kind in (*parameter.outer, *parameter.types):
+                found[parameter.name] = convert(parameter.name, found[parameter.name])
+    return found
+
+
+def _numbers(name: str, words: Sequence[str]) -> tuple[int, ...]:
+    """Return numbers that are separated by commas or spaces."""
+    try:
+        return tuple(int(part) for text in words for part in text.split(",") if part)
+    except ValueError as error:
+        raise UserError(
+            f"{argument(name, list(words))}: not numbers", remedy=f"pass for example {flag(name)}=-4,-3,-2,-1"
+        ) from error
+
+
+CONVERTERS: dict[str, Callable[[str, Any], Any]] = {
+    "Overrides": lambda name, texts: parse_overrides(texts),
+    "Mapping": lambda name, text: parse_columns(text),
+    "Sequence[int]": _numbers,
+}
+"""What makes values of words, by type."""

@@ -1,0 +1,256 @@
+"""The commands: which function each calls, and how its result is printed."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, TextIO
+
+import msgspec
+
+from unmask.support.errors import UserError, printable
+from unmask.support.messages import argument, call, rendered
+
+if TYPE_CHECKING:
+    from unmask.inference.bench import Bench
+    from unmask.inference.commands import Predictions
+    from unmask.inference.fill import Filling
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A command.
+
+    Attributes:
+        function: MODULE:NAME of what it calls.
+        words: parameters of which the command line gives only the value.
+        show: prints the result; its other parameters are options of the command, too.
+        values: values of parameters, if they are listed elsewhere than in the signature.
+    """
+
+    function: str
+    words: tuple[str, ...] = ()
+    show: Callable[..., None] | None = None
+    values: Mapping[str, Callable[[], Iterable[str]]] = field(default_factory=dict)
+
+
+def print_json(value: object) -> None:
+    """Print a value as one line of JSON on standard output."""
+    text = msgspec.json.encode(value).decode()
+    try:
+        text.encode(sys.stdout.encoding or "utf8")
+    except UnicodeEncodeError:
+        text = json_module.dumps(msgspec.json.decode(text))  # only ASCII
+    sys.stdout.write(text + "\n")
+
+
+def print_text(text: str, stream: TextIO | None = None) -> None:
+    """Print a line for people, on standard output by default; control characters in it, but tabs, are escaped."""
+    print("\t".join(map(printable, rendered(text).split("\t"))), file=stream)
+
+
+def print_lines(text: str) -> None:
+    """Print a text of several lines, if it is not empty, as `print_text`."""
+    for line in text.split("\n") if text else ():
+        print_text(line)
+
+
+def print_file(text: str) -> None:
+    """Print the text of a file as it is."""
+    sys.stdout.write(text)
+
+
+def show_scores(result: dict[str, Any], *, json: bool = False) -> None:
+    """Print metrics with their intervals, and the differences from a second model.
+
+    Args:
+        json: print the result as one JSON object.
+    """
+    if json:
+        print_json(result)
+        return
+    print_text(f"{result['task']}: {result['examples']:,} examples, {result['seconds']:.1f} s")
+    for name, value in result["metrics"].items():
+        low, high = result["intervals"].get(name, (None, None))
+        print_text(f"  {name:26} {value:.4g}" + ("" if low is None else f"  (95 %: {low:.4g} to {high:.4g})"))
+    for name, value in result.get("calibration", {}).items():
+        print_text(f"  {name:26} {value:.4g}")
+    if scorer := result.get("scorer"):
+        print_text(f"  scored by the rules of {scorer}")
+    parts = (result.get(name, {}).items() for name in ("by_type", "by_kind", "by_domain"))
+    for part, scores in chain.from_iterable(parts):
+        print_text(f"  {part:26} " + ", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
+    if against := result.get("against"):
+        print_text(f"compared with {against['model']}, by a paired bootstrap:")
+        print_text(f"  {'':26} {'other model':12} {'this minus other [95 %]':32} p")
+        for metric, tested in against["differences"].items():
+            low, high = tested["interval"]
+            difference = f"{tested['difference']:+.4g} [{low:+.4g}, {high:+.4g}]"
+            value = f"{against['metrics'][metric]:.4g}"
+            print_text(f"  {metric:26} {value:12} {difference:32} {tested['p']:.2g}")
+
+
+def show_predictions(predictions: Predictions, *, json: bool = False) -> None:
+    """Print a line for each prediction; nothing if they are written to a file.
+
+    Args:
+        json: print one JSON object per prediction.
+    """
+    for prediction in () if predictions.out else predictions:
+        if json:
+            print_json(prediction)
+        else:
+            print_text(predictions.task.line(prediction))
+
+
+def show_filled(texts: list[Filling], *, json: bool = False) -> None:
+    """Print texts, and the candidates of each mask.
+
+    Args:
+        json: print one JSON object per text.
+    """
+    for filling in texts:
+        if json:
+            print_json(filling)
+            continue
+        print_text(filling.text)
+        for mask in filling.masks:
+            candidates = ", ".join(f"{candidate.token} {candidate.probability:.3f}" for candidate in mask.candidates)
+            print_text(f"  at {mask.position}: {candidates}")
+
+
+def show_engines(measured: Bench, *, json: bool = False) -> None:
+    """Print a line per engine.
+
+    Args:
+        json: print the result as one JSON object.
+    """
+    if json:
+        print_json(measured)
+        return
+    print_text(f"{'engine':20} {'sentences/s':>12} {'p50 ms':>8} {'p99 ms':>8}  difference from float32")
+    for row in measured.rows:
+        speed = f"{row.sentences_per_second:12,.0f} {row.p50_ms:8.2f} {row.p99_ms:8.2f}"
+        print_text(f"{f'{row.backend} {row.precision}':20} {speed}  {row.difference:.2g}")
+    for reason in measured.left_out:
+        print_text(f"left out: {reason}")
+    best = measured.rows[measured.recommended]
+    how = call("predict", precision=best.precision)
+    if best.backend != "torch":
+        how = call("export", format=best.backend, precision=best.precision)
+    print_text(f"recommended: {best.backend} in {best.precision} ({how})")
+
+
+def show_compared(compared: dict[str, Any] | None) -> None:
+    """Print how an exported model differs from the original on labeled examples."""
+    if compared is not None:
+        low, high = compared["interval"]
+        print_text(
+            f"{compared['metric']}, exported minus original: {compared['difference']:+.4g} [{low:+.4g}, {high:+.4g}], "
+            f"p = {compared['p']:.2g}, {compared['examples']:,} examples"
+        )
+
+
+def show_tokens(texts: Iterator[dict[str, Any]], *, ids: bool = False, json: bool = False) -> None:
+    """Print the tokens of each text.
+
+    Args:
+        ids: print token ids instead of tokens.
+        json: print one JSON object per text, with text, tokens, ids and offsets.
+
+    Raises:
+        UserError: both.
+    """
+    if ids and json:
+        raise UserError(f"{argument('ids')} and {argument('json')} cannot be combined", remedy="omit one of them")
+    for encoded in texts:
+        if json:
+            print_json(encoded)
+        else:
+            print_text(" ".join(map(str, encoded["ids" if ids else "tokens"])))
+
+
+def show_facts(report: dict[str, dict[str, str]], *, json: bool = False) -> None:
+    """Print facts under their headings.
+
+    Args:
+        json: print one JSON object.
+    """
+    if json:
+        print_json(report)
+        return
+    width = max(len(name) for facts in report.values() for name in facts)
+    for heading, facts in report.items():
+        print_text(heading)
+        for name, fact in facts.items():
+            print_text(f"  {name:{width}}  {fact}")
+
+
+def show_schema(schema: dict[str, Any]) -> None:
+    """Print a JSON Schema."""
+    sys.stdout.write(json_module.dumps(schema, indent=2) + "\n")
+
+
+def completion(shell: Literal["bash", "zsh", "fish"]) -> str:
+    """Print the completion of a shell: bash, zsh or fish.
+
+    Args:
+        shell: shell to complete commands in.
+    """
+    import shtab
+
+    from unmask.cli.main import command_parser
+
+    return shtab.complete(command_parser(all_verbs=True), shell)
+
+
+def _tasks() -> Iterable[str]:
+    from unmask.tasks import TASKS
+
+    return TASKS
+
+
+GROUPS = {
+    "tokenizer": "train a tokenizer on text, extend one, or tokenize texts with one",
+    "corpus": "build a pretraining corpus from text, or check and describe one",
+    "recipes": "list, show and compare the shipped recipes, or print their schema",
+    "runs": "list runs, describe one, or plot the curves of several",
+}
+"""Commands that have actions, such as `unmask corpus build`."""
+COMMANDS = "unmask.inference.commands"
+TEXT = "unmask.workflows.text"
+LIBRARY = "unmask.workflows.library"
+RUNS = "unmask.training.runs.commands"
+VERBS = {
+    "tokenizer train": Verb(f"{TEXT}:train_tokenizer", ("files",)),
+    "tokenizer extend": Verb(f"{TEXT}:extend_tokenizer", ("files",)),
+    "tokenizer encode": Verb(f"{TEXT}:tokenize", ("texts",), show_tokens),
+    "corpus build": Verb(f"{TEXT}:build_corpus", ("files",)),
+    "corpus info": Verb(f"{TEXT}:describe_corpus", ("directory",), print_lines),
+    "pretrain": Verb("unmask.workflows.pretraining.run:pretrain", ("recipe",)),
+    "finetune": Verb("unmask.workflows.finetuning.finetune:finetune", ("task",), values={"task": _tasks}),
+    "distill": Verb("unmask.workflows.distillation.distill:distill", ("recipe",)),
+    "evaluate": Verb("unmask.inference.evaluation.evaluate:evaluate", (), show_scores),
+    "predict": Verb(f"{COMMANDS}:predict", ("texts",), show_predictions),
+    "features": Verb(f"{COMMANDS}:write_features"),
+    "embed": Verb(f"{COMMANDS}:embed"),
+    "fill": Verb(f"{COMMANDS}:fill", ("texts",), show_filled),
+    "serve": Verb("unmask.serving.serve:serve", ("models",)),
+    "export": Verb("unmask.inference.formats:export", (), show_compared),
+    "bench": Verb(f"{COMMANDS}:bench", ("model",), show_engines),
+    "doctor": Verb("unmask.workflows.doctor:doctor", (), show_facts),
+    "push": Verb(f"{LIBRARY}:push", ("directory", "name")),
+    "recipes list": Verb(f"{LIBRARY}:list_recipes", (), print_lines),
+    "recipes show": Verb(f"{LIBRARY}:show_recipe", ("name",), print_file),
+    "recipes diff": Verb(f"{LIBRARY}:diff_recipes", ("first", "second"), print_lines),
+    "recipes schema": Verb("unmask.recipes.schema:recipe_schema", (), show_schema),
+    "completion": Verb("unmask.cli.verbs:completion", ("shell",), print_lines),
+    "runs list": Verb(f"{RUNS}:list_runs", ("folders",), print_lines),
+    "runs show": Verb(f"{RUNS}:describe_run", ("run",), print_lines),
+    "runs plot": Verb(f"{RUNS}:plot_runs", ("runs",)),
+    "demo": Verb("unmask.demo.demonstration:run_demo"),
+}
+"""Commands by their words."""

@@ -1,0 +1,101 @@
+"""NomicBERT (Nussbaum et al. 2024) and its checkpoint format (modeling_nomic_bert.py of transformers 5).
+
+BERT with rotary positions, gated feed-forward sublayers with SiLU, and no biases in either sublayer. Post-norm layers,
+LayerNorm epsilon 1e-12, no dropout by default. The names of tensors are those of published files, which transformers
+writes too; it has no head for question answering.
+"""
+
+from __future__ import annotations
+
+from unmask.families.bert import BertSettings
+from unmask.families.body import check_rotary
+from unmask.families.format import (
+    BERT_CONFIG,
+    BERT_LM,
+    CLASSIFIERS,
+    Family,
+    Format,
+    architectures,
+    in_layers,
+    read_rotation,
+    without_pooler,
+    write_rotation,
+)
+from unmask.nn.encoders.transformer import Layer
+from unmask.nn.layers.attention import SelfAttention
+from unmask.nn.layers.block import Activation, Block, GatedFeedForward, Sizes
+from unmask.nn.layers.norm import LayerNorm
+from unmask.nn.layers.plain_attention import AttentionSpec
+from unmask.nn.layers.rotary import Rotation
+
+
+class NomicBertSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="nomicbert"):
+    """The recipe's [encoder] for `kind = "nomicbert"`; see `BertSettings`.
+
+    Attributes:
+        base: base of the rotations.
+    """
+
+    positions: int = 2048
+    dropout: float = 0.0
+    activation: Activation = "silu"
+    base: float = 1000.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_rotary(self.width, self.heads, base=self.base)
+        if self.initial_offsets:
+            raise ValueError("initial_offsets are set by biases, which the attention of this family lacks")
+
+    @property
+    def rotation(self) -> Rotation:
+        """See `TransformerSettings`."""
+        return Rotation(self.base)
+
+    def block(self, number: int, sizes: Sizes) -> Layer:
+        """See `TransformerSettings`."""
+        spec = AttentionSpec(sizes.heads, self.dropout, rotation=self.rotation)
+        return Block(
+            SelfAttention(sizes.width, spec, biased=False),
+            LayerNorm(sizes.width, self.epsilon),
+            GatedFeedForward(sizes.width, sizes.inner, 0.0, self.activation),
+            LayerNorm(sizes.width, self.epsilon),
+            self.dropout,
+        )
+
+
+NOMICBERT = Family(
+    NomicBertSettings,
+    Format(
+        model_type="nomic_bert",
+        prefix="nomic_bert.",
+        config=BERT_CONFIG,
+        defaults={"hidden_act": "silu", "hidden_dropout_prob": 0.0},
+        tensors={
+            "embeddings.words.weight": "embeddings.word_embeddings.weight",
+            "embeddings.segments.weight": "embeddings.token_type_embeddings.weight",
+            "embeddings.norm": "emb_ln",
+            **in_layers(
+                "encoder.layers.{}",
+                {
+                    "attention.qkv": "attn.Wqkv",
+                    "attention.out": "attn.out_proj",
+                    "attention_norm": "norm1",
+                    "feed_forward.up": ("mlp.fc12", "mlp.fc11"),
+                    "feed_forward.down": "mlp.fc2",
+                    "feed_forward_norm": "norm2",
+                },
+            ),
+        },
+        pooler="pooler.dense",
+        heads={
+            "masked_lm": {**BERT_LM, "norm": "cls.predictions.transform.layer_norm"},
+            **CLASSIFIERS,
+        },
+        decoder="cls.predictions.decoder.weight",
+        architectures=architectures("NomicBert"),
+        without_pooler=without_pooler("NomicBert", "Model"),
+        read=lambda config, table: read_rotation(config),
+        write=lambda settings: write_rotation(settings.base),
+    ),
+)

@@ -1,0 +1,125 @@
+"""Models written in the formats of other programs: `unmask.export`."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from unmask.data.labelled.table import Data, as_sources
+from unmask.families.checkpoints.allennlp import write
+from unmask.inference.evaluation.model import evaluate_task
+from unmask.inference.export import Export, export_model
+from unmask.inference.predictor import load
+from unmask.inference.program import refuse_filled
+from unmask.inference.quantize import CALIBRATION
+from unmask.model.model import Model, load_model, save_model
+from unmask.support.errors import UserError
+from unmask.support.messages import argument
+from unmask.training.runs.display import Display
+
+SIGNIFICANT = 0.05
+"""Probability below which a loss of the paired bootstrap is not taken for chance."""
+
+
+def export(
+    model: str | Path,
+    out: str | Path,
+    format: Literal["onnx", "openvino", "huggingface", "allennlp"],
+    *,
+    precision: Literal["float32", "bf16", "int8"] = "float32",
+    head: str | None = None,
+    data: Data = (),
+    columns: Mapping[str, str] | None = None,
+    target: Literal["any", "this"] = "any",
+    allow_pickle: bool = False,
+    quiet: bool = False,
+) -> dict[str, Any] | None:
+    """Write a model in the format of another program.
+
+    Args:
+        model: run directory, Hugging Face model directory or name on the Hub, or directory of AllenNLP's ELMo.
+        out: new directory.
+        format: onnx (ONNX Runtime) or openvino: a program with its tokenizer, which predict, evaluate and load also
+            read; huggingface: a directory for transformers; allennlp: options.json and weights.hdf5 of an ELMo.
+        precision: number format; bf16 for openvino, int8 for onnx and openvino.
+        head: head to export; by default the task's, or masked_lm, or features.
+        data: labeled examples: calibrate int8 by them (openvino), and refuse it if it is significantly worse on them.
+        columns: names of the columns of data, as for evaluate.
+        target: processors that int8 is made for: any, or the closest on this one, which other programs may compute
+            wrongly elsewhere.
+        allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
+        quiet: print only results and errors.
+
+    Returns:
+        With data, how the exported model differs from the original: `{metric, difference, interval, p, examples}`.
+
+    Raises:
+        UserError: the directory is not empty, the model cannot be written in this format, or it is significantly worse.
+    """
+    folder, display = Path(out), Display(quiet=quiet)
+    refuse_filled(folder)
+    if format in ("allennlp", "huggingface"):
+        chosen = argument("format", format)
+        if precision != "float32":
+            raise UserError(f"{chosen} is written in float32", remedy=f"omit {argument('precision')}")
+        if head or as_sources(data) or target != "any":
+            idle = f"{argument('head')}, {argument('data')} and {argument('target')}"
+            raise UserError(f"{idle} have no effect with {chosen}", remedy="omit them")
+    loaded = load_model(model, allow_pickle=allow_pickle)
+    if format == "allennlp":
+        write(folder, loaded.encoder, loaded.tokenizer.tokens(range(loaded.tokenizer.size)))
+        if loaded.heads:
+            display.say(f"not in this format, and left out: {', '.join(sorted(loaded.heads))}")
+        display.say(f"AllenNLP's files: {folder}")
+        return None
+    if format == "huggingface":
+        save_model(folder, loaded, f"# {folder.name}\n\nWritten by `unmask export`.\n")
+        if load_model(folder).fingerprint() != loaded.fingerprint():
+            raise UserError("what was written differs from the model", file=folder)
+        display.say(f"a directory for transformers, the same weights: {folder}")
+        return None
+    examples = _examples(loaded, data, columns)
+    samples = []
+    if loaded.task is not None and examples:
+        samples = loaded.task.frame(loaded.tokenizer, examples[:CALIBRATION], loaded.labels, gold=False).samples
+    manifest = export_model(loaded, Export(format, precision, head, target), folder, samples)
+    display.say(f"largest difference from the original: {manifest.difference:.2g} of {manifest.scale:.3g}")
+    compared = _compare(loaded, folder, data, columns, precision, str(model)) if examples else None
+    made = f"{manifest.precision}, {manifest.signature.head}"
+    display.say(f"{made}, for {manifest.target} processor, checked on {manifest.processor}: {folder}")
+    return compared
+
+
+def _examples(model: Model, data: Data, columns: Mapping[str, str] | None) -> list[Any]:
+    """Return the labeled examples; empty if there are none."""
+    sources = as_sources(data)
+    if not sources:
+        return []
+    if model.task is None:
+        raise UserError(f"{argument('data')}: this model was not fine-tuned, so that no metric tells what was lost")
+    return model.task.read(sources, columns=columns or {})
+
+
+def _compare(
+    model: Model, out: Path, data: Data, columns: Mapping[str, str] | None, precision: str, name: str
+) -> dict[str, Any]:
+    """Compare the exported model with the original on labeled data, and remove it if it is significantly worse.
+
+    Raises:
+        UserError: it is.
+    """
+    assert model.task is not None
+    metric, sources = model.task.metric, as_sources(data)
+    result = evaluate_task(load(out), sources, columns=columns or {}, against=model, names=(str(out), name))
+    compared = {"metric": metric, "examples": result["examples"], **result["against"]["differences"][metric]}
+    if precision != "float32" and compared["difference"] < 0 and compared["p"] < SIGNIFICANT:
+        shutil.rmtree(out)
+        raise UserError(
+            f"{precision} loses {-compared['difference']:.3g} of {metric} on these examples (p = {compared['p']:.2g}): "
+            "nothing was written",
+            file=", ".join(map(str, sources)),
+            remedy=f"choose another {argument('precision')} or {argument('format')}",
+        )
+    return compared

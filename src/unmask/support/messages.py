@@ -1,0 +1,188 @@
+"""References to parameters and settings in messages, which each front writes in its own way.
+
+A message such as f"pass {argument('allow_pickle', True)}" is right in Python (`allow_pickle=True`) and on the command
+line (`--allow-pickle`). The functions here return references as marked text, so that messages are composed as usual; a
+front writes them out when it shows the message (`rendered`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+
+class Argument(msgspec.Struct, frozen=True, tag="argument"):
+    """A parameter of a function.
+
+    Attributes:
+        name: its name.
+        value: its value in the message; None: the parameter only.
+    """
+
+    name: str
+    value: Any = None
+
+
+class Setting(msgspec.Struct, frozen=True, tag="setting"):
+    """A setting of a recipe, with its dotted key."""
+
+    key: str
+    value: Any
+
+
+class Call(msgspec.Struct, frozen=True, tag="call"):
+    """A call of a public function.
+
+    Attributes:
+        verb: its name on the command line, such as "finetune" or "corpus build".
+        words: values of its first parameters, which need no names.
+        arguments: values of other parameters.
+    """
+
+    verb: str
+    words: list[Any]
+    arguments: dict[str, Any]
+
+
+Reference = Argument | Setting | Call
+Front = Callable[[Reference], str]
+"""How references are written: in Python, on the command line, or in a recipe."""
+
+_REFERENCE = re.compile("\x02([^\x03]*)\x03")
+_DECODER = msgspec.json.Decoder(Reference)
+
+
+def argument(name: str, value: Any = None) -> str:
+    """Return a reference to a parameter, such as `allow_pickle=True`.
+
+    Values in capitals or with "…" stand for what users choose: f"pass {argument('dev', 'FILE')}".
+    """
+    return _marked(Argument(name, value))
+
+
+def setting(key: str, value: Any) -> str:
+    """Return a reference to a setting of a recipe and its value, such as `masking.kind = "span"`."""
+    return _marked(Setting(key, value))
+
+
+def call(verb: str, *words: Any, **arguments: Any) -> str:
+    """Return a reference to a call, such as `unmask.finetune("classification", model="RUN")`."""
+    return _marked(Call(verb, [*words], arguments))
+
+
+def _marked(reference: Reference) -> str:
+    return f"\x02{msgspec.json.encode(reference, enc_hook=str).decode()}\x03"
+
+
+def rendered(text: str, front: Front | None = None) -> str:
+    """Return a message with its references written out for a front; None: that of this program (`speak`)."""
+    write = front or _current[0]
+
+    def written(match: re.Match[str]) -> str:
+        try:
+            return write(_DECODER.decode(match[1]))
+        except msgspec.DecodeError:  # no reference: control characters of a text in the message
+            return match[0]
+
+    return _REFERENCE.sub(written, text)
+
+
+def speak(front: Front) -> Front:
+    """Let messages that are not errors be written for a front from now on; return the one before."""
+    before, _current[0] = _current[0], front
+    return before
+
+
+def in_python(reference: Reference) -> str:
+    """Write a reference as Python code."""
+    match reference:
+        case Argument(name, None):
+            return name
+        case Argument(name, value):
+            return f"{name}={_literal(value)}"
+        case Setting(key, value):
+            return f"settings={{{_literal(key)}: {_literal(value)}}}"
+        case Call(verb, words, arguments):
+            inner = [*map(_literal, words), *(f"{name}={_literal(value)}" for name, value in arguments.items())]
+            return f"unmask.{FUNCTIONS.get(verb, verb.replace(' ', '_'))}({', '.join(inner)})"
+
+
+def in_command(reference: Reference) -> str:
+    """Write a reference as the command line does: flags, --set KEY=VALUE, and commands."""
+    match reference:
+        case Argument(name, None):
+            return WORDS.get(name, flag(name))
+        case Argument(name, value):
+            return " ".join(map(_quoted, flags(name, value)))
+        case Setting(key, value):
+            return f"--set {key}={value if isinstance(value, str) else _json(value)}"
+        case Call(verb, words, arguments):
+            named = [word for name, value in arguments.items() for word in flags(name, value)]
+            return " ".join(["unmask", verb, *map(_quoted, [*map(str, words), *named])])
+
+
+def in_recipe(reference: Reference) -> str:
+    """Write a reference as a recipe does: settings as KEY = VALUE."""
+    return f"{reference.key} = {_json(reference.value)}" if isinstance(reference, Setting) else in_python(reference)
+
+
+FLAGS = {"settings": "--set", "all_examples": "--all"}
+"""Flags that are not spelled as their parameters."""
+WORDS = {"texts": "TEXT", "files": "FILE", "recipe": "RECIPE", "task": "TASK", "models": "MODEL"}
+"""What stands for parameters that have no flag."""
+FUNCTIONS = {
+    "corpus build": "build_corpus",
+    "corpus info": "describe_corpus",
+    "demo": "run_demo",
+    "features": "write_features",
+    "recipes list": "list_recipes",
+    "recipes show": "show_recipe",
+    "runs show": "describe_run",
+    "tokenizer train": "train_tokenizer",
+    "tokenizer extend": "extend_tokenizer",
+    "tokenizer encode": "tokenize",
+}
+"""Names of functions that are not those of their commands."""
+
+_current: list[Front] = [in_python]
+
+
+def flag(name: str) -> str:
+    """Return the flag of a parameter."""
+    return FLAGS.get(name, f"--{name.replace('_', '-')}")
+
+
+def flags(name: str, value: Any) -> list[str]:
+    """Return the words of a command line that give a parameter a value; None: the flag only."""
+    if value is None or value is True:
+        return [flag(name)]
+    if value is False:
+        return [f"--no-{flag(name)[2:]}"]
+    if isinstance(value, dict):
+        value = ",".join(f"{key}={inner}" for key, inner in value.items())
+    return [flag(name), *map(str, value if isinstance(value, list | tuple) else [value])]
+
+
+def _quoted(word: str) -> str:
+    """Return a word in quotes if a shell would split it."""
+    return f'"{word}"' if re.search(r"[\s*]", word) or not word else word
+
+
+def _literal(value: Any) -> str:
+    """Return a value as Python code; what stands for a choice of the user is left as it is."""
+    if isinstance(value, str):
+        return _json(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_literal, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_literal(key)}: {_literal(inner)}' for key, inner in value.items())}}}"
+    return repr(value)
+
+
+def _json(value: Any) -> str:
+    stands = isinstance(value, str) and ("…" in value or value.isupper())
+    return value if stands else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,177 @@
+"""Checks of maskings, layouts, objectives and families, on made-up text.
+
+Input: the name of a part; the package that has it is installed. Output: nothing, or an `AssertionError`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from unmask.data.batches.batch import Batch, Sample, collate
+from unmask.data.batches.frame import Frame
+from unmask.data.batches.layouts import LAYOUTS
+from unmask.data.batches.maskings import MASKINGS
+from unmask.data.batches.rng import derive_rng
+from unmask.data.corpus.build import build_corpus
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.data.tokenizers.wordpiece import train_wordpiece
+from unmask.families import FAMILIES
+from unmask.model.model import Model, load_model, save_model
+from unmask.nn.encoders.encoder import Encoder
+from unmask.objectives import OBJECTIVES
+from unmask.objectives.learner import Learner
+from unmask.objectives.objective import BuildContext
+
+NOUNS = ("dog", "cat", "poem", "river")
+TEXTS = [f"The {noun} sees the sea. A {noun} finds a town. It likes the {noun}." for noun in NOUNS]
+LENGTH = 24
+"""Number of tokens of the sequences that layouts cut."""
+SHARE = 1e-5
+"""Largest difference that is rounding, as a share of the number."""
+
+
+def check_masking(kind: str) -> None:
+    """Check a masking: it is a pure function of the sample and the rng, and gives what its settings say.
+
+    Raises:
+        AssertionError: it does not; or masks special tokens, or changes those that it does not name.
+    """
+    settings, tokenizer = MASKINGS[kind](), _tokenizer()
+    masking = _masker(settings, tokenizer)
+    sample = Frame.of(tokenizer).wrap(tokenizer.encode(" ".join(TEXTS))).named((0, 0))
+    ids = sample.ids.copy()
+    first, again = (masking(sample, derive_rng(0, "masking", 0)) for _ in range(2))
+    assert (sample.ids == ids).all(), "the masking changes its input; return sample.add(ids=…)"
+    _assert_same(first, again, "the masking draws from another source than its rng")
+    assert len(first.ids) == len(ids), "the number of tokens differs"
+    special = np.isin(ids, list(tokenizer.special_ids))
+    assert (first.ids[special] == ids[special]).all(), "a special token is replaced"
+    changed, named = np.flatnonzero(first.ids != ids), [np.zeros(0, np.int64), *first.positions.values()]
+    assert np.isin(changed, np.concatenate(named)).all(), "tokens are replaced whose positions are not given"
+    for name in sorted(filter(str.isidentifier, settings.gives)):
+        assert name in first.positions, f"its settings say that it gives '{name}', but no positions have this name"
+        number = len(first.positions[name])
+        assert number == len(first.labels.get(name, first.positions[name])), f"'{name}' has not a label per position"
+
+
+def check_layout(kind: str, **settings: Any) -> None:
+    """Check a layout: its samples are not too long, hold tokens of the text, and depend on documents and rng alone.
+
+    Args:
+        kind: its name.
+        settings: settings besides `length`, if it needs some.
+
+    Raises:
+        AssertionError: it does not do this, or does not give the labels that its settings say.
+    """
+    layout, tokenizer = LAYOUTS[kind](length=LENGTH, **settings), _tokenizer()
+    with tempfile.TemporaryDirectory() as folder:
+        text = Path(folder) / "text.txt"
+        text.write_text("\n\n".join(TEXTS), encoding="utf8")
+        documents = build_corpus(text, tokenizer, Path(folder) / "corpus", heldout=None).train
+        sources = [layout.source(documents, Frame.of(tokenizer), seed=0) for _ in range(2)]
+        samples, again = (source.take(source.start, sequences=len(TEXTS))[0] for source in sources)
+    assert samples, "no sample is cut"
+    assert len(samples) == len(again), "the layout draws from another source than its rng"
+    for sample, other in zip(samples, again, strict=True):
+        _assert_same(sample, other, "the layout draws from another source than its rng")
+        assert 0 < len(sample) <= LENGTH, f"a sample has {len(sample)} tokens, but the length is {LENGTH}"
+        assert ((sample.ids >= 0) & (sample.ids < tokenizer.size)).all(), "an id is not in the vocabulary"
+        missing = {name for name in layout.gives if name.isidentifier()} - sample.labels.keys()
+        assert not missing, f"its settings say that it gives {', '.join(sorted(missing))}"
+
+
+def check_family(kind: str, **settings: Any) -> None:
+    """Check a family: a small body of it reads texts alone as in a batch, is trained, and is restored from a directory.
+
+    Args:
+        kind: its name.
+        settings: settings of a small body, for example `layers=2, width=32`.
+
+    Raises:
+        AssertionError: it does not do this.
+    """
+    tokenizer = _tokenizer()
+    shape = FAMILIES[kind].settings(**settings)
+    torch.manual_seed(0)
+    encoder = shape.build(tokenizer.size)
+    samples = [Frame.of(tokenizer).wrap(tokenizer.encode(text)).named((0, n)) for n, text in enumerate(TEXTS)]
+    encoder.eval()
+    with torch.no_grad():
+        together = encoder(collate(samples).tokens).last
+        alone = torch.cat([encoder(collate([sample]).tokens).last for sample in samples])
+    assert together.shape == (sum(map(len, samples)), encoder.width), "the output is not (tokens, width)"
+    assert torch.allclose(together, alone, atol=1e-4), "a text has other outputs alone than in a batch"
+    torch.autograd.backward(encoder(collate(samples).tokens).last.square().sum())
+    assert any(weight.grad is not None and bool(weight.grad.any()) for weight in encoder.parameters()), "no gradient"
+    with tempfile.TemporaryDirectory() as folder:
+        save_model(Path(folder) / "model", Model(encoder, tokenizer), "A toy.")
+        restored = load_model(Path(folder) / "model").encoder.eval()
+    assert restored.settings == encoder.settings, "a directory has other settings"
+    with torch.no_grad():
+        found = restored(collate(samples).tokens).last
+    assert torch.allclose(found, together, atol=SHARE), "a body that is restored from a directory has other outputs"
+
+
+def check_objective(kind: str, encoder: Encoder, samples: list[Sample]) -> None:
+    """Check an objective: preparation is pure, and losses are sums over the counted targets, however they are split.
+
+    Args:
+        kind: its name.
+        encoder: a body that it goes with.
+        samples: two or more samples, with what the layout and the masking give.
+
+    Raises:
+        AssertionError: it does not do this, the gradient does not reach its head, or a directory does not restore it.
+    """
+    torch.manual_seed(0)
+    settings = OBJECTIVES[kind]()
+    objective = settings.build(BuildContext(encoder))
+    learner = Learner(encoder, {kind: objective}).eval()
+    missing = objective.needs - samples[0].labels.keys()
+    assert not missing, f"the samples have no labels {', '.join(sorted(missing))}"
+    kept = samples[0].ids.copy()
+    prepared = [learner.prepare(sample.named((0, number))) for number, sample in enumerate(samples)]
+    assert (samples[0].ids == kept).all() and not samples[0].counts, "prepare changes its input"
+    assert all(kind in sample.counts for sample in prepared), "prepare counts no terms of the loss"
+    whole = _loss(learner, kind, collate(prepared))
+    parts = [_loss(learner, kind, collate([sample])) for sample in prepared]
+    assert torch.isclose(whole, torch.stack(parts).sum(), rtol=1e-3), "the loss is not a sum over the samples"
+    learner.zero_grad()
+    torch.autograd.backward(whole)
+    for name, weight in objective.named_parameters():
+        assert weight.grad is not None, f"the gradient does not reach {name}"
+    published = objective.published()
+    other = settings.build(BuildContext(encoder))
+    other.adopt(published)
+    for name, tensor in other.published().items():
+        assert torch.equal(tensor, published[name]), f"adopt does not restore {name}"
+
+
+def _loss(learner: Learner, kind: str, batch: Batch) -> torch.Tensor:
+    return learner(batch)[kind].sum
+
+
+def _tokenizer() -> Tokenizer:
+    return train_wordpiece(TEXTS, size=100)
+
+
+def _masker(settings: Any, tokenizer: Tokenizer) -> Any:
+    return settings.build(
+        vocabulary=tokenizer.size,
+        mask=tokenizer.mask,
+        special=frozenset(tokenizer.special_ids),
+        begins=lambda ids: np.ones(len(ids), bool),
+    )
+
+
+def _assert_same(first: Sample, second: Sample, message: str) -> None:
+    assert (first.ids.shape == second.ids.shape) and (first.ids == second.ids).all(), message
+    for ours, theirs in ((first.labels, second.labels), (first.positions, second.positions)):
+        assert ours.keys() == theirs.keys(), message
+        assert all(np.array_equal(value, theirs[name]) for name, value in ours.items()), message

@@ -1,0 +1,228 @@
+"""Pretraining as users call it: the recipe is chosen for the text, the corpus is made, and the run is started.
+
+text -> recipe -> tokenizer and corpus -> search for a learning rate -> `pretrain_corpus`
+
+Modules that import torch are imported in functions: the process that restarts a run after crashes does not need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unmask.data.text.documents import TextOptions
+from unmask.support.choices import Device, Documents, Files, Precision, as_files
+from unmask.support.environment import num_cores, rank_and_size
+from unmask.support.errors import UserError, check_count
+from unmask.support.messages import argument, call, flags, setting
+from unmask.support.settings import Overrides, check_overrides, write_line
+from unmask.workflows.pretraining.restarts import restarted, started, supervise
+
+if TYPE_CHECKING:
+    from unmask.data.corpus.corpus import Corpus
+    from unmask.recipes.recipe import Recipe
+
+
+def pretrain(
+    recipe: Recipe | str | Path | None = None,
+    corpus: Corpus | str | Path | None = None,
+    *,
+    out: str | Path,
+    text: Files = (),
+    init: str | Path | None = None,
+    allow_pickle: bool = False,
+    layers: int | None = None,
+    extend: int | None = None,
+    minutes: float | None = None,
+    settings: Overrides | None = None,
+    search: bool = False,
+    resume: bool = False,
+    restarts: int = 0,
+    field: str = "text",
+    documents: Documents = "auto",
+    strict: bool = False,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    workers: int | None = None,
+    quiet: bool = False,
+) -> Path:
+    """Pretrain an encoder from scratch, or adapt an existing model.
+
+    Args:
+        recipe: name of a shipped recipe or a .toml file; by default the best one for the text, the machine and the
+            budget, or with init the recipe adapt.
+        corpus: training text with the tokenizer that it was built with: a directory of build_corpus.
+        out: run directory to write.
+        text: files of raw text, in place of a corpus; the tokenizer and the corpus are created inside the run.
+        init: model to start from, whose shape replaces that of the recipe: a run directory, Hugging Face model
+            directory or name on the Hub, or directory of AllenNLP's ELMo.
+        allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
+        layers: with init, number of the model's layers to keep, at equal distances.
+        extend: with init and text, extend the model's vocabulary by at most so many tokens learned from the text.
+        minutes: time to train (budget.minutes).
+        settings: settings of the recipe to change, for example budget.steps=100.
+        search: first try half, once and twice the learning rate, in short runs that take an eighth of the budget.
+        resume: continue the run from its last checkpoint.
+        restarts: after a crash, restart and resume at most so many times.
+        field: field of JSON Lines that holds the text.
+        documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
+            is blank-line for a single file, file for several.
+        strict: stop at the first unreadable document instead of skipping it.
+        device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
+        precision: number format of the computation; auto is bf16 where it is faster than float32.
+        workers: number of processes that prepare batches in advance, without effect on the results; by default 2 on a
+            GPU, 0 on a CPU.
+        quiet: print only results and errors.
+
+    Returns:
+        The directory of the trained model, RUN/model.
+
+    Raises:
+        UserError: recipe, corpus, model and run are not compatible, or a parameter has no effect.
+        UnmaskError: training was aborted; the run is saved.
+    """
+    from unmask.training.runs.display import Display
+
+    check_count("restarts", restarts)
+    check_overrides(settings or {})
+    text = as_files(text)
+    if minutes is not None:
+        settings = {"budget.minutes": minutes, **(settings or {})}
+    display = Display(quiet=quiet)
+    if restarts:  # before torch is imported, so that no signal is missed
+        arguments = {
+            name: value for name, value in locals().items() if name not in ("minutes", "restarts", "display", "Display")
+        }
+        supervise(_words(arguments), restarts, display.say)
+        return Path(out) / "model"
+    from unmask.data.corpus.corpus import Corpus, open_corpus
+    from unmask.recipes.recipe import as_recipe
+    from unmask.training.machine import choose_machine
+    from unmask.training.runs.directory import RunDirectory
+    from unmask.workflows.pretraining.checks import check_teacher
+    from unmask.workflows.pretraining.corpus import corpus_from_text
+    from unmask.workflows.pretraining.default import SIZES, choose, for_model, for_text
+    from unmask.workflows.pretraining.pretrain import pretrain_corpus
+    from unmask.workflows.pretraining.search import search_rate
+
+    run, reading, changes = Path(out), TextOptions(field, documents, strict), settings or {}
+    resume = resume or (restarted() and started(run))
+    if restarted() and not resume and rank_and_size()[0] == 0:
+        RunDirectory.forget_unstarted(run)
+    _check_sources(corpus, text, init, extend, changes, reading, allow_pickle=allow_pickle, search=search)
+    machine = choose_machine(device, precision, workers)
+    continues = resume and not recipe and (run / "recipe.toml").is_file()  # the recipe of the run is taken as it is
+    named = run / "recipe.toml" if continues else recipe
+    if not named and not init and rank_and_size()[1] > 1:
+        raise UserError("a recipe is chosen by a single process only", remedy=f"name one: see {call('recipes list')}")
+    if named:
+        planned = as_recipe(named, changes)
+    elif init:
+        planned = for_model(init, changes)
+    else:
+        planned = for_text(text, reading, changes) if text else as_recipe(SIZES[0], changes)
+    check_teacher(planned, None)
+    if corpus is None:
+        corpus = corpus_from_text(
+            text,
+            planned,
+            run,
+            init=init,
+            extend=extend,
+            layers=layers,
+            options=reading,
+            resume=resume,
+            workers=num_cores(),
+            report=display.say,
+        )
+    elif not isinstance(corpus, Corpus):
+        corpus = open_corpus(corpus)
+    if not named and not init:
+        planned, lines = choose(corpus, planned.tokenizer, machine, changes)
+        for line in lines:
+            display.say(line)
+
+    def train(trial: Recipe, folder: Path, again: bool) -> Path:
+        return pretrain_corpus(
+            trial,
+            corpus,
+            folder,
+            init=init,
+            layers=layers,
+            allow_pickle=allow_pickle,
+            resume=again,
+            machine=machine,
+            quiet=quiet,
+        )
+
+    if search and not continues:  # otherwise it has the rate that was found
+        planned = search_rate(planned, run, train, report=display.say)
+    return train(planned, run, resume)
+
+
+def _words(arguments: dict[str, Any]) -> list[str]:
+    """Return the command line of a call, for another process.
+
+    Raises:
+        UserError: an argument is an object in memory.
+    """
+    recipe, settings = arguments.pop("recipe"), arguments.pop("settings") or {}
+    for name in ("recipe", "corpus"):
+        if not isinstance(arguments.get(name, recipe), str | Path | None):
+            raise UserError(f"a run with {argument('restarts')} reads its {name} from files", remedy="name the file")
+    words = ["pretrain", *([] if recipe is None else [str(recipe)])]
+    for name, value in arguments.items():
+        if value is True or not (value is None or value is False or value in ((), [])):
+            words += flags(name, value)
+    for key, value in settings.items():
+        words += flags("settings", write_line(key, value))
+    return words
+
+
+def _check_sources(
+    corpus: Corpus | str | Path | None,
+    text: Sequence[str | Path],
+    init: str | Path | None,
+    extend: int | None,
+    settings: Overrides,
+    reading: TextOptions,
+    *,
+    allow_pickle: bool,
+    search: bool,
+) -> None:
+    """Raise an error for parameters that have no effect, or that do not work with several processes."""
+    if (corpus is None) == (not text):
+        problem = "there is nothing to learn from" if corpus is None else "there are two sources of text"
+        raise UserError(problem, remedy=f"pass either {argument('corpus')} or {argument('text')}")
+    if rank_and_size()[1] > 1 and search:
+        raise UserError(
+            f"{argument('search')} works with a single process only", remedy="search first, with one process"
+        )
+    if rank_and_size()[1] > 1 and text:
+        raise UserError(
+            f"{argument('text')} works with a single process only",
+            remedy=f"build the corpus first, then pass {argument('corpus')}",
+        )
+    if allow_pickle and not init:
+        raise UserError(f"{argument('allow_pickle')} has no effect without {argument('init')}")
+    if corpus is not None and reading != TextOptions():
+        raise UserError(
+            f"{argument('field')}, {argument('documents')} and {argument('strict')} have no effect on a corpus that is "
+            "already built",
+            remedy="omit them",
+        )
+    if corpus is not None and extend is not None:
+        raise UserError(
+            f"{argument('extend')} has no effect on a corpus that is already built",
+            remedy=f"extend its tokenizer with {call('tokenizer extend')}, and rebuild it",
+        )
+    for key, value in settings.items():
+        if key.startswith("tokenizer.") and (corpus is not None or init):
+            owner = "the corpus" if corpus is not None else "the model"
+            raise UserError(f"{setting(key, value)} has no effect: {owner} has its own tokenizer", remedy="omit it")
+        if init and key.startswith("encoder.") and key != "encoder.dropout":
+            fewer = f"pass {argument('layers', 'N')} for fewer layers" if key == "encoder.layers" else "omit it"
+            raise UserError(
+                f"{setting(key, value)} has no effect: {argument('init')} determines the encoder", remedy=fewer
+            )

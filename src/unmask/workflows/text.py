@@ -1,0 +1,288 @@
+"""From text files to a tokenizer and a corpus: the calls of `unmask tokenizer` and `unmask corpus`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+from unmask.data.batches.frame import Frame
+from unmask.data.corpus import build
+from unmask.data.corpus.corpus import Corpus, open_corpus
+from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_idle_options, refuse_none
+from unmask.data.text.files import display_name, read_text_lines
+from unmask.data.tokenizers import extend, train
+from unmask.data.tokenizers.coverage import COVERAGE
+from unmask.data.tokenizers.load import load_tokenizer, read_length
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.families.checkpoints.huggingface import read_settings
+from unmask.model.directory import find_tokenizer
+from unmask.support.choices import Documents, Files, as_files
+from unmask.support.environment import num_cores
+from unmask.support.errors import UserError, check_count, check_unicode, counted
+from unmask.support.messages import argument
+from unmask.training.runs.display import Display
+
+CHUNK = 1000
+"""Number of texts that are tokenized at once, on all cores."""
+
+
+def train_tokenizer(
+    files: Files,
+    out: str | Path,
+    *,
+    kind: Literal["wordpiece", "bpe", "unigram", "words"] = "wordpiece",
+    vocab_size: int = 30522,
+    cased: bool = False,
+    coverage: float | None = None,
+    field: str = "text",
+    documents: Documents = "auto",
+    strict: bool = False,
+    quiet: bool = False,
+) -> Tokenizer:
+    """Train a tokenizer on text.
+
+    Args:
+        files: plain text or JSON Lines (.jsonl), optionally compressed (.gz, .xz, .zst); Parquet, Arrow, or a directory
+            of datasets; - is standard input.
+        out: directory of the new tokenizer.
+        kind: WordPiece as in BERT, byte-level BPE as in RoBERTa, a SentencePiece unigram model as in ALBERT, or whole
+            words as for ELMo, which reads their characters.
+        vocab_size: number of tokens in the vocabulary.
+        cased: keep capital letters and accents, as bpe and words do.
+        coverage: share of the text's characters that get tokens, the most frequent ones; by default 0.9999.
+        field: field of JSON Lines that holds the text.
+        documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
+            is blank-line for a single file, file for several.
+        strict: stop at the first unreadable document instead of skipping it.
+        quiet: print only results and errors.
+
+    Raises:
+        UserError: the directory is not empty, the files hold no text, or a parameter has no effect.
+    """
+    display = Display(quiet=quiet)
+    if kind in train.CASED and cased:
+        raise UserError(
+            f"{argument('cased')} has no effect on {argument('kind', kind)}, which always keeps capitals and accents"
+        )
+    if kind in train.CASED and coverage is not None:
+        raise UserError(
+            f"{argument('coverage')} has no effect on {argument('kind', kind)}, which leaves out no character"
+        )
+    share = COVERAGE if coverage is None else coverage
+    if not 0 < share <= 1:
+        raise UserError(f"{argument('coverage')} must be above 0 and at most 1, not {share:g}")
+    with _documents(as_files(files), Path(out), TextOptions(field, documents, strict), display) as texts:
+        tokenizer = train.train_tokenizer(
+            kind, texts, size=vocab_size, lowercase=not cased, coverage=share, progress=_shows_progress(quiet)
+        )
+        tokenizer.save(out)
+        display.say(f"tokenizer with {tokenizer.size:,} tokens: {out}")
+    return tokenizer
+
+
+def extend_tokenizer(
+    files: Files,
+    tokenizer: str | Path,
+    out: str | Path,
+    add: int,
+    *,
+    min_count: int = 5,
+    field: str = "text",
+    documents: Documents = "auto",
+    strict: bool = False,
+    quiet: bool = False,
+) -> Tokenizer:
+    """Extend a tokenizer by new tokens learned from text.
+
+    Args:
+        files: plain text or JSON Lines (.jsonl), optionally compressed (.gz, .xz, .zst); Parquet, Arrow, or a directory
+            of datasets; - is standard input.
+        tokenizer: directory of a tokenizer, or of a model or run that has one, or name of a model on the Hub.
+        out: directory of the extended tokenizer.
+        add: maximum number of new tokens.
+        min_count: minimum number of occurrences of what is learned.
+        field: field of JSON Lines that holds the text.
+        documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
+            is blank-line for a single file, file for several.
+        strict: stop at the first unreadable document instead of skipping it.
+        quiet: print only results and errors.
+
+    Raises:
+        UserError: the directory is not empty, the files hold no text, or a parameter has no effect.
+    """
+    display, old = Display(quiet=quiet), _load(tokenizer, special=False)
+    with _documents(as_files(files), Path(out), TextOptions(field, documents, strict), display) as texts:
+        extension = extend.extend_tokenizer(old, texts, add=add, min_count=min_count, progress=_shows_progress(quiet))
+        extension.tokenizer.save(out, length=read_length(find_tokenizer(tokenizer)))
+        for line in extension.summary(add):
+            display.say(line)
+        display.say(f"tokenizer with {extension.tokenizer.size:,} tokens: {out}")
+    return extension.tokenizer
+
+
+def tokenize(
+    texts: Sequence[str] = (),
+    *,
+    tokenizer: str | Path,
+    data: str | Path | None = None,
+    special: bool = False,
+) -> Iterator[dict[str, Any]]:
+    """Tokenize texts.
+
+    Args:
+        texts: texts to tokenize.
+        tokenizer: directory of a tokenizer, or of a model or run that has one.
+        data: tokenize each line of a file, optionally compressed (.gz, .xz, .zst); - is standard input.
+        special: add the special tokens that the model expects around a text.
+
+    Returns:
+        For each text `{text, tokens, ids, offsets}`; added special tokens have the offsets (0, 0).
+
+    Raises:
+        UserError: there is no text, or no tokenizer.
+    """
+    if texts and data:
+        raise UserError(f"give texts or {argument('data', 'FILE')}, not both")
+    if not texts and not data:
+        raise UserError("there is no text to tokenize", remedy=f"give texts, or {argument('data', 'FILE')}")
+    check_unicode(texts)
+    return _encoded(_load(tokenizer, special=special), _lines(data) if data else iter(texts), special=special)
+
+
+def build_corpus(
+    files: Files,
+    tokenizer: Tokenizer | str | Path,
+    out: str | Path,
+    *,
+    heldout: Files = (),
+    workers: int | None = None,
+    field: str = "text",
+    documents: Documents = "auto",
+    strict: bool = False,
+    quiet: bool = False,
+) -> Corpus:
+    """Tokenize text and write it as checksummed shards.
+
+    Args:
+        files: plain text or JSON Lines (.jsonl), optionally compressed (.gz, .xz, .zst); Parquet, Arrow, or a directory
+            of datasets; - is standard input.
+        tokenizer: directory of a tokenizer, or of a model or run that has one, or name of a model on the Hub.
+        out: directory of the new corpus; an interrupted build there is continued.
+        heldout: text to hold out for evaluation during training; by default 1 % of the documents.
+        workers: number of processes that tokenize; by default one per core.
+        field: field of JSON Lines that holds the text.
+        documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
+            is blank-line for a single file, file for several.
+        strict: stop at the first unreadable document instead of skipping it.
+        quiet: print only results and errors.
+
+    Raises:
+        UserError: the directory is not empty, or the files hold no text to train on.
+    """
+    if workers == 0:
+        raise UserError(
+            f"{argument('workers', workers)}: at least one is needed", remedy=f"pass {argument('workers', 1)} or more"
+        )
+    check_count("workers", workers)
+    display = Display(quiet=quiet)
+    corpus = build.build_corpus(
+        as_files(files),
+        tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(find_tokenizer(tokenizer)),
+        out,
+        heldout=as_files(heldout),
+        options=TextOptions(field, documents, strict),
+        workers=num_cores() if workers is None else workers,
+        report=display.say,
+    )
+    display.say(f"corpus: {out}")
+    return corpus
+
+
+def describe_corpus(directory: str | Path) -> str:
+    """Verify the checksums of a corpus and describe its content.
+
+    Args:
+        directory: directory of a corpus.
+
+    Raises:
+        UserError: there is no corpus, or it is damaged.
+    """
+    corpus = open_corpus(directory)
+    corpus.verify()
+    manifest, tokenizer, frequent = corpus.manifest, corpus.tokenizer, corpus.manifest.most_frequent_token
+    lines = [
+        f"{name}: {part.amounts}, {counted(len(part.shards), 'shard')}"
+        for name, part in (("train", manifest.train), ("heldout", manifest.heldout))
+    ]
+    lines += [
+        f"tokenizer: {tokenizer.size:,} tokens, {'uncased' if tokenizer.lowercase else 'cased'}",
+        f"most frequent token: {tokenizer.token(frequent.id)} ({100 * frequent.share:.2f} %)",
+        f"sources: {', '.join(manifest.sources)}",
+        f"skipped: {manifest.skipped.count}",
+        *(f"  {reason}" for reason in manifest.skipped.places),
+    ]
+    Display().say("all checksums match")
+    return "\n".join(lines)
+
+
+@contextmanager
+def _documents(
+    files: Sequence[str | Path], out: Path, options: TextOptions, display: Display
+) -> Iterator[Iterator[str]]:
+    """Yield the documents to learn from; report afterwards how many were skipped."""
+    if out.exists() and any(out.iterdir()):
+        raise UserError("the directory is not empty", file=out, remedy=f"choose another {argument('out')}")
+    refuse_idle_options(files, options)
+    skipped = Skipped()
+    try:
+        yield refuse_none(read_documents(files, options, skipped), skipped, files)
+    except OSError:  # such as that of a full disk; the directory was empty before
+        for path in out.iterdir() if out.is_dir() else ():
+            path.unlink()
+        raise
+    if skipped.count:
+        display.say(f"skipped: {counted(skipped.count, 'document')}: " + "; ".join(skipped.places))
+
+
+def _shows_progress(quiet: bool) -> bool:
+    return not quiet and sys.stderr.isatty()
+
+
+def _load(source: str | Path, *, special: bool) -> Tokenizer:
+    """Load the tokenizer of a directory; with `special`, a GPT model's settings determine its special tokens."""
+    if not Path(source).is_dir():
+        raise UserError("there is no such directory", file=source, remedy="name that of a tokenizer, a model or a run")
+    directory = find_tokenizer(source)
+    tokenizer = load_tokenizer(directory)
+    if special and (directory / "config.json").is_file():
+        tokenizer.summary = read_settings(directory).summary
+    return tokenizer
+
+
+def _lines(path: str | Path) -> Iterator[str]:
+    """Yield the lines of a file, including empty ones, so that each has its line of output.
+
+    Raises:
+        UserError: a line is not UTF-8 or is too long, or the file is empty.
+    """
+    empty = True
+    for _, line in read_text_lines(path):
+        empty = False
+        yield line
+    if empty:
+        raise UserError("there is no text in the file", file=display_name(path))
+
+
+def _encoded(tokenizer: Tokenizer, texts: Iterator[str], *, special: bool) -> Iterator[dict[str, Any]]:
+    """Yield the fields of each text."""
+    frame = Frame.of(tokenizer)
+    while chunk := list(islice(texts, CHUNK)):
+        for text, (ids, spans) in zip(chunk, tokenizer.encode_offsets_many(chunk), strict=True):
+            numbers, offsets = ids.tolist(), spans.tolist()
+            if special:
+                numbers, offsets = frame.wrap(ids).ids.tolist(), [[0, 0], *offsets, [0, 0]]
+            yield {"text": text, "tokens": tokenizer.tokens(numbers), "ids": numbers, "offsets": offsets}

@@ -1,0 +1,142 @@
+"""Options are made from signatures and docstrings; cores that others use are left to them."""
+
+import argparse
+import inspect
+from importlib import import_module
+
+import pytest
+import torch
+
+import unmask
+from unmask.cli import main as program
+from unmask.cli.arguments import REQUIRED, add_parameters, parsed, signature, summary
+from unmask.cli.verbs import VERBS, print_json
+from unmask.support.errors import UserError, counted
+
+MODULE = '''
+def example(
+    task: str,
+    data: Data,
+    *,
+    out: str | Path,
+    layers: Sequence[int] = (),
+    device: Device = "auto",
+    kind: Literal["a", "b"] | None = None,
+    settings: Overrides | None = None,
+    columns: Mapping[str, str] | None = None,
+    normalize: bool | None = None,
+    strict: bool = False,
+    top: int = 5,
+):
+    """Do a thing.
+
+    Args:
+        task: what it is for, such as
+            100 % of it.
+        top: number.
+
+    Returns:
+        Nothing.
+    """
+'''
+
+
+@pytest.fixture
+def example(tmp_path, monkeypatch):
+    """The parameters of a function in a module that cannot be imported."""
+    (tmp_path / "unimportable.py").write_text(f"import no_such_module\n{MODULE}")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert summary("unimportable:example") == "do a thing"
+    return signature("unimportable:example").parameters
+
+
+@pytest.fixture
+def parser(example):
+    parser = argparse.ArgumentParser()
+    add_parameters(parser, example, ("task",), {"task": ("x", "y")})
+    return parser
+
+
+def test_types_decide_how_options_are_written(example, parser):
+    words = "x --data a b --out o --layers=-2,-1 --device cpu --kind b --set k.a=1 --set k.b=w --columns text=t"
+    options = parser.parse_args([*words.split(), "--no-normalize", "--strict", "--top", "3"])
+    assert parsed(example, options) == {
+        **{"task": "x", "data": ["a", "b"], "out": "o", "layers": (-2, -1), "device": "cpu", "kind": "b"},
+        **{"settings": {"k.a": 1, "k.b": "w"}, "columns": {"text": "t"}, "normalize": False, "strict": True, "top": 3},
+    }
+    short = parsed(example, parser.parse_args(["y", "--data", "a", "--out", "o"]))
+    assert (short["device"], short["kind"], short["normalize"], short["top"]) == ("auto", None, None, 5)
+    assert (short["layers"], short["settings"], short["columns"], short["strict"]) == ((), {}, {}, False)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("z --data a --out o", "invalid choice: 'z'"),
+        ("x --data a", "the following arguments are required: --out"),
+        ("x --data a --out o --kind c", "invalid choice: 'c'"),
+        ("x --data a --out o --top many", "invalid int value"),
+    ],
+)
+def test_what_does_not_fit_the_type_is_refused(parser, words, message, capsys):
+    with pytest.raises(SystemExit):
+        parser.parse_args(words.split())
+    assert message in capsys.readouterr().err
+
+
+def test_numbers_are_separated_by_commas_or_spaces(example, parser):
+    options = parser.parse_args(["x", "--data", "a", "--out", "o", "--layers", "last"])
+    with pytest.raises(UserError, match="not numbers"):
+        parsed(example, options)
+
+
+def test_help_has_the_documentation_and_the_default(example, parser):
+    text = " ".join(parser.format_help().split())
+    assert "what it is for, such as 100 % of it" in text and "number (default: 5)" in text
+
+
+@pytest.mark.parametrize("words", VERBS)
+def test_every_command_is_a_documented_public_function(words):
+    target = VERBS[words].function
+    module, _, name = target.partition(":")
+    function = getattr(import_module(module), name)
+    if words != "completion":
+        assert getattr(unmask, name) is function
+    read, real = signature(target), inspect.signature(function)
+    assert [parameter.name for parameter in read.parameters] == list(real.parameters)
+    for parameter in read.parameters:
+        default = real.parameters[parameter.name].default
+        assert parameter.text, (words, parameter.name)
+        assert parameter.default == (REQUIRED if default is inspect.Parameter.empty else default)
+
+
+def test_json_is_one_line(capsys):
+    print_json({"text": "ä\nb", "n": [1, 2.5]})
+    assert capsys.readouterr().out == '{"text":"ä\\nb","n":[1,2.5]}\n'
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    """Pretend that torch computes with 4 threads on 4 cores; return how many it is told to use, in order."""
+    told = []
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    monkeypatch.setattr(torch, "set_num_threads", told.append)
+    monkeypatch.setattr(program, "num_cores", lambda: 4)
+    return told
+
+
+@pytest.mark.parametrize(("busy", "expected"), [(0.4, []), (0.6, [3]), (1.6, [2]), (4.0, [1])])
+def test_cores_that_other_programs_occupy_are_left_to_them(monkeypatch, capsys, threads, busy, expected):
+    monkeypatch.setattr(program, "busy_cores", lambda before, after: busy)
+    program._leave_busy_cores({"device": "cpu", "quiet": False}, None)
+    assert threads == expected
+    noted = [f"other programs use {busy} of 4 cores: computing with {counted(free, 'thread')}" for free in expected]
+    assert capsys.readouterr().err == "".join(f"{text} (OMP_NUM_THREADS overrides)\n" for text in noted)
+
+
+def test_a_number_of_threads_that_a_user_sets_is_kept(monkeypatch, capsys, threads):
+    monkeypatch.setattr(program, "busy_cores", lambda before, after: 4.0)
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    program._leave_busy_cores({"device": "cpu"}, None)
+    assert threads == [] and capsys.readouterr().err == ""

@@ -1,0 +1,130 @@
+"""Messages name parameters and settings, and each front writes them in its own way."""
+
+import ast
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+
+from unmask.cli.main import parse
+from unmask.cli.verbs import VERBS
+from unmask.support.errors import UserError
+from unmask.support.messages import (
+    argument,
+    call,
+    flags,
+    in_command,
+    in_python,
+    in_recipe,
+    rendered,
+    setting,
+    speak,
+)
+
+PACKAGE = Path(__file__).resolve().parents[2] / "src" / "unmask"
+NO_FLAGS = re.compile(r"--(?:max-restarts|logdir)\b")
+"""Flags of other programs, which messages may name."""
+FORMS = [
+    (argument("allow_pickle", True), "allow_pickle=True", "--allow-pickle"),
+    (argument("init"), "init", "--init"),
+    (argument("texts"), "texts", "TEXT"),
+    (argument("normalize", False), "normalize=False", "--no-normalize"),
+    (argument("dev", "FILE"), "dev=FILE", "--dev FILE"),
+    (argument("precision", "float32"), 'precision="float32"', "--precision float32"),
+    (argument("train", ["a.tsv", "b c.tsv"]), 'train=["a.tsv", "b c.tsv"]', '--train a.tsv "b c.tsv"'),
+    (argument("columns", {"text": 0}), 'columns={"text": 0}', "--columns text=0"),
+    (argument("all_examples"), "all_examples", "--all"),
+    (setting("masking.kind", "span"), 'settings={"masking.kind": "span"}', "--set masking.kind=span"),
+    (setting("objective.x", False), 'settings={"objective.x": False}', "--set objective.x=false"),
+    (setting("layout.length", 64), 'settings={"layout.length": 64}', "--set layout.length=64"),
+    (
+        call("finetune", "classification", model="MODEL", train="FILE"),
+        'unmask.finetune("classification", model=MODEL, train=FILE)',
+        "unmask finetune classification --model MODEL --train FILE",
+    ),
+    (call("corpus build"), "unmask.build_corpus()", "unmask corpus build"),
+]
+
+
+@pytest.mark.parametrize(("reference", "python", "command"), FORMS)
+def test_each_front_writes_references_in_its_own_way(reference, python, command):
+    error = UserError("it is wrong", file="a.txt", line=3, remedy=f"pass {reference}")
+    assert str(error) == f"a.txt:3: it is wrong; pass {python}"
+    assert error.text(in_command) == f"a.txt:3: it is wrong; pass {command}"
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    assert pickle.loads(pickle.dumps(error)).text(in_command) == error.text(in_command)
+
+
+def test_a_recipe_writes_its_settings_as_toml():
+    assert rendered(setting("masking.kind", "span"), in_recipe) == 'masking.kind = "span"'
+    assert rendered(setting("objective.x", False), in_recipe) == "objective.x = false"
+    assert rendered(argument("init"), in_recipe) == "init"
+
+
+def test_what_is_printed_is_written_for_the_front_that_speaks():
+    before = speak(in_command)
+    try:
+        assert rendered(f"see {argument('out')}") == "see --out"
+    finally:
+        speak(before)
+    assert rendered(f"see {argument('out')}", in_python) == "see out"
+
+
+def test_a_text_in_a_message_is_no_reference():
+    assert rendered('a \x02["x"]\x03 b') == 'a \x02["x"]\x03 b'
+
+
+@pytest.mark.parametrize("verb", ["finetune", "corpus build"])
+def test_words_of_a_call_are_those_of_its_command(verb):
+    assert verb in VERBS
+    options = {"model": "m", "train": ["a", "b"], "out": "o"} if verb == "finetune" else {"tokenizer": "t", "out": "o"}
+    words = [word for name, value in options.items() for word in flags(name, value)]
+    parsed = parse([*verb.split(), *(["classification"] if verb == "finetune" else ["f"]), *words])
+    assert {name: getattr(parsed, name) for name in options if name != "train"} == {
+        name: value for name, value in options.items() if name != "train"
+    }
+
+
+LATER = {
+    "data/batches/paired_streams.py",
+    "data/batches/sentence_pairs.py",
+    "data/batches/streams.py",
+    "recipes/recipe.py",
+    "recipes/requirements.py",
+    "inference/evaluation/errors_page.py",
+    "objectives/hidden_cosine.py",
+    "objectives/layer_matching.py",
+    "objectives/masked_lm.py",
+    "objectives/objective.py",
+    "objectives/permutation_lm.py",
+    "objectives/replaced_token.py",
+    "objectives/soft_targets.py",
+    "tasks/coqa.py",
+    "tasks/embedding.py",
+    "tasks/extraction.py",
+    "tasks/hotpotqa.py",
+    "tasks/multiple_choice.py",
+    "tasks/quac.py",
+    "tasks/question_answering.py",
+    "tasks/rows.py",
+    "tasks/task.py",
+    "tasks/token_classification.py",
+}
+"""Modules with style sheets, and those whose messages still name flags: objectives, tasks and the checks of recipes."""
+
+
+def literals(path):
+    """Yield the strings of a file, with their lines."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_message_names_a_flag(path):
+    name = path.relative_to(PACKAGE).as_posix()
+    if name.startswith("cli/") or name in LATER or name == "support/messages.py":
+        return
+    for line, text in literals(path):
+        assert not re.search(r"--[a-z]", NO_FLAGS.sub("", text)), (name, line, text)

@@ -1,0 +1,110 @@
+"""The checks of parts: those of unmask pass them, and planted faults are found."""
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from unmask.data.batches.frame import Frame
+from unmask.data.batches.layouts import LAYOUTS
+from unmask.data.batches.masking import TokenMasking, TokenMaskingSettings
+from unmask.data.batches.maskings import MASKINGS
+from unmask.data.batches.one_segment import Single
+from unmask.data.batches.rng import derive_rng
+from unmask.families.bert import BertSettings
+from unmask.objectives.masked_lm import MaskedLM
+from unmask.objectives.objective import Objective
+from unmask.support.plugins import missing_members
+from unmask.testing import check_family, check_layout, check_masking, check_objective
+
+SHAPES = {"bert": {"layers": 2, "width": 32, "heads": 2, "feed_forward": 64, "positions": 64, "dropout": 0.0}}
+SHAPES["modernbert"] = SHAPES["bert"]
+MORE = {kind: {"streams": 2} for kind in ("contiguous", "sentence_streams")}
+MORE["paired_streams"] = {"streams": 2, "reuse": 8}
+
+
+@pytest.mark.parametrize("kind", list(MASKINGS))
+def test_maskings(kind):
+    check_masking(kind)
+
+
+@pytest.mark.parametrize("kind", list(LAYOUTS))
+def test_layouts(kind):
+    check_layout(kind, **MORE.get(kind, {}))
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_families(kind):
+    check_family(kind, **SHAPES[kind])
+
+
+@pytest.fixture
+def masked():
+    """Samples with masked tokens."""
+    masking = TokenMaskingSettings().build(vocabulary=100, mask=4, special=frozenset(range(5)), begins=np.ones_like)
+    texts = [np.arange(10, 10 + length) for length in (20, 9, 30)]
+    return [masking(Frame(2, 3).wrap(ids), derive_rng(0, "masking", len(ids))) for ids in texts]
+
+
+def body():
+    torch.manual_seed(0)
+    return BertSettings(**SHAPES["bert"], init_std=0.2).build(100)
+
+
+def test_objectives(masked):
+    check_objective("masked_lm", body(), masked)
+
+
+def test_faults_of_maskings_are_found(monkeypatch):
+    def in_place(self, sample, rng):
+        sample.ids[3] = self.mask
+        return sample
+
+    monkeypatch.setattr(TokenMasking, "draw", lambda self, masked, rng: np.random.default_rng().random(len(masked)))
+    with pytest.raises(AssertionError, match="another source than its rng"):
+        check_masking("token")
+    monkeypatch.setattr(TokenMasking, "__call__", in_place)
+    with pytest.raises(AssertionError, match="changes its input"):
+        check_masking("token")
+
+
+def test_faults_of_layouts_are_found(monkeypatch):
+    cut, rng = Single.cut, np.random.default_rng()
+    monkeypatch.setattr(Single, "cut", lambda *args: [one.add(ids=rng.permutation(one.ids)) for one in cut(*args)])
+    with pytest.raises(AssertionError, match="another source than its rng"):
+        check_layout("single")
+    monkeypatch.setattr(Single, "cut", lambda *args: [one.add(ids=one.ids + 1000) for one in cut(*args)])
+    with pytest.raises(AssertionError, match="not in the vocabulary"):
+        check_layout("single")
+
+
+def test_faults_of_objectives_are_found(masked, monkeypatch):
+    monkeypatch.setattr(MaskedLM, "forward_flops", lambda self, encoder, batch: len(batch.keys) ** 2)
+    with pytest.raises(AssertionError, match="FLOPs of a batch"):
+        check_objective("masked_lm", body(), masked)
+    score = MaskedLM.score
+    monkeypatch.setattr(
+        MaskedLM, "score", lambda self, *others: (part := score(self, *others))._replace(sum=part.sum.square())
+    )
+    with pytest.raises(AssertionError, match="not a sum over the samples"):
+        check_objective("masked_lm", body(), masked)
+
+
+def test_a_forgotten_member_is_found():
+    class Forgetful(Objective):
+        def prepare(self, sample, name):
+            return sample
+
+        def predict(self, encoder, encoded, batch):
+            return encoded.last
+
+        def forward_flops(self, encoder, batch):
+            return 0
+
+    class Settings(msgspec.Struct):
+        def build(self, context) -> Forgetful:
+            return Forgetful()
+
+    Settings.build.__annotations__["return"] = Forgetful
+    assert "Forgetful.score" in missing_members(Settings)
+    assert missing_members(MASKINGS["token"]) == missing_members(LAYOUTS["single"]) == []

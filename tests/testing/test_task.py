@@ -1,0 +1,132 @@
+"""Everything that unmask can do is done with every task; docs/serving.md has the reasons where something cannot be."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from unmask.tasks import CLASSES
+from unmask.tasks.classification import Classification
+from unmask.testing import OPERATIONS, check_task
+from unmask.testing.task import check_members
+
+from ..undrawn import _undrawn, drawn  # noqa: F401
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "serving.md").read_text(encoding="utf8")
+NOUNS = ("dog", "cat", "river", "house", "teacher", "engine", "market", "letter", "garden", "window")
+TEXTS = [f"the {noun} sees the {other} . the {other} finds the garden ." for noun in NOUNS for other in NOUNS[:2]]
+QUESTION = "who sees it ?"
+
+
+def table(*rows):
+    """Return rows as a file of tab-separated values."""
+    return "\n".join("\t".join(map(str, row)) for row in rows)
+
+
+def labelled(label):
+    return table(("text", "label"), *((text, label(number)) for number, text in enumerate(TEXTS)))
+
+
+def span(text, words):
+    return {"text": words, "answer_start": text.index(words)}
+
+
+def squad():
+    paragraphs = [
+        {"context": text, "qas": [{"id": f"{number}", "question": QUESTION, "answers": [span(text, "the garden")]}]}
+        for number, text in enumerate(TEXTS)
+    ]
+    return {"data": [{"paragraphs": paragraphs}]}
+
+
+def quac():
+    paragraphs = []
+    for number, text in enumerate(TEXTS):
+        context, turns = f"{text} CANNOTANSWER", []
+        for turn, words in enumerate(("the garden", "CANNOTANSWER")):
+            answer = span(context, words)
+            more = {"yesno": "x", "followup": "m", "answers": [answer], "orig_answer": answer}
+            turns.append({"id": f"{number}_q#{turn}", "question": QUESTION, **more})
+        paragraphs.append({"id": f"{number}", "context": context, "qas": turns})
+    return {"data": [{"title": "t", "paragraphs": paragraphs}]}
+
+
+def coqa():
+    stories = []
+    for number, text in enumerate(TEXTS):
+        answer = {"input_text": text[:7], "turn_id": 1, "span_start": 0, "span_end": 7, "span_text": text[:7]}
+        questions = [{"input_text": QUESTION, "turn_id": 1}]
+        stories.append({"id": f"{number}", "source": "cnn", "story": text, "questions": questions, "answers": [answer]})
+    return {"data": stories}
+
+
+def hotpotqa():
+    asked = {"question": QUESTION, "answer": "the garden", "type": "bridge", "level": "easy"}
+    return [
+        {"_id": f"{number}", **asked, "context": [["a", [text]], ["b", ["a poem ."]]], "supporting_facts": [["a", 0]]}
+        for number, text in enumerate(TEXTS)
+    ]
+
+
+def swag():
+    columns = ["video-id", "fold-ind", "startphrase", "sent1", "sent2", "gold-source"]
+    lines = [["", *columns, *(f"ending{number}" for number in range(4)), "label"]]
+    for number, text in enumerate(TEXTS):
+        lines.append([number, "v", number, f"{text} It", text, "It", "gold", *NOUNS[:4], number % 4])
+    return "\n".join(",".join(map(str, line)) for line in lines)
+
+
+def conll():
+    tagged = [[f"{word} {'B-X' if word == 'dog' else 'O'}" for word in text.split()] for text in TEXTS]
+    return "\n\n".join(map("\n".join, tagged))
+
+
+def lists():
+    labels = [["a"], ["a", "b"], []]
+    rows = [{"text": text, "labels": labels[number % 3]} for number, text in enumerate(TEXTS)]
+    return "\n".join(map(json.dumps, rows))
+
+
+FILES = {
+    "classification": ("tsv", labelled(lambda number: ("good", "bad")[number % 2])),
+    "multi-label": ("jsonl", lists()),
+    "regression": ("tsv", labelled(lambda number: number / 7)),
+    "embedding": ("tsv", table(("text", "text_b", "label"), *((it, it[:20], n / 5) for n, it in enumerate(TEXTS)))),
+    "question-answering": ("json", json.dumps(squad())),
+    "answer-beams": ("json", json.dumps(squad())),
+    "quac": ("json", json.dumps(quac())),
+    "coqa": ("json", json.dumps(coqa())),
+    "hotpotqa": ("json", json.dumps(hotpotqa())),
+    "multiple-choice": ("csv", swag()),
+    "token-classification": ("conll", conll()),
+}
+"""Suffix and content of a file of examples for each task."""
+
+
+def reasons_of(kind):
+    """Return the reasons of the page why operations cannot be done with a task."""
+    header, *rows = re.findall(r"^\| (.*) \|$", PAGE.partition("## Tasks\n")[2].partition("\n## ")[0], re.MULTILINE)
+    names = header.split(" | ")[1:]
+    assert names == list(OPERATIONS)
+    cells = {row.split(" | ")[0]: row.split(" | ")[1:] for row in rows}
+    notes = dict(re.findall(r"^(\d)\. (.*)$", PAGE, re.MULTILINE))
+    found = dict(zip(names, cells[f"`{kind}`"], strict=True))
+    return {name: notes[cell] for name, cell in found.items() if cell != "yes"}
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_everything_is_done_with_every_task(kind, tmp_path):
+    suffix, content = FILES[kind]
+    path = tmp_path / f"data.{suffix}"
+    path.write_text(content, encoding="utf8")
+    reasons = check_task(kind, path, tmp_path, {"task.length": 64} if kind in ("quac", "coqa", "hotpotqa") else {})
+    stated = {name: why for name, why in reasons_of(kind).items() if name in reasons}
+    assert {name: why.partition(";")[0].partition(", whose")[0] for name, why in reasons.items() if why} == stated
+
+
+def test_what_a_task_declares_is_checked(monkeypatch):
+    check_members("classification")
+    monkeypatch.setattr(Classification, "title", "")
+    with pytest.raises(AssertionError, match=r"Classification\.title is not a text"):
+        check_members("classification")
