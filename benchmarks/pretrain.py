@@ -274,7 +274,7 @@ class Pretraining:
             "searched": self.searched,
             "corpus_tokens": corpus.train.num_tokens,
             "most_frequent_token": corpus.tokenizer.decode([corpus.manifest.most_frequent_token.id]),
-            "guess": (logged(self.out, "guess") or [{}])[0],
+            "guess": (logged(self.out, "baseline") or [{}])[0],
             **compared(self.out),
             **{name: before + lines[-1][name] for name, before in self.before.items()},
             "heldout": [

@@ -152,7 +152,7 @@ def test_from_text_to_each_task(name, files, text_file, tmp_path):
     (kind, *settings), out = MEMBERS[name], tmp_path / "run"
     run("pretrain", name.partition(",")[0], "--text", text_file, *sets([*tiny(name), *settings]), "--out", out)
     lines = (out / "metrics.jsonl").read_text().splitlines()
-    assert {json.loads(line)["kind"] for line in lines} == {"train", "heldout", "guess"}
+    assert {json.loads(line)["kind"] for line in lines} == {"train", "heldout", "baseline"}
     model = unmask.load(out)
     assert set(model.model.heads) == HEADS[name]
     tokenizer = model.model.tokenizer

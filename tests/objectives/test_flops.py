@@ -19,7 +19,10 @@ from unmask.families.albert import AlbertSettings
 from unmask.families.bert import BertSettings
 from unmask.families.deberta import DebertaSettings
 from unmask.families.elmo import ElmoSettings
+from unmask.families.eurobert import EuroBertSettings
 from unmask.families.modernbert import ModernBertSettings
+from unmask.families.neobert import NeoBertSettings
+from unmask.families.nomicbert import NomicBertSettings
 from unmask.families.xlnet import XlnetSettings
 from unmask.nn.layers import plain_attention, relative_kernels
 from unmask.nn.layers.attention import SelfAttention
@@ -45,6 +48,9 @@ FAMILIES = {
     "albert": AlbertSettings(**SIZES, positions=64),
     "modernbert": ModernBertSettings(**SIZES, window=64),
     "deberta": DebertaSettings(**SIZES, positions=64, convolution=3),
+    "nomicbert": NomicBertSettings(**SIZES),
+    "eurobert": EuroBertSettings(**SIZES, key_heads=1),
+    "neobert": NeoBertSettings(**SIZES),
     "xlnet": XlnetSettings(**SIZES),
 }
 HEADS = {

@@ -124,7 +124,7 @@ def test_the_losses_are_those_of_transformers(shape, tmp_path):
     assert batch.counts["replaced_token"] == sum(map(len, prepared)), "every token, including special ones"
     for name, value in sums.items():
         torch.testing.assert_close(parts[name].sum, value, rtol=2e-5, atol=0)
-    assert int(parts["replaced_token"].metrics["guess"]) == batch.counts["replaced_token"] - replaced
+    assert int(parts["replaced_token"].metrics["baseline"]) == batch.counts["replaced_token"] - replaced
     for name, theirs in (("replaced_token", discriminator), (GENERATOR, their_generator)):
         learner.zero_grad()
         parts[name].sum.backward(retain_graph=True)
@@ -223,7 +223,7 @@ def test_a_discriminator_that_learned_nothing_causes_a_warning():
     assert not objective().warnings("replaced_token", {"generator_loss": 0.5})
     # with one of eight tokens replaced, the loss of a constant is -(1/8 ln 1/8 + 7/8 ln 7/8) = 0.3768 nats
     found = [
-        one.warnings("replaced_token", {"replaced_token_loss": loss, "replaced_token_guess": 0.875})
+        one.warnings("replaced_token", {"replaced_token_loss": loss, "replaced_token_baseline": 0.875})
         for loss in (0.339, 0.340)
     ]
     assert not found[0]
@@ -231,5 +231,5 @@ def test_a_discriminator_that_learned_nothing_causes_a_warning():
 
 
 def test_the_report_gives_the_accuracy_of_always_predicting_original():
-    notes = objective().notes("replaced_token", {"replaced_token_guess": 0.878}, {})
+    notes = objective().notes("replaced_token", {"replaced_token_baseline": 0.878}, {})
     assert notes == ["Always predicting that a token was not replaced would be right for 87.80 % of all tokens."]

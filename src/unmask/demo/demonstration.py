@@ -78,14 +78,14 @@ def run_demo(out: str | Path = "demo") -> None:
     console.rule("1. Text: the documentation on this machine")
     corpus = _corpus(out, recipe, console)
     console.rule("2. Pretraining a small encoder from scratch")
-    learning, guess = _pretrain(out / "pretrained", recipe, corpus, console)
+    learning, baseline = _pretrain(out / "pretrained", recipe, corpus, console)
     console.rule(f"3. What does a paragraph document? {SEEDS} seeds from random weights, {SEEDS} from the encoder")
     results = _topics(out, console)
     console.rule("4. A sentiment classifier")
     reviews = _reviews(out, console)
     console.rule("Results")
     (out / "demo.png").unlink(missing_ok=True)
-    try_to_draw(lambda: _draw(out / "demo.png", learning, guess, results), console.print)
+    try_to_draw(lambda: _draw(out / "demo.png", learning, baseline, results), console.print)
     _conclude(out, results, reviews, console)
 
 
@@ -124,14 +124,14 @@ def _pretrain(out: Path, recipe: Recipe, corpus: Corpus, console: Console) -> tu
             candidates = ", ".join(f"{it.token} {100 * it.probability:.1f} %" for it in filling.masks[0].candidates)
             console.print(f"    {when:6} {candidates}", markup=False)
     learning = RunDirectory(out).read_metrics("heldout")
-    guess = float(RunDirectory(out).read_metrics("guess")[0]["masked_lm_accuracy"])
+    baseline = float(RunDirectory(out).read_metrics("baseline")[0]["masked_lm_accuracy"])
     console.print(
         f"accuracy on held-out masked tokens: {100 * learning[0]['masked_lm_accuracy']:.1f} % before, "
         f"{100 * learning[-1]['masked_lm_accuracy']:.1f} % after; always predicting "
-        f"'{corpus.tokenizer.token(corpus.manifest.most_frequent_token.id)}' would reach {100 * guess:.1f} %",
+        f"'{corpus.tokenizer.token(corpus.manifest.most_frequent_token.id)}' would reach {100 * baseline:.1f} %",
         markup=False,
     )
-    return learning, guess
+    return learning, baseline
 
 
 def _topics(out: Path, console: Console) -> dict[str, dict[str, Any]]:
@@ -223,11 +223,13 @@ def _conclude(
     console.print(hints, markup=False)
 
 
-def _draw(path: Path, learning: list[dict[str, Any]], guess: float, results: Mapping[str, Mapping[str, Any]]) -> None:
+def _draw(
+    path: Path, learning: list[dict[str, Any]], baseline: float, results: Mapping[str, Mapping[str, Any]]
+) -> None:
     drawing, (left, right) = figure(2, width=5.4)
     tokens = [line["tokens"] / 1e6 for line in learning]
     left.plot(tokens, [100 * line["masked_lm_accuracy"] for line in learning], color=BLUE, marker="o", markersize=3)
-    left.axhline(100 * guess, color=ORANGE, linestyle="--", label="always the most frequent token")
+    left.axhline(100 * baseline, color=ORANGE, linestyle="--", label="always the most frequent token")
     left.set(xlabel="million tokens", ylabel="%", title="accuracy on held-out masked tokens")
     left.legend(frameon=False, fontsize=8)
     for row, (name, result) in enumerate(results.items()):

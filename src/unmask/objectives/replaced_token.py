@@ -213,7 +213,7 @@ class ReplacedToken(Objective):
         gold = batch.labels["replaced"].index_select(0, batch.positions["every"])
         loss = binary_cross_entropy_with_logits(logits, gold, reduction="sum")
         correct = ((logits.detach() > 0) == (gold > 0)).sum()
-        return Part(loss, {"accuracy": correct, "guess": (gold == 0).sum()})
+        return Part(loss, {"accuracy": correct, "baseline": (gold == 0).sum()})
 
     def baseline(self, name: str, batches: Sequence[Batch], token: int) -> Mapping[str, float]:
         """See `Objective`: that of the generator. That of always predicting "original" is a metric of every step."""
@@ -221,7 +221,7 @@ class ReplacedToken(Objective):
 
     def notes(self, name: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> Sequence[str]:
         """See `Objective`."""
-        kept = 100 * metrics.get(f"{name}_guess", 0.0)
+        kept = 100 * metrics.get(f"{name}_baseline", 0.0)
         return [
             *most_frequent("masked", baseline.get(f"{GENERATOR}_accuracy")),
             f"Always predicting that a token was not replaced would be right for {kept:.2f} % of all tokens.",
@@ -233,7 +233,7 @@ class ReplacedToken(Objective):
         The hidden states of such an encoder lie on a line, one point per token, which is worse for tasks than random
         weights (docs/family.md).
         """
-        loss, kept = metrics.get(f"{name}_loss"), metrics.get(f"{name}_guess")
+        loss, kept = metrics.get(f"{name}_loss"), metrics.get(f"{name}_baseline")
         if loss is None or kept is None:
             return ()
         constant = -sum(share * math.log(share) for share in (kept, 1 - kept) if share)

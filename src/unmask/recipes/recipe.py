@@ -10,6 +10,7 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping
+from functools import cached_property
 from importlib import resources
 from itertools import takewhile
 from pathlib import Path
@@ -61,7 +62,7 @@ class StageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return flatten({"layout": self.layout, "masking": self.masking, "objective": self.objective})
 
 
-class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """A pretraining recipe.
 
     Attributes:
@@ -117,7 +118,7 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         found = {name: one for stage in self.every_stage for name, one in stage.objectives.items()}
         return {name: found[name] for name in OBJECTIVES if name in found}
 
-    @property
+    @cached_property  # in the dict, which is no setting
     def every_stage(self) -> tuple[Recipe, ...]:
         """The recipe of each stage: all its settings, and no stages."""
         return tuple(self._at(number) for number in range(len(self.stages))) if self.stages else (self,)

@@ -43,7 +43,7 @@ def evaluate(
     """Return each objective's mean loss and metrics over its targets, and the weighted sum of the losses as `loss`.
 
     `NAME_loss` is in nats. Objectives that classify also have `NAME_accuracy`, 0 to 1, and those for which a constant
-    prediction is often right have its accuracy as `NAME_guess`. Objectives without targets are omitted. Several
+    prediction is often right have its accuracy as `NAME_baseline`. Objectives without targets are omitted. Several
     processes share the batches; `display` shows the progress. If the batches are windows of streams, each stream is
     read in order by one process, starting from the initial state.
     """

@@ -147,7 +147,7 @@ def test_the_accuracy_of_a_discriminator_is_plotted_with_that_of_a_constant_pred
         line |= {
             "replaced_token_loss": 0.5,
             "replaced_token_accuracy": 0.8,
-            "replaced_token_guess": 0.87 + line["step"] / 1000,
+            "replaced_token_baseline": 0.87 + line["step"] / 1000,
         }
     (run.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     pictures = []

@@ -24,7 +24,7 @@ def test_the_numbers_in_the_plot_are_listed_if_the_font_lacks_a_label(make_run):
 def test_values_that_are_not_finite_are_reported_as_such(make_run):
     run = RunDirectory(make_run())
     lines = [
-        {"kind": "heldout", "step": step, "loss": loss, "replaced_token_loss": loss, "replaced_token_guess": 0.9}
+        {"kind": "heldout", "step": step, "loss": loss, "replaced_token_loss": loss, "replaced_token_baseline": 0.9}
         for step, loss in ((0, 10.0), (9, math.nan))
     ]
     run.metrics.write_bytes(

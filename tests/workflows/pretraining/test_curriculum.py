@@ -84,7 +84,7 @@ def test_an_objective_begins_with_its_stage(drawn, run):
     out = run(read(PAIRS))
     check_stages(lines(out))
     assert all(losses(line) == {"masked_lm", "next_sentence"} for line in lines(out, "heldout"))
-    assert lines(out, "guess")[0].keys() >= {"masked_lm_accuracy", "next_sentence_accuracy"}
+    assert lines(out, "baseline")[0].keys() >= {"masked_lm_accuracy", "next_sentence_accuracy"}
     report = (out / "report.md").read_text()
     assert "- length 16, layout document_sentences, objectives masked_lm, masking rate 0.4 to 0.2: 3 steps of" in report
     assert (

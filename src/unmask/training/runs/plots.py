@@ -79,7 +79,7 @@ def plot_training(run: RunDirectory) -> None:
     train, heldout = run.read_metrics("train"), run.read_metrics("heldout")
     if not train:
         return
-    guesses = run.read_metrics("guess")
+    baselines = run.read_metrics("baseline")
     names = [name for name in metric_names(train) if name.endswith("_accuracy")]  # also those of earlier stages
     drawing, panels = figure(1 + len(names))
     for panel, name in zip(panels, ["loss", *names], strict=True):
@@ -88,10 +88,10 @@ def plot_training(run: RunDirectory) -> None:
         x, y = _points(heldout, name, "tokens")
         if len(x):
             panel.plot(x / 1e6, y, color=BLUE, marker="o", markersize=3, label="held out")
-        for line in guesses:
+        for line in baselines:
             if name in line:
                 panel.axhline(line[name], color=ORANGE, linestyle="--", label=f"constant prediction: {line[name]:.3f}")
-        x, y = _points(heldout, f"{name.removesuffix('_accuracy')}_guess", "tokens")
+        x, y = _points(heldout, f"{name.removesuffix('_accuracy')}_baseline", "tokens")
         if len(x):
             panel.plot(x / 1e6, y, color=ORANGE, linestyle="--", label=f"constant prediction: {y[-1]:.3f}")
         panel.set_xlabel("million tokens")

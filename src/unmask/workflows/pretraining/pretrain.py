@@ -136,7 +136,9 @@ def train_encoder(
         if created:
             display.say(f"newly initialized, because {start.source} lacks it: {', '.join(created)}")
         if heldout and not resume:
-            run.log({"kind": "guess", "step": 0, **baseline(learner, heldout, corpus.manifest.most_frequent_token.id)})
+            run.log(
+                {"kind": "baseline", "step": 0, **baseline(learner, heldout, corpus.manifest.most_frequent_token.id)}
+            )
         trainer = Trainer(
             learner,
             source,
@@ -223,7 +225,7 @@ def _remarks(
         trainer: what trained it.
         start: the initial weights.
     """
-    guessed, total = (run.read_metrics("guess") or [{}])[0], trainer.progress.total
+    constant, total = (run.read_metrics("baseline") or [{}])[0], trainer.progress.total
     last = {name: learner.parts[name] for name, step in trained.items() if step == total}.items()
     return Remarks(
         how=start.how,
@@ -237,7 +239,7 @@ def _remarks(
                 if step < total
             ),
         ],
-        notes=[note for name, part in last for note in part.notes(name, metrics, guessed)],
+        notes=[note for name, part in last for note in part.notes(name, metrics, constant)],
         warnings=[text for name, part in last for text in part.warnings(name, metrics)],
         usage=[line for name in trained for line in learner.parts[name].usage(str(run.path))],
     )
