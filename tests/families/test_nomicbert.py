@@ -40,7 +40,7 @@ def test_files_have_the_published_names(tmp_path):
     [
         ({"width": 6}, "rotary positions require heads of even width, not 3"),
         ({"base": 1.0}, "base must be above 1"),
-        ({"initial_offsets": (-1,)}, "initial_offsets are set by biases"),
+        ({"segments": 0}, "segments must be at least 1"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings, message):

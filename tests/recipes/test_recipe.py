@@ -93,7 +93,7 @@ def test_all_of_the_papers_sizes_are_shipped():
         ("encoder.layers=0", "layers must be at least 1"),
         ("encoder.heads=3", "width 128 must be a multiple of heads 3"),
         ("encoder.dropout=1", r"dropout must lie in \[0, 1\)"),
-        ("encoder.activation=silu", r"encoder\.activation cannot be 'silu'; known: gelu, gelu_tanh, relu$"),
+        ("encoder.activation=mish", r"encoder\.activation cannot be 'mish'; known: gelu, gelu_tanh, relu, silu$"),
         (
             "encoder.kind=rnn",
             "encoder.kind cannot be 'rnn'; known: bert, roberta, xlm_roberta, camembert, albert, electra",

@@ -7,8 +7,7 @@ writes too; it has no head for question answering.
 
 from __future__ import annotations
 
-from unmask.families.bert import BertSettings
-from unmask.families.body import check_rotary
+from unmask.families.body import TransformerSettings, check_rotary, check_size
 from unmask.families.format import (
     BERT_CONFIG,
     BERT_LM,
@@ -21,40 +20,41 @@ from unmask.families.format import (
     without_pooler,
     write_rotation,
 )
-from unmask.nn.encoders.transformer import Layer
+from unmask.nn.encoders.transformer import Layer, Transformer
 from unmask.nn.layers.attention import SelfAttention
 from unmask.nn.layers.block import Activation, Block, GatedFeedForward, Sizes
-from unmask.nn.layers.norm import LayerNorm
+from unmask.nn.layers.embeddings import Embeddings
+from unmask.nn.layers.norm import LayerNorm, Pooler
 from unmask.nn.layers.plain_attention import AttentionSpec
 from unmask.nn.layers.rotary import Rotation
 
 
-class NomicBertSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="nomicbert"):
-    """The recipe's [encoder] for `kind = "nomicbert"`; see `BertSettings`.
+class NomicBertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="nomicbert"):
+    """The recipe's [encoder] for `kind = "nomicbert"`; see `TransformerSettings`.
 
     Attributes:
+        feed_forward: inner width of the feed-forward layers; their first matrix has twice as many outputs.
+        segments: number of segment ids; with 1, only the separator marks the second text of a pair.
+        epsilon: epsilon of the LayerNorms.
         base: base of the rotations.
     """
 
+    feed_forward: int
+    segments: int = 2
     positions: int = 2048
     dropout: float = 0.0
     activation: Activation = "silu"
+    epsilon: float = 1e-12
     base: float = 1000.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_size("segments", self.segments)
         check_rotary(self.width, self.heads, base=self.base)
-        if self.initial_offsets:
-            raise ValueError("initial_offsets are set by biases, which the attention of this family lacks")
-
-    @property
-    def rotation(self) -> Rotation:
-        """See `TransformerSettings`."""
-        return Rotation(self.base)
 
     def block(self, number: int, sizes: Sizes) -> Layer:
         """See `TransformerSettings`."""
-        spec = AttentionSpec(sizes.heads, self.dropout, rotation=self.rotation)
+        spec = AttentionSpec(sizes.heads, self.dropout, rotation=Rotation(self.base))
         return Block(
             SelfAttention(sizes.width, spec, biased=False),
             LayerNorm(sizes.width, self.epsilon),
@@ -62,6 +62,13 @@ class NomicBertSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_
             LayerNorm(sizes.width, self.epsilon),
             self.dropout,
         )
+
+    def build(self, vocabulary: int) -> Transformer:
+        """See `BodySettings`."""
+        embeddings = Embeddings(
+            vocabulary, 0, self.segments, self.width, None, dropout=self.dropout, epsilon=self.epsilon
+        )
+        return self.compose(vocabulary, embeddings, self.blocks(), Pooler(self.width, "tanh"))
 
 
 NOMICBERT = Family(

@@ -15,9 +15,12 @@ from unmask.families.checkpoints.safetensors_file import INDEX
 from unmask.families.deberta import DebertaSettings
 from unmask.families.distilbert import DistilBertSettings
 from unmask.families.electra import ElectraSettings
+from unmask.families.eurobert import EuroBertSettings
 from unmask.families.gpt import GptSettings
 from unmask.families.modernbert import ModernBertSettings
 from unmask.families.mpnet import MpnetSettings
+from unmask.families.neobert import NeoBertSettings
+from unmask.families.nomicbert import NomicBertSettings
 from unmask.families.roberta import RobertaSettings
 from unmask.families.roformer import RoFormerSettings
 from unmask.families.xlnet import XlnetSettings
@@ -37,9 +40,14 @@ SHAPES = {
     "openai-gpt": GptSettings,
     "modernbert": partial(ModernBertSettings, dropout=0.1),
     "mpnet": MpnetSettings,
+    "nomic_bert": partial(NomicBertSettings, dropout=0.1),
+    "eurobert": partial(EuroBertSettings, key_heads=1, dropout=0.1),
+    "neobert": partial(NeoBertSettings, dropout=0.1),
     "deberta": partial(DebertaSettings, segments=2, buckets=4, distances=6, convolution=3),
     "xlnet": partial(XlnetSettings, memory=5),
 }
+UNTIED = ("eurobert", "neobert")
+"""Families whose masked-LM head has a decoder of its own."""
 HEADS = {"openai-gpt": "causal_lm", "electra": "replaced_token", "xlnet": "permutation_lm"}
 VOCABULARY = 11
 

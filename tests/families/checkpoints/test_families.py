@@ -21,6 +21,7 @@ from unmask.tasks.classification import ClassificationHead
 from .conftest import (
     BODIES,
     SHAPES,
+    UNTIED,
     VOCABULARY,
     assert_read_refused,
     configure,
@@ -137,6 +138,7 @@ HEAD_DROPOUTS = {
     "albert": "classifier_dropout_prob",
     "distilbert": "seq_classif_dropout",
     "openai-gpt": "unmask_head_dropout",  # transformers has no key for it
+    "eurobert": "unmask_head_dropout",
     "xlnet": "summary_last_dropout",
 }
 
@@ -243,7 +245,8 @@ VARIANTS = {  # found in published files; those of BERT are in test_huggingface.
         (name, one)
         for one in VARIANTS
         for name in SHAPES
-        if one != "its bias" or name.partition(",")[0] in DECODER_BIASES
+        if (one != "its bias" or name.partition(",")[0] in DECODER_BIASES)
+        and not (one == "a tied decoder" and name in UNTIED)
     ],
 )
 def test_variants_are_read(name, variant, family_directory):
@@ -255,18 +258,22 @@ def test_variants_are_read(name, variant, family_directory):
 
 def test_a_full_state_dict_of_transformers_is_read(name, family_directory, tmp_path):
     """Including tied tensors, which older versions of transformers stored."""
+    if name in ("nomic_bert", "neobert"):
+        pytest.skip("in transformers tensors have other names than in files, or there is no such model")
     (kind,) = json.loads((family_directory / "config.json").read_text())["architectures"]
     theirs, family = getattr(transformers, kind).from_pretrained(family_directory), form_of(name)
     theirs.save_pretrained(tmp_path / "theirs")
     expected, state = huggingface.read(tmp_path / "theirs"), theirs.state_dict()
     tied = {family.decoder, DECODER_BIASES.get(family.model_type, family.decoder)}
-    assert (tied <= state.keys()) == (name != "electra"), "ELECTRA's discriminator has no decoder"
+    assert (tied <= state.keys()) == (name not in ("electra", *UNTIED)), "ELECTRA's discriminator has no decoder"
     put(tmp_path / "theirs", {key: value.clone() for key, value in state.items()})
     assert_read_as(huggingface.read(tmp_path / "theirs"), expected)
 
 
 def test_the_decoder_replaces_token_embeddings_that_are_not_stored(name, family_directory):
     """transformers stores one of the tied tensors, not always the same."""
+    if name in UNTIED:
+        pytest.skip("the decoder is not tied")
     tensors, family = weights(family_directory), form_of(name)
     words = next(key for key in tensors if key.endswith(family.words))
     expected = huggingface.read(family_directory).encoder["embeddings.words.weight"]

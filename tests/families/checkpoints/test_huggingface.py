@@ -345,7 +345,7 @@ WRONG += [(key, value) for key in NUMBERS for value in (10**30, float("nan"))]
 WRONG += [("layer_norm_eps", value) for value in (0, -1e-12, float("nan"), float("inf"), "1e-12", 10**400)]
 WRONG += [("initializer_range", value) for value in (0, -0.02, float("nan"), float("inf"), None)]
 WRONG += [("hidden_dropout_prob", value) for value in (1.0, -0.1, float("nan"), "0.1")]
-WRONG += [("hidden_act", value) for value in ("silu", "", None, 3, ["gelu"], {"gelu": 1})]
+WRONG += [("hidden_act", value) for value in ("mish", "", None, 3, ["gelu"], {"gelu": 1})]
 WRONG += [("model_type", value) for value in ("roberta", "distilbert", "", None, ["bert"])]
 WRONG += [("position_embedding_type", "relative_key"), ("is_decoder", True), ("num_attention_heads", 3)]
 

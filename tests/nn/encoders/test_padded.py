@@ -16,9 +16,12 @@ from unmask.families.bert import BertSettings
 from unmask.families.deberta import DebertaSettings
 from unmask.families.distilbert import DistilBertSettings
 from unmask.families.electra import ElectraSettings
+from unmask.families.eurobert import EuroBertSettings
 from unmask.families.gpt import GptSettings
 from unmask.families.modernbert import ModernBertSettings
 from unmask.families.mpnet import MpnetSettings
+from unmask.families.neobert import NeoBertSettings
+from unmask.families.nomicbert import NomicBertSettings
 from unmask.families.roberta import CamembertSettings, RobertaSettings, XlmRobertaSettings
 from unmask.families.roformer import RoFormerSettings
 from unmask.families.xlnet import XlnetSettings
@@ -45,6 +48,9 @@ BODIES = {
     "deberta": partial(DebertaSettings, buckets=8, distances=16, convolution=3),
     "xlnet": XlnetSettings,
     "modernbert": partial(ModernBertSettings, window=2, global_every=2),
+    "nomicbert": NomicBertSettings,
+    "eurobert": partial(EuroBertSettings, key_heads=2),
+    "neobert": NeoBertSettings,
     "rotated halves": BertSettings,
     "rotated gpt": GptSettings,
 }
@@ -58,7 +64,7 @@ def build(kind):
     body = settings.build(VOCABULARY).eval()
     for module in body.modules():
         if isinstance(module, SelfAttention) and kind in ROTATIONS:
-            module.rotation = ROTATIONS[kind]
+            module.spec = replace(module.spec, rotation=ROTATIONS[kind])
     return body
 
 
