@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from unmask.demo.demonstration import run_demo
     from unmask.inference.commands import bench, embed, fill, predict, write_features
     from unmask.inference.evaluation.evaluate import evaluate
-    from unmask.inference.formats import export
+    from unmask.inference.evaluation.formats import export
     from unmask.inference.predictor import Predictor, load
     from unmask.recipes.recipe import read_recipe, shipped
     from unmask.recipes.schema import recipe_schema
@@ -59,7 +59,7 @@ _MODULES = {
     "doctor": "unmask.workflows.doctor",
     "embed": "unmask.inference.commands",
     "evaluate": "unmask.inference.evaluation.evaluate",
-    "export": "unmask.inference.formats",
+    "export": "unmask.inference.evaluation.formats",
     "extend_tokenizer": "unmask.workflows.text",
     "fill": "unmask.inference.commands",
     "find_runs": "unmask.training.runs.summary",

@@ -239,7 +239,7 @@ VERBS = {
     "embed": Verb(f"{COMMANDS}:embed"),
     "fill": Verb(f"{COMMANDS}:fill", ("texts",), show_filled),
     "serve": Verb("unmask.serving.serve:serve", ("models",)),
-    "export": Verb("unmask.inference.formats:export", (), show_compared),
+    "export": Verb("unmask.inference.evaluation.formats:export", (), show_compared),
     "bench": Verb(f"{COMMANDS}:bench", ("model",), show_engines),
     "doctor": Verb("unmask.workflows.doctor:doctor", (), show_facts),
     "push": Verb(f"{LIBRARY}:push", ("directory", "name")),
