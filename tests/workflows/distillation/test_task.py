@@ -170,7 +170,7 @@ def test_what_cannot_work_is_refused_with_the_reason(tuned, teacher, examples, d
         ("classification", {"train": row}, {"task.length": 65}, "length 65 exceeds the 64 positions of the student"),
         ("regression", {"train": examples / FILES["regression"]}, {"objective.soft_targets.temperature": 2},
          "temperature.: …. has no effect on regression"),
-        ("classification", {"train": row}, {"objective.soft_targets.all_tokens": True}, "all_tokens.: …. has no effect"),
+        ("classification", {"train": row}, {"objective.soft_targets.all_tokens": True}, "all_tokens.: …. has no eff"),
         ("classification", {"train": row}, {"seed": -3}, "seed must be a whole number >= 0, not -3"),
         ("classification", {"train": row}, {"objective.layer_matching.layers": [1, 5]},
          "layers must name one of the teacher's layers 1 to 4 for each of the student's 2 layers, not"),
