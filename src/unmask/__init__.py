@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from unmask.demo.demonstration import run_demo
     from unmask.inference.commands import bench, embed, fill, predict, write_features
     from unmask.inference.evaluation.evaluate import evaluate
-    from unmask.workflows.export import export
     from unmask.inference.predictor import Predictor, load
     from unmask.recipes.recipe import read_recipe, shipped
     from unmask.recipes.schema import recipe_schema
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from unmask.workflows.distillation.distill import distill
     from unmask.workflows.doctor import doctor
     from unmask.workflows.estimators import TextClassifier, TextRegressor, TokenClassifier
+    from unmask.workflows.export import export
     from unmask.workflows.finetuning.finetune import finetune
     from unmask.workflows.library import diff_recipes, list_recipes, push, show_recipe
     from unmask.workflows.pretraining.run import pretrain

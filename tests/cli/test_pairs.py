@@ -92,7 +92,7 @@ def test_evaluate_against(models):
     here, _ = models
     command = ("evaluate", "--model", here / "first", "--data", here / "test.jsonl", "--against", here / "second")
     result = json.loads(run(*command, "--json")[0])
-    assert result["against"].keys() == {"metrics", "differences"}
+    assert result["against"].keys() == {"model", "metrics", "differences"}
     assert result["against"]["differences"].keys() == result["metrics"].keys()
     found = result["against"]["differences"]["accuracy"]
     assert found.keys() == {"difference", "interval", "p"}

@@ -34,10 +34,10 @@ def test_examples_in_memory_are_scored_like_those_of_a_file(classifier, tmp_path
 
 
 def test_options_without_effect_are_refused(classifier, tmp_path, recipe, tokenizer):
-    with pytest.raises(UserError, match="--field, --documents and --strict have no effect"):
+    with pytest.raises(UserError, match="field, documents and strict have no effect"):
         evaluate(classifier, DATA, field="body", device="cpu", precision="float32")
     save_model(tmp_path / "encoder", Model(build_encoder(recipe.encoder, tokenizer.size), tokenizer), "")
-    with pytest.raises(UserError, match="--columns, --errors have no effect"):
+    with pytest.raises(UserError, match="columns, errors have no effect"):
         evaluate(
             tmp_path / "encoder", "a.txt", columns={"text": "a"}, errors="e.html", device="cpu", precision="float32"
         )

@@ -148,6 +148,6 @@ def test_the_demonstration_ends_without_its_plot(hide, tmp_path, monkeypatch):
     monkeypatch.setattr(
         demo, "_conclude", lambda out, results, reviews, console: ended.append(isinstance(console, Console))
     )
-    demo.run(tmp_path / "demo")
+    demo.run_demo(tmp_path / "demo")
     assert ended == [True]
     assert not any((tmp_path / "demo").iterdir())

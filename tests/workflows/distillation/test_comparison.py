@@ -12,7 +12,7 @@ from unmask.workflows.distillation import comparison
 from unmask.workflows.distillation.comparison import HEADING, Measured, summary, table, write_comparison
 from unmask.workflows.distillation.distill import distill
 
-from .conftest import CPU, recipe_of
+from .conftest import recipe_of
 
 TEACHER = Measured(name="teacher", parameters=22_700_000, bytes=90_000_000, milliseconds=6.0, per_second=800,
                    metric="accuracy", score=90.0, interval=(88.0, 92.0))  # fmt: skip
@@ -82,7 +82,13 @@ def compared(run):
 
 
 def test_a_task_with_its_baseline(tuned, examples, tmp_path):
-    given = {"train": examples / "classification.tsv", "settings": {"budget.steps": 2}, "layers": 2, "machine": CPU}
+    given = {
+        "train": examples / "classification.tsv",
+        "settings": {"budget.steps": 2},
+        "layers": 2,
+        "device": "cpu",
+        "precision": "float32",
+    }
     run = distill(
         read_recipe("tinybert-mini"), tuned("classification"), tmp_path / "run", baseline=True, quiet=True, **given
     )
@@ -100,7 +106,10 @@ def test_a_task_with_its_baseline(tuned, examples, tmp_path):
 
 
 def test_text_with_its_baseline(teacher, corpus, tmp_path):
-    recipe, given = recipe_of("distilbert-mini", budget__steps=2), {"layers": 2, "machine": CPU, "quiet": True}
+    recipe, given = (
+        recipe_of("distilbert-mini", budget__steps=2),
+        {"layers": 2, "device": "cpu", "precision": "float32", "quiet": True},
+    )
     found = compared(distill(recipe, teacher, tmp_path / "run", corpus=corpus, baseline=True, **given))
     assert all(0 <= one["interval"][0] <= one["score"] <= one["interval"][1] <= 100 for one in found.values())
     assert found["without a teacher"]["metric"] == "accuracy at masked tokens"
@@ -109,7 +118,7 @@ def test_text_with_its_baseline(teacher, corpus, tmp_path):
 
 
 def test_a_baseline_needs_something_to_learn_from(teacher, corpus, tuned, examples, tmp_path, monkeypatch):
-    given = {"machine": CPU, "quiet": True, "layers": 2, "baseline": True}
+    given = {"device": "cpu", "precision": "float32", "quiet": True, "layers": 2, "baseline": True}
     with pytest.raises(UserError, match="without a teacher the recipe tinybert-mini has no objective, so that base"):
         distill(recipe_of("tinybert-mini"), teacher, tmp_path / "run", corpus=corpus, **given)
     with pytest.raises(UserError, match="without train there are no labels for baseline to learn from; omit it"):

@@ -118,7 +118,11 @@ def test_the_predictions_for_a_student_with_special_tokens_elsewhere_are_those_f
 def test_what_cannot_be_learned_by_predictions_alone_is_refused_with_the_reason(xlnet, teacher, examples, tmp_path):
     reads = "but the student reads the vector of a text at its first token, and .* at the last one"
     for kind, settings, message in (
-        ("classification", {}, f"objective.layer_matching compares tokens, {reads}; pass --set objective.layer_m"),
+        (
+            "classification",
+            {},
+            f"objective.layer_matching compares tokens, {reads}; pass settings=.{{1,2}}objective.la",
+        ),
         (
             "question-answering",
             {"objective.layer_matching": False},

@@ -11,7 +11,7 @@ from unmask.model.model import load_model, save_model
 from unmask.support.errors import UserError
 from unmask.workflows.finetuning.finetune import finetune
 
-from .conftest import CPU, run
+from .conftest import run
 
 
 def test_settings_as_text_are_refused_before_anything_is_read(tmp_path):
@@ -39,7 +39,7 @@ def test_regularization_is_stored_with_the_model(start, task, tmp_path):
 
 def test_all_examples_are_trained_on_without_scores(classifier, rows, tmp_path, capsys):
     settings = {"task.length": 32, "budget.epochs": 1}
-    given = {"settings": settings, "machine": CPU}
+    given = {"settings": settings, "device": "cpu", "precision": "float32"}
     finetune("classification", classifier, rows, tmp_path / "part", **given)
     printed = capsys.readouterr().err
     assert "108 training examples, 12 evaluation examples" in printed

@@ -93,7 +93,7 @@ def test_an_average_cannot_classify_tokens(start, monkeypatch):
     monkeypatch.setattr(task, "build", tagger)
     with pytest.raises(
         UserError,
-        match=r"average yields one vector per text, but classification needs one per token; use linear or rnn",
+        match=r"average. yields one vector per text, but classification needs one per token; use linear or rnn",
     ):
         build_learner(base, ("a", "b"), recipe)
     build_learner(base, ("a", "b"), recipe_of("downstream.kind=linear", "downstream.layers=[0]"))  # a static tagger

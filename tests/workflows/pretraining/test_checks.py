@@ -111,14 +111,16 @@ def test_a_trained_tokenizer_has_the_padding_id_that_the_checks_assume(kind, doc
 @pytest.mark.parametrize(
     ("recipe", "settings", "kind", "remedy"),
     [
-        ("bert-tiny", ["tokenizer.kind=words", "tokenizer.lowercase=false"], "words", "kind=wordpiece"),
-        ("elmo-mini", ["tokenizer.kind=wordpiece"], "wordpiece", 'kind=words settings={"tokenizer.lowercase": False}'),
+        ("bert-tiny", ["tokenizer.kind=words", "tokenizer.lowercase=false"], "words", 'kind": "wordpiece"}'),
+        ("elmo-mini", ["tokenizer.kind=wordpiece"], "wordpiece", 'kind": "words"}'),
     ],
 )
 def test_characters_need_words_and_ids_need_others(recipe, settings, kind, remedy, documents, tmp_path):
     (tmp_path / "text.txt").write_text("\n\n".join(documents), encoding="utf8")
     chosen = read_recipe(recipe, parse_overrides(settings))
-    with pytest.raises(UserError, match=f"cannot read a vocabulary of the kind {kind}; pass --set tokenizer.{remedy}"):
+    with pytest.raises(
+        UserError, match=f'cannot read a vocabulary of the kind {kind}; pass settings=."tokenizer.{remedy}'
+    ):
         corpus_from_text([tmp_path / "text.txt"], chosen, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     tokenizer = train_tokenizer(kind, documents, size=400, lowercase=False)

@@ -12,6 +12,7 @@ from unmask.families.gpt import GptSettings
 from unmask.model.model import Model, build_encoder, save_model
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
+from unmask.support.messages import rendered
 from unmask.workflows.pretraining import default
 from unmask.workflows.pretraining.default import ENOUGH, PASSES, SIZES, choose, for_model, for_text, rules, worth
 from unmask.workflows.pretraining.search import SHARE, cost
@@ -104,7 +105,7 @@ def test_what_is_expected_comes_from_recorded_runs(corpus, monkeypatch):
     assert default.expectations(SIZES[0], 2e7)[0].startswith("expected: at least 50% ")
     for name, tokens in ((SIZES[0], 999), (SIZES[1], 1e4)):
         (line,) = default.expectations(name, tokens)
-        assert "init=DIRECTORY" in line
+        assert "init=DIRECTORY" in rendered(line)
         assert line.endswith("a small one has F1 87, half an hour from scratch 79")
 
 

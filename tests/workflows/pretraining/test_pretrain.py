@@ -122,7 +122,7 @@ def test_objectives_that_learn_from_a_teacher_have_one(recipe, corpus, tmp_path)
     with pytest.raises(UserError, match="no objective of the recipe bert-tiny learns from a teacher; use a recipe"):
         train_encoder(recipe, corpus, tmp_path / "run", Start(), teacher=teacher, quiet=True)
     recipe = read_recipe("bert-tiny", {"objective.hidden_cosine.weight": 1})
-    with pytest.raises(UserError, match=r"objective\.hidden_cosine learns from a teacher; use it with unmask distill"):
+    with pytest.raises(UserError, match=r"objective\.hidden_cosine learns from a teacher; use it with unmask.distill"):
         pretrain_corpus(recipe, corpus, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from unmask.support.choices import Files, as_files
 from unmask.support.errors import UserError
-from unmask.support.messages import argument, rendered
+from unmask.support.messages import argument
 from unmask.training.runs.display import Display
 from unmask.training.runs.plots import draw_runs
 from unmask.training.runs.summary import find_runs, read_run, read_seeds, run_page, runs_table, seeds_page
@@ -52,7 +52,7 @@ def describe_run(run: str | Path) -> str:
         UserError: there is no run, or it is damaged.
     """
     seeds = read_seeds(Path(run))
-    return rendered(seeds_page(Path(run), seeds) if seeds else run_page(read_run(run)))
+    return seeds_page(Path(run), seeds) if seeds else run_page(read_run(run))
 
 
 def plot_runs(

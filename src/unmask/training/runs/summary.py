@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from unmask.support.errors import UserError, counted
-from unmask.support.messages import argument
+from unmask.support.messages import argument, rendered
 from unmask.support.settings import flatten
 from unmask.training.runs.directory import BEFORE, Provenance, RunDirectory
 from unmask.training.runs.display import duration, speed
@@ -198,7 +198,7 @@ def run_page(run: Summary) -> str:
     """Return a page on a run: settings, inputs, progress, scores and files."""
     hint = f"; continue with the same command and {argument('resume', True)}" if run.state.startswith("stopped") else ""
     parts = [f"{run.path}: {run.name}, {run.kind}, {run.state}{hint}", _origin(run), _progress(run), _scores(run)]
-    return "\n\n".join(part for part in [*parts, _files(run.path)] if part)
+    return rendered("\n\n".join(part for part in [*parts, _files(run.path)] if part))
 
 
 def seeds_page(path: Path, found: Seeds) -> str:
