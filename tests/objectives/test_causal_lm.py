@@ -117,8 +117,8 @@ def test_later_tokens_have_no_effect(learner, together):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("masking.kind=token", "objective.causal_lm needs unmasked text.* --set masking.kind=none"),
-        ("objective.masked_lm.weight=1", "objective.masked_lm needs bidirectional context.* encoder.kind=bert"),
+        ("masking.kind=token", "objective.causal_lm needs unmasked text.*masking.kind.: .none"),
+        ("objective.masked_lm.weight=1", "objective.masked_lm needs bidirectional context.*encoder.kind.: .bert"),
         ("encoder.kind=bert", "encoder.feed_forward` is missing"),
         ("encoder.segments=2", "it requires encoder.kind = bert"),
         ("encoder.feed_forward=512", "it requires encoder.kind = bert"),
@@ -132,7 +132,7 @@ def test_incompatible_settings_are_refused(setting, message):
 
 
 def test_a_bidirectional_model_cannot_predict_next_tokens():
-    with pytest.raises(UserError, match=r"objective.causal_lm needs left-to-right context.*encoder.kind=gpt"):
+    with pytest.raises(UserError, match=r"objective.causal_lm needs left-to-right context.*encoder.kind.: .gpt"):
         read_recipe("bert-mini", {"objective.causal_lm.weight": 1})
-    with pytest.raises(UserError, match=r"objective.masked_lm needs masked tokens.* --set masking.kind=token"):
+    with pytest.raises(UserError, match=r"objective.masked_lm needs masked tokens.*.masking.kind.: .token"):
         read_recipe("bert-mini", {"masking.kind": "none"})

@@ -33,5 +33,5 @@ def test_the_loss_is_that_of_the_formula():
 
 def test_other_widths_are_refused():
     teacher = Teacher(Learner(msgspec.structs.replace(SETTINGS, width=64).build(VOCABULARY), {}))
-    with pytest.raises(UserError, match=r"the student's is 32 and the teacher's 64; pass --set .*hidden_cosine=false"):
+    with pytest.raises(UserError, match=r"the student's is 32 and the teacher's 64; pass .*hidden_cosine.: False"):
         HiddenCosineSettings().build(BuildContext(SETTINGS.build(VOCABULARY), teacher))

@@ -140,13 +140,13 @@ REFUSED = [
         DEEP,
         SETTINGS,
         {},
-        "the student has 6 layers, but the teacher only 2; pass --set objective.layer_matching.lay",
+        "the student has 6 layers, but the teacher only 2; pass settings=",
     ),
     (SETTINGS, DEEP, {"layers": (1, 7)}, "must name one of the teacher's layers 1 to 6 for each of the student's 2"),
     (SETTINGS, DEEP, {"layers": (1, 2, 3)}, "for each of the student's 2 layers, not [1, 2, 3]"),
     (FOUR, DEEP, {}, "the attention scores of 4 heads cannot be compared with those of the teacher's 2"),
     (CAUSAL, DEEP, {}, "layer 1 of the student attends to previous tokens, but layer 3 of the teacher to all tokens"),
-    (SETTINGS, TWO_LMS, {}, "the teacher has no attention scores to compare; pass --set objective.layer_matching.atte"),
+    (SETTINGS, TWO_LMS, {}, "the teacher has no attention scores to compare; pass settings="),
 ]
 
 

@@ -143,8 +143,8 @@ def test_without_targets_there_is_no_loss():
 @pytest.mark.parametrize(
     ("context", "message"),
     [
-        ({}, "objective.soft_targets learns from a teacher; use it with unmask distill RECIPE --teacher MODEL"),
-        ({"teacher": True}, "needs a head that imitates the teacher's; pass --set objective.masked_lm.weight=1"),
+        ({}, "objective.soft_targets learns from a teacher; use it with unmask.distill(RECIPE, teacher=MODEL)"),
+        ({"teacher": True}, "needs a head that imitates the teacher's; pass settings="),
         ({"teacher": True, "built": "next_sentence"}, "next_sentence cannot learn from its predictions"),
         ({"teacher": True, "built": "causal_lm"}, "the teacher has no causal_lm head"),
         ({"teacher": True, "built": "token_classification", "all": True}, "all_tokens has no effect on token_class"),

@@ -8,6 +8,7 @@ import pytest
 from unmask.data.batches.maskings import MASKINGS
 from unmask.recipes.recipe import purpose, read_recipe, recipe_text, shipped
 from unmask.support.errors import UserError
+from unmask.support.messages import in_command
 from unmask.support.settings import parse_overrides, write
 from unmask.workflows.pretraining.run import pretrain
 
@@ -167,7 +168,7 @@ def test_objectives_on_pairs_and_their_layout_are_checked(settings, remedies):
     with pytest.raises(UserError, match="next_sentence") as error:
         read_recipe("bert-tiny", parse_overrides(settings))
     for remedy in remedies:
-        assert "--set " + remedy.replace(" ", " --set ") in str(error.value)
+        assert "--set " + remedy.replace(" ", " --set ") in error.value.text(in_command)
         read_recipe("bert-tiny", parse_overrides([*settings, *remedy.split()]))
 
 
@@ -254,7 +255,10 @@ def test_without_stages_the_recipe_is_the_only_one():
         ("layout = { length = 513 }", r"stages\[0\]: layout: the length 513 exceeds encoder.positions 512"),
         ("layout = { length = { a = 1 } }", r"stages\[0\]: layout.length.a=1: 'length' is not a table"),
         ("objective = { masked_lm = false, next_sentence = false }", r"stages\[0\]: at least one \[objective.NAME\]"),
-        ("objective = { next_sentence = false }", r"stages\[0\]: layout provides .* set layout.second=next, or "),
+        (
+            "objective = { next_sentence = false }",
+            r"stages\[0\]: layout provides .* pass layout.second = .next., or ",
+        ),
         ("layout = { kind = 'single' }", r"stages\[0\]: objective.next_sentence needs 'next_sentence' labels"),
         ("objective = { span_boundary = {}, masked_lm = { weight = 0 } }", r"stages\[0\]: objective.masked_lm: a we"),
         (
@@ -271,7 +275,7 @@ def test_a_stage_with_wrong_settings_is_named(first, message):
 def test_streams_have_a_single_stage():
     settings = ["batch.tokens=false", "batch.sequences=8", "objective.next_sentence=false"]
     contiguous = ["layout.kind=contiguous", "layout.streams=8", *settings]
-    with pytest.raises(UserError, match=r"contiguous streams have a single stage: remove the stages \(--set stages="):
+    with pytest.raises(UserError, match=r"contiguous streams have a single stage: remove the stages \(settings=.\"st"):
         curriculum("masking = { rate = 0.4 }", *contiguous)
     assert read_recipe("bert-tiny", parse_overrides([*contiguous, "stages=[{ share = 1.0 }]"])).layout.num_streams == 8
 

@@ -86,32 +86,15 @@ def test_words_of_a_call_are_those_of_its_command(verb):
     }
 
 
-LATER = {
-    "data/batches/paired_streams.py",
-    "data/batches/sentence_pairs.py",
-    "data/batches/streams.py",
-    "recipes/recipe.py",
-    "recipes/requirements.py",
+COMMANDS = {
     "inference/evaluation/errors_page.py",
-    "objectives/hidden_cosine.py",
-    "objectives/layer_matching.py",
-    "objectives/masked_lm.py",
-    "objectives/objective.py",
-    "objectives/permutation_lm.py",
-    "objectives/replaced_token.py",
-    "objectives/soft_targets.py",
-    "tasks/coqa.py",
-    "tasks/embedding.py",
-    "tasks/extraction.py",
-    "tasks/hotpotqa.py",
-    "tasks/multiple_choice.py",
-    "tasks/quac.py",
-    "tasks/question_answering.py",
-    "tasks/rows.py",
-    "tasks/task.py",
-    "tasks/token_classification.py",
+    *("objectives/masked_lm.py", "objectives/permutation_lm.py"),
+    *(
+        f"tasks/{name}.py"
+        for name in ("coqa", "embedding", "hotpotqa", "multiple_choice", "quac", "question_answering")
+    ),
 }
-"""Modules with style sheets, and those whose messages still name flags: objectives, tasks and the checks of recipes."""
+"""Modules with style sheets, and with what reports and cards print as commands: `usage`."""
 
 
 def literals(path):
@@ -124,7 +107,7 @@ def literals(path):
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_no_message_names_a_flag(path):
     name = path.relative_to(PACKAGE).as_posix()
-    if name.startswith("cli/") or name in LATER or name == "support/messages.py":
+    if name.startswith("cli/") or name in COMMANDS or name == "support/messages.py":
         return
     for line, text in literals(path):
         assert not re.search(r"--[a-z]", NO_FLAGS.sub("", text)), (name, line, text)

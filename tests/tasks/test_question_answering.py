@@ -85,7 +85,7 @@ def test_a_tenth_of_the_passages_is_held_out():
     assert not {one.passage for one in held} & {one.passage for one in train}
     assert task.hold_out(examples, seed=0) == (train, held)
     assert task.hold_out(examples, seed=1) != (train, held)
-    with pytest.raises(UserError, match=r"3 passages are too few to hold out a tenth; pass --dev FILE, and --set task"):
+    with pytest.raises(UserError, match=r"3 passages are too few to hold out a tenth; pass dev=FILE, and settings="):
         task.hold_out(examples[:5], seed=0)
     assert task.tunes
     for other in (QuestionAnswering(no_answer=False), QuestionAnswering(no_answer=True, threshold=0.0)):
@@ -102,7 +102,7 @@ def test_questions_that_cannot_be_trained_on_are_reported(tokenizer):
 
 def test_columns_and_formats_are_for_rows(tmp_path):
     for idle in ({"columns": {"text": "0"}}, {"columns": {}, "kind": "tsv"}):
-        with pytest.raises(UserError, match="--columns and --format have no effect"):
+        with pytest.raises(UserError, match="columns and format have no effect"):
             QuestionAnswering().read([tmp_path], **idle)
 
 

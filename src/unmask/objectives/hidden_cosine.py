@@ -15,6 +15,7 @@ from unmask.nn.encoders.encoder import Encoded, Encoder
 from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings, Part
 from unmask.objectives.teacher import TEACHER, Teacher
 from unmask.support.errors import UserError
+from unmask.support.messages import setting
 
 NAME = "hidden_cosine"
 
@@ -35,7 +36,7 @@ class HiddenCosineSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_
             raise UserError(
                 f"objective.{NAME} compares hidden states of equal widths, but the student's is {context.body.width} "
                 f"and the teacher's {teacher.encoder.width}",
-                remedy=f"pass --set objective.{NAME}=false, or give the student this width",
+                remedy=f"pass {setting(f'objective.{NAME}', False)}, or give the student this width",
             )
         return HiddenCosine(teacher, self.weight)
 

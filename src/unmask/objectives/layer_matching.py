@@ -26,6 +26,7 @@ from unmask.nn.layers.linear import Linear
 from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings, Part
 from unmask.objectives.teacher import TEACHER, Teacher
 from unmask.support.errors import UserError
+from unmask.support.messages import setting
 
 NAME = "layer_matching"
 
@@ -73,7 +74,8 @@ class LayerMatchingSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid
         if not self.layers:
             raise UserError(
                 f"the student has {ours} layers, but the teacher only {theirs}",
-                remedy=f"pass --set objective.{NAME}.layers=[…], the teacher's layer for each of the student's",
+                remedy=f"pass {setting(f'objective.{NAME}.layers', '[…]')}, the teacher's layer for each of the "
+                "student's",
             )
         if len(self.layers) != ours or not all(1 <= number <= theirs for number in self.layers):
             raise UserError(
@@ -167,7 +169,7 @@ def _squared_scores(ours: Sequence[Tensor], theirs: Sequence[Tensor], lengths: T
 
 def _check_attention(student: Encoder, teacher: Encoder, pairs: dict[int, int]) -> None:
     """Raise an error if the attention scores of two bodies cannot be compared."""
-    remedy = f"pass --set objective.{NAME}.attention=0, which compares hidden states only"
+    remedy = f"pass {setting(f'objective.{NAME}.attention', 0)}, which compares hidden states only"
     for name, body in (("student", student), ("teacher", teacher)):
         if SCORES not in body.gives:
             raise UserError(f"the {name} has no attention scores to compare", remedy=remedy)

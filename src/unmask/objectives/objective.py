@@ -23,6 +23,7 @@ from unmask.nn.layers.linear import product
 from unmask.nn.layers.vocabulary import SoftTargets, count_correct, vocabulary_loss
 from unmask.objectives.teacher import Teacher
 from unmask.support.errors import UserError
+from unmask.support.messages import call
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ class BuildContext:
         """
         if self.teacher is None:
             raise UserError(
-                f"objective.{name} learns from a teacher", remedy="use it with unmask distill RECIPE --teacher MODEL"
+                f"objective.{name} learns from a teacher",
+                remedy=f"use it with {call('distill', 'RECIPE', teacher='MODEL')}",
             )
         return self.teacher
 

@@ -241,8 +241,8 @@ class ReplacedToken(Objective):
             return ()
         return (
             "Replaced tokens are detected hardly better than by a constant prediction, as is possible without reading "
-            "their context: this encoder is not useful for a task yet. Start as a masked LM and continue with --init "
-            "(docs/family.md).",
+            "their context: this encoder is not useful for a task yet. Start as a masked LM and continue from that "
+            "model (docs/family.md).",
         )
 
 

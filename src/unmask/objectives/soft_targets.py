@@ -28,6 +28,7 @@ from unmask.nn.layers.vocabulary import soft_vocabulary_loss
 from unmask.objectives.objective import BuildContext, Distributions, Objective, ObjectiveSettings, Part
 from unmask.objectives.teacher import TEACHER, Teacher
 from unmask.support.errors import UserError
+from unmask.support.messages import call, setting
 
 NAME = "soft_targets"
 
@@ -62,12 +63,12 @@ class SoftTargetsSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_u
             why = f": {name} cannot learn from its predictions" if name else ""
             raise UserError(
                 f"objective.{NAME} needs a head that imitates the teacher's{why}",
-                remedy="pass --set objective.masked_lm.weight=1",
+                remedy=f"pass {setting('objective.masked_lm.weight', 1)}",
             )
         if not teacher.has(name):
             raise UserError(
                 f"the teacher has no {name} head",
-                remedy="adapt it first: unmask pretrain --init MODEL --text FILE --out RUN",
+                remedy=f"adapt it first: {call('pretrain', init='MODEL', text='FILE', out='RUN')}",
             )
         if self.all_tokens and head.at != MASKED:
             raise UserError(f"objective.{NAME}.all_tokens has no effect on {name}", remedy="remove it")

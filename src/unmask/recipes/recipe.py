@@ -29,6 +29,7 @@ from unmask.objectives.objective import ObjectiveSettings
 from unmask.objectives.teacher import TEACHER
 from unmask.recipes.requirements import Part, check
 from unmask.support.errors import UserError, nearest
+from unmask.support.messages import in_recipe, setting
 from unmask.support.settings import Overrides, check_overrides, convert, flatten, put, to_table
 from unmask.tasks import AnyTask
 from unmask.training.settings import TrainingSettings
@@ -48,7 +49,7 @@ class StageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     Attributes:
         share: share of the run's steps.
-        layout, masking, objective: settings that override those in the recipe's tables of these names, as --set does.
+        layout, masking, objective: settings that override those in the recipe's tables of these names.
     """
 
     share: float
@@ -95,7 +96,8 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.layout.num_streams and self.batch.sequences != self.layout.num_streams:
             streams = self.layout.num_streams
             raise ValueError(
-                f"a step reads one window of each of the {streams} layout.streams: pass --set batch.sequences={streams}"
+                f"a step reads one window of each of the {streams} layout.streams: "
+                f"pass {setting('batch.sequences', streams)}"
             )
         parts = [
             Part("encoder", gives=self.encoder.gives, asks=self.encoder.asks),
@@ -137,11 +139,10 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         table = to_table(self) | {"stages": []}
         source = f"stages[{number}]"
         try:
-            return convert(put(table, self.stages[number].overrides, Recipe), Recipe, source)
+            return convert(put(table, self.stages[number].overrides, Recipe), Recipe, "")
         except UserError as error:
-            text = str(error).removeprefix(f"{source}: ")
-            remedy = "or pass --set stages=[] for a run without stages" if "pass --set" in text else ""
-            text = text.replace("pass --set", "set").replace("--set ", "")
+            text = error.text(in_recipe)  # what it tells to set is set in the stage
+            remedy = f"or pass {setting('stages', [])} for a run without stages" if text != error.message else ""
             raise UserError(text, file=source, remedy=remedy) from error
 
     def _check_stages(self) -> None:
@@ -159,7 +160,7 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         except UserError as error:
             raise ValueError(str(error)) from error
         if len(stages) > 1 and any(stage.layout.num_streams for stage in stages):
-            raise ValueError("contiguous streams have a single stage: remove the stages (--set stages=[])")
+            raise ValueError(f"contiguous streams have a single stage: remove the stages ({setting('stages', [])})")
         built = {name: msgspec.structs.replace(one, weight=1.0) for name, one in self.all_objectives.items()}
         for number, stage in enumerate(stages):
             for name, one in stage.objectives.items():
@@ -238,21 +239,21 @@ def _check_weights(objectives: Mapping[str, ObjectiveSettings]) -> None:
             raise ValueError(f"objective.{name}: a weight must be above 0; to remove the objective, set {name} = false")
 
 
-def _offers() -> dict[str, list[str]]:
+def _offers() -> dict[str, list[Mapping[str, Any]]]:
     """Return the settings that give what objectives ask for, and those that ask for what layouts give; see `check`."""
-    offers: dict[str, list[str]] = {}
+    offers: dict[str, list[Mapping[str, Any]]] = {}
     for kind, masking in MASKINGS.items():
         for name in masking.gives:
-            offers.setdefault(name, []).append(f"masking.kind={kind}")
+            offers.setdefault(name, []).append({"masking.kind": kind})
     for layout in LAYOUTS.values():
-        for name, setting in layout.offers.items():
-            offers.setdefault(name, []).append(setting)
+        for name, values in layout.offers.items():
+            offers.setdefault(name, []).append(values)
     for kind, family in FAMILIES.items():
         for name in family.settings.capabilities:
-            offers.setdefault(name, []).append(f"encoder.kind={kind}")
+            offers.setdefault(name, []).append({"encoder.kind": kind})
     for objective, settings in OBJECTIVES.items():
         for name in settings.asks:
-            offers.setdefault(f"ask {name}", []).append(f"objective.{objective}.weight=1")
+            offers.setdefault(f"ask {name}", []).append({f"objective.{objective}.weight": 1})
     return offers
 
 

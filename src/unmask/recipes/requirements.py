@@ -6,7 +6,10 @@ Names are those of labels ("masked", "next_sentence") and of capabilities of the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
+
+from unmask.support.messages import setting, settings
 
 
 @dataclass(frozen=True)
@@ -18,22 +21,22 @@ class Part:
         gives: names that other parts can ask for.
         asks: names that other parts must give.
         takes: names among these that no other part can use beside it.
-        without: the setting (KEY=VALUE) with which the part gives nothing; "" if it may give what no part asks for.
+        without: the settings with which the part gives nothing; none if it may give what no part asks for.
     """
 
     name: str
     gives: frozenset[str] = frozenset()
     asks: frozenset[str] = frozenset()
     takes: frozenset[str] = frozenset()
-    without: str = ""
+    without: Mapping[str, Any] = field(default_factory=dict)
 
 
-def check(parts: Sequence[Part], offers: Mapping[str, Sequence[str]]) -> None:
+def check(parts: Sequence[Part], offers: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
     """Check that everything asked for is given and not taken by another part, and that nothing is given needlessly.
 
     Args:
         parts: the parts of a recipe.
-        offers: the settings (KEY=VALUE) that give each name; under "ask NAME", those that ask for it.
+        offers: the settings that give each name; under "ask NAME", those that ask for it.
 
     Raises:
         ValueError: the parts are incompatible; the message names what is missing and what to set.
@@ -44,7 +47,7 @@ def check(parts: Sequence[Part], offers: Mapping[str, Sequence[str]]) -> None:
         for name in sorted(part.asks - given):
             ways = [_options(offers[name])] if name in offers else []
             if part.name.startswith("objective."):
-                ways.append(f"--set {part.name}=false")
+                ways.append(setting(part.name, False))
             raise ValueError(
                 f"{part.name} needs {describe(name)}, which nothing in this recipe provides"
                 + (f": pass {', or '.join(ways)}" if ways else "")
@@ -52,12 +55,12 @@ def check(parts: Sequence[Part], offers: Mapping[str, Sequence[str]]) -> None:
         for other in parts:
             if other is not part and (taken := sorted(part.takes & other.asks)):
                 raise ValueError(
-                    f"{part.name} leaves no {describe(taken[0])} for {other.name}: pass --set {other.name}=false"
+                    f"{part.name} leaves no {describe(taken[0])} for {other.name}: pass {setting(other.name, False)}"
                 )
         if part.without and (idle := sorted(part.gives - asked)):
             askers = _options(offers.get(f"ask {idle[0]}", ()))
             raise ValueError(
-                f"{part.name} provides {describe(idle[0])}, which no objective uses: pass --set {part.without}"
+                f"{part.name} provides {describe(idle[0])}, which no objective uses: pass {settings(part.without)}"
                 + (f", or {askers}" if askers else "")
             )
 
@@ -69,13 +72,12 @@ def describe(name: str) -> str:
     return f"'{name}' labels" if name.isidentifier() else name
 
 
-def _options(ways: Sequence[str]) -> str:
-    """Return settings (KEY=VALUE) as command-line options, with further values of the same key in parentheses."""
-    values: dict[str, list[str]] = {}
+def _options(ways: Sequence[Mapping[str, Any]]) -> str:
+    """Return alternative settings in words; those that differ in their last value alone are one, with its values."""
+    values: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
     for way in ways:
-        key, _, value = way.rpartition("=")
-        values.setdefault(key, []).append(value)
+        *before, (key, value) = way.items()
+        values.setdefault(repr((before, key)), (way, []))[1].append(str(value))
     return " or ".join(
-        f"--set {key}={first}" + (f" (or {', '.join(others)})" if others else "")
-        for key, (first, *others) in values.items()
+        settings(way) + (f" (or {', '.join(others)})" if others else "") for way, (_, *others) in values.values()
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -27,11 +27,10 @@ class Argument(msgspec.Struct, frozen=True, tag="argument"):
     value: Any = None
 
 
-class Setting(msgspec.Struct, frozen=True, tag="setting"):
-    """A setting of a recipe, with its dotted key."""
+class Settings(msgspec.Struct, frozen=True, tag="settings"):
+    """Settings of a recipe, by their dotted keys."""
 
-    key: str
-    value: Any
+    values: dict[str, Any]
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
@@ -48,7 +47,7 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
     arguments: dict[str, Any]
 
 
-Reference = Argument | Setting | Call
+Reference = Argument | Settings | Call
 Front = Callable[[Reference], str]
 """How references are written: in Python, on the command line, or in a recipe."""
 
@@ -66,7 +65,12 @@ def argument(name: str, value: Any = None) -> str:
 
 def setting(key: str, value: Any) -> str:
     """Return a reference to a setting of a recipe and its value, such as `masking.kind = "span"`."""
-    return _marked(Setting(key, value))
+    return settings({key: value})
+
+
+def settings(values: Mapping[str, Any]) -> str:
+    """Return a reference to several settings of a recipe together; see `setting`."""
+    return _marked(Settings(dict(values)))
 
 
 def call(verb: str, *words: Any, **arguments: Any) -> str:
@@ -104,8 +108,8 @@ def in_python(reference: Reference) -> str:
             return name
         case Argument(name, value):
             return f"{name}={_literal(value)}"
-        case Setting(key, value):
-            return f"settings={{{_literal(key)}: {_literal(value)}}}"
+        case Settings(values):
+            return f"settings={_literal(values)}"
         case Call(verb, words, arguments):
             inner = [*map(_literal, words), *(f"{name}={_literal(value)}" for name, value in arguments.items())]
             return f"unmask.{FUNCTIONS.get(verb, verb.replace(' ', '_'))}({', '.join(inner)})"
@@ -118,8 +122,9 @@ def in_command(reference: Reference) -> str:
             return WORDS.get(name, flag(name))
         case Argument(name, value):
             return " ".join(map(_quoted, flags(name, value)))
-        case Setting(key, value):
-            return f"--set {key}={value if isinstance(value, str) else _json(value)}"
+        case Settings(values):
+            pairs = ((key, value if isinstance(value, str) else _json(value)) for key, value in values.items())
+            return " ".join(f"--set {key}={value}" for key, value in pairs)
         case Call(verb, words, arguments):
             named = [word for name, value in arguments.items() for word in flags(name, value)]
             return " ".join(["unmask", verb, *map(_quoted, [*map(str, words), *named])])
@@ -127,7 +132,9 @@ def in_command(reference: Reference) -> str:
 
 def in_recipe(reference: Reference) -> str:
     """Write a reference as a recipe does: settings as KEY = VALUE."""
-    return f"{reference.key} = {_json(reference.value)}" if isinstance(reference, Setting) else in_python(reference)
+    if not isinstance(reference, Settings):
+        return in_python(reference)
+    return " and ".join(f"{key} = {_json(value)}" for key, value in reference.values.items())
 
 
 FLAGS = {"settings": "--set", "all_examples": "--all"}

@@ -30,6 +30,7 @@ from unmask.nn.layers.linear import Linear
 from unmask.nn.layers.norm import LayerNorm
 from unmask.objectives.flops import head_flops, matrices
 from unmask.objectives.objective import Objective, Part
+from unmask.support.messages import argument
 from unmask.tasks.passage_windows import LABEL, Candidates, Window
 from unmask.tasks.question_answering import Answered, QuestionAnswering
 from unmask.tasks.task import Reason, Refusals
@@ -55,7 +56,7 @@ class AnswerBeams(QuestionAnswering, frozen=True, kw_only=True, forbid_unknown_f
         **QuestionAnswering.refusals,
         "export": Reason(
             "beams are of the tokens of the passage, which an exported program does not know",
-            "fine-tune a model for question-answering, or export the hidden states: --head features",
+            f"fine-tune a model for question-answering, or export the hidden states: {argument('head', 'features')}",
         ),
     }
 

@@ -35,6 +35,7 @@ from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec, mean_vectors
 from unmask.nn.layers.vocabulary import count_correct
 from unmask.objectives.objective import Objective, Part
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 from unmask.tasks.regression import all_equal, numbers
 from unmask.tasks.rows import RowTask, are_pairs, frame_rows, hold_out, passages
 from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Reason, Refusals
@@ -95,7 +96,10 @@ class Embedding(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     route = Reason("its vectors are served by /embed", "ask for these")
     refusals: ClassVar[Refusals] = dict.fromkeys(
         ("frozen", "downstream"),
-        Reason("vectors are those of the encoder itself, which is trained", "omit --frozen and --downstream"),
+        Reason(
+            "vectors are those of the encoder itself, which is trained",
+            f"omit {argument('frozen')} and {argument('downstream')}",
+        ),
     )
 
     def __post_init__(self) -> None:
@@ -135,7 +139,7 @@ class Embedding(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True, 
                 "one text, but vectors are trained and evaluated on pairs of texts",
                 file=rows[0].file,
                 line=rows[0].line,
-                remedy="give the second text: a column text_b, or --columns text_b=NAME",
+                remedy=f"give the second text: a column text_b, or {argument('columns')} text_b=NAME",
             )
         if gold and _are_scored(rows):
             numbers(rows)

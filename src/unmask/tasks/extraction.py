@@ -19,6 +19,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.batches.rng import derive_rng
 from unmask.data.labelled.squad_file import Question
 from unmask.support.errors import UserError, check_unicode
+from unmask.support.messages import argument, setting
 from unmask.tasks.passage_windows import Window, WindowSettings, best_spans
 from unmask.tasks.routes import AnswerRequest, Route
 from unmask.tasks.task import DEV_SHARE, Columns, Mark, Mistake, Passage, Reason, Refusals, Task
@@ -99,7 +100,9 @@ class Extraction(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
     metric = "f1"
     route = ANSWER
     refusals: ClassVar[Refusals] = {
-        "vocabulary": Reason("answers are predicted as tokens", "choose a student of its family: pass --layers N")
+        "vocabulary": Reason(
+            "answers are predicted as tokens", f"choose a student of its family: pass {argument('layers', 'N')}"
+        )
     }
     question_share: ClassVar[tuple[int, int]] = (6, 64)
 
@@ -122,7 +125,9 @@ class Extraction(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def hold_out(self, examples: Sequence[Any], seed: int) -> tuple[list[Any], list[Any]]:
         """See `Task`: a tenth of the passages, with all their questions."""
-        return hold_out_passages(examples, seed, ", and --set task.threshold=0 instead of tuning it" * self.tunes)
+        return hold_out_passages(
+            examples, seed, f", and {setting('task.threshold', 0)} instead of tuning it" * self.tunes
+        )
 
     def pose(self, question: str, passage: Texts, history: Sequence[tuple[str, str]] = ()) -> Question:
         """Return a question, asked from a program or a command line, as an example.
@@ -222,7 +227,7 @@ def hold_out_passages(examples: Sequence[Any], seed: int, more: str = "") -> tup
         raise UserError(
             f"{len(passages)} passages are too few to hold out a tenth",
             file=examples[0].file,
-            remedy=f"pass --dev FILE{more}",
+            remedy=f"pass {argument('dev', 'FILE')}{more}",
         )
     train = [example for example in examples if example.passage not in chosen]
     return train, [example for example in examples if example.passage in chosen]
@@ -259,7 +264,9 @@ def check_asked(question: str, *passages: str) -> None:
 def refuse_columns(columns: Columns, kind: str | None, form: str) -> None:
     """Raise an error if columns or a format are given for files in JSON."""
     if columns or kind:
-        raise UserError(f"--columns and --format have no effect: questions are read in {form} format (JSON)")
+        raise UserError(
+            f"{argument('columns')} and {argument('format')} have no effect: questions are read in {form} format (JSON)"
+        )
 
 
 def check_answers(examples: Sequence[Question]) -> None:

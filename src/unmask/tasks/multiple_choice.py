@@ -27,6 +27,7 @@ from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
 from unmask.support.errors import UserError, check_unicode
+from unmask.support.messages import argument
 from unmask.tasks.extraction import hold_out_passages
 from unmask.tasks.pooled_head import PooledHead
 from unmask.tasks.routes import ChooseRequest, Route
@@ -76,7 +77,7 @@ class MultipleChoice(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
     title = "A choice among several texts"
     route = CHOOSE
     refusals: ClassVar[Refusals] = {
-        "frozen": Reason("multiple choice does not work with a frozen encoder", "omit --frozen")
+        "frozen": Reason("multiple choice does not work with a frozen encoder", f"omit {argument('frozen')}")
     }
     usage = '--passage "A text." --choices "An end." "Another."'
 
@@ -90,7 +91,10 @@ class MultipleChoice(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
     ) -> list[Choices]:
         """See `Task`."""
         if columns or kind:
-            raise UserError("--columns and --format have no effect: choices are read in the format of SWAG or RACE")
+            raise UserError(
+                f"{argument('columns')} and {argument('format')} have no effect: choices are read in the format of "
+                "SWAG or RACE"
+            )
         return read_choices(paths, gold=gold)
 
     def pose(self, passage: str, choices: Sequence[str], question: str = "") -> Choices:

@@ -30,6 +30,7 @@ from unmask.data.labelled.table import Source
 from unmask.data.tokenizers.ragged import Ragged, encode_ragged
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.support.errors import UserError, check_unicode
+from unmask.support.messages import argument, setting
 from unmask.tasks.passage_windows import window_starts
 from unmask.tasks.routes import PREDICT, Route, Scored
 from unmask.tasks.task import DEV_SHARE, Columns, Notes, Passage, Paths, Reason, Task
@@ -113,7 +114,9 @@ def are_pairs(rows: Sequence[Row], wanted: bool | None = None) -> bool:
                 f"{'one text' if wanted else 'a pair of texts'}, but {known}",
                 file=row.file or None,
                 line=row.line or None,
-                remedy="give the second text: a column text_b, or --text-b" if wanted else "remove the second text",
+                remedy=f"give the second text: a column text_b, or {argument('text_b')}"
+                if wanted
+                else "remove the second text",
             )
     return wanted
 
@@ -169,7 +172,7 @@ def frame_rows(
         special = length - capacity
         raise UserError(
             f"task.length is {length}, but a pair has {special} special tokens",
-            remedy=f"pass --set task.length={special + 2} or more",
+            remedy=f"pass {setting('task.length', special + 2)} or more",
         )
     texts = [[row.values[name] for row in rows] for name in NAMES[: 1 + pairs]]
     columns = [encode_ragged(tokenizer, column) for column in texts]
@@ -264,7 +267,9 @@ def hold_out(rows: Sequence[Row], strata: Sequence[Hashable], seed: int) -> tupl
         if len(by_stratum) == len(rows) > 1 / DEV_SHARE:
             message = f"each of the {len(rows)} examples has a different label"
         raise UserError(
-            message, file=rows[0].file, remedy="pass --dev FILE (for labels that are numbers, use: finetune regression)"
+            message,
+            file=rows[0].file,
+            remedy=f"pass {argument('dev', 'FILE')} (for labels that are numbers, use: finetune regression)",
         )
     train = [row for index, row in enumerate(rows) if index not in chosen]
     return train, [row for index, row in enumerate(rows) if index in chosen]

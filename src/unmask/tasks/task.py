@@ -330,7 +330,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Return descriptions of the model's mistakes, the worst first."""
 
     def record(self, path: Path, example: Any, prediction: Any) -> Any:
-        """Return what `predict --out PATH` writes of an example, a JSON value, as a line of `path` or for `files`.
+        """Return what `predict` with `out` writes of an example, a JSON value, as a line of `path` or for `files`.
 
         Raises:
             UserError: the example cannot be written in the format of the path.
@@ -338,7 +338,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return prediction
 
     def files(self, path: Path, records: Iterable[Any]) -> dict[Path, Iterable[bytes]]:
-        """Return the contents of the files that `predict --out PATH` writes, each in parts.
+        """Return the contents of the files that `predict` with `out` writes, each in parts.
 
         Args:
             path: the file.

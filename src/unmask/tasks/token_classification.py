@@ -43,6 +43,7 @@ from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
 from unmask.objectives.objective import Objective, Part, imitate_softmax
 from unmask.support.errors import UserError, check_unicode
+from unmask.support.messages import argument
 from unmask.tasks.calibration import (
     Temperature,
     check_temperature,
@@ -163,7 +164,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
             raise UserError(
                 f"{len(names)} sentences or documents are too few to hold out a tenth",
                 file=examples[0].file,
-                remedy="pass --dev FILE",
+                remedy=f"pass {argument('dev', 'FILE')}",
             )
         parts: tuple[list[Sentence], list[Sentence]] = ([], [])
         for sentence, unit in zip(examples, units, strict=True):

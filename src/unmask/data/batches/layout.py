@@ -7,7 +7,7 @@ samples that applies it to documents.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -22,15 +22,15 @@ class LayoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     Attributes:
         length: maximum tokens per sequence, including special tokens.
-        offers: what this kind of layout can give to objectives, with the settings (KEY=VALUE) that enable it.
-        without: the setting with which it gives nothing.
+        offers: what this kind of layout can give to objectives, with the settings that enable it.
+        without: the settings with which it gives nothing.
     """
 
     length: int
 
     kept = ("length",)
-    offers: ClassVar[Mapping[str, str]] = {}
-    without: ClassVar[str] = ""
+    offers: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    without: ClassVar[Mapping[str, Any]] = {}
 
     @property
     def gives(self) -> frozenset[str]:

@@ -24,8 +24,9 @@ documents.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -44,8 +45,8 @@ class SentenceStreamsSettings(
     """The recipe's [layout] for `kind = "sentence_streams"`; see `StreamSettings`. `streams` must be even."""
 
     directions = 2
-    offers = {  # noqa: RUF012
-        DIRECTIONS: "layout.kind=sentence_streams --set layout.streams=8 --set batch.sequences=8"
+    offers: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        DIRECTIONS: {"layout.kind": "sentence_streams", "layout.streams": 8, "batch.sequences": 8}
     }
 
     def __post_init__(self) -> None:
@@ -103,7 +104,7 @@ class PairedStreamsSettings(
     reuse: int
 
     directions = 2
-    offers = {STREAMS: "layout.kind=paired_streams"}  # noqa: RUF012
+    offers: ClassVar[Mapping[str, Mapping[str, Any]]] = {STREAMS: {"layout.kind": "paired_streams"}}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import LayoutSettings
 from unmask.data.corpus.corpus import Documents
 from unmask.support.errors import UserError
+from unmask.support.messages import setting
 
 Second = Literal["random", "next", "swapped"]
 LABELS: dict[Second, str] = {"random": "next_sentence", "swapped": "sentence_order"}
@@ -64,10 +65,10 @@ class SentencePairsSettings(
     short_probability: float = 0.1
     single_probability: float = 0.0
 
-    offers: ClassVar[Mapping[str, str]] = {
-        label: f"layout.kind=sentence_pairs --set layout.second={second}" for second, label in LABELS.items()
+    offers: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        label: {"layout.kind": "sentence_pairs", "layout.second": second} for second, label in LABELS.items()
     }
-    without = "layout.second=next"
+    without: ClassVar[Mapping[str, Any]] = {"layout.second": "next"}
 
     def __post_init__(self) -> None:
         if not 0 <= self.short_probability <= 1:
@@ -123,8 +124,8 @@ class SentencePairs:
         if self.settings.second == "random" and len(documents) < 2:
             raise UserError(
                 "next sentence prediction needs text from other documents, but there is only one document",
-                remedy="separate documents by blank lines, or pass --set layout.kind=document_sentences "
-                "--set objective.next_sentence=false",
+                remedy=f"separate documents by blank lines, or pass {setting('layout.kind', 'document_sentences')} "
+                f"{setting('objective.next_sentence', False)}",
             )
         balance = _Balance()
         samples = [sample for index in indices for sample in self._document(documents, index, balance, rng)]

@@ -19,10 +19,10 @@ Input: documents. Output: samples, each the next window of its stream (data/batc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import msgspec
 import numpy as np
@@ -213,7 +213,9 @@ class StreamSource:
 class ContiguousSettings(StreamSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="contiguous"):
     """The recipe's [layout] for `kind = "contiguous"`; see `StreamSettings`."""
 
-    offers = {STREAMS: "layout.kind=contiguous --set layout.streams=8 --set batch.sequences=8"}  # noqa: RUF012
+    offers: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        STREAMS: {"layout.kind": "contiguous", "layout.streams": 8, "batch.sequences": 8}
+    }
 
     def text(self, frame: Frame) -> ContiguousText:
         """See `StreamSettings`."""
