@@ -19,7 +19,7 @@ def main(model: str, text: Path, out: Path, steps: int = 1000) -> list[str]:
     extended = unmask.extend_tokenizer(base, texts, add=20).tokenizer
     corpus = unmask.build_corpus([text], extended, out / "corpus")
     recipe = unmask.read_recipe("adapt", {"layout.length": 64, "budget.steps": steps})
-    unmask.pretrain(recipe, corpus, out / "adapted", init=model, quiet=True)
+    unmask.pretrain(recipe, corpus, out=out / "adapted", init=model, quiet=True)
     (blanks,) = unmask.load(out / "adapted").fill([f"The {base.mask_token} of the story is simple."])
     return [candidate.token for candidate in blanks.masks[0].candidates]
 

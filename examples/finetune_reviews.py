@@ -24,7 +24,7 @@ def main(out: Path, minutes: float = 1) -> dict[str, float]:
     tokenizer = unmask.train_wordpiece(texts, size=1000)
     corpus = unmask.build_corpus([out / "reviews.txt"], tokenizer, out / "corpus")
     recipe = unmask.read_recipe("bert-tiny", {"layout.length": 64, "budget.minutes": minutes})
-    unmask.pretrain(recipe, corpus, out / "encoder", quiet=True)
+    unmask.pretrain(recipe, corpus, out=out / "encoder", quiet=True)
     settings = {"budget.epochs": 1, "budget.max_minutes": minutes, "task.length": 64}
     unmask.finetune(
         "classification", out / "encoder", REVIEWS / "train.tsv", out / "classifier", settings=settings, quiet=True

@@ -69,7 +69,10 @@ def test_memory_makes_it_a_body_that_carries_state():
         ),
         (["layout.streams=8"], "a step reads one window of each of the 8 layout.streams: pass .*batch.sequences.: 8"),
         (["masking.kind=token"], "objective.permutation_lm needs 'targets' labels, .*masking.kind.: .permutation"),
-        (["encoder.kind=roformer"], "objective.permutation_lm needs a second stream of queries, .*encoder.kind.: .xlnet"),
+        (
+            ["encoder.kind=roformer"],
+            "objective.permutation_lm needs a second stream of queries, .*encoder.kind.: .xlnet",
+        ),
     ],
 )
 def test_recipes_that_do_not_fit_are_refused(settings, reason):

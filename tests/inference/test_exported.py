@@ -50,7 +50,7 @@ def test_only_the_last_layer_is_there(make):
     with pytest.raises(UserError, match=r"with its last layer, without these .* or ask for the last layer only \(-1\)"):
         backend(signature).layers(samples, [1])
     head = Signature("classification", "summary")
-    with pytest.raises(UserError, match=r"its classification head, without these .*, or export that with head feat"):
+    with pytest.raises(UserError, match=r'its classification head, without these .*, or export that with head="feat'):
         backend(head).layers(samples, [2])
     with pytest.raises(UserError, match=r"hidden states; use the model that it was exported from$"):
         backend(head).layers(samples, [1])

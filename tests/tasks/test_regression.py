@@ -93,7 +93,13 @@ def test_mistakes_come_worst_first():
 def learn(shape, here, tokenizer):
     """Fine-tune on train.tsv of a folder; `shape` is the folder of the recipe."""
     start = f"random:{shape / 'tiny.toml'}"
-    about = {"tokenizer": tokenizer, "settings": parse_overrides(SETTINGS), "machine": CPU, "quiet": True}
+    about = {
+        "tokenizer": tokenizer,
+        "settings": parse_overrides(SETTINGS),
+        "device": "cpu",
+        "precision": "float32",
+        "quiet": True,
+    }
     finetune("regression", start, [here / "train.tsv"], here / "run", **about)
 
 

@@ -265,7 +265,7 @@ def test_texts_and_words_are_tagged(tuned):
 
 def test_a_model_without_the_head_is_refused(tokenizer):
     encoder = read_recipe("bert-tiny").encoder.build(tokenizer.size)
-    with pytest.raises(UserError, match="token classification; fine-tune it: unmask finetune token-class"):
+    with pytest.raises(UserError, match="token classification; fine-tune it: unmask.finetune..token-class"):
         Predictor(Model(encoder, tokenizer), CPU).tag("a")
 
 
@@ -277,7 +277,11 @@ def test_the_label_order_is_kept_and_other_types_get_a_new_head(tuned, tmp_path,
         tmp_path / "start", Model(model.encoder, tokenizer, {"token_classification": head}, order, model.task), ""
     )
     train = [tuned / "train.conll"]
-    options = {"settings": {"budget.steps": 1, "optimizer.learning_rate": 1e-9}, "machine": CPU}
+    options = {
+        "settings": {"budget.steps": 1, "optimizer.learning_rate": 1e-9},
+        "device": "cpu",
+        "precision": "float32",
+    }
     finetune("token-classification", tmp_path / "start", train, tmp_path / "same", dev=train, quiet=True, **options)
     assert load_model(tmp_path / "same").labels == order
     assert json.loads((tmp_path / "same/dev.json").read_text())["metrics"]["f1"] == 100

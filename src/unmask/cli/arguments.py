@@ -156,6 +156,8 @@ def add_parameters(
             metavar = METAVARS.get(parameter.name) or ("N" if number else parameter.name.upper())
             options |= {"choices": listed} if listed else {"metavar": metavar}
             options |= {"type": number} if number else {}
+            if parameter.name == "precision" and "int8" not in listed:
+                options["type"] = _of_torch
             options["default"] = None if parameter.default is REQUIRED else parameter.default
             if parameter.outer & {*SEQUENCES}:
                 options["nargs"] = "+" if parameter.default is REQUIRED or not plain else "*"
@@ -168,6 +170,17 @@ def add_parameters(
         else:
             required = parameter.default is REQUIRED
             parser.add_argument(flag(parameter.name), dest=parameter.name, required=required, **options)
+
+
+def _of_torch(precision: str) -> str:
+    """Return a precision; int8 is none of a computation with torch.
+
+    Raises:
+        ArgumentTypeError: it is int8.
+    """
+    if precision == "int8":
+        raise argparse.ArgumentTypeError("int8 is a format of exported models: see unmask export --precision int8")
+    return precision
 
 
 def _help(parameter: Parameter) -> str:

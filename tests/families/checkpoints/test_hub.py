@@ -104,7 +104,7 @@ def test_a_path_is_never_looked_up(hub, published, tmp_path):
 
 def test_pickled_weights_are_only_downloaded_if_allowed(hub, published, tmp_path):
     del hub.repositories[NAME]["model.safetensors"], hub.repositories[NAME]["checksums.json"]
-    with pytest.raises(UserError, match=r"no model\.safetensors in this directory; --allow-pickle also downloads"):
+    with pytest.raises(UserError, match=r"no model\.safetensors in this directory; allow_pickle=True also downloads"):
         load_model(NAME)
     assert not any(PICKLE in path for path in hub.asked)
     state = tmp_path / "state.bin"

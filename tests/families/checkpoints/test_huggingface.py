@@ -247,7 +247,7 @@ def test_C7_a_pickle_is_read_on_request_only(directory):
     weight = tensors["bert.pooler.dense.weight"]
     tensors["bert.pooler.dense.weight"] = weight.T.contiguous().T  # the layout of weights converted from TensorFlow
     path = pickled(directory, tensors | {"epoch": 3})
-    assert_load_refused(directory, path, "pickle", "--allow-pickle")
+    assert_load_refused(directory, path, "pickle", "allow_pickle=True")
     assert_same_model(load_model(directory, allow_pickle=True), expected)
 
 

@@ -104,7 +104,7 @@ def test_models_that_cannot_be_compared_are_refused_before_anything_is_read(toke
         ),
         (classes, number, "the first model is for classification; the second is for regression; compare models"),
         (number, classes, "the first model is for regression; the second is for classification; compare models"),
-        (classes, untrained, "--against: the second was not fine-tuned for a task"),
+        (classes, untrained, "against: the second was not fine-tuned for a task"),
     ):
         with pytest.raises(UserError, match=message):
             evaluate_task(first, ["missing.tsv"], columns={}, against=second)

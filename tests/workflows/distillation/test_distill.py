@@ -8,7 +8,7 @@ from unmask.support.errors import UserError
 from unmask.support.settings import write
 from unmask.workflows.distillation.distill import distill
 
-from .conftest import CPU, recipe_of
+from .conftest import recipe_of
 
 RECIPE = read_recipe("distilbert-mini")
 
@@ -18,7 +18,7 @@ def test_it_is_public():
 
 
 def test_the_source_decides(teacher, tuned, corpus, examples, tmp_path):
-    given = {"layers": 1, "machine": CPU, "quiet": True}
+    given = {"layers": 1, "device": "cpu", "precision": "float32", "quiet": True}
     recipe = recipe_of("tinybert-mini", budget__steps=1)
     assert distill(recipe, teacher, tmp_path / "text", corpus=corpus, **given) == tmp_path / "text/model"
     (tmp_path / "recipe.toml").write_text(write(recipe))
@@ -38,14 +38,16 @@ def test_the_source_decides(teacher, tuned, corpus, examples, tmp_path):
         ("unlabelled", ["texts.txt"]),
         ("dev", "dev.tsv"),
         ("columns", {"text": "review"}),
-        ("kind", "tsv"),
+        ("format", "tsv"),
         ("augment", 2),
         ("masked_lm", "model"),
-        ("settings", {"seed": 1}),
     ],
 )
 def test_what_belongs_to_examples_is_refused_with_a_corpus(tmp_path, name, value):
-    with pytest.raises(UserError, match=f"^{name} has no effect with a corpus; remove it$"):
+    reason = "corpus and {} cannot be combined; remove one of them"
+    if name not in ("train", "unlabelled"):
+        reason = "{} has no effect on text; omit it"
+    with pytest.raises(UserError, match=f"^{reason.format(name)}$"):
         distill(RECIPE, tmp_path, tmp_path / "run", corpus=object(), **{name: value})
 
 

@@ -126,7 +126,7 @@ def test_what_an_xlnet_cannot_teach_is_refused_with_the_reason(xlnet, corpus, tm
         (
             recipe_of("tinybert-mini"),
             {"layers": 2},
-            "has no attention scores to compare; pass settings objective.lay",
+            "has no attention scores to compare; pass settings=..objective.lay",
         ),
         (recipe_of("distilbert-mini"), {"layers": 2}, "the teacher has no masked_lm head; adapt it first"),
         (recipe_of("distilbert-mini"), {}, "at its last token, but the student at its first one"),

@@ -17,7 +17,7 @@ from unmask.training.runs.directory import RunDirectory
 from unmask.workflows.distillation.distill import distill
 from unmask.workflows.distillation.targets import LEAST, TOP, TargetStore, Top, sample_key
 
-from .conftest import CPU, FILES, recipe_of
+from .conftest import FILES, recipe_of
 
 OFF = {"objective.hidden_cosine": False}
 
@@ -117,7 +117,7 @@ def counting(monkeypatch):
 
 def test_a_second_student_on_text_needs_no_teacher(teacher, corpus, tmp_path, monkeypatch):
     recipe = recipe_of("distilbert-mini", objective__hidden_cosine=False)
-    given = {"corpus": corpus, "layers": 2, "machine": CPU, "quiet": True}
+    given = {"corpus": corpus, "layers": 2, "device": "cpu", "precision": "float32", "quiet": True}
     seen = counting(monkeypatch)
     first = distill(recipe, teacher, tmp_path / "first", targets=tmp_path / "targets", **given)
     reads = len(seen)
@@ -132,7 +132,7 @@ def test_a_second_student_on_text_needs_no_teacher(teacher, corpus, tmp_path, mo
 
 def test_T1_a_resumed_run_with_stored_predictions_equals_an_unbroken_one(teacher, corpus, tmp_path, stopped_at):
     recipe = recipe_of("distilbert-mini", objective__hidden_cosine=False)
-    given = {"corpus": corpus, "layers": 2, "machine": CPU, "quiet": True}
+    given = {"corpus": corpus, "layers": 2, "device": "cpu", "precision": "float32", "quiet": True}
     whole = distill(recipe, teacher, tmp_path / "whole", targets=tmp_path / "one", **given)
     with stopped_at(3):
         distill(recipe, teacher, tmp_path / "cut", targets=tmp_path / "other", **given)
@@ -143,7 +143,7 @@ def test_T1_a_resumed_run_with_stored_predictions_equals_an_unbroken_one(teacher
 
 @pytest.mark.parametrize("kind", ["classification", "token-classification", "question-answering"])
 def test_a_second_student_of_a_task_needs_no_teacher(kind, tuned, examples, tmp_path, monkeypatch):
-    given = {"train": examples / FILES[kind], "layers": 2, "machine": CPU, "quiet": True}
+    given = {"train": examples / FILES[kind], "layers": 2, "device": "cpu", "precision": "float32", "quiet": True}
     # answers are a softmax over tokens, so the last bias has no gradient: AdamW would enlarge its rounding error
     settings, seen = {**OFF, "budget.steps": 3, "optimizer.epsilon": 1e-4}, counting(monkeypatch)
     runs = []
@@ -164,7 +164,7 @@ def test_a_second_student_of_a_task_needs_no_teacher(kind, tuned, examples, tmp_
 
 def test_what_cannot_be_stored_is_refused(teacher, corpus, documents, tmp_path, monkeypatch):
     store = tmp_path / "targets"
-    given = {"corpus": corpus, "layers": 2, "machine": CPU, "quiet": True, "targets": store}
+    given = {"corpus": corpus, "layers": 2, "device": "cpu", "precision": "float32", "quiet": True, "targets": store}
     with pytest.raises(UserError, match="reads hidden states, for which the teacher computes every batch"):
         distill(recipe_of("distilbert-mini"), teacher, tmp_path / "run", **given)
     soft = recipe_of("distilbert-mini", objective__hidden_cosine=False)

@@ -274,7 +274,7 @@ def test_regression_too(start, task, tmp_path):
     finetune(
         *("regression", start, [numbers], tmp_path / "run"),
         **{"dev": [numbers], "frozen": True, "downstream": "average", "settings": parse_overrides(settings)},
-        **{"machine": CPU, "quiet": True},
+        **{"device": "cpu", "precision": "float32", "quiet": True},
     )
     assert json.loads((tmp_path / "run/dev.json").read_text())["metrics"]["pearson"] > 90
 
@@ -323,7 +323,14 @@ def test_entities_are_found_by_small_models(start, tmp_path, kind):
     path = write_tagged(tmp_path / "train.conll")
     settings = ["budget.steps=60", "optimizer.learning_rate=3e-2", "task.length=24"]
     more = ["downstream.width=16"] if kind == "rnn" else []
-    options = {"dev": [path], "frozen": True, "downstream": kind, "machine": CPU, "quiet": True}
+    options = {
+        "dev": [path],
+        "frozen": True,
+        "downstream": kind,
+        "device": "cpu",
+        "precision": "float32",
+        "quiet": True,
+    }
     finetune(
         "token-classification", start, [path], tmp_path / "run", settings=parse_overrides([*settings, *more]), **options
     )
@@ -334,7 +341,7 @@ def test_entities_are_found_by_small_models(start, tmp_path, kind):
 
 def test_entities_need_more_than_an_average(start, tmp_path):
     with pytest.raises(
-        UserError, match="average yields one vector per text, but token classification needs one per token"
+        UserError, match="average.* yields one vector per text, but token classification needs one per token"
     ):
         path = write_tagged(tmp_path / "train.conll")
         finetune(

@@ -16,7 +16,7 @@ from unmask.training.loop import Trainer
 from unmask.workflows.finetuning import run as run_module
 from unmask.workflows.finetuning.finetune import finetune
 
-from .conftest import CPU, run
+from .conftest import run
 
 
 @pytest.mark.parametrize("kind", ["adamw", "lamb"])
@@ -94,7 +94,7 @@ def test_a_subset_is_evaluated_during_training_and_all_samples_at_the_end(classi
     monkeypatch.setattr(run_module, "MAX_EVALUATED", 7)
     seen = []
     monkeypatch.setattr(Trainer, "_evaluate", lambda self: seen.append(sum(len(b.keys) for b in self.heldout)))
-    options = {"dev": [rows], "machine": CPU, "quiet": True}
+    options = {"dev": [rows], "device": "cpu", "precision": "float32", "quiet": True}
     settings = ["task.length=32", "budget.steps=1"]
     finetune("classification", classifier, [rows], tmp_path / "run", settings=parse_overrides(settings), **options)
     assert set(seen) == {7}
