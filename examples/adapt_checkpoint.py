@@ -9,18 +9,15 @@ import sys
 from pathlib import Path
 
 import unmask
-from unmask.model.model import load_model
 
 
 def main(model: str, text: Path, out: Path, steps: int = 1000) -> list[str]:
     """Write the adapted model to `out`/adapted, and return the most likely tokens in a sentence."""
-    base = load_model(model).tokenizer
-    texts = text.read_text(encoding="utf8").split("\n\n")
-    extended = unmask.extend_tokenizer(base, texts, add=20).tokenizer
+    extended = unmask.extend_tokenizer([text], model, out / "tokenizer", add=20)
     corpus = unmask.build_corpus([text], extended, out / "corpus")
     recipe = unmask.read_recipe("adapt", {"layout.length": 64, "budget.steps": steps})
     unmask.pretrain(recipe, corpus, out=out / "adapted", init=model, quiet=True)
-    (blanks,) = unmask.load(out / "adapted").fill([f"The {base.mask_token} of the story is simple."])
+    (blanks,) = unmask.load(out / "adapted").fill([f"The {extended.mask_token} of the story is simple."])
     return [candidate.token for candidate in blanks.masks[0].candidates]
 
 

@@ -166,7 +166,7 @@ def test_other_models_do_not_choose(recipe, tokenizer, tmp_path):
 
 
 def test_frozen_encoders_are_refused(fine_tuned, articles, tmp_path):
-    with pytest.raises(UserError, match="multiple choice does not work with a frozen encoder; omit --frozen"):
+    with pytest.raises(UserError, match="multiple choice does not work with a frozen encoder; omit frozen"):
         fine_tuned("multiple-choice", articles, tmp_path / "run", "task.length=32", frozen=True)
 
 

@@ -165,7 +165,7 @@ def test_other_models_answer_no_questions(recipe_file, tokenizer_directory):
     model = load_model(f"random:{recipe_file}", tokenizer=tokenizer_directory)
     with pytest.raises(
         UserError,
-        match="this model was not fine-tuned for question answering; fine-tune it: unmask.finetune..question-answering",
+        match=r"this model was not fine-tuned for question answering; fine-tune it: unmask.finetune..question",
     ):
         Predictor(model, CPU).answer("who?", "the dog")
 

@@ -118,7 +118,7 @@ def test_a_length_without_space_for_text_is_refused(documents, kind, special):
     tokenizer = train_tokenizer(kind, documents, size=350, lowercase=True)
     assert len(frame_rows(tokenizer, [row("One", "two")], special + 1)[0]) == 1
     with pytest.raises(
-        UserError, match=rf"task.length is {special}, but a pair has {special} special tokens; pass --s"
+        UserError, match=rf"task.length is {special}, but a pair has {special} special tokens; pass settings="
     ):
         frame_rows(tokenizer, [row("One", "two")], special)
 

@@ -179,7 +179,7 @@ def test_a_tenth_is_held_out():
     train, held = TASK.hold_out(marked, seed=0)
     assert len(held) == 10
     assert not {one.document for one in train} & {one.document for one in held}, "documents are not split"
-    with pytest.raises(UserError, match="3 sentences or documents are too few to hold out a tenth; pass --dev FILE"):
+    with pytest.raises(UserError, match="3 sentences or documents are too few to hold out a tenth; pass dev=FILE"):
         TASK.hold_out(alone[:3], seed=0)
 
 
@@ -265,7 +265,7 @@ def test_texts_and_words_are_tagged(tuned):
 
 def test_a_model_without_the_head_is_refused(tokenizer):
     encoder = read_recipe("bert-tiny").encoder.build(tokenizer.size)
-    with pytest.raises(UserError, match="token classification; fine-tune it: unmask.finetune..token-class"):
+    with pytest.raises(UserError, match=r"token classification; fine-tune it: unmask.finetune..token-class"):
         Predictor(Model(encoder, tokenizer), CPU).tag("a")
 
 

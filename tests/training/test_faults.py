@@ -132,6 +132,6 @@ def test_a_killed_worker_is_reported_and_the_run_can_be_resumed(command, unbroke
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert "a worker process that prepares batches died" in last
-    assert "continue with --resume, with fewer workers" in last
+    assert "continue with --resume, with fewer --workers" in last
     run_command(command, "--out", str(out), "--resume")
     assert_same_run(out, unbroken)

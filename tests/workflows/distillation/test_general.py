@@ -133,7 +133,7 @@ def test_what_an_xlnet_cannot_teach_is_refused_with_the_reason(xlnet, corpus, tm
         (
             streams,
             {"layers": 2},
-            'independent samples, not contiguous streams; pass settings={"layout.kind": "document_sen"}',
+            'independent samples, not contiguous streams; pass settings={"layout.kind": "document_sen',
         ),
     ):
         with pytest.raises(UserError, match=message):

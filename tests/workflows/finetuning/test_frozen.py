@@ -341,7 +341,7 @@ def test_entities_are_found_by_small_models(start, tmp_path, kind):
 
 def test_entities_need_more_than_an_average(start, tmp_path):
     with pytest.raises(
-        UserError, match="average.* yields one vector per text, but token classification needs one per token"
+        UserError, match=r"average.* yields one vector per text, but token classification needs one per token"
     ):
         path = write_tagged(tmp_path / "train.conll")
         finetune(
