@@ -36,7 +36,7 @@ def test_shared_sublayers_are_stored_once(shared, numbers):
     found = {value for name, value in body.named_parameters() if name.startswith("blocks.")}
     assert sum(value.numel() for value in found) == numbers
     assert body.num_layers == 3
-    assert (SEPARATE_LAYERS in settings.gives) == (shared == "none")
+    assert (SEPARATE_LAYERS in settings.provides) == (shared == "none")
 
 
 def test_narrow_embeddings_are_projected():

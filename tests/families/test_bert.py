@@ -18,7 +18,7 @@ def test_the_body_has_the_shape_of_the_settings():
     assert shapes["pooler.weight"] == (8, 8)
     assert not any("project" in name for name in shapes)
     assert (body.longest, body.num_layers, body.vocabulary) == (12, 2, 20)
-    assert body.gives >= {BOTH_SIDES, POOLER, SEPARATE_LAYERS}
+    assert body.provides >= {BOTH_SIDES, POOLER, SEPARATE_LAYERS}
 
 
 def test_weights_are_drawn_with_the_given_standard_deviation_and_truncated():

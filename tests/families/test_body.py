@@ -54,7 +54,7 @@ def test_defaults_of_a_family_that_defines_nothing():
         pass
 
     plain = Plain(layers=2, width=8)
-    assert (plain.segments, plain.gives, plain.mismatch(7)) == (0, frozenset(), "")
+    assert (plain.segments, plain.provides, plain.mismatch(7)) == (0, frozenset(), "")
     assert (plain.shape, plain.pretraining) == ("2 layers, width 8", "first")
     for missing in (lambda: plain.build(10), lambda: plain.head):
         with pytest.raises(NotImplementedError):

@@ -74,7 +74,7 @@ def test_the_masked_lm_head_is_a_linear_layer_of_its_own():
     body = EuroBertSettings(**SHAPE).build(20)
     head = OBJECTIVES["masked_lm"]().build(BuildContext(body))
     assert {name: tuple(value.shape) for name, value in head.state_dict().items()} == {"decoder.weight": (20, 16)}
-    assert NARROW_BLOCKS not in body.gives
+    assert NARROW_BLOCKS not in body.provides
 
 
 def test_heads_of_a_group_have_the_same_keys_and_values():

@@ -20,7 +20,7 @@ def test_the_body_follows_from_the_paper():
     shapes = {name: tuple(value.shape) for name, value in settings.build(20).state_dict().items()}
     assert shapes["blocks.0.feed_forward.up.weight"] == (32, 8)
     assert not any(part in name for name in shapes for part in ("segments", "pooler", "embeddings.norm"))
-    assert LEFT_TO_RIGHT in settings.gives and not settings.gives & {BOTH_SIDES, POOLER}
+    assert LEFT_TO_RIGHT in settings.provides and not settings.provides & {BOTH_SIDES, POOLER}
     assert not settings.head.bias
 
 

@@ -16,9 +16,9 @@ def test_all_layers_read_one_table_of_biases():
 
 
 def test_a_generator_cannot_be_built_over_it_but_scores_are_given():
-    gives = MpnetSettings(**SHAPE).gives
-    assert NARROW_BLOCKS not in gives
-    assert SCORES in gives
+    provides = MpnetSettings(**SHAPE).provides
+    assert NARROW_BLOCKS not in provides
+    assert SCORES in provides
 
 
 def test_positions_are_read_as_they_are_written():

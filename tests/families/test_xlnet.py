@@ -46,8 +46,8 @@ def test_all_weights_are_drawn_from_one_distribution():
 
 
 def test_memory_makes_it_a_body_that_carries_state():
-    assert CARRY in XlnetSettings(**SHAPE, memory=4).gives
-    assert CARRY not in XlnetSettings(**SHAPE).gives
+    assert CARRY in XlnetSettings(**SHAPE, memory=4).provides
+    assert CARRY not in XlnetSettings(**SHAPE).provides
     with pytest.raises(UserError, match="encoder needs contiguous streams, which nothing in this recipe provides"):
         read_recipe("bert-tiny", parse_overrides(["encoder.kind=xlnet", "encoder.memory=8"]))
     alone = ["encoder.kind=xlnet", "layout.kind=document_sentences", "objective.next_sentence=false"]

@@ -69,7 +69,7 @@ def test_state_is_passed_in_and_out():
 class Asking(Reading):
     """Needs a label, and computes a part of the loss before the encoder."""
 
-    needs = frozenset({"label"})
+    requires = frozenset({"label"})
 
     def before(self, encoder, batch):
         return batch, {"first": Part(torch.zeros(()), {})}

@@ -53,11 +53,11 @@ HEADS = {
     "question_answering": lambda settings: AnswerHead(settings.head),
     "token_classification": lambda settings: TokenClassificationHead(settings.head, num_labels=3),
 }
-NAMES = [*(name for name, one in OBJECTIVES.items() if TEACHER not in one.asks), *HEADS]
+NAMES = [*(name for name, one in OBJECTIVES.items() if TEACHER not in one.requires), *HEADS]
 """All except those that learn from a teacher, which test_taught.py has."""
 OWNERS = [name for name in NAMES if name != "causal_lm"]
 """All except the one without parameters and labels of its own."""
-WITHOUT_POOLER = {name for name, one in OBJECTIVES.items() if not one.asks & {POOLER, LEFT_TO_RIGHT}}
+WITHOUT_POOLER = {name for name, one in OBJECTIVES.items() if not one.requires & {POOLER, LEFT_TO_RIGHT}}
 WITHOUT_POOLER |= {"question_answering", "token_classification"}
 GOLD = {"span_boundary": "span_gold", "causal_lm": "next"}
 """Labels of the targets, if they are not the labels that the objective needs."""
@@ -78,8 +78,9 @@ SHIFTS = {"encoder.blocks.1.feed_forward_norm.bias", "objectives.question_answer
 OWN_TESTS = ("question_answering", "replaced_token")
 """Losses that are recomputed in their own test files."""
 MASKS = {kind: one for kind, one in MASKINGS.items() if issubclass(one, MaskingSettings)}
-ASKED = {name for one in OBJECTIVES.values() for name in one.asks if any(name in mask.gives for mask in MASKS.values())}
-MASKING = next(one for one in MASKS.values() if one.gives >= ASKED)
+PROVIDED = {name for mask in MASKS.values() for name in mask.provides}
+ASKED = {name for one in OBJECTIVES.values() for name in one.requires} & PROVIDED
+MASKING = next(one for one in MASKS.values() if one.provides >= ASKED)
 """The first masking that gives everything that objectives ask of one: BERT's, unless packages are installed."""
 SPLITS = {"one": [10], "four": [1, 2, 3, 4], "each": [1] * 10}
 
@@ -186,7 +187,7 @@ def test_same_seed_same_head(name):
 @pytest.mark.parametrize("name", OWNERS)
 def test_an_objective_reads_the_labels_that_it_needs(name):
     learner = learner_of(name)
-    (needed,) = learner.parts[name].needs
+    (needed,) = learner.parts[name].requires
     lacking = [sample.named(sample.key) for sample in samples()]
     for sample in lacking:
         sample.labels.pop(needed)
@@ -199,7 +200,7 @@ def test_the_sum_runs_over_the_counted_targets(name):
     learner = learner_of(name)
     prepared = [learner.prepare(sample) for sample in samples()]
     batch = collate(prepared)
-    logits, gold = run(learner, batch)[name], batch.labels[GOLD.get(name, *learner.parts[name].needs)]
+    logits, gold = run(learner, batch)[name], batch.labels[GOLD.get(name, *learner.parts[name].requires)]
     assert batch.counts[name] == len(logits) == len(gold) == sum(sample.counts[name] for sample in prepared)
     part = learner(batch)[name]
     summed = SUMMED.get(name, partial(cross_entropy, reduction="sum"))

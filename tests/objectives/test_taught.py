@@ -24,7 +24,7 @@ from unmask.objectives.teacher import TEACHER, Teacher
 
 from .test_objective import SETTINGS, SPLITS, VOCABULARY, assert_same_gradient, build, gather, gradient, samples
 
-NAMES = [name for name, one in OBJECTIVES.items() if TEACHER in one.asks]
+NAMES = [name for name, one in OBJECTIVES.items() if TEACHER in one.requires]
 COMBINATIONS = [(name,) for name in NAMES] + [("masked_lm", "next_sentence", *NAMES)]
 DEEP = msgspec.structs.replace(SETTINGS, layers=4)
 

@@ -11,8 +11,8 @@ OFFERS = {
 }
 
 
-def part(name="a", gives=(), asks=(), takes=(), without=()):
-    return Part(name, frozenset(gives), frozenset(asks), frozenset(takes), dict(without))
+def part(name="a", provides=(), requires=(), exclusive=(), without=()):
+    return Part(name, frozenset(provides), frozenset(requires), frozenset(exclusive), dict(without))
 
 
 @pytest.mark.parametrize(
@@ -20,14 +20,14 @@ def part(name="a", gives=(), asks=(), takes=(), without=()):
     [
         [],
         [part()],
-        [part(gives=["x"]), part("b", asks=["x"])],
-        [part("b", asks=["x"]), part(gives=["x"])],  # in either order
-        [part(gives=["x"], asks=["x"])],  # of the part itself
-        [part(gives=["x"])],  # nothing asks for it, which is allowed
-        [part(gives=["x"]), part("b", asks=["x"]), part("c", asks=["x"])],
-        [part(gives=["x"]), part("b", asks=["x"], takes=["x"])],  # it takes what it asks for
-        [part(gives=["x"]), part("b", takes=["x"])],
-        [part(gives=["x"], without={"a.kind": "none"}), part("b", asks=["x"])],
+        [part(provides=["x"]), part("b", requires=["x"])],
+        [part("b", requires=["x"]), part(provides=["x"])],  # in either order
+        [part(provides=["x"], requires=["x"])],  # of the part itself
+        [part(provides=["x"])],  # nothing asks for it, which is allowed
+        [part(provides=["x"]), part("b", requires=["x"]), part("c", requires=["x"])],
+        [part(provides=["x"]), part("b", requires=["x"], exclusive=["x"])],  # it takes what it asks for
+        [part(provides=["x"]), part("b", exclusive=["x"])],
+        [part(provides=["x"], without={"a.kind": "none"}), part("b", requires=["x"])],
         [part(without={"a.kind": "none"})],
     ],
 )
@@ -39,29 +39,29 @@ def test_compatible_parts_pass(parts):
     ("parts", "message"),
     [
         (
-            [part("objective.lm", asks=["masked"])],
+            [part("objective.lm", requires=["masked"])],
             "objective.lm needs masked tokens, which nothing in this recipe provides: pass --set masking.kind=token "
             "(or span), or --set objective.lm=false",
         ),
         (
-            [part("objective.lm", asks=["scores"])],
+            [part("objective.lm", requires=["scores"])],
             "objective.lm needs 'scores' labels, which nothing in this recipe provides: pass --set objective.lm=false",
         ),
         (
-            [part(gives=["x"]), part("b", asks=["y", "x", "w"])],
+            [part(provides=["x"]), part("b", requires=["y", "x", "w"])],
             "b needs 'w' labels, which nothing in this recipe provides",
         ),
         (
-            [part(gives=["x"]), part("b", asks=["x"], takes=["x"]), part("c", asks=["x"])],
+            [part(provides=["x"]), part("b", requires=["x"], exclusive=["x"]), part("c", requires=["x"])],
             "b leaves no 'x' labels for c: pass --set c=false",
         ),
         (
-            [part("layout", gives=["pairs"], without={"layout.second": "next"})],
+            [part("layout", provides=["pairs"], without={"layout.second": "next"})],
             "layout provides 'pairs' labels, which no objective uses: pass --set layout.second=next, or "
             "--set objective.pairs.weight=1",
         ),
         (
-            [part("layout", gives=["x"], without={"layout.second": "next"}), part("b")],
+            [part("layout", provides=["x"], without={"layout.second": "next"}), part("b")],
             "layout provides 'x' labels, which no objective uses: pass --set layout.second=next",
         ),
     ],
@@ -73,6 +73,6 @@ def test_incompatible_parts_are_refused_with_what_to_set(parts, message):
 
 
 def test_both_of_two_that_take_the_same_are_refused():
-    greedy = {"asks": ["x"], "takes": ["x"]}
+    greedy = {"requires": ["x"], "exclusive": ["x"]}
     with pytest.raises(ValueError, match="b leaves no 'x' labels for c"):
-        check([part(gives=["x"]), part("b", **greedy), part("c", **greedy)], {})
+        check([part(provides=["x"]), part("b", **greedy), part("c", **greedy)], {})

@@ -88,7 +88,7 @@ def test_the_pooled_vector_is_read_if_the_body_has_a_pooler():
     encoder, head = settings.build(30), PooledHead(settings.head, 3).eval()
     batch = batch_of(head, 3, 5)
     encoded = encoder(batch.tokens)
-    assert POOLER in encoder.gives
+    assert POOLER in encoder.provides
     pooled = encoder.pool(encoded.last[batch.positions["summary"]])
     torch.testing.assert_close(head.predict(encoder, encoded, batch), head.out(pooled))
 
@@ -98,7 +98,7 @@ def test_the_last_hidden_state_is_read_if_the_body_has_no_pooler():
     encoder, head = settings.build(30), PooledHead(settings.head, 3).eval()
     batch = batch_of(head, 3, 5)
     encoded = encoder(batch.tokens)
-    assert POOLER not in encoder.gives
+    assert POOLER not in encoder.provides
     rows = encoded.last[batch.positions["summary"]]
     torch.testing.assert_close(head.predict(encoder, encoded, batch), head.out(rows))
 

@@ -108,7 +108,7 @@ class Remembering(nn.Module):
 
     width, num_layers, vocabulary, longest, recompute = 16, 1, VOCABULARY, 16, False
     head = HeadSpec(16)
-    gives = frozenset({CARRY})
+    provides = frozenset({CARRY})
 
     def __init__(self):
         super().__init__()
@@ -135,7 +135,7 @@ class Recall(Objective):
     """Classification of the cue that the previous window started with."""
 
     at = "query"
-    needs = frozenset({"cue"})
+    requires = frozenset({"cue"})
 
     def __init__(self):
         super().__init__()

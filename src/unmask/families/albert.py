@@ -55,7 +55,7 @@ class AlbertSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fie
             check_size("embedding", self.embedding)
 
     @property
-    def gives(self) -> frozenset[str]:
+    def provides(self) -> frozenset[str]:
         """See `BodySettings`."""
         return self.capabilities - (frozenset() if self.shared == "none" else {SEPARATE_LAYERS})
 

@@ -104,14 +104,14 @@ class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         raise NotImplementedError
 
     @property
-    def gives(self) -> frozenset[str]:
+    def provides(self) -> frozenset[str]:
         """Capabilities of this body."""
         return self.capabilities
 
     @property
-    def asks(self) -> frozenset[str]:
+    def requires(self) -> frozenset[str]:
         """What the layout must give: a body that carries state reads contiguous streams."""
-        return frozenset({STREAMS}) if CARRY in self.gives else frozenset()
+        return frozenset({STREAMS}) if CARRY in self.provides else frozenset()
 
     @property
     def head(self) -> HeadSpec:
@@ -120,7 +120,7 @@ class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def reads(self, kind: str) -> bool:
         """Return whether it can read a vocabulary of a kind: one of whole words if it reads characters."""
-        return (kind == "words") == (CHARACTERS in self.gives)
+        return (kind == "words") == (CHARACTERS in self.provides)
 
     def check_length(self, length: int) -> None:
         """Check that it can be pretrained on sequences of up to `length` tokens.

@@ -67,7 +67,7 @@ class XlnetSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unkno
             raise ValueError(f"width {self.width} must be even: distances are pairs of sine and cosine")
 
     @property
-    def gives(self) -> frozenset[str]:
+    def provides(self) -> frozenset[str]:
         """See `BodySettings`; without memory no state is carried."""
         return self.capabilities if self.memory else self.capabilities - {CARRY}
 

@@ -149,7 +149,7 @@ class TorchBackend:
                 if pooled:
                     (last,) = found.values()
                     rows = last if at is None else text_vectors(self.encoder, last, moved)
-                    if POOLER in self.encoder.gives:
+                    if POOLER in self.encoder.provides:
                         rows = cast(WithPooler, self.encoder).pool(rows)
                     rows = rows[:, None]  # (tokens or texts, 1, width)
                 else:

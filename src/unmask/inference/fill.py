@@ -138,7 +138,7 @@ def _candidates(tokenizer: Tokenizer, probabilities: Sequence[float], ids: Seque
 
 def no_masked_lm(model: Model) -> UserError:
     """Return an error that explains why a model has no masked-LM head."""
-    if LEFT_TO_RIGHT in model.encoder.gives:
+    if LEFT_TO_RIGHT in model.encoder.provides:
         return UserError(
             "this model reads from left to right (GPT) and cannot fill masks", remedy="use a masked language model"
         )

@@ -87,7 +87,7 @@ def build_program(model: Model, backend: TorchBackend, head: str) -> tuple[Progr
     Raises:
         UserError: this model or head cannot be a program; the message says why.
     """
-    if CARRY in model.encoder.gives:
+    if CARRY in model.encoder.provides:
         raise UserError(
             "a recurrent model such as ELMo cannot be exported: its loop over the tokens depends on their number",
             remedy=f"for AllenNLP, pass {argument('format', 'allennlp')}",

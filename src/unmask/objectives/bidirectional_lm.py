@@ -42,7 +42,7 @@ class BidirectionalLMSettings(ObjectiveSettings, frozen=True, kw_only=True, forb
     vocabulary: int | None = None
     samples: int = 0
 
-    asks = frozenset({WHOLE_TEXT, DIRECTIONS, TWO_LMS})
+    requires = frozenset({WHOLE_TEXT, DIRECTIONS, TWO_LMS})
 
     def __post_init__(self) -> None:
         if self.vocabulary is not None and self.vocabulary < 2:
@@ -72,7 +72,7 @@ class BidirectionalLM(Objective):
     """
 
     at = "preceding"
-    needs = frozenset({"following"})
+    requires = frozenset({"following"})
 
     def __init__(self, width: int, vocabulary: int, samples: int = 0, weight: float = 1.0) -> None:
         super().__init__()

@@ -28,7 +28,7 @@ from unmask.objectives.objective import (
 class CausalLMSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The recipe's [objective.causal_lm]."""
 
-    asks = frozenset({WHOLE_TEXT, LEFT_TO_RIGHT, TOKEN_EMBEDDINGS})
+    requires = frozenset({WHOLE_TEXT, LEFT_TO_RIGHT, TOKEN_EMBEDDINGS})
 
     def build(self, context: BuildContext) -> CausalLM:
         """See `ObjectiveSettings`; the objective has no parameters."""

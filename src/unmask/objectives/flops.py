@@ -115,7 +115,7 @@ def head_flops(head: Objective, encoder: Encoder, batch: Batch) -> int:
     weights = matrices(head)
     if isinstance(head, VocabularyObjective):
         weights += decoder_of(encoder).numel() if getattr(head, "decoder", None) is None else 0  # counted if its own
-    elif weights and POOLER in encoder.gives and (at == "summary" or encoder.head.pools_tokens):
+    elif weights and POOLER in encoder.provides and (at == "summary" or encoder.head.pools_tokens):
         weights += matrices(cast(WithPooler, encoder).pooler)
     return 2 * vectors * weights
 

@@ -23,7 +23,7 @@ NAME = "hidden_cosine"
 class HiddenCosineSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The recipe's [objective.hidden_cosine]."""
 
-    asks = frozenset({TEACHER})
+    requires = frozenset({TEACHER})
 
     def build(self, context: BuildContext) -> HiddenCosine:
         """See `ObjectiveSettings`.

@@ -46,7 +46,7 @@ class LayerMatchingSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid
     attention: float = 1.0
     layers: tuple[int, ...] = ()
 
-    asks = frozenset({TEACHER})
+    requires = frozenset({TEACHER})
 
     def __post_init__(self) -> None:
         factors = (self.embeddings, self.hidden, self.attention)
@@ -171,7 +171,7 @@ def _check_attention(student: Encoder, teacher: Encoder, pairs: dict[int, int]) 
     """Raise an error if the attention scores of two bodies cannot be compared."""
     remedy = f"pass {setting(f'objective.{NAME}.attention', 0)}, which compares hidden states only"
     for name, body in (("student", student), ("teacher", teacher)):
-        if SCORES not in body.gives:
+        if SCORES not in body.provides:
             raise UserError(f"the {name} has no attention scores to compare", remedy=remedy)
     for ours, theirs in pairs.items():
         (heads, reach), (other_heads, other_reach) = _attention(student, ours), _attention(teacher, theirs)

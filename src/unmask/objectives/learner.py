@@ -65,7 +65,7 @@ class Learner(nn.Module):
         for name, part in self.parts.items():
             if objectives is not None and name not in objectives:
                 continue
-            if missing := part.needs - sample.labels.keys():
+            if missing := part.requires - sample.labels.keys():
                 raise ValueError(f"{name} needs the labels {sorted(missing)}")
             sample = part.prepare(sample, name)
         return sample
@@ -76,7 +76,7 @@ class Learner(nn.Module):
 
     def start(self, streams: int) -> Carry:
         """Return the initial state of streams, each (streams, ...); empty if the body carries no state."""
-        if CARRY in self.encoder.gives:
+        if CARRY in self.encoder.provides:
             return cast(WithCarry, self.encoder).start(streams)
         return {}
 
@@ -100,5 +100,5 @@ class Learner(nn.Module):
             return keep
         rows = found[0] if len(found) == 1 else torch.cat(found).unique()  # type: ignore[no-untyped-call]
         few = len(rows) < MOST_ROWS * len(batch.tokens.ids)
-        some = len(rows) > 0 or TWO_STREAMS in self.encoder.gives  # whose queries may be all that is read
+        some = len(rows) > 0 or TWO_STREAMS in self.encoder.provides  # whose queries may be all that is read
         return replace(keep, rows=rows) if few and some else keep

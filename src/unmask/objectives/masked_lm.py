@@ -33,7 +33,7 @@ from unmask.objectives.objective import (
 class MaskedLMSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The recipe's [objective.masked_lm]."""
 
-    asks = frozenset({MASKED, BOTH_SIDES, TOKEN_EMBEDDINGS})
+    requires = frozenset({MASKED, BOTH_SIDES, TOKEN_EMBEDDINGS})
 
     def build(self, context: BuildContext) -> MaskedLM:
         """See `ObjectiveSettings`."""
@@ -51,7 +51,7 @@ class MaskedLM(VocabularyObjective):
     at = "masked"
     gold = MASKED
     which = "masked"
-    needs = frozenset({MASKED})
+    requires = frozenset({MASKED})
 
     def __init__(self, context: BuildContext, weight: float = 1.0) -> None:
         super().__init__()

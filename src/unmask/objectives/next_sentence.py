@@ -21,7 +21,7 @@ from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettin
 class NextSentenceSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The recipe's [objective.next_sentence]."""
 
-    asks = frozenset({"next_sentence", POOLER})
+    requires = frozenset({"next_sentence", POOLER})
 
     def build(self, context: BuildContext) -> NextSentence:
         """See `ObjectiveSettings`."""
@@ -38,7 +38,7 @@ class NextSentence(Objective):
 
     at = "summary"
     label = "next_sentence"
-    needs = frozenset({label})
+    requires = frozenset({label})
 
     def __init__(self, context: BuildContext, weight: float = 1.0) -> None:
         super().__init__()

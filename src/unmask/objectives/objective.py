@@ -81,14 +81,14 @@ class ObjectiveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     Attributes:
         weight: weight in the sum of losses.
-        asks: names of what the body (nn/encoders/encoder.py), the layout and the masking must give.
-        takes: the names among these that no other objective can use beside it.
+        requires: names of what the body (nn/encoders/encoder.py), the layout and the masking must give.
+        exclusive: the names among these that no other objective can use beside it.
     """
 
     weight: float = 1.0
 
-    asks: ClassVar[frozenset[str]] = frozenset()
-    takes: ClassVar[frozenset[str]] = frozenset()
+    requires: ClassVar[frozenset[str]] = frozenset()
+    exclusive: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -160,7 +160,7 @@ class Objective(nn.Module):
     """Base class of objectives, which own their heads. Subclasses prepare samples and score the encoder's output.
 
     Attributes:
-        needs: names of labels that the layout or the masking must provide.
+        requires: names of labels that the layout or the masking must provide.
         at: name of the positions at which `predict` returns logits.
         weight: weight in the sum of losses.
         keep: layers and attention scores that the body must return.
@@ -168,7 +168,7 @@ class Objective(nn.Module):
     """
 
     at: str
-    needs: frozenset[str] = frozenset()
+    requires: frozenset[str] = frozenset()
     weight: float = 1.0
     keep: Keep = NOTHING
     optional: Mapping[str, str] = {}

@@ -28,7 +28,7 @@ from unmask.objectives.objective import (
 class PermutationLMSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The recipe's [objective.permutation_lm]."""
 
-    asks = frozenset({TARGETS, TWO_STREAMS, TOKEN_EMBEDDINGS})
+    requires = frozenset({TARGETS, TWO_STREAMS, TOKEN_EMBEDDINGS})
 
     def build(self, context: BuildContext) -> PermutationLM:
         """See `ObjectiveSettings`."""
@@ -46,7 +46,7 @@ class PermutationLM(VocabularyObjective):
     at = TARGETS
     gold = TARGETS
     which = "predicted"
-    needs = frozenset({TARGETS})
+    requires = frozenset({TARGETS})
 
     def __init__(self, vocabulary: int, weight: float = 1.0) -> None:
         super().__init__()

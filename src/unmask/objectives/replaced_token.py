@@ -85,8 +85,8 @@ class ReplacedTokenSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid
     generator_weight: float = 1.0
     generator_size: float = 0.25
 
-    asks = frozenset({MASKED, BOTH_SIDES, TOKEN_EMBEDDINGS, NARROW_BLOCKS})
-    takes = frozenset({MASKED})
+    requires = frozenset({MASKED, BOTH_SIDES, TOKEN_EMBEDDINGS, NARROW_BLOCKS})
+    exclusive = frozenset({MASKED})
 
     def __post_init__(self) -> None:
         if not 0 < self.generator_size <= 1:
@@ -154,7 +154,7 @@ class ReplacedToken(Objective):
     """
 
     at = "every"
-    needs = frozenset({MASKED})
+    requires = frozenset({MASKED})
     optional = {"generator.": "the generator"}  # noqa: RUF012 (never changed); published discriminators lack it
 
     def __init__(self, settings: ReplacedTokenSettings, context: BuildContext) -> None:

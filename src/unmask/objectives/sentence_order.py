@@ -17,7 +17,7 @@ from unmask.objectives.objective import BuildContext, ObjectiveSettings
 class SentenceOrderSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The recipe's [objective.sentence_order]."""
 
-    asks = frozenset({"sentence_order", POOLER})
+    requires = frozenset({"sentence_order", POOLER})
 
     def build(self, context: BuildContext) -> SentenceOrder:
         """See `ObjectiveSettings`."""
@@ -28,4 +28,4 @@ class SentenceOrder(NextSentence):
     """See the module; `predict` returns the logits of (in order, swapped), (sequences, 2)."""
 
     label = "sentence_order"
-    needs = frozenset({label})
+    requires = frozenset({label})

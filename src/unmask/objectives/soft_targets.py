@@ -45,7 +45,7 @@ class SoftTargetsSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_u
     temperature: float = 2.0
     all_tokens: bool = False
 
-    asks = frozenset({TEACHER})
+    requires = frozenset({TEACHER})
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < math.inf:

@@ -41,7 +41,7 @@ class SpanBoundarySettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_
     places: int = 15
     place_width: int = 200
 
-    asks = frozenset({MASKED, BOTH_SIDES, TOKEN_EMBEDDINGS})
+    requires = frozenset({MASKED, BOTH_SIDES, TOKEN_EMBEDDINGS})
 
     def __post_init__(self) -> None:
         if self.places < 1 or self.place_width < 1:
@@ -69,7 +69,7 @@ class SpanBoundary(Objective):
     """
 
     at = "span_left"
-    needs = frozenset({MASKED})
+    requires = frozenset({MASKED})
 
     def __init__(self, settings: SpanBoundarySettings, context: BuildContext) -> None:
         super().__init__()

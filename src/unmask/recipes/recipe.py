@@ -100,10 +100,10 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
                 f"pass {setting('batch.sequences', streams)}"
             )
         parts = [
-            Part("encoder", gives=self.encoder.gives, asks=self.encoder.asks),
-            Part("masking", gives=self.masking.gives),
-            Part("layout", gives=self.layout.gives, without=self.layout.without),
-            Part("teacher", gives=frozenset({TEACHER})),  # whether there is one is checked when objectives are built
+            Part("encoder", provides=self.encoder.provides, requires=self.encoder.requires),
+            Part("masking", provides=self.masking.provides),
+            Part("layout", provides=self.layout.provides, without=self.layout.without),
+            Part("teacher", provides=frozenset({TEACHER})),  # whether there is one is checked when objectives are built
         ]
         check([*parts, *objective_parts(self.objectives)], _offers())
         if self.stages:
@@ -230,7 +230,9 @@ def _by_name(objective: Any) -> dict[str, ObjectiveSettings]:
 
 def objective_parts(objectives: Mapping[str, ObjectiveSettings]) -> list[Part]:
     """Return the objectives as parts that ask for names and take them."""
-    return [Part(f"objective.{name}", asks=one.asks, takes=one.takes) for name, one in objectives.items()]
+    return [
+        Part(f"objective.{name}", requires=one.requires, exclusive=one.exclusive) for name, one in objectives.items()
+    ]
 
 
 def _check_weights(objectives: Mapping[str, ObjectiveSettings]) -> None:
@@ -243,7 +245,7 @@ def _offers() -> dict[str, list[Mapping[str, Any]]]:
     """Return the settings that give what objectives ask for, and those that ask for what layouts give; see `check`."""
     offers: dict[str, list[Mapping[str, Any]]] = {}
     for kind, masking in MASKINGS.items():
-        for name in masking.gives:
+        for name in masking.provides:
             offers.setdefault(name, []).append({"masking.kind": kind})
     for layout in LAYOUTS.values():
         for name, values in layout.offers.items():
@@ -252,7 +254,7 @@ def _offers() -> dict[str, list[Mapping[str, Any]]]:
         for name in family.settings.capabilities:
             offers.setdefault(name, []).append({"encoder.kind": kind})
     for objective, settings in OBJECTIVES.items():
-        for name in settings.asks:
+        for name in settings.requires:
             offers.setdefault(f"ask {name}", []).append({f"objective.{objective}.weight": 1})
     return offers
 

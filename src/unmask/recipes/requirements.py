@@ -18,16 +18,16 @@ class Part:
 
     Attributes:
         name: name of the table, for example "objective.masked_lm".
-        gives: names that other parts can ask for.
-        asks: names that other parts must give.
-        takes: names among these that no other part can use beside it.
+        provides: names that other parts can ask for.
+        requires: names that other parts must give.
+        exclusive: names among these that no other part can use beside it.
         without: the settings with which the part gives nothing; none if it may give what no part asks for.
     """
 
     name: str
-    gives: frozenset[str] = frozenset()
-    asks: frozenset[str] = frozenset()
-    takes: frozenset[str] = frozenset()
+    provides: frozenset[str] = frozenset()
+    requires: frozenset[str] = frozenset()
+    exclusive: frozenset[str] = frozenset()
     without: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -41,10 +41,10 @@ def check(parts: Sequence[Part], offers: Mapping[str, Sequence[Mapping[str, Any]
     Raises:
         ValueError: the parts are incompatible; the message names what is missing and what to set.
     """
-    given = frozenset().union(*(part.gives for part in parts))
-    asked = frozenset().union(*(part.asks for part in parts))
+    given = frozenset().union(*(part.provides for part in parts))
+    asked = frozenset().union(*(part.requires for part in parts))
     for part in parts:
-        for name in sorted(part.asks - given):
+        for name in sorted(part.requires - given):
             ways = [_options(offers[name])] if name in offers else []
             if part.name.startswith("objective."):
                 ways.append(setting(part.name, False))
@@ -53,11 +53,11 @@ def check(parts: Sequence[Part], offers: Mapping[str, Sequence[Mapping[str, Any]
                 + (f": pass {', or '.join(ways)}" if ways else "")
             )
         for other in parts:
-            if other is not part and (taken := sorted(part.takes & other.asks)):
+            if other is not part and (taken := sorted(part.exclusive & other.requires)):
                 raise ValueError(
                     f"{part.name} leaves no {describe(taken[0])} for {other.name}: pass {setting(other.name, False)}"
                 )
-        if part.without and (idle := sorted(part.gives - asked)):
+        if part.without and (idle := sorted(part.provides - asked)):
             askers = _options(offers.get(f"ask {idle[0]}", ()))
             raise ValueError(
                 f"{part.name} provides {describe(idle[0])}, which no objective uses: pass {settings(part.without)}"

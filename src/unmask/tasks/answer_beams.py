@@ -118,7 +118,7 @@ class AnswerBeamsHead(Objective):
     """
 
     at = "passage"
-    needs = frozenset({LABEL})
+    requires = frozenset({LABEL})
 
     def __init__(self, spec: HeadSpec, starts: int = 5) -> None:
         super().__init__()

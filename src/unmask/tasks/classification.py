@@ -204,7 +204,7 @@ class ClassificationHead(TextHead):
         regularization: changes the loss in training.
     """
 
-    needs = frozenset({"classification"})
+    requires = frozenset({"classification"})
 
     def __init__(
         self,

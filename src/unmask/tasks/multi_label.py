@@ -197,7 +197,7 @@ class MultiLabelHead(TextHead):
         num_labels: number of labels.
     """
 
-    needs = frozenset({"multi_label"})
+    requires = frozenset({"multi_label"})
 
     def __init__(self, spec: HeadSpec, num_labels: int) -> None:
         super().__init__(spec, num_labels, bias=spec.bias)

@@ -180,7 +180,7 @@ class MultipleChoice(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
 class MultipleChoiceHead(PooledHead):
     """Head of multiple choice with its loss: the cross-entropy of each question, over its choices."""
 
-    needs = frozenset({LABEL})
+    requires = frozenset({LABEL})
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""

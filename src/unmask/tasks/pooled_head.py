@@ -103,7 +103,7 @@ def divergence(first: Tensor, second: Tensor) -> Tensor:
 
 
 class PooledHead(Objective):
-    """Dropout and a linear layer over the pooled vector. Subclasses define `needs` and `score`.
+    """Dropout and a linear layer over the pooled vector. Subclasses define `requires` and `score`.
 
     Args:
         spec: the properties of the body under the head.
@@ -131,7 +131,7 @@ class PooledHead(Objective):
     def vectors(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the pooled vectors, (sequences, width)."""
         rows = text_vectors(encoder, encoded.last, batch)  # (sequences, width)
-        return cast(WithPooler, encoder).pool(self.below(rows)) if POOLER in encoder.gives else rows
+        return cast(WithPooler, encoder).pool(self.below(rows)) if POOLER in encoder.provides else rows
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the outputs of the linear layer, (vectors, outputs)."""

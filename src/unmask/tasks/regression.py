@@ -179,7 +179,7 @@ class RegressionHead(TextHead):
         deviation: the standard deviation of the labels.
     """
 
-    needs = frozenset({"regression"})
+    requires = frozenset({"regression"})
 
     def __init__(self, spec: HeadSpec, mean: float = 0.0, deviation: float = 1.0) -> None:
         super().__init__(spec, 1)

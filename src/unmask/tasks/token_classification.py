@@ -291,7 +291,7 @@ class TokenClassificationHead(Objective):
     """
 
     at = "first"
-    needs = frozenset({"token_classification"})
+    requires = frozenset({"token_classification"})
 
     def __init__(self, spec: HeadSpec, num_labels: int, regularization: Regularization = NONE) -> None:
         super().__init__()

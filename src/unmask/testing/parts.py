@@ -54,7 +54,7 @@ def check_masking(kind: str) -> None:
     assert (first.ids[special] == ids[special]).all(), "a special token is replaced"
     changed, named = np.flatnonzero(first.ids != ids), [np.zeros(0, np.int64), *first.positions.values()]
     assert np.isin(changed, np.concatenate(named)).all(), "tokens are replaced whose positions are not given"
-    for name in sorted(filter(str.isidentifier, settings.gives)):
+    for name in sorted(filter(str.isidentifier, settings.provides)):
         assert name in first.positions, f"its settings say that it gives '{name}', but no positions have this name"
         number = len(first.positions[name])
         assert number == len(first.labels.get(name, first.positions[name])), f"'{name}' has not a label per position"
@@ -83,7 +83,7 @@ def check_layout(kind: str, **settings: Any) -> None:
         _assert_same(sample, other, "the layout draws from another source than its rng")
         assert 0 < len(sample) <= LENGTH, f"a sample has {len(sample)} tokens, but the length is {LENGTH}"
         assert ((sample.ids >= 0) & (sample.ids < tokenizer.size)).all(), "an id is not in the vocabulary"
-        missing = {name for name in layout.gives if name.isidentifier()} - sample.labels.keys()
+        missing = {name for name in layout.provides if name.isidentifier()} - sample.labels.keys()
         assert not missing, f"its settings say that it gives {', '.join(sorted(missing))}"
 
 
@@ -134,7 +134,7 @@ def check_objective(kind: str, encoder: Encoder, samples: list[Sample]) -> None:
     settings = OBJECTIVES[kind]()
     objective = settings.build(BuildContext(encoder))
     learner = Learner(encoder, {kind: objective}).eval()
-    missing = objective.needs - samples[0].labels.keys()
+    missing = objective.requires - samples[0].labels.keys()
     assert not missing, f"the samples have no labels {', '.join(sorted(missing))}"
     kept = samples[0].ids.copy()
     prepared = [learner.prepare(sample.named((0, number))) for number, sample in enumerate(samples)]

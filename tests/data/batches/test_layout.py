@@ -12,7 +12,7 @@ from unmask.data.batches.stages import Stage
 
 def test_a_plain_layout_gives_no_labels_and_no_streams():
     settings = DocumentSentencesSettings(length=64)
-    assert (settings.gives, settings.num_streams, settings.without) == (frozenset(), 0, {})
+    assert (settings.provides, settings.num_streams, settings.without) == (frozenset(), 0, {})
     assert settings.heldout(1000, 100) is settings
     with pytest.raises(NotImplementedError):
         LayoutSettings(length=64).build(Frame(2, 3), 64)

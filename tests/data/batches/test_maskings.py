@@ -30,8 +30,8 @@ def test_a_kind_that_gives_masked_tokens_masks_them(kind):
     masking = settings.build(vocabulary=50, mask=MASK, special=frozenset(SPECIAL), begins=lambda ids: ids > 0)
     sample = Frame(CLS, SEP).wrap(np.arange(5, 45))
     masked = masking(sample, derive_rng(0, "masking"))
-    assert (MASKED in masked.labels) == (MASKED in settings.gives) == (kind not in ("none", "permutation"))
-    if MASKED in settings.gives:
+    assert (MASKED in masked.labels) == (MASKED in settings.provides) == (kind not in ("none", "permutation"))
+    if MASKED in settings.provides:
         assert len(masked.positions[MASKED]) == round(0.15 * 42)
         assert masked.labels[MASKED].tolist() == sample.ids[masked.positions[MASKED]].tolist()
 

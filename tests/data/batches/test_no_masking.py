@@ -17,7 +17,7 @@ def test_samples_are_unchanged():
 
 def test_it_gives_unmasked_text_and_no_masked_tokens():
     settings = NoMaskingSettings()
-    assert settings.gives == {WHOLE_TEXT}
-    assert MASKED not in settings.gives
+    assert settings.provides == {WHOLE_TEXT}
+    assert MASKED not in settings.provides
     assert [settings.rate_at(done) for done in (0.0, 0.5, 1.0)] == [0.0] * 3
     assert (settings.words, settings.whole_words, settings.keeps_all) == (0, False, False)

@@ -90,7 +90,7 @@ def test_vectors_of_texts_and_tokens_are_those_that_heads_read():
         expected = [rows.mean(0) if pooling == "mean" else rows[0] for rows in last.split([4, 6])]
         torch.testing.assert_close(text_vectors(body, last, batch), torch.stack(expected))
         torch.testing.assert_close(token_vectors(body, last, batch, "some"), body.pool(last[[1, 2, 5, 6]]))
-        body.gives = frozenset()
+        body.provides = frozenset()
         assert token_vectors(body, last, batch, "some").equal(last[[1, 2, 5, 6]])
     bert = SETTINGS.build(20)
     last = bert(batch.tokens).last
@@ -112,7 +112,7 @@ class Identity(Encoder):
 
 def test_defaults_are_those_of_an_encoder_without_capabilities():
     encoder, other = Identity(), Identity()
-    assert (encoder.gives, encoder.chosen, encoder.settings, encoder.recompute) == (frozenset(), None, None, False)
+    assert (encoder.provides, encoder.chosen, encoder.settings, encoder.recompute) == (frozenset(), None, None, False)
     assert encoder.reads == (3,)
     assert encoder.over(other) is other
     assert encoder.own_state() == {}

@@ -97,7 +97,7 @@ def made_by_a_worker(source, prepare):
 class Characters(Encoder):
     """Mixes the sum of each word's bytes with that of the previous word; it has no word ids."""
 
-    width, num_layers, vocabulary, longest, gives = 16, 1, 256, 40, frozenset({BOTH_SIDES})
+    width, num_layers, vocabulary, longest, provides = 16, 1, 256, 40, frozenset({BOTH_SIDES})
     head = HeadSpec(16, dropout=0.0)
 
     def __init__(self):
@@ -120,7 +120,7 @@ class MaskedWord(Objective):
     """Predicts the masked word with a separate decoder over words."""
 
     at = MASKED
-    needs = frozenset({MASKED})
+    requires = frozenset({MASKED})
 
     def __init__(self, context):
         super().__init__()
@@ -137,7 +137,7 @@ class MaskedWord(Objective):
 
 
 class MaskedWordSettings(ObjectiveSettings, frozen=True, kw_only=True, tag="masked_word"):
-    asks = frozenset({MASKED, BOTH_SIDES})
+    requires = frozenset({MASKED, BOTH_SIDES})
 
     def build(self, context):
         return MaskedWord(context)
@@ -243,7 +243,7 @@ class Echo(Encoder):
     def __init__(self, settings, vocabulary):
         super().__init__()
         self.settings, self.width, self.vocabulary = settings, settings.width, vocabulary
-        self.longest, self.head, self.gives = settings.positions, settings.head, settings.gives
+        self.longest, self.head, self.provides = settings.positions, settings.head, settings.provides
         self.words = nn.Embedding.from_pretrained(torch.eye(vocabulary), freeze=False)
         self.mix = nn.Linear(self.width, self.width)
         nn.init.eye_(self.mix.weight)

@@ -24,7 +24,7 @@ class Settings:
     layers: int = 2
     positions: int = 512
     head: HeadSpec = field(default_factory=lambda: HeadSpec(width=2 * WIDTH))
-    gives: frozenset[str] = frozenset({CARRY})
+    provides: frozenset[str] = frozenset({CARRY})
 
 
 def new_body(dropout=0.0):

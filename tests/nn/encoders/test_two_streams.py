@@ -169,9 +169,9 @@ def test_recomputed_layers_are_the_same(ordered):
 
 
 def test_without_memory_it_carries_no_state_and_needs_no_streams():
-    assert CARRY not in body_of().gives
-    assert not body_of().settings.asks
-    assert body_of(memory=4).settings.asks == {"contiguous streams"}
+    assert CARRY not in body_of().provides
+    assert not body_of().settings.requires
+    assert body_of(memory=4).settings.requires == {"contiguous streams"}
 
 
 def test_only_some_rows_are_computed_in_the_last_layer(ordered):

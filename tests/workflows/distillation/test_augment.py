@@ -154,6 +154,6 @@ def test_without_candidates_there_is_an_error(proposer, teacher_model):
     with pytest.raises(UserError, match="examples of the type int cannot be augmented"):
         vary(3, proposer)
     encoder = SHAPE.build(teacher_model.tokenizer.size)
-    encoder.gives = frozenset()
+    encoder.provides = frozenset()
     with pytest.raises(UserError, match="no words can be proposed: the model has no embeddings of whole words"):
         Proposer(replace(teacher_model, encoder=encoder), CPU)

@@ -153,7 +153,7 @@ class RankingHead(PooledHead):
         num_ranks: number of ranks.
     """
 
-    needs = frozenset({"ranking"})
+    requires = frozenset({"ranking"})
 
     def __init__(self, spec: HeadSpec, num_ranks: int) -> None:
         super().__init__(spec, 1, bias=False)

@@ -33,7 +33,7 @@ class ShuffledMaskingSettings(MaskingSettings, frozen=True, kw_only=True, forbid
 
     shuffle: float = 0.05
 
-    gives = frozenset({MASKED, SHUFFLED})
+    provides = frozenset({MASKED, SHUFFLED})
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -24,7 +24,7 @@ from unmask_structbert.shuffled_masking import SHUFFLED
 class WordOrderSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The recipe's [objective.word_order]."""
 
-    asks = frozenset({SHUFFLED, BOTH_SIDES, TOKEN_EMBEDDINGS})
+    requires = frozenset({SHUFFLED, BOTH_SIDES, TOKEN_EMBEDDINGS})
 
     def build(self, context: BuildContext) -> WordOrder:
         """See `ObjectiveSettings`."""
@@ -41,7 +41,7 @@ class WordOrder(VocabularyObjective):
 
     at = gold = SHUFFLED
     which = "shuffled"
-    needs = frozenset({SHUFFLED})
+    requires = frozenset({SHUFFLED})
 
     def __init__(self, context: BuildContext, weight: float = 1.0) -> None:
         super().__init__()

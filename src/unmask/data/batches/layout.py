@@ -33,7 +33,7 @@ class LayoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     without: ClassVar[Mapping[str, Any]] = {}
 
     @property
-    def gives(self) -> frozenset[str]:
+    def provides(self) -> frozenset[str]:
         """What it gives to objectives."""
         return frozenset()
 

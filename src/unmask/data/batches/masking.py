@@ -54,7 +54,7 @@ class MaskingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         final_rate: rate at the end of the run, or of the consecutive stages with the same masking (see
             data/batches/curriculum.py), reached linearly; None: the rate is constant.
         replace: what replaces masked tokens.
-        gives: what it gives to objectives.
+        provides: what it gives to objectives.
         whole_words: whether words are only masked as a whole.
         keeps_all: whether all tokens are kept, so that the answers could be read from the input.
     """
@@ -64,7 +64,7 @@ class MaskingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     replace: Replace = Replace()
 
     kept = ("rate", "final_rate", "replace")
-    gives: ClassVar[frozenset[str]] = frozenset({MASKED})
+    provides: ClassVar[frozenset[str]] = frozenset({MASKED})
     whole_words: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -202,7 +202,7 @@ class NoMaskingSettings(
 ):
     """The recipe's [masking] for `kind = "none"`."""
 
-    gives: ClassVar[frozenset[str]] = frozenset({WHOLE_TEXT})
+    provides: ClassVar[frozenset[str]] = frozenset({WHOLE_TEXT})
     words: ClassVar[int] = 0
     whole_words: ClassVar[bool] = False
     keeps_all: ClassVar[bool] = False  # no token is to be predicted

@@ -55,7 +55,7 @@ class SentenceStreamsSettings(
             raise ValueError("layout.streams must be even: half of the streams read backwards")
 
     @property
-    def gives(self) -> frozenset[str]:
+    def provides(self) -> frozenset[str]:
         """See `LayoutSettings`."""
         return frozenset({STREAMS, DIRECTIONS})
 

@@ -39,7 +39,7 @@ class PermutationMaskingSettings(
     context: int = 6
     longest: int = 5
 
-    gives = frozenset({TARGETS})
+    provides = frozenset({TARGETS})
 
     def __post_init__(self) -> None:
         if self.context < 2:

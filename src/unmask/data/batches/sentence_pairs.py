@@ -79,7 +79,7 @@ class SentencePairsSettings(
             raise ValueError(f'single texts have no label for second = "{self.second}": single_probability must be 0')
 
     @property
-    def gives(self) -> frozenset[str]:
+    def provides(self) -> frozenset[str]:
         """See `LayoutSettings`."""
         return frozenset({LABELS[self.second]} if self.second in LABELS else ())
 

@@ -96,7 +96,7 @@ class StreamSettings(LayoutSettings, frozen=True, kw_only=True, forbid_unknown_f
             raise ValueError("layout.streams must be at least 1")
 
     @property
-    def gives(self) -> frozenset[str]:
+    def provides(self) -> frozenset[str]:
         """See `LayoutSettings`."""
         return frozenset({STREAMS})
 

@@ -144,7 +144,7 @@ heads that the family lacks. transformers reads the directory without them."""
 
 OWN_POOLER = f"{OWN}pooler"
 """Name of the body's pooler, if one of our heads reads it and the family's format has no name for it."""
-POOLED = frozenset(name for name, settings in OBJECTIVES.items() if POOLER in settings.asks)
+POOLED = frozenset(name for name, settings in OBJECTIVES.items() if POOLER in settings.requires)
 """Pretraining heads that read the pooler."""
 
 

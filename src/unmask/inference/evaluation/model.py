@@ -176,7 +176,7 @@ def evaluate_encoder(
     with tempfile.TemporaryDirectory() as folder:
         corpus = build_corpus(paths, model.tokenizer, Path(folder) / "corpus", heldout=None, options=options)
         second = next((given for given, name in LABELS.items() if name in objectives), None)
-        if any(DIRECTIONS in OBJECTIVES[name].asks for name in objectives):
+        if any(DIRECTIONS in OBJECTIVES[name].requires for name in objectives):
             layout: LayoutSettings = _streams(corpus, length)
         elif second is None or not _has_pairs(corpus.train, others=second == "random"):
             layout = DocumentSentencesSettings(length=length)
@@ -186,7 +186,7 @@ def evaluate_encoder(
         else:
             layout = SentencePairsSettings(length=length, second=second)
         masking = _masking(objectives)
-        objectives = _answerable(objectives, model.encoder.gives | masking.gives | layout.gives)
+        objectives = _answerable(objectives, model.encoder.provides | masking.provides | layout.provides)
         learner = inference_copy(Learner(model.encoder, objectives), machine)
         feed = Feed(layout, masking, 0, corpus.tokenizer, learner.prepare, model.encoder.settings.pretraining)
         batches = feed.heldout(corpus.train, tokens=corpus.train.num_tokens * 2)
@@ -230,9 +230,9 @@ def _objectives(model: Model) -> dict[str, Objective]:
 
 def _masking(objectives: Mapping[str, Objective]) -> AnyMasking:
     """Return a masking with default settings that provides what objectives need; BERT's if there is none."""
-    provided = frozenset().union(*(kind.gives for kind in MASKINGS.values()))
-    needed = frozenset().union(*(OBJECTIVES[name].asks for name in objectives)) & provided
-    return next((kind() for kind in MASKINGS.values() if needed <= kind.gives), TokenMaskingSettings())
+    provided = frozenset().union(*(kind.provides for kind in MASKINGS.values()))
+    needed = frozenset().union(*(OBJECTIVES[name].requires for name in objectives)) & provided
+    return next((kind() for kind in MASKINGS.values() if needed <= kind.provides), TokenMaskingSettings())
 
 
 def _answerable(objectives: Mapping[str, Objective], given: frozenset[str]) -> dict[str, Objective]:
@@ -241,7 +241,7 @@ def _answerable(objectives: Mapping[str, Objective], given: frozenset[str]) -> d
     Raises:
         UserError: there are none.
     """
-    missing = {name: sorted(OBJECTIVES[name].asks - given) for name in objectives}
+    missing = {name: sorted(OBJECTIVES[name].requires - given) for name in objectives}
     if all(missing.values()):
         needs = "; ".join(f"{name} needs {', '.join(names)}" for name, names in missing.items())
         raise UserError(f"the pretraining objectives of this model need more than plain text: {needs}")

@@ -1,8 +1,8 @@
 """The interface of encoders, between bodies and objectives.
 
 Common to all bodies is `Encoder`. Features of only some bodies (token embeddings to tie a decoder to, a pooler,
-attention scores, state carried from step to step) are capabilities: names in `Encoder.gives`, required by
-`Objective.asks`.
+attention scores, state carried from step to step) are capabilities: names in `Encoder.provides`, required by
+`Objective.requires`.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class Shape(Protocol):
         ...
 
     @property
-    def gives(self) -> frozenset[str]:
+    def provides(self) -> frozenset[str]:
         """Capabilities; see `Encoder`."""
         ...
 
@@ -207,7 +207,7 @@ class Encoder(nn.Module):
         longest: maximum sequence length in tokens.
         recompute: whether to recompute each layer in the backward pass instead of keeping its activations.
         head: properties of its heads.
-        gives: its capabilities, such as `TOKEN_EMBEDDINGS`.
+        provides: its capabilities, such as `TOKEN_EMBEDDINGS`.
         chosen: settings of a downstream model over another encoder (encoders/downstream.py); None for other encoders.
     """
 
@@ -218,7 +218,7 @@ class Encoder(nn.Module):
     longest: int
     recompute: bool = False
     head: HeadSpec
-    gives: frozenset[str] = frozenset()
+    provides: frozenset[str] = frozenset()
     chosen: Any = None
 
     def take(self, settings: Shape, vocabulary: int) -> None:
@@ -229,7 +229,7 @@ class Encoder(nn.Module):
         self.vocabulary = vocabulary
         self.longest = settings.positions
         self.head = settings.head
-        self.gives = settings.gives
+        self.provides = settings.provides
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -336,7 +336,7 @@ def token_vectors(encoder: Encoder, last: Tensor, batch: Batch, at: str) -> Tens
     The other arguments are those of `text_vectors`.
     """
     rows = last.index_select(0, batch.positions[at])
-    return cast(WithPooler, encoder).pool(rows) if encoder.head.pools_tokens and POOLER in encoder.gives else rows
+    return cast(WithPooler, encoder).pool(rows) if encoder.head.pools_tokens and POOLER in encoder.provides else rows
 
 
 def _added(module: nn.Module) -> tuple[nn.Module, ...]:

@@ -33,7 +33,7 @@ class BlockShape(Shape, Protocol):
 
 
 class Transformer(Encoder):
-    """See the module; implements `Encoder` and the capabilities in `settings.gives`.
+    """See the module; implements `Encoder` and the capabilities in `settings.provides`.
 
     Args:
         settings: settings of the family.

@@ -100,7 +100,7 @@ class Proposer:
         self.tokenizer = model.tokenizer
         self.reach = min(CONTEXT, (model.encoder.longest - 3) // 2)
         self.ids, self.words = _whole_words(model.tokenizer)
-        if TOKEN_EMBEDDINGS not in model.encoder.gives or not self.words:
+        if TOKEN_EMBEDDINGS not in model.encoder.provides or not self.words:
             raise UserError(
                 "no words can be proposed: the model has no embeddings of whole words",
                 remedy=f"pass {argument('masked_lm', 'MODEL')} with another model, or omit {argument('augment')}",

@@ -169,7 +169,7 @@ def without_teacher(recipe: Recipe) -> Recipe:
     Raises:
         UserError: it has no others.
     """
-    taught = [name for name, one in recipe.all_objectives.items() if TEACHER in one.asks]
+    taught = [name for name, one in recipe.all_objectives.items() if TEACHER in one.requires]
     if len(taught) == len(recipe.all_objectives):
         raise UserError(
             f"without a teacher the recipe {recipe.name} has no objective, so that {argument('baseline')} has "
@@ -190,7 +190,7 @@ def _heldout(recipe: Recipe, corpus: Corpus) -> tuple[list[Sample], list[Batch]]
     feed = Feed(stage.layout, stage.masking, recipe.seed, corpus.tokenizer, count, recipe.encoder.pretraining)
     source = feed.source(documents)
     samples, _ = source.take(source.start, sequences=MANY)
-    masks = MASKED in stage.masking.gives
+    masks = MASKED in stage.masking.provides
     return samples, feed.heldout(corpus.heldout, HELDOUT_TOKENS) if masks else []
 
 
@@ -232,9 +232,9 @@ def check_student(student: Model, teacher: Model, source: str) -> None:
             "one, so that they frame texts differently",
             remedy=f"choose a student of the teacher's family: pass {argument('layers', 'N')}",
         )
-    if ours.asks:
+    if ours.requires:
         raise UserError(
-            f"the student needs {', '.join(sorted(ours.asks))}, but on text a teacher reads independent samples",
+            f"the student needs {', '.join(sorted(ours.requires))}, but on text a teacher reads independent samples",
             remedy="pretrain it without a teacher, or choose a student of another family",
         )
 

@@ -111,7 +111,7 @@ def _drops_segments(ours: BodySettings, theirs: BodySettings) -> bool:
 
 def _layers(kept: list[int], teacher: Model) -> str:
     """Return what layers of a teacher are called, by their numbers from 0."""
-    if SEPARATE_LAYERS not in teacher.encoder.gives:
+    if SEPARATE_LAYERS not in teacher.encoder.provides:
         return "the shared layers"
     return f"layer{'s' * (len(kept) > 1)} {', '.join(str(number + 1) for number in kept)}"
 

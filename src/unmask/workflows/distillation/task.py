@@ -134,7 +134,8 @@ def phases_of(recipe: FinetuningRecipe) -> tuple[Phase, ...]:
 
 def _predicts_again(recipe: FinetuningRecipe, last: Phase) -> bool:
     """Return whether the teacher would read samples several times, for the same predictions and nothing else."""
-    taught = [name for name in last.objectives if name in recipe.objectives and TEACHER in recipe.objectives[name].asks]
+    objectives = recipe.objectives
+    taught = [name for name in last.objectives if name in objectives and TEACHER in objectives[name].requires]
     return taught == [SOFT_TARGETS] and last.share * (recipe.budget.epochs or 0) > 1
 
 
@@ -156,7 +157,8 @@ def _resolve(lesson: Lesson, task: Task, student: Model, data: Examples, teacher
     """Return the recipe: the rule of fine-tuning, the objectives of the student's recipe, the task of the teacher."""
     kind, tokens = str(task.__struct_config__.tag), student.tokens
     table: Any = defaults(kind, student.encoder.settings, len(data.train), pretrained=tokens != 0, tokens=tokens)
-    taught = {name: msgspec.to_builtins(one) for name, one in lesson.recipe.objectives.items() if TEACHER in one.asks}
+    objectives = lesson.recipe.objectives
+    taught = {name: msgspec.to_builtins(one) for name, one in objectives.items() if TEACHER in one.requires}
     taught[SOFT_TARGETS] = {"temperature": 1.0, **taught.get(SOFT_TARGETS, {}), "all_tokens": False}
     table |= {"task": msgspec.to_builtins(_untuned(task)), "objective": taught, "distillation": {}}
     if put(table, lesson.settings, FinetuningRecipe)["objective"].get(LAYER_MATCHING):

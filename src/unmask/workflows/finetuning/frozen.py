@@ -121,7 +121,7 @@ def freeze(
     sequences = [one for number, sample in enumerate(every) for one in sample.sequences(number)]
     offsets = np.cumsum([0, *(len(one if at is None else one.positions[at]) for one in sequences)])
     read = at == SUMMARY or encoder.head.pools_tokens  # what the head reads, if there is no other model in between
-    pooled = direct and read and (POOLER in encoder.gives or encoder.head.mean)
+    pooled = direct and read and (POOLER in encoder.provides or encoder.head.mean)
     path = folder / f"{_digest(f'{weights} {numbers} {at} {pooled} {machine.dtype}', sequences, at)}.safetensors"
     if processes.is_main and not _is_intact(path, display):
         rows = TorchBackend(base, machine, display).layers(sequences, numbers, at=at, pooled=pooled)

@@ -88,14 +88,14 @@ def finished_model(base: Model, learner: Learner, labels: Sequence[str], task: T
 def _reset(base: Model, layers: int, seed: int) -> None:
     """Reinitialize the pooler and the topmost layers."""
     body = base.encoder
-    if layers and SEPARATE_LAYERS not in body.gives:
+    if layers and SEPARATE_LAYERS not in body.provides:
         raise UserError(
             f"reset = {layers} would also reinitialize lower layers: the layers of this model share their weights",
             remedy=f"pass {setting('reset', 0)}, which reinitializes only the pooler",
         )
     if layers > body.num_layers:
         raise UserError(f"reset = {layers}, but the model has {body.num_layers} layers")
-    pooler = cast(WithPooler, body).pooler if POOLER in body.gives else None
+    pooler = cast(WithPooler, body).pooler if POOLER in body.provides else None
     if not layers and pooler is None:
         raise UserError("reset = 0 reinitializes the pooler, but the model has none", remedy="remove it")
     torch.manual_seed(derive_seed(seed, "reset"))

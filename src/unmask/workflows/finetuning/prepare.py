@@ -219,12 +219,12 @@ def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | No
             raise UserError(
                 f"objective.{name} goes with neither a frozen encoder nor a downstream model", remedy="remove it"
             )
-        if teacher is None and TEACHER in settings.asks:
+        if teacher is None and TEACHER in settings.requires:
             raise UserError(
                 f"objective.{name} learns from a teacher",
                 remedy=f"use it with {call('distill', 'RECIPE', teacher='MODEL')}",
             )
-        if missing := sorted(settings.asks - body.gives - {WHOLE_TEXT, TEACHER}):
+        if missing := sorted(settings.requires - body.provides - {WHOLE_TEXT, TEACHER}):
             raise UserError(
                 f"objective.{name} needs {describe(missing[0])}, which neither this model nor labeled examples provide",
                 remedy="remove it",

@@ -165,9 +165,9 @@ def _reduced(ready: Prepared, parts: tuple[Sequence[Sample], Sequence[Sample]]) 
     """Return a context in which only the token embeddings that occur in the samples are trained, if that is exact."""
     recipe = ready.recipe
     bodies = [ready.base.encoder, *(() if ready.teacher is None else (ready.teacher.encoder,))]
-    decoded = any(TOKEN_EMBEDDINGS in one.asks for one in recipe.objectives.values())
+    decoded = any(TOKEN_EMBEDDINGS in one.requires for one in recipe.objectives.values())
     whole = recipe.frozen or decoded or recipe.optimizer.kind == "lamb"
-    if whole or any(TOKEN_EMBEDDINGS not in body.gives for body in bodies):
+    if whole or any(TOKEN_EMBEDDINGS not in body.provides for body in bodies):
         return nullcontext(lambda sample: sample)
     return only_used_rows([cast(WithTokenEmbeddings, body).words for body in bodies], parts)
 

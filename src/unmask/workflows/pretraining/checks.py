@@ -171,12 +171,12 @@ def check_memory(shape: BodySettings, source: Source) -> None:
 def check_shape(shape: BodySettings, recipe: Recipe, init: str | Path) -> None:
     """Raise an error if a model lacks what the recipe's objectives need, or has too few positions for its layout."""
     stages = recipe.every_stage
-    given = shape.gives.union({TEACHER}, *(stage.masking.gives | stage.layout.gives for stage in stages))
-    missing = sorted(frozenset().union(*(one.asks for one in recipe.all_objectives.values())) - given)
+    given = shape.provides.union({TEACHER}, *(stage.masking.provides | stage.layout.provides for stage in stages))
+    missing = sorted(frozenset().union(*(one.requires for one in recipe.all_objectives.values())) - given)
     if missing:
         raise UserError(
             f"the recipe {recipe.name} needs {', '.join(missing)}, which {init} does not provide",
-            remedy=f"use a recipe such as {'gpt-mini' if LEFT_TO_RIGHT in shape.gives else 'bert-mini'}",
+            remedy=f"use a recipe such as {'gpt-mini' if LEFT_TO_RIGHT in shape.provides else 'bert-mini'}",
         )
     length = max(stage.layout.length for stage in stages)
     if length > shape.positions:
@@ -188,7 +188,7 @@ def check_shape(shape: BodySettings, recipe: Recipe, init: str | Path) -> None:
 
 def check_teacher(recipe: Recipe, teacher: object) -> None:
     """Raise an error if objectives lack a teacher to learn from, or a teacher has no effect."""
-    taught = [name for name, one in recipe.all_objectives.items() if TEACHER in one.asks]
+    taught = [name for name, one in recipe.all_objectives.items() if TEACHER in one.requires]
     if taught and teacher is None:
         raise UserError(
             f"objective.{taught[0]} learns from a teacher",
@@ -214,7 +214,7 @@ def check_layers(shape: BodySettings, layers: int, init: str | Path) -> None:
     """Raise an error if a body with fewer layers cannot be made from those of a model."""
     if layers < 1:
         raise UserError(f"{argument('layers')} must be at least 1, not {layers}")
-    if SEPARATE_LAYERS not in shape.gives:
+    if SEPARATE_LAYERS not in shape.provides:
         raise UserError(
             f"{argument('layers')} cannot select layers of {init}, because they share their weights",
             remedy=f"omit {argument('layers')}",

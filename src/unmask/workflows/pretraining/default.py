@@ -106,7 +106,7 @@ def for_model(init: str | Path, settings: Overrides) -> Recipe:
     """
     shape = read_settings(init)
     own: dict[str, Any] = {"layout.length": min(shape.positions, read_recipe("adapt").layout.length)}
-    if LEFT_TO_RIGHT in shape.gives:
+    if LEFT_TO_RIGHT in shape.provides:
         own |= {"encoder.kind": shape.__struct_config__.tag, "masking.kind": "none"}
         own |= {"objective.masked_lm": False, "objective.causal_lm.weight": 1.0}
     return read_recipe("adapt", {**own, **settings})

@@ -260,7 +260,7 @@ def _finish(
     metrics = evaluate(learner, heldout, trainer.machine) if heldout else {}
     trained = _trained(recipe, curriculum, progress.total)
     remarks = _remarks(learner, run, metrics, trained, trainer, start)
-    published = [name for name in trained if TEACHER not in recipe.all_objectives[name].asks]
+    published = [name for name in trained if TEACHER not in recipe.all_objectives[name].requires]
     heads = {name: learner.parts[name].published() for name in published}
     tokens = None if start.tokens is None else start.tokens + progress.tokens
     about = f"{start.how} with unmask {__version__}: {', '.join(trained)}."

@@ -85,9 +85,9 @@ def cost(recipe: Recipe) -> Cost:
     with on_meta():
         learner, _ = build_learner(recipe, recipe.tokenizer.vocabulary, None)
     ids = np.arange(length)
-    if CHARACTERS in recipe.encoder.gives:  # as if no word occurred twice
+    if CHARACTERS in recipe.encoder.provides:  # as if no word occurred twice
         ids = np.stack([spell(f"word{id}".encode()) for id in ids])
-    reading = Reading(backward=True if TWO_LMS in recipe.encoder.gives else None)
+    reading = Reading(backward=True if TWO_LMS in recipe.encoder.provides else None)
     batch = collate([Sample(key=(0,), ids=ids, segments=np.zeros(length, np.int64), reading=reading)])
     positions = _Positions({"every": torch.arange(length), "summary": torch.zeros(1, dtype=torch.int64)})
     positions.others = torch.arange(max(1, round(length * recipe.masking.rate_at(0.5))))

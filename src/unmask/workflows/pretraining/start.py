@@ -64,7 +64,7 @@ def build_learner(
     torch.manual_seed(derive_seed(recipe.seed, "heads"))
     objectives: dict[str, Objective] = {}
     context = BuildContext(encoder, teacher, vocabulary, objectives)
-    taught = {name for name, settings in recipe.all_objectives.items() if TEACHER in settings.asks}
+    taught = {name for name, settings in recipe.all_objectives.items() if TEACHER in settings.requires}
     for name, settings in recipe.all_objectives.items():
         if teacher is not None or name not in taught:
             objectives[name] = settings.build(context)
