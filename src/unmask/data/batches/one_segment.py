@@ -1,8 +1,10 @@
-"""One sample per document: documents longer than a sequence are truncated at the end.
+"""Samples of one text: whole documents, or whole sentences packed up to the length.
+
+**Single.** One sample per document: documents longer than a sequence are truncated at the end.
 
 For texts that are short by nature (reviews, queries, notes), one per line.
 
-Whole sentences packed up to the length, across document boundaries.
+**Full sentences.** Whole sentences packed up to the length, across document boundaries.
 
 Input: documents. Output: samples [CLS] sentences [SEP], with an additional [SEP] at a document boundary inside. A
 sentence longer than a whole sequence is split; no token is lost or read twice. Documents follow each other in the
@@ -10,7 +12,7 @@ seeded order of the epoch; a sample also ends where a block of documents ends (a
 
 Liu et al. 2019 (RoBERTa), section 4.2, FULL-SENTENCES.
 
-Whole sentences of one document, packed up to the length: one text per sample.
+**Document sentences.** Whole sentences of one document, packed up to the length: one text per sample.
 
 Input: documents. Output: samples [CLS] sentences [SEP]. A sentence longer than a whole sequence is split.
 
