@@ -12,16 +12,15 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
 
-from unmask.data.labelled.labelled_file import parse_columns
 from unmask.nn.encoders.downstream_kind import DownstreamKind
 from unmask.support import choices
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, flag
-from unmask.support.settings import parse_overrides
 
 REQUIRED = object()
 """The default of a parameter that has none."""
@@ -94,6 +93,7 @@ def summary(target: str) -> str:
     return line[1][0].lower() + line[1][1:]
 
 
+@cache
 def signature(target: str) -> Signature:
     """Return the signature of a function MODULE:NAME."""
     text, name = source(target)
@@ -213,9 +213,21 @@ def _numbers(name: str, words: Sequence[str]) -> tuple[int, ...]:
         ) from error
 
 
+def _overrides(name: str, texts: Sequence[str]) -> dict[str, Any]:
+    from unmask.support.settings import parse_overrides
+
+    return parse_overrides(texts)
+
+
+def _columns(name: str, text: str | None) -> dict[str, str]:
+    from unmask.data.labelled.labelled_file import parse_columns
+
+    return parse_columns(text)
+
+
 CONVERTERS: dict[str, Callable[[str, Any], Any]] = {
-    "Overrides": lambda name, texts: parse_overrides(texts),
-    "Mapping": lambda name, text: parse_columns(text),
+    "Overrides": _overrides,
+    "Mapping": _columns,
     "Sequence[int]": _numbers,
 }
 """What makes values of words, by type."""

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-import msgspec
-
 from unmask.support.errors import UserError, printable
 from unmask.support.messages import argument, call, rendered
 
@@ -39,6 +37,8 @@ class Verb:
 
 def print_json(value: object) -> None:
     """Print a value as one line of JSON on standard output."""
+    import msgspec
+
     text = msgspec.json.encode(value).decode()
     try:
         text.encode(sys.stdout.encoding or "utf8")

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from unmask.support.errors import SharedDirectoryWarning, UnmaskError, UserError
+from unmask.support.messages import argument
 
 STATISTICS = Path("/proc/stat")
 IDLE = (3, 4)
@@ -91,6 +92,20 @@ def rank_and_size() -> tuple[int, int]:
     if not rank < size:
         raise UserError(f"RANK={rank} is not below WORLD_SIZE={size}", remedy=_REMEDY)
     return rank, size
+
+
+def refuse_several_processes(parameter: str, remedy: str) -> None:
+    """Check that this process is alone.
+
+    Args:
+        parameter: what does not work with several processes.
+        remedy: what to do instead.
+
+    Raises:
+        UserError: there are several processes.
+    """
+    if rank_and_size()[1] > 1:
+        raise UserError(f"{argument(parameter)} works with a single process only", remedy=remedy)
 
 
 def whole(name: str, default: int) -> int:

@@ -10,12 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
-
-import msgspec
+from typing import Any, NamedTuple
 
 
-class Argument(msgspec.Struct, frozen=True, tag="argument"):
+class Argument(NamedTuple):
     """A parameter of a function.
 
     Attributes:
@@ -27,13 +25,13 @@ class Argument(msgspec.Struct, frozen=True, tag="argument"):
     value: Any = None
 
 
-class Settings(msgspec.Struct, frozen=True, tag="settings"):
+class Settings(NamedTuple):
     """Settings of a recipe, by their dotted keys."""
 
     values: dict[str, Any]
 
 
-class Call(msgspec.Struct, frozen=True, tag="call"):
+class Call(NamedTuple):
     """A call of a public function.
 
     Attributes:
@@ -52,7 +50,7 @@ Front = Callable[[Reference], str]
 """How references are written: in Python, on the command line, or in a recipe."""
 
 _REFERENCE = re.compile("\x02([^\x03]*)\x03")
-_DECODER = msgspec.json.Decoder(Reference)
+_KINDS: dict[str, Callable[..., Reference]] = {kind.__name__: kind for kind in (Argument, Settings, Call)}
 
 
 def argument(name: str, value: Any = None) -> str:
@@ -79,7 +77,7 @@ def call(verb: str, *words: Any, **arguments: Any) -> str:
 
 
 def _marked(reference: Reference) -> str:
-    return f"\x02{msgspec.json.encode(reference, enc_hook=str).decode()}\x03"
+    return f"\x02{json.dumps([type(reference).__name__, *reference], default=str)}\x03"
 
 
 def rendered(text: str, front: Front | None = None) -> str:
@@ -88,9 +86,11 @@ def rendered(text: str, front: Front | None = None) -> str:
 
     def written(match: re.Match[str]) -> str:
         try:
-            return write(_DECODER.decode(match[1]))
-        except msgspec.DecodeError:  # no reference: control characters of a text in the message
+            kind, *values = json.loads(match[1])
+            reference = _KINDS[kind](*values)
+        except (ValueError, LookupError, TypeError):  # no reference: control characters of a text in the message
             return match[0]
+        return write(reference)
 
     return _REFERENCE.sub(written, text)
 

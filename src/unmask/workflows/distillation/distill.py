@@ -13,7 +13,7 @@ from unmask.data.text.documents import TextOptions
 from unmask.model.model import load_model
 from unmask.recipes.recipe import Recipe, as_recipe
 from unmask.support.choices import Device, Documents, Files, Format, Precision, as_files
-from unmask.support.environment import num_cores, rank_and_size
+from unmask.support.environment import num_cores, refuse_several_processes
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, call, setting
 from unmask.support.settings import Overrides, check_overrides
@@ -100,11 +100,8 @@ def distill(
         UserError: files, models, recipe and run are inconsistent.
         UnmaskError: the run was interrupted; it is saved.
     """
-    if baseline and rank_and_size()[1] > 1:
-        raise UserError(
-            f"{argument('baseline')} works with a single process only",
-            remedy=f"train it by {call('finetune')} or {call('pretrain')}",
-        )
+    if baseline:
+        refuse_several_processes("baseline", f"train it by {call('finetune')} or {call('pretrain')}")
     check_overrides(settings or {})
     changes, reading, paths = settings or {}, TextOptions(field, documents, strict), as_files(text)
     examples: dict[str, Any] = {"train": as_sources(train), "unlabelled": as_sources(unlabelled)}

@@ -30,7 +30,7 @@ from unmask.objectives.soft_targets import NAME as SOFT_TARGETS
 from unmask.objectives.soft_targets import SoftTargetsSettings
 from unmask.objectives.teacher import TEACHER, Teacher
 from unmask.recipes.recipe import Recipe
-from unmask.support.environment import rank_and_size
+from unmask.support.environment import refuse_several_processes
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, call, setting
 from unmask.training.machine import Machine, choose_machine
@@ -196,8 +196,7 @@ def _heldout(recipe: Recipe, corpus: Corpus) -> tuple[list[Sample], list[Batch]]
 
 def check_targets(objectives: Iterable[str]) -> None:
     """Raise an error if predictions cannot be stored, or if storing them has no effect."""
-    if rank_and_size()[1] > 1:
-        raise UserError(f"{argument('targets')} works with a single process only", remedy="omit it")
+    refuse_several_processes("targets", "omit it")
     for name in (HIDDEN_COSINE, LAYER_MATCHING):
         if name in objectives:
             raise UserError(

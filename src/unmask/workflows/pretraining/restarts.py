@@ -11,9 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
-from unmask.support.environment import rank_and_size, whole
-from unmask.support.errors import UnmaskError, UserError
-from unmask.support.messages import argument
+from unmask.support.environment import refuse_several_processes, whole
+from unmask.support.errors import UnmaskError
 from unmask.training.interrupt import Interrupt
 
 ATTEMPT = "UNMASK_ATTEMPT"
@@ -56,10 +55,7 @@ def supervise(words: Sequence[str], restarts: int, report: Callable[[str], None]
         ProcessEnded: the last attempt did not end with status 0.
         UserError: there are several processes.
     """
-    if rank_and_size()[1] > 1:
-        raise UserError(
-            f"{argument('restarts')} works with a single process only", remedy="use --max-restarts of torchrun"
-        )
+    refuse_several_processes("restarts", "use --max-restarts of torchrun")
     stopped = False
     process: subprocess.Popen[bytes] | None = None
 

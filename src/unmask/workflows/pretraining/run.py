@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from unmask.data.text.documents import TextOptions
 from unmask.support.choices import Device, Documents, Files, Precision, as_files
-from unmask.support.environment import num_cores, rank_and_size
+from unmask.support.environment import num_cores, rank_and_size, refuse_several_processes
 from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument, call, flags, setting
 from unmask.support.settings import Overrides, check_overrides, write_line
@@ -82,6 +82,7 @@ def pretrain(
         UserError: recipe, corpus, model and run are not compatible, or a parameter has no effect.
         UnmaskError: training was aborted; the run is saved.
     """
+    arguments = dict(locals())
     from unmask.training.runs.display import Display
 
     check_count("restarts", restarts)
@@ -91,9 +92,6 @@ def pretrain(
         settings = {"budget.minutes": minutes, **(settings or {})}
     display = Display(quiet=quiet)
     if restarts:  # before torch is imported, so that no signal is missed
-        arguments = {
-            name: value for name, value in locals().items() if name not in ("minutes", "restarts", "display", "Display")
-        }
         supervise(_words(arguments), restarts, display.say)
         return Path(out) / "model"
     from unmask.data.corpus.corpus import Corpus, open_corpus
@@ -168,6 +166,7 @@ def _words(arguments: dict[str, Any]) -> list[str]:
         UserError: an argument is an object in memory.
     """
     recipe, settings = arguments.pop("recipe"), arguments.pop("settings") or {}
+    del arguments["restarts"]
     for name in ("recipe", "corpus"):
         if not isinstance(arguments.get(name, recipe), str | Path | None):
             raise UserError(f"a run with {argument('restarts')} reads its {name} from files", remedy="name the file")
@@ -195,15 +194,10 @@ def _check_sources(
     if (corpus is None) == (not text):
         problem = "there is nothing to learn from" if corpus is None else "there are two sources of text"
         raise UserError(problem, remedy=f"pass either {argument('corpus')} or {argument('text')}")
-    if rank_and_size()[1] > 1 and search:
-        raise UserError(
-            f"{argument('search')} works with a single process only", remedy="search first, with one process"
-        )
-    if rank_and_size()[1] > 1 and text:
-        raise UserError(
-            f"{argument('text')} works with a single process only",
-            remedy=f"build the corpus first, then pass {argument('corpus')}",
-        )
+    if search:
+        refuse_several_processes("search", "search first, with one process")
+    if text:
+        refuse_several_processes("text", f"build the corpus first, then pass {argument('corpus')}")
     if allow_pickle and not init:
         raise UserError(f"{argument('allow_pickle')} has no effect without {argument('init')}")
     if corpus is not None and reading != TextOptions():
