@@ -1,4 +1,4 @@
-"""The same masked-LM pretraining of a BERT, by `unmask.pretrain` and by the Hugging Face Trainer.
+"""The same masked-LM pretraining of a BERT or a ModernBERT, by `unmask.pretrain` and by the Hugging Face Trainer.
 
 Both learn from the same sequences of random words, with AdamW, clipping, a masked-LM head and the same dropout. Ours is
 the public entry point on a corpus on disk, from the command's first action to the finished model; the steps are timed
@@ -23,7 +23,7 @@ from common import logged, minilm
 import unmask
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.support.choices import Device, Precision
-from unmask.training.machine import Machine, choose_machine
+from unmask.training.machine import GPU_WORKERS, Machine, choose_machine
 
 SIZES = {
     "tiny": (2, 128, 2),
@@ -31,8 +31,11 @@ SIZES = {
     "small": (4, 512, 8),
     "base": (12, 768, 12),
     "large": (24, 1024, 16),
+    "modernbert": (22, 768, 12),
 }
-"""Layers, width and heads."""
+"""Layers, width and heads; `modernbert` is ModernBERT-base, the others are BERTs."""
+MODERN = {"feed_forward": 1152, "positions": 8192, "window": 64, "global_every": 3}
+"""The rest of ModernBERT-base."""
 WARM_STEPS = 5
 RATE = 0.15
 SETTINGS = """
@@ -49,12 +52,7 @@ budget = {{ steps = {steps} }}
 kind = "wordpiece"
 vocabulary = 30522
 [encoder]
-kind = "bert"
-layers = {layers}
-width = {width}
-heads = {heads}
-feed_forward = {feed_forward}
-dropout = {dropout}
+{encoder}
 """
 
 
@@ -64,7 +62,7 @@ class Work:
 
     Attributes:
         size: one of `SIZES`.
-        data: `var` (lengths of mean 80, at most 128), or `full128`, `full512` (all sequences of that length).
+        data: `var` (lengths of mean 80, at most 128), or `full128`, `full512` … (all sequences of that length).
         precision: bf16 or float32.
         dropout: rate of dropout.
         sequences: per step.
@@ -85,6 +83,15 @@ class Work:
         """Return the work of a case named SIZE-DATA-PRECISION-DROPOUT."""
         size, data, precision, dropout = case.split("-")
         return cls(size, data, precision, float(dropout), **others)
+
+    @property
+    def encoder(self) -> dict[str, Any]:
+        """Settings of the encoder."""
+        layers, width, heads = SIZES[self.size]
+        body = {"layers": layers, "width": width, "heads": heads, "dropout": self.dropout}
+        if self.size == "modernbert":
+            return {"kind": "modernbert", **body, **MODERN}
+        return {"kind": "bert", **body, "feed_forward": 4 * width}
 
     @property
     def all_steps(self) -> int:
@@ -115,9 +122,9 @@ def run_unmask(work: Work) -> dict[str, Any]:
 
     Returns:
         Tokens, seconds and tokens_per_second of the timed steps, the share of the machine's peak that they reached, the
-        seconds of the whole call, and how it computed: precision, tokens of a micro-batch and of the largest step.
+        seconds of the whole call, the most memory, and how it computed: precision, tokens of a micro-batch and of the
+        largest step.
     """
-    layers, width, heads = SIZES[work.size]
     tokenizer = unmask.load_tokenizer(minilm())
     texts = work.texts(single_token_words(tokenizer))
     machine = choose_machine(work.device, work.precision)
@@ -131,11 +138,7 @@ def run_unmask(work: Work) -> dict[str, Any]:
                 length=int(work.lengths().max()),
                 sequences=work.sequences,
                 steps=work.all_steps,
-                layers=layers,
-                width=width,
-                heads=heads,
-                feed_forward=4 * width,
-                dropout=work.dropout,
+                encoder="\n".join(f"{name} = {json.dumps(value)}" for name, value in work.encoder.items()),
             ),
             encoding="utf8",
         )
@@ -175,16 +178,32 @@ def _timed(run: Path, machine: Machine) -> dict[str, Any]:
         "loss": timed[-1]["loss"],
         "precision": json.loads((run / "provenance.json").read_bytes())["inputs"]["precision"],
         "micro_tokens": progress["micro_tokens"],
+        "peak_bytes": machine.memory(),
         "largest_step": max(line["tokens"] - last["tokens"] for last, line in pairwise(lines)),
     }
 
 
-def _configuration(work: Work) -> Any:
-    """Return the `BertConfig` of a work."""
-    from transformers import BertConfig
+def _model(work: Work) -> Any:
+    """Return the masked LM of a work, with random weights."""
+    from transformers import BertConfig, BertForMaskedLM, ModernBertConfig, ModernBertForMaskedLM
 
     layers, width, heads = SIZES[work.size]
-    return BertConfig(
+    if work.size == "modernbert":
+        settings = ModernBertConfig(
+            vocab_size=30522,
+            num_hidden_layers=layers,
+            hidden_size=width,
+            num_attention_heads=heads,
+            intermediate_size=MODERN["feed_forward"],
+            sparse_prediction=True,
+            pad_token_id=0,
+            cls_token_id=101,
+            sep_token_id=102,
+            bos_token_id=101,
+            eos_token_id=102,
+        )
+        return ModernBertForMaskedLM(settings)
+    settings = BertConfig(
         num_hidden_layers=layers,
         hidden_size=width,
         num_attention_heads=heads,
@@ -193,12 +212,13 @@ def _configuration(work: Work) -> Any:
         hidden_dropout_prob=work.dropout,
         attention_probs_dropout_prob=work.dropout,
     )
+    return BertForMaskedLM(settings)
 
 
 def run_trainer(work: Work) -> dict[str, Any]:
     """Pretrain with the Hugging Face Trainer and its own collator; return what `run_unmask` does of the steps."""
     import transformers
-    from transformers import AutoTokenizer, BertForMaskedLM, DataCollatorForLanguageModeling
+    from transformers import AutoTokenizer, DataCollatorForLanguageModeling
 
     tokenizer = AutoTokenizer.from_pretrained(minilm())
     texts = work.texts(single_token_words(unmask.load_tokenizer(minilm())))
@@ -232,9 +252,10 @@ def run_trainer(work: Work) -> dict[str, Any]:
             report_to=[],
             disable_tqdm=True,
             logging_steps=10_000,
+            dataloader_num_workers=GPU_WORKERS if work.device == "cuda" else 0,
         )
         trainer = transformers.Trainer(
-            model=BertForMaskedLM(_configuration(work)),
+            model=_model(work),
             args=arguments,
             train_dataset=examples,
             data_collator=Collator(tokenizer, mlm_probability=RATE),
@@ -243,6 +264,7 @@ def run_trainer(work: Work) -> dict[str, Any]:
         start = time.perf_counter()
         trainer.train()
         wall = time.perf_counter() - start
-    tokens = sum(sizes[WARM_STEPS : work.all_steps])
+    # of random lengths it depends on the order; workers count in processes of their own
+    tokens = sum(sizes[WARM_STEPS : work.all_steps]) or work.steps * work.sequences * int(work.lengths().max())
     seconds = times[-1] - times[WARM_STEPS - 1]
     return {"wall_seconds": wall, "tokens": tokens, "seconds": seconds, "tokens_per_second": tokens / seconds}

@@ -22,7 +22,7 @@ from quality import split
 
 import unmask
 from unmask.model.model import load_model
-from unmask.support.choices import Precision
+from unmask.support.choices import Device, Precision
 from unmask.training.machine import keep_memory
 from unmask.workflows.finetuning.job import defaults
 
@@ -33,7 +33,9 @@ ENGINES = (
 WARM_STEPS = 3
 
 
-def run_unmask(train: Path, dev: Path, epochs: float, seed: int, precision: str) -> dict[str, Any]:
+def run_unmask(
+    train: Path, dev: Path, epochs: float, seed: int, precision: str, device: Device = "cpu"
+) -> dict[str, Any]:
     """Fine-tune with `unmask.finetune`; return seconds per step, of the whole call, and the accuracy."""
     with tempfile.TemporaryDirectory() as folder:
         run, start = Path(folder) / "run", time.perf_counter()
@@ -44,7 +46,7 @@ def run_unmask(train: Path, dev: Path, epochs: float, seed: int, precision: str)
             run,
             dev=[dev],
             settings={"budget.epochs": epochs, "seed": seed},
-            device="cpu",
+            device=device,
             precision=cast(Precision, precision),
             quiet=True,
         )
@@ -54,7 +56,9 @@ def run_unmask(train: Path, dev: Path, epochs: float, seed: int, precision: str)
     return _record(times, wall, accuracy)
 
 
-def run_trainer(train: Path, dev: Path, epochs: float, seed: int, precision: str) -> dict[str, Any]:
+def run_trainer(
+    train: Path, dev: Path, epochs: float, seed: int, precision: str, device: Device = "cpu"
+) -> dict[str, Any]:
     """The same with the Hugging Face Trainer."""
     import transformers
 
@@ -92,7 +96,7 @@ def run_trainer(train: Path, dev: Path, epochs: float, seed: int, precision: str
             per_device_train_batch_size=batch,
             per_device_eval_batch_size=64,
             bf16=precision == "bf16",
-            use_cpu=True,
+            use_cpu=device == "cpu",
             seed=seed,
             save_strategy="no",
             report_to=[],

@@ -8,18 +8,28 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+CHECKS = ("families", "tensors", "speed", "step", "finetuning", "inference")
 
 
 @pytest.mark.exhaustive
 @pytest.mark.minilm
+@pytest.mark.shared
+@pytest.mark.timeout(900)
 def test_the_benchmark_of_gpus_checks_and_measures():
     command = [sys.executable, "benchmarks/gpu.py", "--toy"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stderr
-    assert "'gradient of " in done.stdout
-    ours, theirs = (json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"case"'))
+    records = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"check"')]
+    by_check = {name: [it for it in records if it["check"] == name] for name in CHECKS}
+    assert [it["recipe"] for it in by_check["families"]] == ["xlnet", "elmo"]
+    assert all(0 < it["apart"]["cpu bf16"] < 0.02 for it in by_check["families"])
+    assert "gradient of " in by_check["tensors"][0]["largest_difference"]["bf16"][1]
+    ours, theirs = by_check["speed"]
     assert (ours["engine"], theirs["engine"]) == ("unmask", "trainer")
     assert ours["case"] == theirs["case"] == "bert-tiny, length 128, 2 sequences per step"
     assert ours["tokens"] == theirs["tokens"] == 2 * 2 * 128
     assert (ours["precision"], ours["largest_step"]) == ("bf16", 256)
     assert ours["micro_tokens"] >= 256, "a step is one micro-batch"
+    assert [it["engine"] for it in by_check["finetuning"]] == ["unmask float32", "trainer float32"]
+    assert [it["apart"] for it in by_check["inference"] if it["engine"] == "unmask float32"] == [0.0]
+    assert len(by_check["step"]) == 2

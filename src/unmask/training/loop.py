@@ -161,7 +161,7 @@ class Trainer:
         """Start or resume the run and train until it is finished; see `start`, `resume` and `train`."""
         if note := missing():
             self.display.say(note)
-        with report_lost_workers(), closing(self.replicas):
+        with report_lost_workers(), closing(self.replicas), closing(self.feed):
             (self.resume if resume else self.start)()
             self.train()
             if (best := self.patience.take_best(self.replicas)) is not None:
@@ -351,7 +351,7 @@ class Trainer:
         self.optimizer.load(optimizer)
         self.carry.load(load_carry(path), self.machine.device)
         self.failures = 0
-        self.feed.restart()
+        self.feed.close()
         if self.progress.threads != torch.get_num_threads():
             self.display.say(f"computing with {self.progress.threads} threads, as at the start of the run")
             torch.set_num_threads(self.progress.threads)
@@ -371,7 +371,7 @@ class Trainer:
     def _plan(self) -> None:
         """Convert the budget into steps and print the plan."""
         self.progress.total = self.calibration.total(self.progress.total, self._seconds_per_step, self.display)
-        self.feed.restart()
+        self.feed.close()
 
     def _seconds_per_step(self, stage: int = 0) -> float:
         """Time actual steps of a stage, and put back copies of all that they change."""
@@ -379,7 +379,7 @@ class Trainer:
         carry, progress = copied(self.carry.rows), msgspec.structs.replace(self.progress)
         self.progress.total = 0  # unknown: the stage is then the one that the cursor is in
         self.progress.cursor = self.source.enter(self.progress.cursor, stage)
-        self.feed.restart()
+        self.feed.close()
         seconds = self.calibration.time(self.step)
         self.replicas.load_state_dict(model)
         self.optimizer.load(optimizer)

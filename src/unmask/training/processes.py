@@ -265,7 +265,7 @@ def _buckets(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
 
 
 class StepFeed:
-    """Iterator over the steps from the run's current progress; call `restart` whenever the progress is changed.
+    """Iterator over the steps from the run's current progress; call `close` whenever the progress is changed.
 
     Args:
         source: source of samples.
@@ -300,8 +300,8 @@ class StepFeed:
         self.total = 0
         self._steps: Iterator[Step] | None = None
 
-    def restart(self) -> None:
-        """Discard the steps that were made in advance."""
+    def close(self) -> None:
+        """Discard the steps that were made in advance, and end the workers; the next step starts others."""
         self._steps = None
 
     def next(self, progress: Progress) -> Step:
