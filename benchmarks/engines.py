@@ -189,7 +189,7 @@ def _model(work: Work) -> Any:
 
     layers, width, heads = SIZES[work.size]
     if work.size == "modernbert":
-        settings = ModernBertConfig(
+        modern = ModernBertConfig(
             vocab_size=30522,
             num_hidden_layers=layers,
             hidden_size=width,
@@ -202,7 +202,7 @@ def _model(work: Work) -> Any:
             bos_token_id=101,
             eos_token_id=102,
         )
-        return ModernBertForMaskedLM(settings)
+        return ModernBertForMaskedLM(modern)
     settings = BertConfig(
         num_hidden_layers=layers,
         hidden_size=width,

@@ -25,7 +25,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from common import add, logged
 from engines import WARM_STEPS, Work, run_trainer, run_unmask
 from quality import split
 from torch import Tensor
+from torch._C._autograd import DeviceType
 
 import unmask
 from unmask.data.batches.batch import Batch, Sample, collate
@@ -80,15 +81,18 @@ class Wrong(Exception):
 def families(device: Device) -> Iterator[Record]:
     """Compare the losses of every recipe on the device with those on the CPU."""
     wrong = []
+    ways: list[tuple[Device, Precision]] = [("cpu", "float32"), (device, "float32"), (device, "bf16")]
     with tempfile.TemporaryDirectory() as name:
         for recipe in RECIPES[-2:] if device == "cpu" else RECIPES:
-            losses = {}
-            for where, precision in (("cpu", "float32"), (device, "float32"), (device, "bf16")):
+            losses = dict[str, list[float]]()
+            for where, precision in ways:
                 run = Path(name) / f"{recipe}-{where}-{precision}-{len(losses)}"
                 try:
                     losses[f"{where} {precision}"] = _losses(recipe, run, where, precision)
                 except Exception as error:
                     wrong.append(f"{recipe}, {where} {precision}: {_place(error)}")
+            if len(losses) < 2:
+                continue
             expected, *others = losses.items()
             apart = {
                 other: max(abs(a - b) / abs(a) for a, b in zip(expected[1], values, strict=True))
@@ -212,7 +216,7 @@ def step(device: Device) -> Iterator[Record]:
             own(trainer)
         kernels, seconds = Counter[str](), Counter[str]()
         for event in profiler.events():
-            if event.device_type != torch.autograd.DeviceType.CPU:
+            if event.device_type != DeviceType.CPU:
                 kernels[event.name] += 1
                 seconds[event.name] += event.device_time / 1e6
         found.append(
@@ -234,31 +238,23 @@ class _Seen(Exception):
     """Nothing more is to be seen in this run."""
 
 
-class _synchronizations(warnings.catch_warnings):
-    """A context that counts the synchronizations with the device by the lines of the program that make them."""
+@contextmanager
+def _synchronizations(device: Device) -> Iterator[Counter[str]]:
+    """Count the synchronizations with the device by the lines of the program that make them."""
+    places = Counter[str]()
 
-    def __init__(self, device: Device) -> None:
-        super().__init__()
-        self.mode = 1 if device == "cuda" else 0
+    def note(*given: Any, **others: Any) -> None:
+        frames = [frame for frame in traceback.extract_stack() if "/unmask/" in frame.filename]
+        places[" < ".join(f"{Path(it.filename).name}:{it.lineno}" for it in reversed(frames[-2:]))] += 1
 
-    def __enter__(self) -> Counter[str]:
-        super().__enter__()
-        places = Counter[str]()
-
-        def note(*given: Any, **others: Any) -> None:
-            frames = [frame for frame in traceback.extract_stack() if "/unmask/" in frame.filename]
-            places[" < ".join(f"{Path(it.filename).name}:{it.lineno}" for it in reversed(frames[-2:]))] += 1
-
+    with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning = note
-        if self.mode:
-            torch.cuda.set_sync_debug_mode(self.mode)
-        return places
-
-    def __exit__(self, *error: Any) -> None:
-        if self.mode:
-            torch.cuda.set_sync_debug_mode(0)
-        super().__exit__(*error)
+        if device == "cuda":
+            torch.cuda.set_sync_debug_mode("warn")
+        yield places
+        if device == "cuda":
+            torch.cuda.set_sync_debug_mode("default")
 
 
 def finetuning(device: Device) -> Iterator[Record]:
