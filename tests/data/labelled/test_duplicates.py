@@ -1,0 +1,109 @@
+"""Equal and nearly equal texts are those that a naive comparison of all pairs finds."""
+
+import random
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unmask.data.labelled.duplicates import (
+    NGRAM,
+    SIMILAR,
+    fold,
+    identities,
+    near_duplicates,
+    ngrams,
+    overlap,
+)
+
+
+def naive(text):
+    composed = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
+    left = [
+        it
+        for it in composed
+        if unicodedata.category(it)[0] not in "PZ" and unicodedata.category(it) not in ("Cc", "Cf")
+    ]
+    return "".join(left) or text.strip()
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text())
+def test_folding_is_that_of_the_unicode_database(text):
+    assert fold(text) == naive(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ("Not bad!", "not  bad"),
+        ("caf\u00e9", "CAFE\u0301"),
+        ("don't", "dont"),
+        ("stra\u00dfe", "STRASSE"),
+        ("a\u200bb", "ab"),
+        ("\u4f60\u597d\u3002", "\u4f60\u597d"),
+        ("end\r\n", "end"),
+    ],
+)
+def test_what_people_read_as_the_same_is_equal(text, other):
+    assert fold(text) == fold(other)
+
+
+@pytest.mark.parametrize(
+    ("text", "other"), [("C++", "C"), ("\U0001f600", "\U0001f622"), ("?", "!"), ("1", "2"), ("\u0915\u093f", "\u0915")]
+)
+def test_symbols_marks_and_digits_make_a_difference(text, other):
+    assert fold(text) != fold(other)
+
+
+def test_pairs_are_equal_in_any_order_but_not_to_their_concatenation():
+    first, swapped, joined, single = identities([("a b", "c"), ("C.", "ab"), ("a", "b c"), ("a b c",)])
+    assert first == swapped
+    assert len({first, joined, single}) == 3
+
+
+def made(seed):
+    """Texts of random words, and copies of some of them of which some words are replaced."""
+    rng = random.Random(seed)
+    words = ["".join(rng.choices("abcdefghij\u00e9\u4e2d", k=rng.randint(1, 9))) for _ in range(500)]
+    train = [" ".join(rng.choices(words, k=rng.randint(1, 25))) for _ in range(200)]
+    held = []
+    for number in range(120):
+        copied = rng.choice(train).split()
+        for _ in range(number % 4):
+            copied[rng.randrange(len(copied))] = rng.choice(words)
+        held.append(" ".join(copied))
+    return train, held
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_overlap_is_what_a_comparison_of_all_pairs_finds(seed):
+    train, held = made(seed)
+    found = overlap([(text,) for text in train], [(text,) for text in held])
+    folded, asked = [naive(text) for text in train], [naive(text) for text in held]
+    assert found.equal == {index: folded.index(text) for index, text in enumerate(asked) if text in folded}
+    known = [ngrams(text.encode()) for text in folded]
+    similar = set()
+    for index, text in enumerate(asked):
+        grams = ngrams(text.encode())
+        if index not in found.equal and any(len(grams & it) >= SIMILAR * len(grams | it) > 0 for it in known):
+            similar.add(index)
+    assert found.near.keys() <= similar
+    assert len(similar - found.near.keys()) <= 1
+    for index, place in found.near.items():
+        grams = ngrams(asked[index].encode())
+        assert len(grams & known[place]) >= SIMILAR * len(grams | known[place])
+
+
+def test_short_and_no_texts_are_similar_to_none():
+    assert near_duplicates([], [b"abcdefghijk"]) == near_duplicates([b"abcdefghijk"], []) == {}
+    short = b"a" * (NGRAM - 1)
+    assert near_duplicates([short, b""], [short, b"", b"abcdefghijk"]) == {}
+
+
+def test_texts_in_several_chunks_are_compared(monkeypatch):
+    train, held = made(0)
+    whole = overlap([(text,) for text in train], [(text,) for text in held])
+    monkeypatch.setattr("unmask.data.labelled.duplicates.CHUNK", 100)
+    assert overlap([(text,) for text in train], [(text,) for text in held]) == whole
