@@ -27,7 +27,7 @@ CPU = Machine(torch.device("cpu"), "float32")
 
 
 def make(labels):
-    return [Row({"text": "x", "label": label}, "a.tsv", line) for line, label in enumerate(labels, 2)]
+    return [Row({"text": f"x{line}", "label": label}, "a.tsv", line) for line, label in enumerate(labels, 2)]
 
 
 @pytest.mark.parametrize(

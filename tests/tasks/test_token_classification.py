@@ -170,7 +170,7 @@ def test_nothing_to_tag(tokenizer):
 
 
 def test_a_tenth_is_held_out():
-    alone = [tagged("a", line=line) for line in range(100)]
+    alone = [tagged(f"a{line}", line=line) for line in range(100)]
     train, held = TASK.hold_out(alone, seed=0)
     assert sorted(one.line for one in train + held) == list(range(100))
     assert len(held) == 10
@@ -179,7 +179,7 @@ def test_a_tenth_is_held_out():
     train, held = TASK.hold_out(marked, seed=0)
     assert len(held) == 10
     assert not {one.document for one in train} & {one.document for one in held}, "documents are not split"
-    with pytest.raises(UserError, match="3 sentences or documents are too few to hold out a tenth; pass dev=FILE"):
+    with pytest.raises(UserError, match="3 different sentences are too few to hold out a tenth; pass dev=FILE"):
         TASK.hold_out(alone[:3], seed=0)
 
 

@@ -72,15 +72,18 @@ def show_scores(result: dict[str, Any], *, json: bool = False) -> None:
     if json:
         print_json(result)
         return
+    from unmask.training.runs.report import metric_name
+
     print_text(f"{result['task']}: {result['examples']:,} examples, {result['seconds']:.1f} s")
     for name, value in result["metrics"].items():
         low, high = result["intervals"].get(name, (None, None))
-        print_text(f"  {name:26} {value:.4g}" + ("" if low is None else f"  (95 %: {low:.4g} to {high:.4g})"))
+        shown = metric_name(name, result.get("positive"))
+        print_text(f"  {shown:26} {value:.4g}" + ("" if low is None else f"  (95 %: {low:.4g} to {high:.4g})"))
     for name, value in result.get("calibration", {}).items():
         print_text(f"  {name:26} {value:.4g}")
     if scorer := result.get("scorer"):
         print_text(f"  scored by the rules of {scorer}")
-    parts = (result.get(name, {}).items() for name in ("by_type", "by_kind", "by_domain"))
+    parts = (result.get(name, {}).items() for name in ("by_label", "by_type", "by_kind", "by_domain"))
     for part, scores in chain.from_iterable(parts):
         print_text(f"  {part:26} " + ", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
     if against := result.get("against"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from unmask.support.plugins import Table
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from unmask.tasks.task import Task
     from unmask.tasks.token_classification import TokenClassification
 
-    AnyTask = (
+    AnyTask: TypeAlias = (
         Classification
         | MultiLabel
         | Regression

@@ -25,6 +25,7 @@ from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part, imitate_softmax
 from unmask.support.errors import UserError
+from unmask.support.messages import setting
 from unmask.tasks.calibration import (
     Temperature,
     check_temperature,
@@ -35,7 +36,10 @@ from unmask.tasks.calibration import (
 from unmask.tasks.pooled_head import NONE, TUNED, Regularization, TextHead, score
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages, with_labels
-from unmask.tasks.task import Framed, Mistake, Training
+from unmask.tasks.task import Framed, Mistake, Notes, Training
+
+RARE = 0.25
+"""Share of the training examples below which one of two labels is the positive one."""
 
 
 class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -64,11 +68,14 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
         regularization: label smoothing and R-Drop.
         temperature: what logits are divided by before they become probabilities; "tuned": found on a tenth of the
             training examples, which are then not used for training.
+        positive: of two labels, the one whose F1 is `f1`; "": in training, the rarer one if it has less than a quarter
+            of the examples, otherwise the second.
     """
 
     weights: tuple[float, ...] | Literal["balanced"] = ()
     regularization: Regularization = NONE
     temperature: Temperature = 1.0
+    positive: str = ""
 
     part = "classification"
     metric = "accuracy"
@@ -92,16 +99,26 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
             )
         return sort_labels(names)
 
+    def labels_of(self, example: Row) -> tuple[str, ...]:
+        """See `Task`."""
+        return (example.values["label"],)
+
     def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Classification:
-        """See `Task`: "balanced" weights become numbers whose mean over the examples is 1."""
-        task = msgspec.structs.replace(self, pairs=are_pairs(examples, self.pairs))
+        """See `Task`: "balanced" weights become numbers whose mean over the examples is 1; the positive label.
+
+        Raises:
+            UserError: the positive label is not one of two.
+        """
+        counts = np.bincount(_numbers(examples, labels), minlength=len(labels))
+        task = msgspec.structs.replace(
+            self, pairs=are_pairs(examples, self.pairs), positive=_positive(self.positive, labels, counts)
+        )
         if self.weights != "balanced":
             return task
-        counts = np.bincount(_numbers(examples, labels), minlength=len(labels))
         weights = len(examples) / (len(labels) * np.maximum(1, counts))
         return msgspec.structs.replace(task, weights=tuple(weights.tolist()))
 
-    def hold_out(self, examples: Sequence[Row], seed: int) -> tuple[list[Row], list[Row]]:
+    def hold_out(self, examples: Sequence[Row], seed: int, notes: Notes = None) -> tuple[list[Row], list[Row]]:
         """See `Task`: stratified by label."""
         labels = self.label_names(examples)
         return hold_out(examples, [labels.index(row.values["label"]) for row in examples], seed)
@@ -148,7 +165,8 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]) -> Measure:
         """See `Task`."""
-        return metrics.measure(*gold_and_predicted(examples, predictions, labels), len(labels))
+        positive = labels.index(self.positive) if self.positive in labels else 1
+        return metrics.measure(*gold_and_predicted(examples, predictions, labels), len(labels), positive)
 
     def calibration(self, examples: Sequence[Row], predictions: Sequence[Prediction]) -> dict[str, float]:
         """See `Task`: of the predicted labels."""
@@ -180,9 +198,15 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
     def details(
         self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]
     ) -> dict[str, Any]:
-        """See `Task`: the labels and their confusion matrix, with gold labels as rows."""
-        counts = metrics.confusion(*gold_and_predicted(examples, predictions, labels), len(labels))
-        return {"labels": labels, "confusion": counts.tolist()}
+        """See `Task`: the labels, their confusion matrix, with gold labels as rows, and the scores of each label."""
+        gold, predicted = gold_and_predicted(examples, predictions, labels)
+        probabilities = np.array([[prediction.scores[label] for label in labels] for prediction in predictions])
+        return {
+            "labels": labels,
+            **({"positive": self.positive or labels[1]} if len(labels) == 2 else {}),
+            "confusion": metrics.confusion(gold, predicted, len(labels)).tolist(),
+            "by_label": metrics.by_label(gold, predicted, probabilities.reshape(-1, len(labels)), labels),
+        }
 
     def line(self, prediction: Prediction) -> str:
         """See `Task`."""
@@ -234,6 +258,19 @@ def gold_and_predicted(
     numbers = {label: number for number, label in enumerate(labels)}
     predicted = np.array([numbers[prediction.label] for prediction in predictions])
     return np.array(_numbers(examples, labels)), predicted
+
+
+def _positive(wanted: str, labels: Sequence[str], counts: np.ndarray) -> str:
+    """Return the positive label; "" if there are not two labels."""
+    if wanted and (len(labels) != 2 or wanted not in labels):
+        raise UserError(
+            f"{setting('task.positive', wanted)} is not one of two labels",
+            remedy=f"omit it, or name one of {', '.join(labels)}",
+        )
+    if len(labels) != 2:
+        return ""
+    rare = int(counts.argmin())
+    return wanted or labels[rare if counts[rare] < RARE * counts.sum() else 1]
 
 
 def sort_labels(names: Iterable[str]) -> tuple[str, ...]:

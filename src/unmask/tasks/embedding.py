@@ -181,7 +181,7 @@ class Embedding(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True, 
             raise all_equal(examples)
         return msgspec.structs.replace(self, least=least, most=most)
 
-    def hold_out(self, examples: Sequence[Row], seed: int) -> tuple[list[Row], list[Row]]:
+    def hold_out(self, examples: Sequence[Row], seed: int, notes: Notes = None) -> tuple[list[Row], list[Row]]:
         """See `Task`."""
         return hold_out(examples, [0] * len(examples), seed)
 

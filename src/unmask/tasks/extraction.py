@@ -16,13 +16,14 @@ import numpy as np
 import torch
 
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.rng import derive_rng
+from unmask.data.labelled.duplicates import identities
 from unmask.data.labelled.squad_file import Question
 from unmask.support.errors import UserError, check_unicode
 from unmask.support.messages import argument, setting
+from unmask.tasks.holding_out import hold_out_units
 from unmask.tasks.passage_windows import Window, WindowSettings, best_spans
 from unmask.tasks.routes import AnswerRequest, Route
-from unmask.tasks.task import DEV_SHARE, Columns, Mark, Mistake, Passage, Reason, Refusals, Task
+from unmask.tasks.task import Columns, Mark, Mistake, Notes, Passage, Reason, Refusals, Task
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -123,7 +124,11 @@ class Extraction(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 f"{self.answer} tokens: increase length, or decrease stride, question or answer"
             )
 
-    def hold_out(self, examples: Sequence[Any], seed: int) -> tuple[list[Any], list[Any]]:
+    def texts(self, example: Any) -> tuple[str, ...]:
+        """See `Task`."""
+        return example.question, example.passage
+
+    def hold_out(self, examples: Sequence[Any], seed: int, notes: Notes = None) -> tuple[list[Any], list[Any]]:
         """See `Task`: a tenth of the passages, with all their questions."""
         return hold_out_passages(
             examples, seed, f", and {setting('task.threshold', 0)} instead of tuning it" * self.tunes
@@ -213,24 +218,15 @@ class Extraction(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def hold_out_passages(examples: Sequence[Any], seed: int, more: str = "") -> tuple[list[Any], list[Any]]:
-    """Split off a tenth of the passages, with all their questions; see `Task.hold_out`.
+    """Split off a tenth of the questions, with all others about an equal passage; see `Task.hold_out`.
 
     Args:
         examples: examples with a `passage` and a `file`.
         seed: seed of the random choice.
         more: what the remedy also suggests if there are too few.
     """
-    passages = list(dict.fromkeys(example.passage for example in examples))
-    order = derive_rng(seed, "dev").permutation(len(passages))
-    chosen = {passages[index] for index in order[: round(DEV_SHARE * len(passages))]}
-    if not chosen:
-        raise UserError(
-            f"{len(passages)} passages are too few to hold out a tenth",
-            file=examples[0].file,
-            remedy=f"pass {argument('dev', 'FILE')}{more}",
-        )
-    train = [example for example in examples if example.passage not in chosen]
-    return train, [example for example in examples if example.passage in chosen]
+    passages = identities([(example.passage,) for example in examples])
+    return hold_out_units(examples, passages, seed, what="passage", more=more)
 
 
 def only_passage(task: Task, question: str, passage: Texts) -> str:

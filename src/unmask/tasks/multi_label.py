@@ -38,7 +38,7 @@ from unmask.tasks.classification import sort_labels, unknown_label
 from unmask.tasks.pooled_head import TextHead
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages
-from unmask.tasks.task import Framed, Mistake, Training
+from unmask.tasks.task import Framed, Mistake, Notes, Training
 
 
 class Labels(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -97,11 +97,15 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
             )
         return sort_labels(names)
 
+    def labels_of(self, example: Row) -> tuple[str, ...]:
+        """See `Task`."""
+        return example.labels or ()
+
     def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> MultiLabel:
         """See `Task`."""
         return msgspec.structs.replace(self, pairs=are_pairs(examples, self.pairs))
 
-    def hold_out(self, examples: Sequence[Row], seed: int) -> tuple[list[Row], list[Row]]:
+    def hold_out(self, examples: Sequence[Row], seed: int, notes: Notes = None) -> tuple[list[Row], list[Row]]:
         """See `Task`: stratified by the first label, in the order of the row."""
         return hold_out(examples, [(row.labels or ("",))[:1] for row in examples], seed)
 

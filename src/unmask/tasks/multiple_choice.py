@@ -114,7 +114,13 @@ class MultipleChoice(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
         """See `Task`: none."""
         return ()
 
-    def hold_out(self, examples: Sequence[Choices], seed: int) -> tuple[list[Choices], list[Choices]]:
+    def texts(self, example: Choices) -> tuple[str, ...]:
+        """See `Task`."""
+        return example.passage, example.question, *example.choices
+
+    def hold_out(
+        self, examples: Sequence[Choices], seed: int, notes: Notes = None
+    ) -> tuple[list[Choices], list[Choices]]:
         """See `Task`: a tenth of the passages, with all their questions."""
         return hold_out_passages(examples, seed)
 

@@ -107,7 +107,7 @@ class Regression(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
             )
         return msgspec.structs.replace(self, mean=mean, deviation=deviation, pairs=pairs)
 
-    def hold_out(self, examples: Sequence[Row], seed: int) -> tuple[list[Row], list[Row]]:
+    def hold_out(self, examples: Sequence[Row], seed: int, notes: Notes = None) -> tuple[list[Row], list[Row]]:
         """See `Task`."""
         return hold_out(examples, [0] * len(examples), seed)
 

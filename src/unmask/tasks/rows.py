@@ -12,7 +12,6 @@ outputs is its output for the mean vector.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
@@ -23,7 +22,6 @@ import numpy as np
 
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.rng import derive_rng
 from unmask.data.labelled.columns import SINGLE, Fields
 from unmask.data.labelled.labelled_file import NAMES, Row, iterate_rows, read_rows
 from unmask.data.labelled.table import Source
@@ -31,11 +29,14 @@ from unmask.data.tokenizers.ragged import Ragged, encode_ragged
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.support.errors import UserError, check_unicode
 from unmask.support.messages import argument, setting
+from unmask.tasks import holding_out
 from unmask.tasks.passage_windows import window_starts
 from unmask.tasks.routes import PREDICT, Route, Scored
-from unmask.tasks.task import DEV_SHARE, Columns, Notes, Passage, Paths, Reason, Task
+from unmask.tasks.task import Columns, Notes, Passage, Paths, Reason, Task
 
 Size = TypeVar("Size", int, np.ndarray)
+TEXTS = ("text", "text_b", "text_c")
+"""The values of a row that are texts."""
 
 
 class RowTask(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,6 +61,10 @@ class RowTask(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """See `Task`; third texts, which are not predicted, are not read."""
         fields = replace(self.fields, triplets=False)
         return iterate_rows([source], columns=columns, kind=kind, gold=False, fields=fields, notes=notes)
+
+    def texts(self, example: Row) -> tuple[str, ...]:
+        """See `Task`."""
+        return texts_of(example)
 
     def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
         """See `Task`."""
@@ -237,7 +242,7 @@ def cut_longer(first: Size, second: Size, capacity: int) -> tuple[Size, Size]:
 
 
 def hold_out(rows: Sequence[Row], strata: Sequence[Hashable], seed: int) -> tuple[list[Row], list[Row]]:
-    """Split off a random tenth of the rows, stratified.
+    """Split off a random tenth of the rows, stratified; rows with equal texts stay together.
 
     Args:
         rows: the rows to split.
@@ -248,31 +253,14 @@ def hold_out(rows: Sequence[Row], strata: Sequence[Hashable], seed: int) -> tupl
         The rows to train on and the rows to evaluate on.
 
     Raises:
-        UserError: there are too few rows.
+        UserError: there are too few rows, or too few different ones.
     """
-    by_stratum: dict[Hashable, list[int]] = {}
-    for index, stratum in enumerate(strata):
-        by_stratum.setdefault(stratum, []).append(index)
-    chosen: set[int] = set()
-    seen = 0
-    for index, numbers in enumerate(by_stratum.values()):
-        seen += len(numbers)
-        wanted = round(DEV_SHARE * seen) - len(chosen)  # some small strata give one row, others none
-        # no stratum makes up for rare ones by giving more than its own tenth
-        most = min(math.ceil(DEV_SHARE * len(numbers)), len(numbers) - 1)
-        order = derive_rng(seed, "dev", index).permutation(len(numbers))
-        chosen.update(numbers[rank] for rank in order[: min(wanted, most)])
-    if not chosen:
-        message = f"{len(rows)} examples are too few to hold out a tenth"
-        if len(by_stratum) == len(rows) > 1 / DEV_SHARE:
-            message = f"each of the {len(rows)} examples has a different label"
-        raise UserError(
-            message,
-            file=rows[0].file,
-            remedy=f"pass {argument('dev', 'FILE')} (for labels that are numbers, use: finetune regression)",
-        )
-    train = [row for index, row in enumerate(rows) if index not in chosen]
-    return train, [row for index, row in enumerate(rows) if index in chosen]
+    return holding_out.hold_out(rows, list(map(texts_of, rows)), strata, seed)
+
+
+def texts_of(row: Row) -> tuple[str, ...]:
+    """Return the texts of a row: one, a pair or a triplet."""
+    return tuple(row.values[name] for name in TEXTS if name in row.values)
 
 
 def passages(row: Row) -> tuple[Passage, ...]:

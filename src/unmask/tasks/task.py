@@ -91,10 +91,6 @@ Columns = Mapping[str, str]
 Notes = list[str] | None
 """List that collects messages for the user, one line each; None discards them."""
 
-DEV_SHARE = 0.1
-"""Share of the training examples that is held out if no dev data is given."""
-
-
 Operation = Literal["frozen", "downstream", "temperature", "vocabulary", "export"]
 """What cannot be done with every task: fine-tuning with a frozen encoder, or with a downstream model; distillation with
 predictions that a temperature softens, or by a student with another vocabulary; export of its head."""
@@ -259,6 +255,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             UserError: nothing can be learned from the examples.
         """
 
+    def labels_of(self, example: Any) -> tuple[str, ...]:
+        """Return the labels of an example, as its file has them; empty if the task has no classes."""
+        return ()
+
     def classes(self, labels: Sequence[str]) -> set[str]:
         """Return the classes that a model with these labels distinguishes: models with equal classes are comparable."""
         return set(labels)
@@ -268,8 +268,15 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return self
 
     @abstractmethod
-    def hold_out(self, examples: Sequence[Any], seed: int) -> tuple[list[Any], list[Any]]:
+    def texts(self, example: Any) -> tuple[str, ...]:
+        """Return the texts of an example, such as a pair, or a question and its passage: by them examples are equal."""
+
+    @abstractmethod
+    def hold_out(self, examples: Sequence[Any], seed: int, notes: Notes = None) -> tuple[list[Any], list[Any]]:
         """Split off a random tenth; return the examples to train on and the examples to evaluate on.
+
+        Examples with equal texts stay together (see `unmask.tasks.holding_out`). What was held out instead of the usual
+        is reported in `notes`.
 
         Raises:
             UserError: there are too few examples.

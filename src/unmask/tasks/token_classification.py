@@ -24,7 +24,7 @@ from torch import Tensor
 
 from unmask.data.batches.batch import Batch, Sample
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.rng import derive_rng
+from unmask.data.labelled.duplicates import identities
 from unmask.data.labelled.table import Source
 from unmask.data.labelled.tagged_file import (
     Sentence,
@@ -42,8 +42,7 @@ from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
 from unmask.objectives.objective import Objective, Part, imitate_softmax
-from unmask.support.errors import UserError, check_unicode
-from unmask.support.messages import argument
+from unmask.support.errors import UserError, check_unicode, counted
 from unmask.tasks.calibration import (
     Temperature,
     check_temperature,
@@ -52,10 +51,11 @@ from unmask.tasks.calibration import (
     find_temperature,
     softmax,
 )
+from unmask.tasks.holding_out import choose_units, group, hold_out_units
 from unmask.tasks.pooled_head import NONE, TUNED, Regularization, score
 from unmask.tasks.routes import Route, TagRequest
 from unmask.tasks.tagged import Entity, Tagged, cut_windows, read_tags, tags_of
-from unmask.tasks.task import DEV_SHARE, Columns, Framed, Mark, Mistake, Notes, Passage, Paths, Task, Training
+from unmask.tasks.task import Columns, Framed, Mark, Mistake, Notes, Passage, Paths, Task, Training
 
 COLUMNS = (".conll", ".tsv", ".txt")
 """Suffixes of files of predictions that have a word in each line."""
@@ -151,25 +151,32 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
             )
         return ("O", *(f"{role}-{kind}" for kind in kinds for role in "BI"))
 
-    def hold_out(self, examples: Sequence[Sentence], seed: int) -> tuple[list[Sentence], list[Sentence]]:
-        """See `Task`: splits by document if documents are marked, because sentences of one document share names."""
-        units = [
-            (sentence.file, number if sentence.document is None else -1 - sentence.document)
-            for number, sentence in enumerate(examples)
-        ]
-        names = list(dict.fromkeys(units))
-        order = derive_rng(seed, "dev", 0).permutation(len(names))
-        chosen = {names[index] for index in order[: round(DEV_SHARE * len(names))]}
-        if not chosen:
-            raise UserError(
-                f"{len(names)} sentences or documents are too few to hold out a tenth",
-                file=examples[0].file,
-                remedy=f"pass {argument('dev', 'FILE')}",
-            )
-        parts: tuple[list[Sentence], list[Sentence]] = ([], [])
-        for sentence, unit in zip(examples, units, strict=True):
-            parts[unit in chosen].append(sentence)
-        return parts
+    def labels_of(self, example: Sentence) -> tuple[str, ...]:
+        """See `Task`: the types of the entities."""
+        return tuple(kind for role, kind in map(split_tag, example.tags) if role == "B")
+
+    def texts(self, example: Sentence) -> tuple[str, ...]:
+        """See `Task`."""
+        return (example.text,)
+
+    def hold_out(
+        self, examples: Sequence[Sentence], seed: int, notes: Notes = None
+    ) -> tuple[list[Sentence], list[Sentence]]:
+        """See `Task`: splits by document if documents are marked, because sentences of one document share names.
+
+        If no documents hold about a tenth of the sentences, it splits by sentence, and says so.
+        """
+        documents = [(sentence.file, sentence.document) for sentence in examples]
+        if all(document is not None for _, document in documents):
+            if choose_units(group(documents), seed, 0):
+                return hold_out_units(examples, documents, seed, 0, what="document")
+            if notes is not None:
+                notes.append(
+                    f"{len(examples):,} sentences are in {counted(len(set(documents)), 'document')}, which cannot be "
+                    "held out whole: sentences were, which share names with the others, so scores may be too high"
+                )
+        units = identities([self.texts(sentence) for sentence in examples])
+        return hold_out_units(examples, units, seed, 0, what="different sentence")
 
     def classes(self, labels: Sequence[str]) -> set[str]:
         """See `Task`: the types of entities, whatever the tagging scheme."""

@@ -1,9 +1,17 @@
 """Several labels of a text in cells and lists; what could be read in two ways is refused."""
 
+import json
+
+import numpy as np
+import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from unmask.data.labelled.columns import Fields
-from unmask.data.labelled.labelled_file import list_labels, read_rows, split_labels
+from unmask.data.labelled.label_cells import LabelCells
+from unmask.data.labelled.labelled_file import read_rows
+from unmask.data.labelled.table import as_sources
 from unmask.support.errors import UserError
 
 
@@ -27,7 +35,7 @@ def test_labels_of_cells_and_of_lists_are_read_alike(tmp_path):
 
 
 def test_names_with_separators_are_read_from_lists():
-    assert list_labels(["salt, pepper", "a|b"], "a.jsonl", 1) == ("salt, pepper", "a|b")
+    assert LabelCells("a.jsonl").of_value(["salt, pepper", "a|b"], 1) == ("salt, pepper", "a|b")
 
 
 @pytest.mark.parametrize(
@@ -41,7 +49,7 @@ def test_names_with_separators_are_read_from_lists():
 )
 def test_ambiguous_cells_are_refused(cell, message):
     with pytest.raises(UserError, match=rf"^x\.tsv:3: .*{message}"):
-        split_labels(cell, "x.tsv", 3)
+        LabelCells("x.tsv").split(cell, 3)
 
 
 @pytest.mark.parametrize(
@@ -50,11 +58,95 @@ def test_ambiguous_cells_are_refused(cell, message):
         ("a,b", "the label 'a,b' may be several; make it a list"),
         ([["a"]], "'label' contains list, not names"),
         ([False], "'label' contains bool, not names"),
-        (None, "'label' contains NoneType, not names"),
+        (None, "'label' is missing"),
         (["a", " a"], "a label occurs twice"),
         ([""], "one of the labels is empty"),
     ],
 )
 def test_other_values_are_refused(value, message):
     with pytest.raises(UserError, match=message):
-        list_labels(value, "x.jsonl", 3)
+        LabelCells("x.jsonl").of_value(value, 3)
+
+
+LISTS = st.lists(st.text("abc é'\"\\", min_size=1).map(str.strip).filter(bool), unique=True, max_size=5)
+
+
+@settings(max_examples=200, deadline=None)
+@given(LISTS, st.sampled_from([repr, json.dumps, lambda names: json.dumps(names, ensure_ascii=False)]))
+def test_lists_in_cells_are_what_python_and_json_read(names, write):
+    assert LabelCells("x.csv").split(f" {write(names)}", 2) == tuple(names)
+
+
+@pytest.mark.parametrize(
+    "cell", ["[joy]", "['joy'", "[", "['joy'], ['fear']", "[1, [2]]", "[True]", "[" * 5000, "[None]"]
+)
+def test_what_begins_like_a_list_and_is_none_is_refused(cell):
+    with pytest.raises(UserError, match=r"^x\.csv:2: "):
+        LabelCells("x.csv").split(cell, 2)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.integers(2, 6).flatmap(
+        lambda size: st.lists(st.lists(st.integers(0, 1), min_size=size, max_size=size), min_size=1)
+    )
+)
+def test_zeros_and_ones_are_labels_by_position(rows):
+    matrix = np.array(rows)
+    expected = [tuple(map(str, np.flatnonzero(row).tolist())) for row in matrix]
+    cells, records = LabelCells("x.csv"), LabelCells("x.jsonl")
+    assert [cells.split(str(row), 2) for row in rows] == expected
+    assert [records.of_value(row, 2) for row in rows] == expected
+
+
+@pytest.mark.parametrize("later", [[0, 1], [2, 0, 1], ["a", "b", "c"], []])
+def test_rows_of_zeros_and_ones_are_all_of_that_kind(later):
+    cells = LabelCells("x.jsonl")
+    assert cells.of_value([0, 1, 1], 1) == ("1", "2")
+    with pytest.raises(UserError, match=r"x\.jsonl:2: the first list of labels has 3 zeros or ones"):
+        cells.of_value(later, 2)
+
+
+def test_lists_of_numbers_that_are_names_stay_names():
+    cells = LabelCells("x.jsonl")
+    assert cells.of_value([3, 1], 1) == ("3", "1")
+    assert cells.of_value([0, 1], 2) == ("0", "1")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_a_header_that_occurs_again_is_refused(name, tmp_path):
+    between = "," if name == "a.csv" else "\t"
+    lines = [between.join(row) for row in (("text", "label"), ("a", "x"), ("b", "y"), ("text", "label"), ("c", "x"))]
+    (tmp_path / name).write_text("\n".join(lines))
+    with pytest.raises(UserError, match=rf"{name}:4: the header of line 1 occurs again; remove the line"):
+        read_rows([tmp_path / name], columns={})
+
+
+def test_a_row_equal_to_the_header_is_read_where_there_is_none(tmp_path):
+    (tmp_path / "a.tsv").write_text("text\tlabel\na\tx\ntext\tlabel\n")
+    rows = read_rows([tmp_path / "a.tsv"], columns={"text": "0", "label": "1"})
+    assert [row.values["label"] for row in rows] == ["label", "x", "label"]
+
+
+@pytest.mark.parametrize("value", ["nan", "NaN", "<NA>", "NaT"])
+def test_missing_labels_of_data_frames_are_refused(value, tmp_path):
+    (tmp_path / "a.csv").write_text(f"text,label\na,x\nb,{value}\n")
+    for several in (False, True):
+        with pytest.raises(UserError, match=rf"a\.csv:3: the label is '{value}', which data frames write"):
+            read_rows([tmp_path / "a.csv"], columns={}, fields=Fields(several=several))
+
+
+def test_spaces_before_quoted_cells_are_not_part_of_them(tmp_path):
+    (tmp_path / "a.csv").write_text('text, label\n"a, b", "good"\nc, bad\n')
+    assert [row.values for row in read_rows([tmp_path / "a.csv"], columns={})] == [
+        {"text": "a, b", "label": "good"},
+        {"text": "c", "label": "bad"},
+    ]
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA, pd.NaT, np.float64("nan")], ids=repr)
+def test_missing_values_in_memory_are_named(missing):
+    for several in (False, True):
+        table = as_sources([{"text": "a", "label": "x"}, {"text": "b", "label": missing}])
+        with pytest.raises(UserError, match=r":2: 'label' is missing"):
+            read_rows(table, columns={}, fields=Fields(several=several))

@@ -140,7 +140,7 @@ def test_D17_csv_follows_rfc_4180(tmp_path):
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b",\n', "", 2, "broken JSON"),
         ("a.jsonl", "[1]\n", "", 1, "not a JSON object"),
         ("a.jsonl", '{"text": 5, "label": 1}\n', "", 1, "'text' is int, not text"),
-        ("a.jsonl", '{"text": "a", "label": null}\n', "", 1, "'label' is NoneType, not text"),
+        ("a.jsonl", '{"text": "a", "label": null}\n', "", 1, "'label' is missing"),
         ("a.jsonl", "[" * 100_000 + "\n", "", 1, "broken JSON"),
         # pairs
         ("a.tsv", "text\ttext_b\tlabel\na\tb\t1\na\t \t1\n", "", 3, "the text_b is empty"),

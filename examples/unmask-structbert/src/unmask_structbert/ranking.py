@@ -96,7 +96,7 @@ class Ranking(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
         """See `Task`."""
         return msgspec.structs.replace(self, pairs=are_pairs(examples, self.pairs))
 
-    def hold_out(self, examples: Sequence[Row], seed: int) -> tuple[list[Row], list[Row]]:
+    def hold_out(self, examples: Sequence[Row], seed: int, notes: Notes = None) -> tuple[list[Row], list[Row]]:
         """See `Task`: the same fraction of each rank."""
         return hold_out(examples, [row.values["label"] for row in examples], seed)
 

@@ -172,9 +172,9 @@ def _minima_of(texts: Sequence[bytes]) -> np.ndarray:
     windows ^= windows >> np.uint64(32)
     windows *= np.uint64(0xD6E8FEB86659FD93)
     hashes = (windows >> np.uint64(32)).astype(np.uint32)
-    minima = np.full(len(texts) * BINS, _EMPTY)
-    np.minimum.at(minima, rows * BINS + (windows & np.uint64(BINS - 1)).astype(np.int64), hashes)
-    minima = minima.reshape(-1, BINS)
+    flat = np.full(len(texts) * BINS, _EMPTY)
+    np.minimum.at(flat, rows * BINS + (windows & np.uint64(BINS - 1)).astype(np.int64), hashes)
+    minima: np.ndarray = flat.reshape(-1, BINS)
     for _ in range(BINS - 1):  # an empty bin takes the minimum of the next one that is not, changed by the distance
         empty = minima == _EMPTY
         if not empty.any() or bool((empty.all(1) | ~empty.any(1)).all()):

@@ -5,13 +5,8 @@ text=NAME_OR_NUMBER,label=…`.
 Output: rows with their file and line, so that errors can name them. A bad row is an error: no row is dropped, except
 those without a label according to a published format, which are counted.
 
-TSV has no quoting; CSV follows RFC 4180; a byte-order mark is removed.
-
-Several labels of one text: a cell with commas in TSV and CSV, a list in records.
-
-Input: a cell, or the value of a record. Output: the names, each once. What may be read in two ways is refused.
-
-
+TSV has no quoting; CSV follows RFC 4180, and spaces before a cell are not part of it; a byte-order mark is removed. For
+several labels of one text see label_cells.py.
 """
 
 from __future__ import annotations
@@ -29,6 +24,7 @@ import msgspec
 
 from unmask.data.labelled.columns import SINGLE, Fields, Found, Wanted
 from unmask.data.labelled.json_file import has_records, read_records, suffix_of
+from unmask.data.labelled.label_cells import LabelCells, check_label, is_missing
 from unmask.data.labelled.table import Source, Table
 from unmask.data.text.files import (
     MAX_DOCUMENT,
@@ -41,51 +37,6 @@ from unmask.data.text.files import (
 )
 from unmask.support.errors import UserError, counted, nearest
 from unmask.support.messages import argument
-
-SEPARATOR = ","
-"""Separates the labels of a text in a cell of TSV or CSV."""
-OTHERS = (";", "|")
-"""What separates labels in other files: a cell that contains it is refused."""
-
-
-def split_labels(cell: str, file: str, line: int) -> tuple[str, ...]:
-    """Return the labels in a cell; an empty cell has none.
-
-    Raises:
-        UserError: a name is empty or occurs twice, or the cell contains another separator.
-    """
-    if other := next((separator for separator in OTHERS if separator in cell), None):
-        raise UserError(
-            f"the label '{cell[:80]}' contains '{other}', which may separate labels",
-            file=file,
-            line=line,
-            remedy=f"separate labels by '{SEPARATOR}'; for a name that contains '{other}', use lists in JSON Lines",
-        )
-    return _checked(cell.split(SEPARATOR) if cell.strip() else [], file, line)
-
-
-def list_labels(value: Any, file: str, line: int) -> tuple[str, ...]:
-    """Return the labels in the value of a record: a list of names or whole numbers, maybe empty, or one name.
-
-    Raises:
-        UserError: it is something else, or a name is empty or occurs twice.
-    """
-    names = value if isinstance(value, list | tuple) else [value]
-    if wrong := [one for one in names if not isinstance(one, str | int) or isinstance(one, bool)]:
-        raise UserError(f"'label' contains {type(wrong[0]).__name__}, not names", file=file, line=line)
-    if isinstance(value, str) and SEPARATOR in value:
-        raise UserError(f"the label '{value[:80]}' may be several", file=file, line=line, remedy="make it a list")
-    return _checked(map(str, names), file, line)
-
-
-def _checked(names: Any, file: str, line: int) -> tuple[str, ...]:
-    labels = tuple(name.strip() for name in names)
-    if "" in labels:
-        raise UserError("one of the labels is empty", file=file, line=line, remedy="remove it")
-    if len(set(labels)) < len(labels):
-        raise UserError(f"a label occurs twice in {', '.join(labels)[:200]}", file=file, line=line, remedy="remove one")
-    return labels
-
 
 NAMES = ("text", "text_b", "text_c", "label")
 """Our names of the columns."""
@@ -268,7 +219,15 @@ def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Count
     found, rest = _find(first, rows, kind, wanted, name)
     if max(found.indices.values()) >= width:
         raise UserError(f"there is no column {max(found.indices.values())}, counted from 0", file=name, line=first[0])
+    label_cells, header = LabelCells(name), first[1] if rest is rows else None
     for line, cells in rest:
+        if cells == header:
+            raise UserError(
+                f"the header of line {first[0]} occurs again",
+                file=name,
+                line=line,
+                remedy="remove the line: files were put together with their headers",
+            )
         if len(cells) < width and found.damaged:
             omitted["fragments of rows broken by a line break in a question"] += 1
             continue
@@ -281,7 +240,7 @@ def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Count
                 remedy=remedy if len(cells) > width else "complete or remove the row",
             )
         chosen = {ours: cells[index] for ours, index in found.indices.items()}
-        labels = split_labels(chosen.pop("label"), name, line) if wanted.fields.several else None
+        labels = label_cells.split(chosen.pop("label"), line) if wanted.fields.several else None
         if row := _row(chosen, name, line, found, omitted, labels):
             yield row
 
@@ -322,7 +281,7 @@ def _split_csv(path: str | Path, name: str) -> Iterator[tuple[int, list[str]]]:
 
     with open_bytes(path) as stream:
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
-        reader = csv.reader(lines(text), strict=True)
+        reader = csv.reader(lines(text), strict=True, skipinitialspace=True)
         try:
             for cells in reader:
                 yield number, cells
@@ -341,11 +300,12 @@ def _split_csv(path: str | Path, name: str) -> Iterator[tuple[int, list[str]]]:
 
 def _read_records(source: Source, kind: str | None, wanted: Wanted, name: str, omitted: Counter[str]) -> Iterator[Row]:
     """Yield the rows of a source of records; count in `omitted` those that the format itself excludes."""
+    label_cells = LabelCells(name)
     for number, record in read_records(source, kind):
         found = wanted.named(list(record), name, number)
         names, values = list(record), list(record.values())
         chosen = {ours: _Cell(ours, names[index], values[index]) for ours, index in found.indices.items()}
-        labels = list_labels(chosen.pop("label").value, name, number) if wanted.fields.several else None
+        labels = label_cells.of_value(chosen.pop("label").value, number) if wanted.fields.several else None
         texts = {ours: cell.text(name, number) for ours, cell in chosen.items()}
         if row := _row(texts, name, number, found, omitted, labels):
             yield row
@@ -362,7 +322,7 @@ class _Cell:
     def text(self, file: str, line: int) -> str:
         """Return the value as text; only labels may be numbers."""
         value = self.value
-        if value != value:  # what a data frame has in place of a missing value
+        if is_missing(value):
             self.refuse("is missing", file, line)
         if not isinstance(value, str | int | float) or (self.ours != "label" and not isinstance(value, str)):
             several = " (this task has one label per text)" if isinstance(value, list) else ""
@@ -395,4 +355,6 @@ def _row(
             omitted["pairs with an empty question"] += 1
             return None
         raise UserError(f"the {ours} is empty", file=name, line=line, remedy="fix or remove the row")
+    if "label" in values:
+        check_label(values["label"], name, line)
     return Row(values, name, line, labels)

@@ -27,6 +27,7 @@ def evaluate(
     format: Format | None = None,
     against: str | Path | None = None,
     errors: str | Path | None = None,
+    trained_on: Data = (),
     allow_pickle: bool = False,
     field: str = "text",
     documents: Documents = "auto",
@@ -46,6 +47,8 @@ def evaluate(
         format: file format; by default that of the file's suffix.
         against: score a second model too, and test whether the differences are significant (paired bootstrap).
         errors: write a page that shows the worst errors, FILE.html.
+        trained_on: the labeled examples that the model was trained on; the scores without those of the data that are
+            among them, or nearly equal one, are added.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         field: field of JSON Lines that holds the text.
         documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
@@ -83,12 +86,13 @@ def evaluate(
             kind=format,
             against=open_predictor(against, machine, display, allow_pickle=allow_pickle) if against else None,
             errors=errors,
+            trained_on=trained_on,
             names=(str(model), str(against or "")),
         )
         for note in result.get("notes", []):
             display.say(note)
         return result | {"seconds": round(time.perf_counter() - start, 3)}
-    labelled = {"columns": columns, "format": format, "against": against, "errors": errors}
+    labelled = {"columns": columns, "format": format, "against": against, "errors": errors, "trained_on": trained_on}
     if idle := [argument(name) for name, value in labelled.items() if value]:
         verb = "has" if len(idle) == 1 else "have"
         raise UserError(

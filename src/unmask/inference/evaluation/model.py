@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import torch
 
 from unmask.data.batches.curriculum import BATCH_TOKENS, Feed
@@ -20,6 +21,7 @@ from unmask.data.batches.paired_streams import DIRECTIONS, SentenceStreamsSettin
 from unmask.data.batches.sentence_pairs import LABELS, SentencePairsSettings
 from unmask.data.corpus.build import build_corpus
 from unmask.data.corpus.corpus import Corpus, Documents
+from unmask.data.labelled.duplicates import overlap
 from unmask.data.labelled.table import Data, Source, as_sources
 from unmask.data.text.documents import TextOptions
 from unmask.data.text.files import display_name
@@ -34,7 +36,8 @@ from unmask.objectives.objective import BuildContext, Objective
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
-from unmask.tasks.task import Mistake
+from unmask.tasks.holding_out import describe_overlap, without
+from unmask.tasks.task import Mistake, Task
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display
@@ -49,6 +52,7 @@ def evaluate_task(
     machine: Machine | None = None,
     against: Model | Predictor | None = None,
     errors: str | Path | None = None,
+    trained_on: Data = (),
     names: tuple[str, str] = ("the first model", "the second"),
 ) -> dict[str, Any]:
     """Evaluate a fine-tuned model on labeled files; several files are one data set.
@@ -61,12 +65,15 @@ def evaluate_task(
         machine: device and precision; None: float32 on the best device.
         against: a second model, evaluated on the same examples.
         errors: path of a page of the worst mistakes to write.
+        trained_on: the examples that the model was trained on; the scores without those among them, and without those
+            that nearly equal one, are added.
         names: names of the two models in error messages.
 
     Returns:
         The result of `score_examples`; the `calibration` of the task, if it has probabilities; `notes` about what the
-        formats of the files exclude, if anything; with `against`, the `metrics` of the second model and the
-        `differences` of `intervals.differences`, the first model minus the second, by metric.
+        formats of the files exclude, if anything; with `trained_on`, the scores `without_training_examples`; with
+        `against`, the `metrics` of the second model and the `differences` of `intervals.differences`, the first model
+        minus the second, by metric.
 
     Raises:
         UserError: the model is not fine-tuned, a file is malformed, the model does not know a label, or the second
@@ -85,6 +92,9 @@ def evaluate_task(
     result, first = _scores(model, examples, predictions)
     if calibration := model.task.calibration(examples, predictions):
         result["calibration"] = calibration
+    if known := as_sources(trained_on):
+        train = model.task.read(known, columns=columns or {}, kind=kind)
+        result["without_training_examples"] = _unseen(model.task, train, examples, first, notes)
     if notes:
         result["notes"] = notes
     if other is not None:
@@ -98,6 +108,22 @@ def evaluate_task(
         mistakes = model.task.mistakes(examples, predictions, model.labels)
         replace_file(Path(errors), _errors_page(mistakes, sources, result).encode())
     return result
+
+
+def _unseen(
+    task: Task, train: Sequence[Any], examples: Sequence[Any], measure: Measure, notes: list[str]
+) -> dict[str, Any]:
+    """Return `{metrics, examples, equal, near}` of the examples that are not training examples."""
+    common = overlap([task.texts(example) for example in train], [task.texts(example) for example in examples])
+    notes += describe_overlap(common, train, examples, "given")
+    unseen = np.flatnonzero(without(examples, common))
+    metrics = measure(unseen) if len(unseen) else {}
+    if len(unseen) == len(examples):
+        notes.append("no example equals or nearly equals a training example")
+    else:
+        shown = ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
+        notes.append(f"without them ({len(unseen):,} examples): {shown or 'nothing is left'}")
+    return {"metrics": metrics, "examples": len(unseen), "equal": len(common.equal), "near": len(common.near)}
 
 
 def score_examples(predictor: Predictor, examples: Sequence[Any]) -> dict[str, Any]:

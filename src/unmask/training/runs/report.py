@@ -84,15 +84,21 @@ def pretraining_report(run: RunDirectory, name: str, progress: FinalProgress, re
     return "\n".join(lines) + "\n"
 
 
+def metric_name(name: str, positive: str | None) -> str:
+    """Return how a metric is called in print: F1 of one of two labels names the label."""
+    return f"f1 of '{positive}'" if name == "f1" and positive else name
+
+
 def finetuning_report(
     run: RunDirectory,
     task: TaskInfo,
     labels: Sequence[str],
     progress: FinalProgress,
     examples: int,
-    metrics: Mapping[str, float] | None,
+    result: Mapping[str, Any],
 ) -> str:
-    """Return report.md of a fine-tuning run; `metrics` are those of the dev data, 0 to 100."""
+    """Return report.md of a fine-tuning run; `result` is that of `score_examples` on the dev data, maybe empty."""
+    metrics: Mapping[str, float] = result.get("metrics", {})
     lines = [
         f"# {task.title}" + (f": {', '.join(labels)}" if labels else ""),
         "",
@@ -101,7 +107,9 @@ def finetuning_report(
     ]
     if metrics:
         lines += ["| dev data, not used for any choice | |", "|---|---|"]
-        lines += [f"| {name} | {value:.2f} |" for name, value in metrics.items()]
+        names = {name: metric_name(name, result.get("positive")) for name in metrics}
+        lines += [f"| {names[name]} | {value:.2f} |" for name, value in metrics.items()]
+        lines += _by_label(result.get("by_label", {}))
         if confusion := _plot(run, "confusion"):
             lines += confusion
             if not can_draw(labels):
@@ -117,6 +125,18 @@ def finetuning_report(
         "```",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _by_label(scores: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Return a table of the scores of each label, or of each type of entity; none if there are none."""
+    if not scores:
+        return []
+    columns = list(next(iter(scores.values())))
+    lines = ["", f"| label | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
+    for label, values in scores.items():
+        cells = [f"{value:,.0f}" if name == "examples" else f"{value:.1f}" for name, value in values.items()]
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    return lines
 
 
 def model_card(title: str, about: str, metrics: Mapping[str, float]) -> str:

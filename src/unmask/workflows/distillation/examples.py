@@ -34,7 +34,7 @@ from unmask.training.runs.display import Display
 from unmask.workflows.distillation.augment import Proposer, augment
 from unmask.workflows.distillation.lesson import Lesson
 from unmask.workflows.distillation.targets import TargetStore, sample_key
-from unmask.workflows.finetuning.examples import HOLD_OUT_SEED, Examples
+from unmask.workflows.finetuning.examples import HOLD_OUT_SEED, Examples, compare_parts
 from unmask.workflows.finetuning.prepare import Prepared
 
 
@@ -111,11 +111,12 @@ def read_lesson(
     if files.dev:
         held = read(files.dev)
     elif train:
-        train, held = task.hold_out(train, HOLD_OUT_SEED)
+        train, held = task.hold_out(train, HOLD_OUT_SEED, notes)
     else:
         found, held = _hold_out(task, found)
         notes.append("scored by how often the student agrees with the teacher: there are no labeled examples")
     train = [*train, *found]
+    notes += compare_parts(task, train, held, "dev" if files.dev else "held-out")
     if lesson.augment:
         train += _variants(lesson, train, model, machine, display, notes)
     return Examples(train, held, model.labels, notes, files.in_memory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,8 +11,11 @@ from typing import Any
 
 import msgspec
 
+from unmask.data.labelled.duplicates import overlap
+from unmask.data.labelled.spellings import describe_alike
 from unmask.model.model import Model
 from unmask.support.errors import UserError
+from unmask.tasks.holding_out import describe_overlap
 from unmask.tasks.task import Framed, Task
 from unmask.workflows.finetuning.job import LabelledFiles
 
@@ -59,11 +63,27 @@ def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bo
     labels = task.label_names(examples)
     if set(labels) == set(base.labels):
         labels = base.labels
+    held: list[Any] = []
     if files.dev:
-        return Examples(examples, read(files.dev), labels, notes, files.in_memory)
-    if not hold_out:
-        return Examples(examples, [], labels, notes, files.in_memory)
-    return Examples(*task.hold_out(examples, HOLD_OUT_SEED), labels, notes, files.in_memory)
+        held = read(files.dev)
+    elif hold_out:
+        examples, held = task.hold_out(examples, HOLD_OUT_SEED, notes)
+    counts = Counter(label for example in (*examples, *held) for label in task.labels_of(example))
+    notes += describe_alike(counts)
+    notes += compare_parts(task, examples, held, "dev" if files.dev else "held-out")
+    return Examples(examples, held, labels, notes, files.in_memory)
+
+
+def compare_parts(task: Task, train: Sequence[Any], held: Sequence[Any], kind: str) -> list[str]:
+    """Return notes about the held-out examples that equal, or nearly equal, training examples.
+
+    Args:
+        task: the task.
+        train, held: the examples.
+        kind: what the held-out ones are called.
+    """
+    texts = ([task.texts(example) for example in part] for part in (train, held))
+    return describe_overlap(overlap(*texts), train, held, kind)
 
 
 def frame_examples(task: Task, base: Model, examples: Sequence[Any], labels: Sequence[str], purpose: str) -> Framed:

@@ -35,7 +35,7 @@ from unmask.training.processes import Processes
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
 from unmask.training.runs.plots import plot_confusion, plot_training, try_to_draw
-from unmask.training.runs.report import finetuning_report, model_card
+from unmask.training.runs.report import finetuning_report, metric_name, model_card
 from unmask.workflows.finetuning.frozen import FEATURES, Reindex, freeze, only_used_rows
 from unmask.workflows.finetuning.job import Job
 from unmask.workflows.finetuning.learner import finished_model
@@ -118,9 +118,10 @@ def run_prepared(
             trainer.complete(resume=resume)
         if not processes.is_main:
             return run.model
-        metrics = _finish(run, ready, trainer.progress, machine, display)
-    if metrics:
-        display.say("dev: " + ", ".join(f"{name} {value:.2f}" for name, value in metrics.items()))
+        result = _finish(run, ready, trainer.progress, machine, display)
+    if metrics := result["metrics"]:
+        names = {name: metric_name(name, result.get("positive")) for name in metrics}
+        display.say("dev: " + ", ".join(f"{names[name]} {value:.2f}" for name, value in metrics.items()))
     for remark in (*remarks, f"model: {run.model}"):
         display.say(remark)
     return run.model
@@ -202,7 +203,7 @@ def _trainer(
 
 def _finish(
     run: RunDirectory, ready: Prepared, progress: Progress, machine: Machine, display: Display
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Evaluate the finished model as `evaluate` does; write the model, the scores, the plots and the report."""
     recipe, data, trained_on = ready.recipe, ready.data, len(ready.split.train)
     exact = replace(machine, precision="float32")
@@ -219,15 +220,15 @@ def _finish(
     about = f"{ready.how} with unmask {__version__} on {trained_on:,} examples{labels}."
     save_model(run.model, model, model_card(recipe.task.title, about, metrics))
     shutil.rmtree(run.plots, ignore_errors=True)  # plots of an earlier end of the run
-    run.report(finetuning_report(run, recipe.task, data.labels, progress, trained_on, metrics))
+    run.report(finetuning_report(run, recipe.task, data.labels, progress, trained_on, result))
     shutil.rmtree(run.path / FEATURES, ignore_errors=True)
     replace_file(run.path / SCORES, msgspec.json.format(msgspec.json.encode(result)))
     if "confusion" in result:
         counts = np.array(result["confusion"])
         try_to_draw(lambda: plot_confusion(model.labels, counts, run.plots / "confusion.png"), display.say)
     try_to_draw(lambda: plot_training(run), display.say)
-    run.report(finetuning_report(run, recipe.task, data.labels, progress, trained_on, metrics))  # now with the plots
-    return metrics
+    run.report(finetuning_report(run, recipe.task, data.labels, progress, trained_on, result))  # now with the plots
+    return result
 
 
 def _is_finished(run: RunDirectory) -> bool:

@@ -1,0 +1,151 @@
+"""Several labels of one text: a cell with commas in TSV and CSV, a list in a cell or in a record.
+
+Input: a cell, or the value of a record. Output: the names, each once. What may be read in two ways is refused.
+
+Lists in cells are those that Python and JSON write. Lists of zeros and ones with a number for each label are a format
+of their own, in which labels are named by their positions.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from unmask.support.errors import UserError, counted
+
+SEPARATOR = ","
+"""Separates the labels of a text in a cell of TSV or CSV."""
+OTHERS = (";", "|")
+"""What separates labels in other files: a cell that contains it is refused."""
+LONGEST_LIST = 100_000
+"""Characters of a list in a cell."""
+
+
+MISSING = frozenset({"nan", "<na>", "nat"})
+"""What data frames write for a missing value, in lower case."""
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value of a record is what a data frame has in place of a missing one: None, NaN, NA, NaT."""
+    if value is None:
+        return True
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):  # pandas.NA has no truth value, an array has several
+        return type(value).__name__ == "NAType"
+
+
+def check_label(label: str, file: str, line: int) -> None:
+    """Check that a label is not a missing value that a data frame wrote as text.
+
+    Raises:
+        UserError: it is one.
+    """
+    if label.lower() in MISSING:
+        raise UserError(
+            f"the label is '{label}', which data frames write for a missing value",
+            file=file,
+            line=line,
+            remedy="remove the row, or if it is a class, give it another name",
+        )
+
+
+class LabelCells:
+    """Reader of the labels of a file's texts.
+
+    Args:
+        file: the file's name, for errors.
+
+    Attributes:
+        numbers: how many zeros and ones each row has, if labels are written so; None: not known yet.
+    """
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.numbers: int | None = None
+
+    def split(self, cell: str, line: int) -> tuple[str, ...]:
+        """Return the labels in a cell; an empty cell has none.
+
+        Raises:
+            UserError: a name is empty or occurs twice, the cell contains another separator, or a list that is neither
+                Python's nor JSON's.
+        """
+        cell = cell.strip()
+        if cell.startswith("["):
+            return self.of_value(self._list(cell, line), line)
+        if other := next((separator for separator in OTHERS if separator in cell), None):
+            raise UserError(
+                f"the label '{cell[:80]}' contains '{other}', which may separate labels",
+                file=self.file,
+                line=line,
+                remedy=f"separate labels by '{SEPARATOR}'; for a name that contains '{other}', use lists in JSON Lines",
+            )
+        return self._checked(cell.split(SEPARATOR) if cell else [], line)
+
+    def of_value(self, value: Any, line: int) -> tuple[str, ...]:
+        """Return the labels in the value of a record: a list of names or whole numbers, maybe empty, or one name.
+
+        Raises:
+            UserError: it is something else, or a name is empty or occurs twice.
+        """
+        if is_missing(value):
+            raise UserError("'label' is missing", file=self.file, line=line, remedy="for no label, write an empty list")
+        names = list(value) if isinstance(value, list | tuple) else [value]
+        if wrong := [name for name in names if not isinstance(name, str | int) or isinstance(name, bool)]:
+            raise UserError(f"'label' contains {type(wrong[0]).__name__}, not names", file=self.file, line=line)
+        if isinstance(value, str) and value.strip().startswith("["):
+            return self.split(value, line)
+        if isinstance(value, str) and SEPARATOR in value:
+            raise UserError(
+                f"the label '{value[:80]}' may be several", file=self.file, line=line, remedy="make it a list"
+            )
+        if isinstance(value, list | tuple) and self._are_indicators(names, line):
+            return tuple(str(place) for place, number in enumerate(names) if number)
+        return self._checked(map(str, names), line)
+
+    def _list(self, cell: str, line: int) -> Any:
+        """Return the list that a cell contains."""
+        for parse in (json.loads, ast.literal_eval):
+            try:
+                if len(cell) <= LONGEST_LIST and isinstance(found := parse(cell), list):
+                    return found
+            except (ValueError, SyntaxError, RecursionError, MemoryError):
+                continue
+        raise UserError(
+            f"the label {cell[:80]} begins like a list, but is none",
+            file=self.file,
+            line=line,
+            remedy=f'write ["joy", "fear"], or separate labels by \'{SEPARATOR}\'',
+        )
+
+    def _are_indicators(self, names: Sequence[Any], line: int) -> bool:
+        """Return whether a list consists of a zero or one for each label, as all of the file must if its first does."""
+        binary = len(names) > 1 and all(name in (0, 1) and not isinstance(name, str) for name in names)
+        if self.numbers is None:
+            if not names:
+                return False
+            self.numbers = len(names) if binary else 0
+        if self.numbers and not (binary and len(names) == self.numbers):
+            raise UserError(
+                f"the first list of labels has {counted(self.numbers, 'zero')} or ones, one for each label, and this "
+                f"list, {str(list(names))[:80]}, is not of that kind",
+                file=self.file,
+                line=line,
+                remedy="write the names of the labels",
+            )
+        return bool(self.numbers)
+
+    def _checked(self, names: Iterable[str], line: int) -> tuple[str, ...]:
+        labels = tuple(name.strip() for name in names)
+        for label in labels:
+            check_label(label, self.file, line)
+        if "" in labels:
+            raise UserError("one of the labels is empty", file=self.file, line=line, remedy="remove it")
+        if len(set(labels)) < len(labels):
+            raise UserError(
+                f"a label occurs twice in {', '.join(labels)[:200]}", file=self.file, line=line, remedy="remove one"
+            )
+        return labels

@@ -1,0 +1,135 @@
+"""No split has equal texts on both sides, a tenth of the examples is held out, and what overlaps is said."""
+
+import random
+from collections import Counter
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unmask.data.labelled.duplicates import Overlap, fold
+from unmask.data.labelled.labelled_file import Row
+from unmask.data.labelled.tagged_file import Sentence
+from unmask.support.errors import UserError
+from unmask.tasks.classification import Classification
+from unmask.tasks.extraction import hold_out_passages
+from unmask.tasks.holding_out import choose_units, describe_overlap, hold_out, without
+from unmask.tasks.question_answering import QuestionAnswering
+from unmask.tasks.rows import hold_out as hold_out_rows
+from unmask.tasks.token_classification import TokenClassification
+
+SPELLINGS = ("{}", "{}!", " {}", "{}\u200b", "\u00ab{}\u00bb")
+
+
+def rows(copies, rng):
+    """Rows of random labels, each text so many times, in different spellings."""
+    texts = [
+        spelling.format(f"Text number {number} \u00e9")
+        for number, count in enumerate(copies)
+        for spelling in SPELLINGS[:count]
+    ]
+    rng.shuffle(texts)
+    return [Row({"text": text, "label": rng.choice("ab")}, "x.csv", line) for line, text in enumerate(texts, start=2)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 5), min_size=30, max_size=80), st.randoms(use_true_random=False), st.integers(0, 5))
+def test_equal_texts_are_on_one_side(copies, rng, seed):
+    examples = rows(copies, rng)
+    train, held = hold_out_rows(examples, [row.values["label"] for row in examples], seed)
+    assert Counter(row.line for row in (*train, *held)) == Counter(row.line for row in examples)
+    sides = [{fold(row.values["text"]) for row in part} for part in (train, held)]
+    assert sides[0].isdisjoint(sides[1])
+    assert 0.02 * len(examples) <= len(held) <= 0.1 * len(examples) + 1
+
+
+def test_pairs_are_equal_in_either_order():
+    pairs = [Row({"text": f"a{number // 2}", "text_b": "b", "label": "x"}, "f", number) for number in range(0, 80, 2)]
+    swapped = [Row({"text": "B.", "text_b": row.values["text"], "label": "x"}, "f", row.line + 1) for row in pairs]
+    train, held = hold_out_rows([*pairs, *swapped], ["x"] * 80, 0)
+    assert {row.line // 2 for row in train}.isdisjoint(row.line // 2 for row in held)
+    assert len(held) == 8
+
+
+def test_too_few_different_texts_are_refused():
+    same = [Row({"text": "the same", "label": label}, "x.csv", 2) for label in "ab" * 30]
+    with pytest.raises(UserError, match=r"x\.csv: 60 examples with 1 different texts are too few to hold out a tenth"):
+        hold_out_rows(same, [row.values["label"] for row in same], 0)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_units_hold_as_nearly_a_tenth_as_any_choice_in_that_order(seed):
+    rng = random.Random(seed)
+    sizes = [rng.choice((1, 2, 5, 40, 300)) for _ in range(rng.randint(5, 30))]
+    ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+    units = [list(range(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
+    chosen, wanted = choose_units(units, seed), 0.1 * ends[-1]
+    assert all(chosen.issuperset(unit) or chosen.isdisjoint(unit) for unit in units)
+    assert abs(len(chosen) - wanted) <= wanted, "no worse than nothing"
+    left = [size for size, unit in zip(sizes, units, strict=True) if chosen.isdisjoint(unit)]
+    assert len(chosen) >= wanted or all(len(chosen) + size - wanted >= wanted - len(chosen) for size in left)
+
+
+def sentences(sizes, marked=True):
+    return [
+        Sentence(f"Sentence {document} {number}", (0,), (8,), ("O",), "x.conll", 1, 1, document if marked else None)
+        for document, size in enumerate(sizes)
+        for number in range(size)
+    ]
+
+
+@pytest.mark.parametrize(("sizes", "documents"), [((5, 900, 5, 5, 5, 5), 5), ((10,) * 30, 3), ((100, 100, 30, 20), 1)])
+def test_documents_are_held_out_by_their_sentences(sizes, documents):
+    notes = []
+    train, held = TokenClassification().hold_out(sentences(sizes), 0, notes)
+    assert {it.document for it in train}.isdisjoint(it.document for it in held)
+    assert len({it.document for it in held}) == documents
+    assert len(held) <= 0.2 * sum(sizes)
+    assert not notes
+
+
+@pytest.mark.parametrize("sizes", [(60,), (400, 500)])
+def test_of_documents_that_are_too_large_sentences_are_held_out_and_that_is_said(sizes):
+    notes = []
+    examples = sentences(sizes)
+    train, held = TokenClassification().hold_out(examples, 0, notes)
+    assert (len(held), len(train) + len(held)) == (sum(sizes) // 10, sum(sizes))
+    (note,) = notes
+    assert note.startswith(f"{sum(sizes)} sentences are in {len(sizes)} document")
+    assert TokenClassification().hold_out(examples, 0) == (train, held)
+
+
+def test_questions_about_passages_that_differ_in_spaces_stay_together():
+    task = QuestionAnswering()
+    passages = [f"{start}passage {number}" for number, start in product(range(40), ("", " "))]
+    examples = [task.pose(f"What is {number}?", passage) for number, passage in enumerate(passages)]
+    train, held = hold_out_passages(examples, 0)
+    assert {it.passage.strip() for it in train}.isdisjoint(it.passage.strip() for it in held)
+    assert len(held) == 8
+    assert task.texts(examples[3]) == ("What is 3?", " passage 1")
+
+
+def test_what_overlaps_is_counted_and_named():
+    train = [Row({"text": str(number)}, "train.csv", number + 2) for number in range(6)]
+    held = [Row({"text": str(number)}, "dev.csv", number + 2) for number in range(8)]
+    notes = describe_overlap(Overlap({0: 3, 1: 1, 2: 0, 4: 4}, {5: 2}), train, held, "dev")
+    assert notes == [
+        "4 of the 8 dev examples (50.0 %) are also training examples, so scores are too high: dev.csv:2 as "
+        "train.csv:5, dev.csv:3 as train.csv:3, dev.csv:4 as train.csv:2, …",
+        "1 of the 8 dev examples (12.5 %) nearly equal training examples, so scores may be too high: dev.csv:7 "
+        "as train.csv:4",
+    ]
+    assert describe_overlap(Overlap({}, {}), train, held, "dev") == []
+    assert without(held, Overlap({0: 3}, {5: 2})).tolist() == [False, True, True, True, True, False, True, True]
+
+
+def test_examples_in_memory_are_named_too():
+    memory = Classification().from_texts(["a"])
+    assert "one in memory as one in memory" in describe_overlap(Overlap({0: 0}, {}), memory, memory, "dev")[0]
+
+
+def test_the_stratum_of_equal_texts_is_that_of_the_first():
+    examples = [Row({"text": f"{number // 2}"}, "x", number) for number in range(200)]
+    train, held = hold_out(examples, [(row.values["text"],) for row in examples], ["ab"[n % 2] for n in range(200)], 0)
+    assert (len(train), len(held)) == (180, 20)
