@@ -6,7 +6,7 @@ import pytest
 
 from .conftest import name_case, run_fork, run_process
 
-SCORES = {"accuracy", "f1", "f1_macro", "matthews_correlation"}
+SCORES = {"accuracy", "f1", "f1_macro", "balanced_accuracy", "matthews_correlation"}
 MODEL = ("--model", "{line}/tuned")
 
 

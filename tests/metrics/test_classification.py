@@ -6,20 +6,22 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from unmask.metrics.classification import confusion, measure, scores
+from unmask.metrics.classification import by_label, confusion, measure, scores
 from unmask.metrics.intervals import RESAMPLES, intervals
 
 
-def reference(gold, predicted, labels):
+def reference(gold, predicted, labels, positive=1):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn warns about labels that do not occur
         macro = metrics.f1_score(gold, predicted, average="macro", zero_division=0)
-        binary = metrics.f1_score(gold, predicted, labels=range(labels), zero_division=0) if labels == 2 else macro
+        each = metrics.f1_score(gold, predicted, labels=range(labels), average=None, zero_division=0)
+        balanced = metrics.balanced_accuracy_score(gold, predicted)
         correlation = metrics.matthews_corrcoef(gold, predicted)
     return {
         "accuracy": 100 * metrics.accuracy_score(gold, predicted),
-        "f1": 100 * binary,
+        "f1": 100 * (each[positive] if labels == 2 else macro),
         "f1_macro": 100 * macro,
+        "balanced_accuracy": 100 * balanced,
         "matthews_correlation": 100 * correlation,
     }
 
@@ -32,7 +34,36 @@ def test_scores_of_random_predictions(labels):
         predicted = np.where(rng.random(size) < 0.6, gold, rng.integers(0, labels, size))
         counts = confusion(gold, predicted, labels)
         assert np.array_equal(counts, metrics.confusion_matrix(gold, predicted, labels=range(labels)))
-        assert scores(counts) == pytest.approx(reference(gold, predicted, labels), abs=1e-9)
+        for positive in (0, 1):
+            expected = reference(gold, predicted, labels, positive)
+            assert scores(counts, positive) == pytest.approx(expected, abs=1e-9)
+            assert measure(gold, predicted, labels, positive)(np.arange(size)) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_scores_of_each_label(seed):
+    rng = np.random.default_rng(seed)
+    labels, size = int(rng.integers(2, 6)), int(rng.integers(1, 200))
+    names = [f"label {number}" for number in range(labels)]
+    gold = rng.choice(labels, size, p=rng.dirichlet(np.full(labels, 0.3)))
+    probabilities = rng.dirichlet(np.ones(labels), size).round(int(rng.integers(1, 4)))  # with ties
+    predicted = probabilities.argmax(1)
+    found = by_label(gold, predicted, probabilities, names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = metrics.precision_recall_fscore_support(gold, predicted, labels=range(labels), zero_division=0)
+        ranked = [metrics.average_precision_score(gold == number, probabilities[:, number]) for number in range(labels)]
+    for number, name in enumerate(names):
+        assert found[name] == pytest.approx(
+            {
+                "precision": 100 * expected[0][number],
+                "recall": 100 * expected[1][number],
+                "f1": 100 * expected[2][number],
+                "average_precision": 100 * ranked[number],
+                "examples": expected[3][number],
+            },
+            abs=1e-9,
+        )
 
 
 @pytest.mark.parametrize(

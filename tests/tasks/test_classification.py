@@ -276,4 +276,4 @@ def test_mistakes_are_sorted_by_confidence():
     found = TASK.mistakes(rows, predictions, labels)
     assert [(it.caption, it.score) for it in found] == [("a.tsv:4", 0.9), ("a.tsv:5", 0.7), ("a.tsv:2", 0.6)]
     assert (found[0].gold, found[0].predicted, found[0].probabilities) == ("a", "b", {"a": 0.1, "b": 0.9})
-    assert [passage.text for passage in found[0].passages] == ["x"]
+    assert [passage.text for passage in found[0].passages] == ["x4"]
