@@ -14,6 +14,7 @@ from unmask.data.text.documents import TextOptions
 from unmask.data.text.sentences import split_sentences
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.support.errors import UserError
+from unmask.support.messages import in_command, rendered
 
 
 def test_documents_come_back_in_order(built, tokenizer, make_documents, texts_of):
@@ -163,3 +164,23 @@ def test_paths_are_checked_before_anything_is_read(source, tmp_path, tokenizer, 
             build_corpus([source], tokenizer, out)
     (tmp_path / "corpus").mkdir()
     assert len(build_corpus([source], tokenizer, tmp_path / "corpus").train) > 200
+
+
+@pytest.mark.parametrize(
+    ("between", "documents", "copies", "hinted"),
+    [
+        ("\n", "auto", 300, True),
+        ("\n", "auto", 10, False),
+        ("\n\n", "auto", 300, False),
+        ("\n", "line", 300, False),
+        ("\n", "file", 300, False),
+    ],
+)
+def test_a_file_without_blank_lines_is_noticed(between, documents, copies, hinted, tmp_path, tokenizer):
+    lines, reported = between.join(f"the cat sat on a mat {number}" for number in range(copies)), []
+    (tmp_path / "a.txt").write_text(lines)
+    options = TextOptions(documents=documents)
+    build_corpus([tmp_path / "a.txt"], tokenizer, tmp_path / "corpus", options=options, report=reported.append)
+    hints = [rendered(line, in_command) for line in reported if "has no blank line, so it is one document of" in line]
+    assert len(hints) == hinted
+    assert all(hint.endswith("if each of its lines is a document, pass --documents line") for hint in hints)

@@ -28,6 +28,8 @@ from unmask.support.errors import UserError, check_unicode, counted
 from unmask.support.messages import argument
 from unmask.support.version import __version__
 
+MANY_TOKENS = 1000
+"""Tokens of a single document from which on its lines may be documents."""
 ALWAYS_HELD = 2
 """Minimum number of documents held out of a corpus that is large enough."""
 OF_VOLUMES = {INSIDE, "lost+found"}
@@ -107,6 +109,8 @@ def build_corpus(
         replace_file(partial.corpus / "manifest.json", content)
         partial.publish()
     _report_yield(manifest, report)
+    if options.documents == "auto" and resolve_documents(paths, options) == "blank-line":
+        _hint_at_lines(manifest, report)
     return open_corpus(out)
 
 
@@ -204,6 +208,17 @@ def _check_yield(manifest: Manifest, heldout: Sequence[str | Path] | None, remed
         )
     if heldout and manifest.heldout.documents == 0:
         raise UserError("the held-out files contain no text", remedy=cause)
+
+
+def _hint_at_lines(manifest: Manifest, report: Callable[[str], None]) -> None:
+    """Say that a file without blank lines is a single document, as its lines may be meant to be documents."""
+    train, held = manifest.train, manifest.heldout
+    tokens = train.tokens + held.tokens
+    if train.documents + held.documents == 1 and tokens >= MANY_TOKENS:
+        report(
+            f"{manifest.sources[0]} has no blank line, so it is one document of {tokens:,} tokens, and nothing is held "
+            f"out; if each of its lines is a document, pass {argument('documents', 'line')}"
+        )
 
 
 def _report_yield(manifest: Manifest, report: Callable[[str], None]) -> None:
