@@ -113,20 +113,20 @@ def test_questions_about_passages_that_differ_in_spaces_stay_together():
 def test_what_overlaps_is_counted_and_named():
     train = [Row({"text": str(number)}, "train.csv", number + 2) for number in range(6)]
     held = [Row({"text": str(number)}, "dev.csv", number + 2) for number in range(8)]
-    notes = describe_overlap(Overlap({0: 3, 1: 1, 2: 0, 4: 4}, {5: 2}), train, held, "dev")
+    notes = describe_overlap(Overlap({0: 3, 1: 1, 2: 0, 4: 4}, {5: 2}, 4), train, held, "dev")
     assert notes == [
         "4 of the 8 dev examples (50.0 %) are also training examples, so scores are too high: dev.csv:2 as "
         "train.csv:5, dev.csv:3 as train.csv:3, dev.csv:4 as train.csv:2, …",
         "1 of the 8 dev examples (12.5 %) nearly equal training examples, so scores may be too high: dev.csv:7 "
         "as train.csv:4",
     ]
-    assert describe_overlap(Overlap({}, {}), train, held, "dev") == []
-    assert without(held, Overlap({0: 3}, {5: 2})).tolist() == [False, True, True, True, True, False, True, True]
+    assert describe_overlap(Overlap({}, {}, 8), train, held, "dev") == []
+    assert without(held, Overlap({0: 3}, {5: 2}, 7)).tolist() == [False, True, True, True, True, False, True, True]
 
 
 def test_examples_in_memory_are_named_too():
     memory = Classification().from_texts(["a"])
-    assert "one in memory as one in memory" in describe_overlap(Overlap({0: 0}, {}), memory, memory, "dev")[0]
+    assert "one in memory as one in memory" in describe_overlap(Overlap({0: 0}, {}, 0), memory, memory, "dev")[0]
 
 
 def test_the_stratum_of_equal_texts_is_that_of_the_first():

@@ -11,6 +11,7 @@ from unmask.data.labelled.duplicates import (
     NGRAM,
     SIMILAR,
     fold,
+    fold_all,
     identities,
     near_duplicates,
     ngrams,
@@ -25,13 +26,19 @@ def naive(text):
         for it in composed
         if unicodedata.category(it)[0] not in "PZ" and unicodedata.category(it) not in ("Cc", "Cf")
     ]
-    return "".join(left) or text.strip()
+    return "".join(left) or text.replace("\0", " ").strip()
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.text())
 def test_folding_is_that_of_the_unicode_database(text):
-    assert fold(text) == naive(text)
+    assert fold(text) == naive(text).encode("utf8", "surrogatepass")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.text(max_size=5)))
+def test_many_texts_are_folded_like_each_alone(texts):
+    assert fold_all(texts) == [fold(text) for text in texts]
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 """Equal and nearly equal examples: what a model is scored on should not be what it learned from.
 
-Texts are equal here if they differ only in Unicode composition, case, spaces and punctuation. Nearly equal texts are
-found by MinHash (Broder 1997) over the byte n-grams of these folded texts, by one permutation with rotation
-(Li et al. 2012; Shrivastava and Li 2014): the n-grams' hashes are spread over bins, and the smallest of each bin is
-kept. Texts that agree in some band of bins are candidates, and the Jaccard similarity of these is then computed.
+Texts are equal here if they differ only in Unicode composition, case, spaces and punctuation. Nearly equal are those
+whose folded texts have most of their n-grams of bytes in common, by the Jaccard similarity. They are found by bottom-k
+MinHash sketches (Broder 1997): a held-out text is represented by its n-grams with the smallest hashes, training texts
+are scanned for these, and the similarity of those that contain at least half of a sketch is computed.
 """
 
 from __future__ import annotations
@@ -13,41 +13,58 @@ import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import cache
-from hashlib import blake2b
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
 NGRAM = 8
-"""Bytes of an n-gram."""
-BINS, BAND = 64, 4
-"""Minima of a text, and how many of them make a band: texts of similarity s agree in a band with probability s^4."""
+"""Bytes of an n-gram, which is read as a number."""
 SIMILAR = 0.8
 """Smallest Jaccard similarity of nearly equal texts."""
+SKETCH = 16
+"""Hashes of a sketch: with a text of similarity 0.8, half of them are in common in all but one of 600 cases."""
+MOST_COMPARED = 2_000
+"""Held-out texts whose near duplicates are sought; of more, as many, evenly spaced."""
 CHUNK = 1 << 22
-"""Bytes that are hashed at a time."""
-MOST_CANDIDATES = 4
-"""Training texts of a band that are compared with a text."""
-_EMPTY = np.uint32(2**32 - 1)
-_SPACES_AND_PUNCTUATION = bytes(code for code in range(128) if not chr(code).isalnum() and chr(code) not in "$+<=>^`|~")
+"""Bytes that are folded or scanned at a time."""
+MOST_PAIRS = 1 << 21
+"""Pairs of texts with a common n-gram that are counted at a time; n-grams in more of them tell nothing."""
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_FILTER_BITS = 20
+_SEPARATOR = "\0"
+_SPACES_AND_PUNCTUATION = bytes(
+    code for code in range(1, 128) if not chr(code).isalnum() and chr(code) not in "$+<=>^`|~"
+)
 _LEFT_OUT = re.compile("P.|Z.|Cc|Cf")
 """Categories of Unicode that are left out; symbols, such as emoji and plus signs, are part of a text."""
 
 
-def fold(text: str) -> str:
+def fold(text: str) -> bytes:
     """Return a text in Unicode's composed form, without case, spaces and punctuation; what consists of them is kept."""
-    if text.isascii():
-        folded = text.lower().encode().translate(None, _SPACES_AND_PUNCTUATION).decode()
-    else:
-        folded = _left_out().sub("", unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold()))
-    return folded or text.strip()
+    return fold_all([text])[0]
+
+
+def fold_all(texts: Sequence[str]) -> list[bytes]:
+    """Return what `fold` returns of each text."""
+    folded: list[bytes] = []
+    for start, stop in _chunks([len(text) for text in texts]):
+        some = [text.replace(_SEPARATOR, " ") for text in texts[start:stop]]
+        joined = _SEPARATOR.join(some)
+        if joined.isascii():
+            parts = joined.lower().encode().translate(None, _SPACES_AND_PUNCTUATION).split(b"\0")
+        else:
+            joined = unicodedata.normalize("NFC", unicodedata.normalize("NFC", joined).casefold())
+            parts = _left_out().sub("", joined).encode("utf8", "surrogatepass").split(b"\0")
+        folded += [part or text.strip().encode("utf8", "surrogatepass") for part, text in zip(parts, some, strict=True)]
+    return folded
 
 
 @cache
 def _left_out() -> re.Pattern[str]:
     """Return a pattern of the characters that `fold` leaves out, as ranges."""
     ranges: list[list[int]] = []
-    for code in range(sys.maxunicode + 1):
+    for code in range(1, sys.maxunicode + 1):
         if _LEFT_OUT.match(unicodedata.category(chr(code))):
             if ranges and ranges[-1][1] == code - 1:
                 ranges[-1][1] = code
@@ -56,16 +73,26 @@ def _left_out() -> re.Pattern[str]:
     return re.compile("[" + "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in ranges) + "]+")
 
 
+def _chunks(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of items that are about `CHUNK` together."""
+    start = total = 0
+    for index, size in enumerate(sizes):
+        total += size
+        if total >= CHUNK:
+            yield start, index + 1
+            start, total = index + 1, 0
+    if start < len(sizes):
+        yield start, len(sizes)
+
+
 def identities(examples: Sequence[tuple[str, ...]]) -> list[bytes]:
-    """Return a digest of each example's texts, which is the same for equal texts in any order.
+    """Return what is the same for examples with equal texts, in any order.
 
     Args:
         examples: the texts of each example, such as a pair, or a question and its passage.
     """
-    return [
-        blake2b("\0".join(sorted(map(fold, texts))).encode("utf8", "surrogatepass"), digest_size=16).digest()
-        for texts in examples
-    ]
+    folded = iter(fold_all(list(chain.from_iterable(examples))))
+    return [next(folded) if len(texts) == 1 else b"\0".join(sorted(next(folded) for _ in texts)) for texts in examples]
 
 
 class Overlap(NamedTuple):
@@ -74,10 +101,12 @@ class Overlap(NamedTuple):
     Attributes:
         equal: the held-out examples that equal a training example, each with that example's index; in order.
         near: those that nearly equal one.
+        compared: for how many of the others near duplicates were sought.
     """
 
     equal: dict[int, int]
     near: dict[int, int]
+    compared: int
 
 
 def overlap(train: Sequence[tuple[str, ...]], held: Sequence[tuple[str, ...]]) -> Overlap:
@@ -86,43 +115,39 @@ def overlap(train: Sequence[tuple[str, ...]], held: Sequence[tuple[str, ...]]) -
     Args:
         train, held: the texts of each example.
     """
+    known, asked = identities(train), identities(held)
     places: dict[bytes, int] = {}
-    for index, identity in enumerate(identities(train)):
-        places.setdefault(identity, index)
-    equal = {index: places[identity] for index, identity in enumerate(identities(held)) if identity in places}
+    for index in range(len(known) - 1, -1, -1):
+        places[known[index]] = index
+    equal = {index: places[identity] for index, identity in enumerate(asked) if identity in places}
     others = [index for index in range(len(held)) if index not in equal]
-    near = near_duplicates([_folded(texts) for texts in train], [_folded(held[index]) for index in others])
-    return Overlap(equal, {others[index]: place for index, place in near.items()})
-
-
-def _folded(texts: tuple[str, ...]) -> bytes:
-    return "\0".join(sorted(map(fold, texts))).encode("utf8", "surrogatepass")
+    if len(others) > MOST_COMPARED:
+        others = [others[index] for index in np.linspace(0, len(others) - 1, MOST_COMPARED).astype(int)]
+    near = near_duplicates(known, [asked[index] for index in others])
+    return Overlap(equal, {others[index]: place for index, place in near.items()}, len(others))
 
 
 def near_duplicates(train: Sequence[bytes], held: Sequence[bytes]) -> dict[int, int]:
     """Return, for each held-out text that is similar to a training text, the index of one; see `SIMILAR`.
 
-    Texts shorter than an n-gram are similar to none. A text of similarity `SIMILAR` is missed once in 3,000 times.
+    Texts shorter than an n-gram are similar to none.
     """
-    if not train or not held:
-        return {}
-    known, asked = _bands(train), _bands(held)  # (texts, bands) each
-    found: dict[int, int] = {}
-    grams: dict[int, frozenset[bytes]] = {}
-    for band in range(asked.shape[1]):
-        order = np.argsort(known[:, band], kind="stable")
-        sorted_keys = known[order, band]
-        starts, stops = (np.searchsorted(sorted_keys, asked[:, band], side) for side in ("left", "right"))
-        for index in np.flatnonzero((stops > starts) & (asked[:, band] != 0)).tolist():
-            if index in found:
-                continue
-            ours = ngrams(held[index])
-            for place in order[starts[index] : min(stops[index], starts[index] + MOST_CANDIDATES)].tolist():
-                theirs = grams.setdefault(place, ngrams(train[place]))
-                if len(ours & theirs) >= SIMILAR * len(ours | theirs):
-                    found[index] = place
-                    break
-    return dict(sorted(found.items()))
+    near: dict[int, int] = {}
+    sketches = _Sketches(held)
+    for start, stop in _chunks([len(text) for text in train]):
+        if not sketches.size:
+            break
+        for row, index in sketches.candidates(train[start:stop]):
+            if index not in near and similarity(train[start + row], held[index]) >= SIMILAR:
+                near[index] = start + row
+        sketches.forget(near)
+    return dict(sorted(near.items()))
+
+
+def similarity(text: bytes, other: bytes) -> float:
+    """Return the Jaccard similarity of the n-grams of two texts; 0 if one has none."""
+    first, second = ngrams(text), ngrams(other)
+    return len(first & second) / max(1, len(first | second))
 
 
 def ngrams(text: bytes) -> frozenset[bytes]:
@@ -130,56 +155,75 @@ def ngrams(text: bytes) -> frozenset[bytes]:
     return frozenset(text[start : start + NGRAM] for start in range(len(text) - NGRAM + 1))
 
 
-def _bands(texts: Sequence[bytes]) -> np.ndarray:
-    """Return a key for each band of each text's minima, (texts, bands) uint64; 0: the text is too short."""
-    factor = np.uint64(0x9E3779B97F4A7C15)
-    keys = np.zeros((len(texts), BINS // BAND), np.uint64)
-    for start, minima in _minima(texts):
-        some = keys[start : start + len(minima)]
-        for column in range(BAND):
-            some *= factor
-            some += minima[:, column::BAND]
-            some ^= some >> np.uint64(29)
-        some |= np.uint64(1)
-        some[minima[:, 0] == _EMPTY] = 0
-    return keys
+class _Sketches:
+    """The sketches of held-out texts.
+
+    Args:
+        texts: the texts.
+
+    Attributes:
+        hashes, owners: the hashes in order, each with the index of its text; a hash may occur several times.
+    """
+
+    def __init__(self, texts: Sequence[bytes]) -> None:
+        each = [np.unique(_hashes(text))[:SKETCH] for text in texts]
+        owners = np.repeat(np.arange(len(texts)), [len(hashes) for hashes in each])
+        hashes = np.concatenate(each) if each else np.zeros(0, np.uint64)
+        order = np.argsort(hashes, kind="stable")
+        self._take(hashes[order], owners[order])
+
+    @property
+    def size(self) -> int:
+        """How many hashes there are."""
+        return len(self.hashes)
+
+    def _take(self, hashes: np.ndarray, owners: np.ndarray) -> None:
+        self.hashes, self.owners = hashes, owners
+        self.needed = (np.bincount(owners) + 1) // 2 if len(owners) else np.zeros(0, int)
+        self._filter = np.zeros(1 << _FILTER_BITS, bool)
+        self._filter[hashes >> np.uint64(64 - _FILTER_BITS)] = True
+
+    def forget(self, owners: Sequence[int] | dict[int, int]) -> None:
+        """Leave out the sketches of some texts."""
+        left = ~np.isin(self.owners, list(owners))
+        if not left.all():
+            self._take(self.hashes[left], self.owners[left])
+
+    def candidates(self, texts: Sequence[bytes]) -> list[tuple[int, int]]:
+        """Return the texts that contain at least half of a sketch, each with the index of the sketch's text."""
+        joined = _SEPARATOR.encode().join(texts)
+        hashes = _hashes(joined)
+        places = np.flatnonzero(self._filter[(hashes >> np.uint64(64 - _FILTER_BITS)).astype(np.int64)])
+        hits = hashes[places]
+        first, last = (np.searchsorted(self.hashes, hits, side) for side in ("left", "right"))
+        some = last > first
+        places, first, number = places[some], first[some], (last - first)[some]
+        if number.sum() > MOST_PAIRS:
+            self._leave_out_common(self.hashes[first], number)
+            return self.candidates(texts)
+        ends = np.cumsum([len(text) + 1 for text in texts])
+        rows = np.searchsorted(ends, places, "right")
+        spread = np.arange(number.sum()) - np.repeat(np.cumsum(number) - number, number)
+        at = np.repeat(first, number) + spread
+        triples = np.unique(np.stack([np.repeat(rows, number), self.owners[at], at]), axis=1)
+        pairs, counts = np.unique(triples[:2], axis=1, return_counts=True)
+        enough = counts >= self.needed[pairs[1]] if pairs.size else np.zeros(0, bool)
+        return [(row, owner) for row, owner in pairs[:, enough].T.tolist()]
+
+    def _leave_out_common(self, hits: np.ndarray, number: np.ndarray) -> None:
+        """Leave out the hash with the most pairs, and those with at least half as many."""
+        values, where = np.unique(hits, return_inverse=True)
+        pairs = np.bincount(where, number)
+        left = ~np.isin(self.hashes, values[2 * pairs >= pairs.max()])
+        self._take(self.hashes[left], self.owners[left])
 
 
-def _minima(texts: Sequence[bytes]) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the minima of texts in chunks: the first one's index, and (texts, BINS) uint32; `_EMPTY` of short ones."""
-    start = 0
-    while start < len(texts):
-        stop, size = start, 0
-        while stop < len(texts) and (size == 0 or size + len(texts[stop]) <= CHUNK):
-            size += len(texts[stop])
-            stop += 1
-        yield start, _minima_of(texts[start:stop])
-        start = stop
-
-
-def _minima_of(texts: Sequence[bytes]) -> np.ndarray:
-    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-    content = np.frombuffer(b"".join(texts) + bytes(NGRAM), np.uint8)
-    windows = np.zeros(len(content) - NGRAM, np.uint64)
-    for offset in range(NGRAM):  # an n-gram of eight bytes is a number
-        windows |= content[offset : offset + len(windows)].astype(np.uint64) << np.uint64(8 * offset)
-    rows = np.repeat(np.arange(len(texts)), lengths)
-    inside = np.arange(len(windows)) - np.repeat(np.cumsum(lengths) - lengths, lengths) <= np.repeat(
-        lengths - NGRAM, lengths
-    )
-    windows, rows = windows[inside], rows[inside]
-    windows *= np.uint64(0x9E3779B97F4A7C15)
-    windows ^= windows >> np.uint64(32)
-    windows *= np.uint64(0xD6E8FEB86659FD93)
-    hashes = (windows >> np.uint64(32)).astype(np.uint32)
-    flat = np.full(len(texts) * BINS, _EMPTY)
-    np.minimum.at(flat, rows * BINS + (windows & np.uint64(BINS - 1)).astype(np.int64), hashes)
-    minima: np.ndarray = flat.reshape(-1, BINS)
-    for _ in range(BINS - 1):  # an empty bin takes the minimum of the next one that is not, changed by the distance
-        empty = minima == _EMPTY
-        if not empty.any() or bool((empty.all(1) | ~empty.any(1)).all()):
-            break
-        following = np.roll(minima, -1, axis=1)
-        moved = np.where(following == _EMPTY, _EMPTY, following * np.uint32(5) + np.uint32(1))
-        minima = np.where(empty, moved, minima)
-    return minima
+def _hashes(text: bytes) -> np.ndarray:
+    """Return a hash of the n-gram at each position of a text, (positions,) uint64."""
+    if len(text) < NGRAM:
+        return np.zeros(0, np.uint64)
+    windows = np.ndarray(len(text) - NGRAM + 1, np.dtype("<u8"), text, 0, (1,))
+    hashes = windows * _FACTOR
+    hashes ^= hashes >> np.uint64(32)
+    hashes *= _FACTOR
+    return hashes
