@@ -98,28 +98,28 @@ def read_kinds(
     rows = np.array([values[0, 2:6] for values in logits], np.float64).reshape(-1, len(KINDS))
     scores = rows - np.logaddexp.reduce(rows, 1, keepdims=True)  # (windows, kinds)
     spans = [values[:, :2] for values in logits]
-    found = task.search(examples, windows, spans, none=True, bonus=scores[:, 0].tolist())
-    return [_choose(task, *pair, scores, texts) for pair in zip(examples, found, strict=True)]
+    results = task.search(examples, windows, spans, none=True, bonus=scores[:, 0].tolist())
+    return [_choose(task, *pair, scores, texts) for pair in zip(examples, results, strict=True)]
 
 
 def _choose(
-    task: Extraction, example: Question, found: Found, scores: np.ndarray, texts: dict[str, str]
+    task: Extraction, example: Question, result: Found, scores: np.ndarray, texts: dict[str, str]
 ) -> dict[str, Any]:
-    own = scores[found.windows]  # (windows of the question, kinds)
-    best = np.concatenate([own[:, :-1].max(0), own[:, -1:].min(0)])  # (kinds,)
-    spans, _ = task.list_spans(example, found.spans)
+    window_scores = scores[result.windows]  # (windows of the question, kinds)
+    best = np.concatenate([window_scores[:, :-1].max(0), window_scores[:, -1:].min(0)])  # (kinds,)
+    spans, _ = task.list_spans(example, result.spans)
     allowed = [name for name in KINDS if name in texts or (name == "span" and spans)]
     odds = np.exp(best[[KINDS.index(name) for name in allowed]])
     kinds = dict(zip(allowed, (odds / odds.sum()).tolist(), strict=True))
-    listed = [Span(one.answer, one.start, one.end, one.probability * kinds["span"]) for one in spans]
+    listed = [Span(span.answer, span.start, span.end, span.probability * kinds["span"]) for span in spans]
     others = {name: Span(texts[name], None, None, kinds[name]) for name in allowed if name != "span"}
     kind = max(kinds, key=lambda name: kinds[name])
     chosen = listed[0] if kind == "span" else others[kind]
     return {
         **{"id": example.id, "question": example.question},
         **{"answer": chosen.answer, "start": chosen.start, "end": chosen.end, "probability": chosen.probability},
-        **{"kind": texts.get(kind, kind) if kind == "none" else kind, "kinds": kinds, "cut": found.cut},
-        "nbest": tuple(sorted([*listed, *others.values()], key=lambda one: -one.probability)),
+        **{"kind": texts.get(kind, kind) if kind == "none" else kind, "kinds": kinds, "cut": result.cut},
+        "nbest": tuple(sorted([*listed, *others.values()], key=lambda span: -span.probability)),
     }
 
 
@@ -217,15 +217,15 @@ class AnswerHead(Objective):
         Support is not imitated: it is trained on gold labels alone.
         """
         candidates = Candidates(batch, len(batch.keys))
-        tables = (candidates.table(one[:, :2].float()) for one in (logits, targets))  # (windows, longest, 2) each
-        ours, theirs = (table.transpose(1, 2).flatten(0, 1).clamp(min=NEVER) for table in tables)
-        part = imitate_softmax(ours, theirs, temperature)
+        tables = (candidates.table(rows[:, :2].float()) for rows in (logits, targets))  # (windows, longest, 2) each
+        student, teacher = (table.transpose(1, 2).flatten(0, 1).clamp(min=NEVER) for table in tables)
+        part = imitate_softmax(student, teacher, temperature)
         loss, column = part.sum / 2, 2
         firsts = candidates.row.diff(prepend=candidates.row[:1] - 1).nonzero().squeeze(1) if len(self.classes) else None
         for head in self._classifiers:
-            some = slice(column, column := column + head.out.out_features)
-            loss = loss + imitate_softmax(logits[firsts, some], targets[firsts, some], temperature).sum
-        agreed = (ours.detach().argmax(1) == theirs.argmax(1)).view(-1, 2).all(1).sum()
+            classes = slice(column, column := column + head.out.out_features)
+            loss = loss + imitate_softmax(logits[firsts, classes], targets[firsts, classes], temperature).sum
+        agreed = (student.detach().argmax(1) == teacher.argmax(1)).view(-1, 2).all(1).sum()
         return Part(loss, {"agreement": agreed})
 
     @property

@@ -169,14 +169,14 @@ class Extraction(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
             none: whether the first candidate is [CLS].
             bonus: a number to add to the scores of all spans of each window.
         """
-        found = [Found() for _ in examples]
+        results = [Found() for _ in examples]
         for number, (window, values) in enumerate(zip(windows, logits, strict=True)):
-            one, passage = found[window.example], examples[window.example].passage
-            one.cut = window.cut
-            one.windows.append(number)
+            result, passage = results[window.example], examples[window.example].passage
+            result.cut = window.cut
+            result.windows.append(number)
             if none:
-                if (null := float(values[0].sum())) < one.null:
-                    one.null, one.empty = null, number
+                if (null := float(values[0].sum())) < result.null:
+                    result.null, result.empty = null, number
                 values = values[1:]
             blank = [not passage[start:end].strip() for start, end in window.offsets.tolist()]
             values = np.where(np.array(blank, bool)[:, None], -np.inf, values)  # no answer starts or ends with a space
@@ -184,10 +184,10 @@ class Extraction(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
             for score, first, last in best_spans(values[:, 0], values[:, 1], self.answer, self.best):
                 characters = int(window.offsets[first, 0]), int(window.offsets[last, 1])
                 score += more
-                if score > one.score:
-                    one.score, one.best = score, number
-                one.spans[characters] = max(score, one.spans.get(characters, -np.inf))
-        return found
+                if score > result.score:
+                    result.score, result.best = score, number
+                result.spans[characters] = max(score, result.spans.get(characters, -np.inf))
+        return results
 
     def list_spans(
         self, example: Question, spans: Mapping[tuple[int, int], float], null: float = np.inf
@@ -317,7 +317,7 @@ def span_mistake(
         answer: the prediction as text.
         before: the earlier turns of the dialogue.
     """
-    spans = {(one.start, one.start + len(one.text)) for one in example.answers if one.start is not None}
+    spans = {(answer.start, answer.start + len(answer.text)) for answer in example.answers if answer.start is not None}
     marks = tuple(Mark(start, end) for start, end in sorted(spans))
     marked = () if predicted.start is None or predicted.end is None else (Mark(predicted.start, predicted.end),)
     texts = [Passage(before, "before")] if before else []

@@ -168,10 +168,10 @@ class _Passage:
 
 def window_starts(tokens: int, capacity: int, stride: int) -> list[int]:
     """Return the start of each window of at most `capacity` tokens over a passage of `tokens` tokens."""
-    found = [0]
-    while found[-1] + capacity < tokens:
-        found.append(found[-1] + min(capacity, stride))
-    return found
+    starts = [0]
+    while starts[-1] + capacity < tokens:
+        starts.append(starts[-1] + min(capacity, stride))
+    return starts
 
 
 def token_span(offsets: np.ndarray, start: int, end: int) -> tuple[int, int] | None:

@@ -58,13 +58,13 @@ def read_examples(task: Task, data: Data, *, columns: Columns, kind: str | None,
 
     A `.txt` file has one text per line, unless the task is trained on pairs.
     """
-    found = list[Any]()
+    examples = list[Any]()
     for source in as_sources(data):
         if _has_lines(source, kind, task):
-            found += task.from_texts(read_texts(source, columns=columns, notes=notes))
+            examples += task.from_texts(read_texts(source, columns=columns, notes=notes))
         else:
-            found += task.read([source], columns=columns, kind=kind, gold=False, notes=notes)
-    return found
+            examples += task.read([source], columns=columns, kind=kind, gold=False, notes=notes)
+    return examples
 
 
 def iterate_examples(
@@ -173,12 +173,12 @@ def read_tags(sentence: Sentence, labels: Sequence[str], rows: Sequence[np.ndarr
         return Tagged(sentence.text, [])
     logits = np.concatenate(rows).astype(np.float64) / temperature  # (words, labels)
     probabilities = softmax(logits).max(1)  # (words,)
-    found = chunks([labels[number] for number in logits.argmax(1)])
+    entities = chunks([labels[number] for number in logits.argmax(1)])
     tagged = Tagged(
         sentence.text,
         [
             Entity(kind, start, end, sentence.text[start:end], float(probabilities[chunk.start : chunk.stop].min()))
-            for chunk, (kind, start, end) in zip(found, sentence.in_text(found), strict=True)
+            for chunk, (kind, start, end) in zip(entities, sentence.in_text(entities), strict=True)
         ],
     )
     tagged.__dict__["scores"] = WordScores(tuple(labels), logits.astype(np.float32))
@@ -189,5 +189,5 @@ def tags_of(sentence: Sentence, prediction: Tagged) -> list[str]:
     """Return the tags of a prediction, one per word, in IOB2."""
     starts = {start: number for number, start in enumerate(sentence.starts)}
     stops = {stop: number + 1 for number, stop in enumerate(sentence.stops)}
-    found = [Chunk(one.label, starts[one.start], stops[one.end]) for one in prediction.entities]
-    return write_tags(found, len(sentence.starts))
+    entities = [Chunk(entity.label, starts[entity.start], stops[entity.end]) for entity in prediction.entities]
+    return write_tags(entities, len(sentence.starts))
