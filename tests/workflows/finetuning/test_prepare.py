@@ -89,10 +89,10 @@ def test_a_choice_does_not_use_the_dev_examples(job, rows, tmp_path):
 
 def test_the_head_of_the_model_is_kept_for_the_same_labels(job, rows):
     ready = prepare(job, CPU, QUIET, choosing=False)
-    assert (ready.kept, ready.data.labels) == (True, ("long", "brief"))
+    assert (ready.reuses_head, ready.data.labels) == (True, ("long", "brief"))
     rows.write_text(rows.read_text().replace("brief", "short"))
     ready = prepare(job, CPU, QUIET, choosing=False)
-    assert (ready.kept, ready.data.labels) == (False, ("long", "short"))
+    assert (ready.reuses_head, ready.data.labels) == (False, ("long", "short"))
 
 
 def test_settings_override_the_rule_and_the_task_is_resolved(job):

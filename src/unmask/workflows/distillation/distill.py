@@ -203,7 +203,7 @@ def distill_lesson(
         models["without a teacher"] = run / BASELINE
     if processes.is_main and ready.data.held:
         exact, held = replace(machine, precision="float32"), ready.data.held
-        loaded = {name: load_model(one, allow_pickle=lesson.allow_pickle) for name, one in models.items()}
+        loaded = {name: load_model(source, allow_pickle=lesson.allow_pickle) for name, source in models.items()}
         subjects = [of_task(name, models[name], model, held, exact) for name, model in loaded.items()]
         write_comparison(run, measure(subjects, held), display.say)
     return finished

@@ -65,7 +65,7 @@ class LabelledFiles:
     def in_memory(self) -> str:
         """A description of the examples that are not in files; empty if all are."""
         parts = (("train", self.train), ("dev", self.dev))
-        tables = [(name, one) for name, part in parts for one in part if isinstance(one, Table)]
+        tables = [(name, source) for name, part in parts for source in part if isinstance(source, Table)]
         return "; ".join(f"{name}: {table.name}, {counted(len(table), 'row')}" for name, table in tables)
 
 

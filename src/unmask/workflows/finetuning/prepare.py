@@ -54,7 +54,7 @@ class Prepared:
         split: the examples of `data`; with early stopping, or if a setting of the task is tuned, the training examples
             divided into those to train on and a tenth for this choice.
         learner: encoder and head, on the device.
-        kept: whether the head is that of the model.
+        reuses_head: whether the head is that of the model.
         train, held: samples to train on, and samples to evaluate on during training.
         inputs: fingerprints of model and examples.
         source: name of what the model was made of, in messages; empty: `notes` name it.
@@ -69,7 +69,7 @@ class Prepared:
     data: Examples
     split: Examples
     learner: Learner
-    kept: bool
+    reuses_head: bool
     train: Framed
     held: Framed
     inputs: dict[str, str]
@@ -127,7 +127,7 @@ def assemble(
         UserError: examples, recipe and model are inconsistent.
     """
     task = recipe.task
-    learner, kept = build_learner(base, data.labels, recipe, teacher)
+    learner, reuses_head = build_learner(base, data.labels, recipe, teacher)
     learner.to(machine.device)
     stops_early = recipe.budget.patience is not None
     # examples for early stopping or for tuning a setting are neither trained on nor reported on
@@ -139,7 +139,7 @@ def assemble(
         held = frame_examples(task, base, evaluated, data.labels, "evaluation")
     how = "Trained on frozen features" if recipe.frozen else "Fine-tuned"
     return Prepared(
-        base, recipe, data, split, learner, kept, train, held, inputs.result(), source, how, teacher=teacher
+        base, recipe, data, split, learner, reuses_head, train, held, inputs.result(), source, how, teacher=teacher
     )
 
 
@@ -151,8 +151,8 @@ class _LoadSettings(msgspec.Struct, frozen=True):
 
 
 def _load(job: Job) -> Model:
-    given = {key: value for key, value in (_table(job) | dict(job.settings)).items() if key in ("seed", "dropout")}
-    settings, start = convert(put({}, given, _LoadSettings), _LoadSettings, argument("settings")), job.start
+    values = {key: value for key, value in (_table(job) | dict(job.settings)).items() if key in ("seed", "dropout")}
+    settings, start = convert(put({}, values, _LoadSettings), _LoadSettings, argument("settings")), job.start
     return load_model(
         start.model,
         tokenizer=start.tokenizer,

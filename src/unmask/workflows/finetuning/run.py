@@ -165,7 +165,7 @@ def _reduced(ready: Prepared, parts: tuple[Sequence[Sample], Sequence[Sample]]) 
     """Return a context in which only the token embeddings that occur in the samples are trained, if that is exact."""
     recipe = ready.recipe
     bodies = [ready.base.encoder, *(() if ready.teacher is None else (ready.teacher.encoder,))]
-    decoded = any(TOKEN_EMBEDDINGS in one.requires for one in recipe.objectives.values())
+    decoded = any(TOKEN_EMBEDDINGS in objective.requires for objective in recipe.objectives.values())
     whole = recipe.frozen or decoded or recipe.optimizer.kind == "lamb"
     if whole or any(TOKEN_EMBEDDINGS not in body.provides for body in bodies):
         return nullcontext(lambda sample: sample)
@@ -184,13 +184,14 @@ def _trainer(
 ) -> Trainer:
     learner, recipe = ready.learner, ready.recipe
     phases = ready.phases or (Phase(1.0, tuple(learner.parts)),)
+    stages = [(phase.share, " and ".join(phase.objectives)) for phase in phases]
     last = {recipe.task.part, *phases[-1].objectives}  # the task is always evaluated
     watched = split([learner.prepare(reindex(sample), last) for sample in held], EVALUATION_TOKENS) if held else []
     return Trainer(
         learner,
-        ExampleSource(samples, seed=recipe.seed, stages=[(one.share, " and ".join(one.objectives)) for one in phases]),
+        ExampleSource(samples, seed=recipe.seed, stages=stages),
         prepare=lambda sample: learner.prepare(reindex(sample), phases[sample.stage].objectives),
-        heldout=[collate(some) for some in watched],
+        heldout=[collate(part) for part in watched],
         evaluation_share=EVALUATION_SHARE,
         settings=recipe,
         run=run,
@@ -251,8 +252,8 @@ def _announce(ready: Prepared, display: Display) -> None:
         display.say(note)
     base, recipe, data, source = ready.base, ready.recipe, ready.data, ready.source
     title = recipe.task.part.replace("_", " ")
-    own = f" (its own is for {', '.join(base.labels)})" if base.labels else ""
-    new = [*base.created, *(() if ready.kept else (f"the {title} head{own}",))]
+    previous = f" (its own is for {', '.join(base.labels)})" if base.labels else ""
+    new = [*base.created, *(() if ready.reuses_head else (f"the {title} head{previous}",))]
     labels = f", labels: {', '.join(data.labels)}" if data.labels else ""
     lacking = f", as {source} lacks it" if source else ""
     weights = f"newly initialized{lacking}: {', '.join(new)}" if new else f"all weights from {source}" if source else ""

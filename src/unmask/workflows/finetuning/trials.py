@@ -60,16 +60,16 @@ def run_trials(job: Job, out: str | Path, *, seeds: int, search: bool = False, r
         chosen = _rate(started[0]) if started else max(rates, key=lambda rate: rates[rate])
         job = _with(job, RATE, chosen)
     first = job.settings.get("seed", 0)
-    found: dict[str, dict[str, float]] = {}
+    metrics: dict[str, dict[str, float]] = {}
     for seed in range(first, first + seeds):
         run = out / f"seed-{seed}"
         run_job(_with(job, "seed", seed), run, resume=_can_resume(run, resume), features=out / FEATURES)
-        found[run.name] = _metrics(run)
-    best = max(found, key=lambda name: found[name][_metric(job.task, found[name])])
+        metrics[run.name] = _metrics(run)
+    best = max(metrics, key=lambda name: metrics[name][_metric(job.task, metrics[name])])
     _copy_model(out / best / "model", out / "model")
     shutil.rmtree(out / FEATURES, ignore_errors=True)
-    replace_file(out / "seeds.json", msgspec.json.format(msgspec.json.encode({"rates": rates, "seeds": found})))
-    replace_file(out / "report.md", rendered(_report(out, job.task, rates, found, best)).encode())
+    replace_file(out / "seeds.json", msgspec.json.format(msgspec.json.encode({"rates": rates, "seeds": metrics})))
+    replace_file(out / "report.md", rendered(_report(out, job.task, rates, metrics, best)).encode())
     return out / "model"
 
 
@@ -111,7 +111,7 @@ def _with(job: Job, key: str, value: Any) -> Job:
 
 def _search(job: Job, out: Path, resume: bool) -> dict[float, float]:
     """Return the score of each learning rate on a tenth of the training examples."""
-    found = {}
+    scores = {}
     rate = None
     for factor in sorted(FACTORS, key=lambda factor: factor != 1):  # the default rate first, to read it from the run
         run = out / f"rate-x{factor:g}"
@@ -119,8 +119,8 @@ def _search(job: Job, out: Path, resume: bool) -> dict[float, float]:
         run_job(trial, run, resume=_can_resume(run, resume), choosing=True, features=out / FEATURES)
         used = _rate(run)
         rate = rate or used
-        found[used] = _score(run, job.task)
-    return found
+        scores[used] = _score(run, job.task)
+    return scores
 
 
 def _rates(out: Path, task: str) -> dict[float, float]:
@@ -167,10 +167,10 @@ def _copy_model(source: Path, target: Path) -> None:
 
 
 def _report(
-    out: Path, task: str, rates: Mapping[float, float], found: Mapping[str, Mapping[str, float]], best: str
+    out: Path, task: str, rates: Mapping[float, float], trials: Mapping[str, Mapping[str, float]], best: str
 ) -> str:
-    names = list(next(iter(found.values())))
-    many = f"{len(found)} seeds" if len(found) > 1 else "one seed"
+    names = list(next(iter(trials.values())))
+    many = f"{len(trials)} seeds" if len(trials) > 1 else "one seed"
     lines = [f"# {task.replace('-', ' ').capitalize()}, {many}", ""]
     if rates:
         chosen_by = _metric(task, _metrics(next(out.glob("rate-x*"))))
@@ -178,17 +178,17 @@ def _report(
         lines += [f"| {rate:g} | {score:.2f} |" for rate, score in rates.items()]
         lines += ["", f"Selected: {_rate(out / best):g}.", ""]
     lines += ["| dev data | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    for run, metrics in found.items():
+    for run, metrics in trials.items():
         lines.append(f"| [{run}]({run}/report.md) | " + " | ".join(f"{metrics[name]:.2f}" for name in names) + " |")
-    columns = [[metrics[name] for metrics in found.values()] for name in names]
+    columns = [[metrics[name] for metrics in trials.values()] for name in names]
     lines.append("| **mean** | " + " | ".join(f"{statistics.mean(column):.2f}" for column in columns) + " |")
-    if len(found) > 1:
+    if len(trials) > 1:
         spread = " | ".join(f"{statistics.stdev(column):.2f}" for column in columns)
         lines.append(f"| standard deviation | {spread} |")
-    if len(found) > 1:
+    if len(trials) > 1:
         lines += [
             "",
-            f"`model/` is that of {best}, the best by {_metric(task, found[best])} on the dev data. Expect it to "
+            f"`model/` is that of {best}, the best by {_metric(task, trials[best])} on the dev data. Expect it to "
             "score like the mean: its own score is biased by the selection.",
         ]
     lines += [

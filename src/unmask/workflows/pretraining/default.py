@@ -105,11 +105,11 @@ def for_model(init: str | Path, settings: Overrides) -> Recipe:
         UserError: there is no such model, or a setting is invalid.
     """
     shape = read_settings(init)
-    own: dict[str, Any] = {"layout.length": min(shape.positions, read_recipe("adapt").layout.length)}
+    defaults: dict[str, Any] = {"layout.length": min(shape.positions, read_recipe("adapt").layout.length)}
     if LEFT_TO_RIGHT in shape.provides:
-        own |= {"encoder.kind": shape.__struct_config__.tag, "masking.kind": "none"}
-        own |= {"objective.masked_lm": False, "objective.causal_lm.weight": 1.0}
-    return read_recipe("adapt", {**own, **settings})
+        defaults |= {"encoder.kind": shape.__struct_config__.tag, "masking.kind": "none"}
+        defaults |= {"objective.masked_lm": False, "objective.causal_lm.weight": 1.0}
+    return read_recipe("adapt", {**defaults, **settings})
 
 
 def choose(
@@ -136,19 +136,19 @@ def choose(
             if name == SIZES[0]:
                 raise
             continue
-        found = cost(recipe)
-        tokens = found.num_tokens(speed)
-        if tokens >= ENOUGH * found.inner and most >= found.inner:
+        costs = cost(recipe)
+        tokens = costs.num_tokens(speed)
+        if tokens >= ENOUGH * costs.inner and most >= costs.inner:
             break
-    given = any(key.split(".")[0] == "budget" for key in settings)
-    if tokens > most and not given:
+    budgeted = any(key.split(".")[0] == "budget" for key in settings)
+    if tokens > most and not budgeted:
         tokens, settings = most, {"budget.tokens": most, **settings}
     passes = _rounded(tokens / text)
     recipe = read_recipe(name, {**words, **rules(tokens, recipe.encoder.width), **settings})
-    size = f"{recipe.encoder.shape}, {found.parameters / 1e6:.1f} million parameters"
+    size = f"{recipe.encoder.shape}, {costs.parameters / 1e6:.1f} million parameters"
     return recipe, [
         f"recipe: {name} ({size}), the best one for about {_rounded(tokens)} tokens, {passes} times this text, "
-        f"{duration(tokens * found.flops / speed)}; for more or less time: {setting('budget.minutes', 'N')}",
+        f"{duration(tokens * costs.flops / speed)}; for more or less time: {setting('budget.minutes', 'N')}",
         *([f"after {PASSES} times an encoder gets worse at other text: choose a smaller budget"] * (tokens > most)),
         *expectations(name, worth(tokens, text)),
     ]

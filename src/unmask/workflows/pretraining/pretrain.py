@@ -188,21 +188,21 @@ def baseline(learner: Learner, heldout: Sequence[Batch], token: int) -> dict[str
         heldout: batches to score on, at least one.
         token: id of the most frequent token.
     """
-    found: dict[str, float] = {}
+    losses: dict[str, float] = {}
     for name, part in learner.active(heldout[0]).items():
-        found |= part.baseline(name, heldout, token)
-    return found
+        losses |= part.baseline(name, heldout, token)
+    return losses
 
 
 def _trained(recipe: Recipe, curriculum: Curriculum, total: int) -> dict[str, int]:
     """Return the last step of each objective, by name, without those that have no step."""
-    found: dict[str, int] = {}
+    last_steps: dict[str, int] = {}
     begin = 0
     for stage, end in zip(recipe.every_stage, stage_ends(curriculum.stages, total), strict=True):
         if end > begin:
-            found |= dict.fromkeys(stage.objectives, end)
+            last_steps |= dict.fromkeys(stage.objectives, end)
         begin = end
-    return {name: found[name] for name in recipe.all_objectives if name in found}
+    return {name: last_steps[name] for name in recipe.all_objectives if name in last_steps}
 
 
 def _remarks(
