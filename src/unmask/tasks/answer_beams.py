@@ -31,7 +31,7 @@ from unmask.nn.layers.norm import LayerNorm
 from unmask.objectives.flops import head_flops, matrices
 from unmask.objectives.objective import Objective, Part
 from unmask.support.messages import argument
-from unmask.tasks.passage_windows import LABEL, Candidates, Window
+from unmask.tasks.passage_windows import LABEL, Candidates, PassageWindow
 from unmask.tasks.question_answering import Answered, QuestionAnswering
 from unmask.tasks.task import Reason, Refusals
 
@@ -70,7 +70,7 @@ class AnswerBeams(QuestionAnswering, frozen=True, kw_only=True, forbid_unknown_f
         return AnswerBeamsHead(spec, self.starts)
 
     def _answers(
-        self, examples: Sequence[Question], windows: Sequence[Window], logits: Sequence[np.ndarray]
+        self, examples: Sequence[Question], windows: Sequence[PassageWindow], logits: Sequence[np.ndarray]
     ) -> list[Answered]:
         """See `QuestionAnswering`; `logits` are those of `AnswerBeamsHead.predict`."""
         scores: list[dict[tuple[int, int], float]] = [{} for _ in examples]

@@ -38,8 +38,8 @@ from unmask.data.labelled.squad_file import Question
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
 from unmask.nn.layers.linear import Linear
 from unmask.objectives.objective import Objective, Part, imitate_softmax
-from unmask.tasks.extraction import Extraction, Found, Span
-from unmask.tasks.passage_windows import LABEL, Candidates, Window, sequences_of
+from unmask.tasks.extraction import Extraction, SearchResult, Span
+from unmask.tasks.passage_windows import LABEL, Candidates, PassageWindow, sequences_of
 from unmask.tasks.pooled_head import PooledHead
 
 KIND = "kind"
@@ -73,7 +73,7 @@ class KindAnswered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     cut: bool = False
 
 
-def with_kind(window: Window, kind: str, *, inside: bool) -> Window:
+def with_kind(window: PassageWindow, kind: str, *, inside: bool) -> PassageWindow:
     """Return a window with the label of its kind; `inside`: whether it contains what answers the question."""
     label = np.array([KINDS.index(kind if inside else "none")])
     return replace(window, sample=window.sample.add(labels={KIND: label}))
@@ -82,7 +82,7 @@ def with_kind(window: Window, kind: str, *, inside: bool) -> Window:
 def read_kinds(
     task: Extraction,
     examples: Sequence[Question],
-    windows: Sequence[Window],
+    windows: Sequence[PassageWindow],
     logits: Sequence[np.ndarray],
     texts: dict[str, str],
 ) -> list[dict[str, Any]]:
@@ -103,7 +103,7 @@ def read_kinds(
 
 
 def _choose(
-    task: Extraction, example: Question, result: Found, scores: np.ndarray, texts: dict[str, str]
+    task: Extraction, example: Question, result: SearchResult, scores: np.ndarray, texts: dict[str, str]
 ) -> dict[str, Any]:
     window_scores = scores[result.windows]  # (windows of the question, kinds)
     best = np.concatenate([window_scores[:, :-1].max(0), window_scores[:, -1:].min(0)])  # (kinds,)

@@ -25,17 +25,17 @@ from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part, imitate_softmax
 from unmask.support.errors import UserError
-from unmask.tasks.calibration import (
+from unmask.tasks.pooled_head import NONE, TUNED, Regularization, TextHead, score
+from unmask.tasks.routes import Scored
+from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages, with_labels
+from unmask.tasks.task import Framed, Mistake, Training
+from unmask.tasks.tuning import (
     Temperature,
     check_temperature,
     describe_calibration,
     divisor,
     find_temperature,
 )
-from unmask.tasks.pooled_head import NONE, TUNED, Regularization, TextHead, score
-from unmask.tasks.routes import Scored
-from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages, with_labels
-from unmask.tasks.task import Framed, Mistake, Training
 
 
 class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -20,7 +20,7 @@ from unmask.data.batches.rng import derive_rng
 from unmask.data.labelled.squad_file import Question
 from unmask.support.errors import UserError, check_unicode
 from unmask.support.messages import argument, setting
-from unmask.tasks.passage_windows import Window, WindowSettings, best_spans
+from unmask.tasks.passage_windows import PassageWindow, WindowSettings, best_spans
 from unmask.tasks.routes import AnswerRequest, Route
 from unmask.tasks.task import DEV_SHARE, Columns, Mark, Mistake, Passage, Reason, Refusals, Task
 
@@ -57,7 +57,7 @@ ANSWER = Route(
 
 
 @dataclass
-class Found:
+class SearchResult:
     """What the windows of a question contain.
 
     Attributes:
@@ -154,12 +154,12 @@ class Extraction(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def search(
         self,
         examples: Sequence[Question],
-        windows: Sequence[Window],
+        windows: Sequence[PassageWindow],
         logits: Sequence[np.ndarray],
         *,
         none: bool,
         bonus: Sequence[float] | None = None,
-    ) -> list[Found]:
+    ) -> list[SearchResult]:
         """Return what the windows of each question contain: the best spans of each window.
 
         Args:
@@ -169,7 +169,7 @@ class Extraction(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
             none: whether the first candidate is [CLS].
             bonus: a number to add to the scores of all spans of each window.
         """
-        results = [Found() for _ in examples]
+        results = [SearchResult() for _ in examples]
         for number, (window, values) in enumerate(zip(windows, logits, strict=True)):
             result, passage = results[window.example], examples[window.example].passage
             result.cut = window.cut

@@ -48,7 +48,7 @@ from unmask.tasks.answer_head import (
     with_kind,
 )
 from unmask.tasks.extraction import Extraction, Texts, check_asked, refuse_columns, span_mistake
-from unmask.tasks.passage_windows import Window, cut_passages, token_span
+from unmask.tasks.passage_windows import PassageWindow, cut_passages, token_span
 from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Training
 
 TEXTS = {"yes": "yes", "no": "no"}
@@ -240,7 +240,7 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True
     def _read(
         self,
         examples: Sequence[HotpotQuestion],
-        windows: Sequence[Window],
+        windows: Sequence[PassageWindow],
         starts: Sequence[Mapping[int, int]],
         logits: Sequence[np.ndarray],
     ) -> list[HotpotAnswered]:
@@ -264,7 +264,7 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True
         return {"support": chosen, "sentences": tuple(sorted(made, key=lambda support: -support.probability))}
 
 
-def _starts(window: Window, sentences: Sequence[Sentence]) -> dict[int, int]:
+def _starts(window: PassageWindow, sentences: Sequence[Sentence]) -> dict[int, int]:
     """Return the first token in the window of each sentence that starts in it, by the number of the sentence."""
     tokens = {}
     for number, sentence in enumerate(sentences):
@@ -274,7 +274,7 @@ def _starts(window: Window, sentences: Sequence[Sentence]) -> dict[int, int]:
     return tokens
 
 
-def _labelled(window: Window, example: HotpotQuestion, starts: Mapping[int, int]) -> Window:
+def _labelled(window: PassageWindow, example: HotpotQuestion, starts: Mapping[int, int]) -> PassageWindow:
     """Return a window with the label of its kind, and with its sentences and which of them support the answer."""
     support = np.array([example.sentences[number].fact in example.support for number in starts], np.int64)
     closed = example.answer in CLOSED

@@ -26,7 +26,12 @@ from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
 from unmask.support.errors import UserError
-from unmask.tasks.calibration import (
+from unmask.tasks.classification import sort_labels, unknown_label
+from unmask.tasks.pooled_head import TextHead
+from unmask.tasks.routes import Scored
+from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages
+from unmask.tasks.task import Framed, Mistake, Training
+from unmask.tasks.tuning import (
     Temperature,
     at_temperature,
     check_temperature,
@@ -34,11 +39,6 @@ from unmask.tasks.calibration import (
     divisor,
     find_temperature,
 )
-from unmask.tasks.classification import sort_labels, unknown_label
-from unmask.tasks.pooled_head import TextHead
-from unmask.tasks.routes import Scored
-from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages
-from unmask.tasks.task import Framed, Mistake, Training
 
 
 class Labels(msgspec.Struct, frozen=True, omit_defaults=True):

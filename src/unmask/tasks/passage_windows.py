@@ -127,7 +127,7 @@ class WindowSettings:
 
 
 @dataclass(frozen=True)
-class Window:
+class PassageWindow:
     """One window.
 
     Attributes:
@@ -217,7 +217,7 @@ def cut_passages(
     *,
     gold: bool,
     asked: Sequence[Asked] | None = None,
-) -> tuple[list[Window], tuple[str, ...]]:
+) -> tuple[list[PassageWindow], tuple[str, ...]]:
     """Divide all passages into windows.
 
     Args:
@@ -237,7 +237,7 @@ def cut_passages(
         for text, (ids, offsets) in zip(texts, encoded, strict=True)
     }
     frame = Frame.of(tokenizer)
-    made: list[Window] = []
+    made: list[PassageWindow] = []
     counts: Counter[str] = Counter()
     asked = ask(tokenizer, examples, settings.question) if asked is None else asked
     for number, (example, (question, too_long, marked)) in enumerate(zip(examples, asked, strict=True)):
@@ -281,13 +281,13 @@ def _mark(passage: _Passage, marked: Sequence[tuple[int, int]], marker: int) -> 
 
 def _window(
     frame: Frame, number: int, question: Ids, passage: _Passage, part: slice, settings: WindowSettings
-) -> Window:
+) -> PassageWindow:
     ids = passage.ids[part]
     sample = frame.wrap(ids, question) if frame.last else frame.wrap(question, ids)
     positions = _first_token(frame, question) + np.arange(len(ids))
     if settings.no_answer:
         positions = np.concatenate([sample.positions["summary"], positions])
-    return Window(number, passage.offsets[part], sample.add(positions={"passage": positions}))
+    return PassageWindow(number, passage.offsets[part], sample.add(positions={"passage": positions}))
 
 
 def _first_token(frame: Frame, question: Ids) -> int:

@@ -28,12 +28,12 @@ from unmask.metrics import quac as metrics
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.tasks.answer_head import UNTRAINED, AnswerHead
-from unmask.tasks.calibration import find_threshold
 from unmask.tasks.extraction import Texts, only_passage, refuse_columns, span_mistake
 from unmask.tasks.history import History, as_turns, ask_in_dialogue, describe_history
-from unmask.tasks.passage_windows import Window, cut_passages
+from unmask.tasks.passage_windows import PassageWindow, cut_passages
 from unmask.tasks.question_answering import Answered, QuestionAnswering
 from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths
+from unmask.tasks.tuning import find_threshold
 
 ACTS = {"yesno": YESNO, "followup": FOLLOWUP}
 """The classes of each classifier, by name."""
@@ -159,7 +159,7 @@ class Quac(QuestionAnswering, frozen=True, kw_only=True, forbid_unknown_fields=T
         return {**super().files(path, records), path: map(_line, _dialogues(records))}
 
     def _read(
-        self, examples: Sequence[QuacQuestion], windows: Sequence[Window], logits: Sequence[np.ndarray]
+        self, examples: Sequence[QuacQuestion], windows: Sequence[PassageWindow], logits: Sequence[np.ndarray]
     ) -> list[QuacAnswered]:
         results = self.search(examples, windows, [values[:, :2] for values in logits], none=bool(self.no_answer))
         answers = []
@@ -173,7 +173,7 @@ class Quac(QuestionAnswering, frozen=True, kw_only=True, forbid_unknown_fields=T
         return answers
 
 
-def _with_acts(window: Window, example: QuacQuestion) -> Window:
+def _with_acts(window: PassageWindow, example: QuacQuestion) -> PassageWindow:
     """Return a window with the labels of the classifiers, which are trained where the answer is."""
     gold = {"yesno": YESNO.index(example.yesno), "followup": FOLLOWUP.index(example.followup)}
     trained = window.answered or example.impossible

@@ -30,10 +30,10 @@ from unmask.nn.encoders.encoder import HeadSpec
 from unmask.objectives.objective import Objective
 from unmask.support.errors import UserError
 from unmask.tasks.answer_head import AnswerHead
-from unmask.tasks.calibration import find_threshold
 from unmask.tasks.extraction import Extraction, Span, check_answers, refuse_columns, span_mistake
-from unmask.tasks.passage_windows import Window, cut_passages
+from unmask.tasks.passage_windows import PassageWindow, cut_passages
 from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Training
+from unmask.tasks.tuning import find_threshold
 
 
 class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -193,7 +193,7 @@ class QuestionAnswering(Extraction, frozen=True, kw_only=True, forbid_unknown_fi
         return f"{prediction.answer or '(no answer)'}\t{prediction.probability:.3f}\t{prediction.question}"
 
     def _answers(
-        self, examples: Sequence[Question], windows: Sequence[Window], logits: Sequence[np.ndarray]
+        self, examples: Sequence[Question], windows: Sequence[PassageWindow], logits: Sequence[np.ndarray]
     ) -> list[Answered]:
         results = self.search(examples, windows, logits, none=bool(self.no_answer))
         return [

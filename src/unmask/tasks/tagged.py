@@ -27,9 +27,9 @@ from unmask.data.labelled.labelled_file import Row, is_plain, iterate_texts, rea
 from unmask.data.labelled.table import Data, Source, as_sources
 from unmask.data.labelled.tagged_file import Sentence, write_tags
 from unmask.metrics.token_classification import Chunk, chunks
-from unmask.tasks.calibration import softmax
 from unmask.tasks.rows import as_rows
 from unmask.tasks.task import Columns, Task
+from unmask.tasks.tuning import softmax
 
 
 def read_unlabeled(data: Data, *, columns: Columns, kind: str | None, notes: list[str]) -> list[Row]:
@@ -83,7 +83,7 @@ def _has_lines(source: Source, kind: str | None, task: Task) -> TypeGuard[str | 
     return is_plain(source, kind) and not (kind is None and task.pairs)
 
 
-class Window(NamedTuple):
+class WordWindow(NamedTuple):
     """Words `start` to `stop` of a sentence, of which `first` to `last` are predicted in it (ends exclusive)."""
 
     start: int
@@ -92,7 +92,7 @@ class Window(NamedTuple):
     last: int
 
 
-def cut_windows(sizes: np.ndarray, capacity: int) -> list[Window]:
+def cut_windows(sizes: np.ndarray, capacity: int) -> list[WordWindow]:
     """Divide a sentence into windows that overlap by half; every word is predicted in exactly one of them.
 
     It is the window in which the smaller of the left and the right context is largest; among equals, the first.
@@ -117,7 +117,7 @@ def cut_windows(sizes: np.ndarray, capacity: int) -> list[Window]:
         start = min(max(half, start + 1), stop)
     bounds = np.searchsorted(owner, np.arange(len(spans) + 1))  # `owner` is non-decreasing; the tests check it
     return [
-        Window(*span, int(first), int(last))
+        WordWindow(*span, int(first), int(last))
         for span, first, last in zip(spans, bounds[:-1], bounds[1:], strict=True)
         if first < last
     ]

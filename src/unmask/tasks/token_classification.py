@@ -45,7 +45,11 @@ from unmask.nn.layers.linear import Linear
 from unmask.objectives.objective import Objective, Part, imitate_softmax
 from unmask.support.errors import UserError, check_unicode
 from unmask.support.messages import argument
-from unmask.tasks.calibration import (
+from unmask.tasks.pooled_head import NONE, TUNED, Regularization, score
+from unmask.tasks.routes import Route, TagRequest
+from unmask.tasks.tagged import Entity, Tagged, cut_windows, read_tags, tags_of
+from unmask.tasks.task import DEV_SHARE, Columns, Framed, Mark, Mistake, Notes, Passage, Paths, Task, Training
+from unmask.tasks.tuning import (
     Temperature,
     check_temperature,
     describe_calibration,
@@ -53,10 +57,6 @@ from unmask.tasks.calibration import (
     find_temperature,
     softmax,
 )
-from unmask.tasks.pooled_head import NONE, TUNED, Regularization, score
-from unmask.tasks.routes import Route, TagRequest
-from unmask.tasks.tagged import Entity, Tagged, cut_windows, read_tags, tags_of
-from unmask.tasks.task import DEV_SHARE, Columns, Framed, Mark, Mistake, Notes, Passage, Paths, Task, Training
 
 COLUMNS = (".conll", ".tsv", ".txt")
 """Suffixes of files of predictions that have a word in each line."""

@@ -51,7 +51,7 @@ AT_ONCE, MASKED_AT_ONCE = 256, 512
 
 
 @dataclass(frozen=True)
-class Words:
+class TextWords:
     """The words of a text.
 
     Attributes:
@@ -110,7 +110,7 @@ class Proposer:
         self.backend = TorchBackend(model, machine) if "masked_lm" in model.heads else None
         self._nearest: dict[tuple[int, ...], list[str]] = {}
 
-    def propose(self, texts: Sequence[Words]) -> list[dict[int, list[str]]]:
+    def propose(self, texts: Sequence[TextWords]) -> list[dict[int, list[str]]]:
         """Return for each text the candidates of its words, by the number of the word."""
         proposals: list[dict[int, list[str]]] = [{} for _ in texts]
         masked: list[tuple[int, int, Sample]] = []
@@ -189,12 +189,12 @@ def _key(chosen: Sequence[dict[int, str]]) -> tuple[tuple[tuple[int, str], ...],
     return tuple(tuple(words.items()) for words in chosen)
 
 
-def _count_words(chunk: Sequence[tuple[int, list[Words]]]) -> int:
+def _count_words(chunk: Sequence[tuple[int, list[TextWords]]]) -> int:
     return sum(len(words.starts) for _, texts in chunk for words in texts)
 
 
 @singledispatch
-def texts_of(example: Any) -> list[Words]:
+def texts_of(example: Any) -> list[TextWords]:
     """Return the texts of an example as words."""
     raise UserError(
         f"examples of the type {type(example).__name__} cannot be augmented", remedy=f"omit {argument('augment')}"
@@ -208,7 +208,7 @@ def rebuild(example: Any, texts: Sequence[tuple[str, Callable[[int], int]]]) -> 
 
 
 @texts_of.register
-def _(example: Row) -> list[Words]:
+def _(example: Row) -> list[TextWords]:
     return [_split(example.values[name]) for name in ("text", "text_b") if name in example.values]
 
 
@@ -219,9 +219,9 @@ def _(example: Row, texts: Sequence[tuple[str, Callable[[int], int]]]) -> Row:
 
 
 @texts_of.register
-def _(example: Sentence) -> list[Words]:
+def _(example: Sentence) -> list[TextWords]:
     spans = tuple((start, end) for _, start, end in example.entities)
-    return [Words(example.text, example.starts, example.stops, spans)]
+    return [TextWords(example.text, example.starts, example.stops, spans)]
 
 
 @rebuild.register
@@ -231,7 +231,7 @@ def _(example: Sentence, texts: Sequence[tuple[str, Callable[[int], int]]]) -> S
 
 
 @texts_of.register
-def _(example: Question) -> list[Words]:
+def _(example: Question) -> list[TextWords]:
     answers = (
         (answer.start, answer.start + len(answer.text)) for answer in example.answers if answer.start is not None
     )
@@ -248,12 +248,12 @@ def _(example: Question, texts: Sequence[tuple[str, Callable[[int], int]]]) -> Q
     return msgspec.structs.replace(example, question=question, passage=passage, answers=answers)
 
 
-def _split(text: str) -> Words:
+def _split(text: str) -> TextWords:
     words = split_text(text)
-    return Words(text, words.starts, words.stops)
+    return TextWords(text, words.starts, words.stops)
 
 
-def _others(words: Words, word: int, proposed: Sequence[str]) -> list[str]:
+def _others(words: TextWords, word: int, proposed: Sequence[str]) -> list[str]:
     """Return the candidates of a word that differ from it, with its capitalization."""
     original = words.text[words.starts[word] : words.stops[word]]
     others = [candidate for candidate in proposed if candidate.lower() != original.lower()][:CANDIDATES]

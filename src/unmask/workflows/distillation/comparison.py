@@ -46,7 +46,7 @@ MASKED_ACCURACY = "accuracy at masked tokens"
 COLORS = {"teacher": GREY, "student": BLUE, "without a teacher": ORANGE}
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class ComparedModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model as it was measured.
 
     Attributes:
@@ -73,7 +73,7 @@ class Subject:
     """A model that is compared.
 
     Attributes:
-        name: see `Measured`.
+        name: see `ComparedModel`.
         source, model: its directory, and what is in it.
         run: computes its outputs of some texts.
         scored: metric, score and interval; empty if it was not scored.
@@ -107,7 +107,7 @@ def of_text(name: str, source: str | Path, model: Model, batches: Sequence[Batch
     return Subject(name, source, model, lambda samples: list(backend.layers(samples, last)), scored)
 
 
-def measure(subjects: Sequence[Subject], texts: Sequence[Any]) -> list[Measured]:
+def measure(subjects: Sequence[Subject], texts: Sequence[Any]) -> list[ComparedModel]:
     """Measure models on the same texts, in turns, so that other programs slow down none of them alone.
 
     Args:
@@ -121,7 +121,7 @@ def measure(subjects: Sequence[Subject], texts: Sequence[Any]) -> list[Measured]
     together = [_turn(subjects, many, first) for first in range(ROUNDS)]
     best = np.median(np.min(alone, axis=0), axis=0)  # (subjects,), of the fastest round of each text
     return [
-        Measured(
+        ComparedModel(
             name=subject.name,
             **_size(subject),
             milliseconds=1000 * float(best[index]),
@@ -132,7 +132,7 @@ def measure(subjects: Sequence[Subject], texts: Sequence[Any]) -> list[Measured]
     ]
 
 
-def write_comparison(run: Path, models: Sequence[Measured], say: Callable[[str], None]) -> None:
+def write_comparison(run: Path, models: Sequence[ComparedModel], say: Callable[[str], None]) -> None:
     """Write comparison.json, and add the table and the plot to the report."""
     replace_file(run / FILE, msgspec.json.format(msgspec.json.encode(models)))
     lines, path = table(models), run / "plots" / "comparison.png"
@@ -146,7 +146,7 @@ def write_comparison(run: Path, models: Sequence[Measured], say: Callable[[str],
         say(line)
 
 
-def table(models: Sequence[Measured]) -> list[str]:
+def table(models: Sequence[ComparedModel]) -> list[str]:
     """Return the lines of a table of models, and what they amount to."""
     metric = next((model.metric for model in models if model.metric), "")
     lines = [
@@ -168,7 +168,7 @@ def table(models: Sequence[Measured]) -> list[str]:
     return [*lines, *(part for line in summary(models) for part in ("", line))]
 
 
-def summary(compared: Sequence[Measured]) -> list[str]:
+def summary(compared: Sequence[ComparedModel]) -> list[str]:
     """Return what a student amounts to, in sentences."""
     models = {model.name: model for model in compared}
     teacher, student, alone = models["teacher"], models["student"], models.get("without a teacher")
@@ -181,7 +181,7 @@ def summary(compared: Sequence[Measured]) -> list[str]:
     return lines
 
 
-def plot(models: Sequence[Measured], path: Path) -> None:
+def plot(models: Sequence[ComparedModel], path: Path) -> None:
     """Draw the scores of models over the time of one text."""
     drawing, (panel,) = figure(1)
     for model in models:

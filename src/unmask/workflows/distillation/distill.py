@@ -23,11 +23,11 @@ from unmask.training.runs.display import Display
 from unmask.workflows.distillation.comparison import BASELINE, SAME_ALONE, measure, of_task, write_comparison
 from unmask.workflows.distillation.general import distill_encoder
 from unmask.workflows.distillation.lesson import Lesson
-from unmask.workflows.distillation.task import prepare_baseline, prepare_lesson
+from unmask.workflows.distillation.task_distillation import prepare_baseline, prepare_lesson
 from unmask.workflows.finetuning.job import LabelledFiles
-from unmask.workflows.finetuning.run import run_prepared
+from unmask.workflows.finetuning.run_job import run_prepared
 from unmask.workflows.pretraining.checks import check_teacher
-from unmask.workflows.pretraining.corpus import corpus_from_text
+from unmask.workflows.pretraining.text_corpus import corpus_from_text
 
 
 def distill(

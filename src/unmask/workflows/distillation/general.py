@@ -41,7 +41,7 @@ from unmask.workflows.distillation.student import student_of, student_settings
 from unmask.workflows.distillation.targets import StoringTeacher, TargetStore
 from unmask.workflows.pretraining.checks import check_shape, check_teacher
 from unmask.workflows.pretraining.pretrain import HELDOUT_TOKENS, fingerprint, train_encoder
-from unmask.workflows.pretraining.start import Start, load_base
+from unmask.workflows.pretraining.start import InitialWeights, load_base
 
 
 def distill_encoder(
@@ -119,7 +119,7 @@ def _begin(
     init: str | Path | None,
     layers: int | None,
     allow_pickle: bool,
-) -> tuple[Model, Start]:
+) -> tuple[Model, InitialWeights]:
     """Return the teacher, and the student before it learns; see `distill_encoder`."""
     model = load_model(teacher, allow_pickle=allow_pickle, seed=recipe.seed)
     how = f"Distilled from {teacher} on {', '.join(corpus.manifest.sources)}"
@@ -135,7 +135,7 @@ def _begin(
     check_student(student, model, f"{teacher}")
     check_corpus(model, corpus, recipe, f"{teacher}")
     check_shape(student.encoder.settings, recipe, "the student")
-    return model, Start(student, f"{init or teacher}", how, [about], inputs, tokens=student.tokens)
+    return model, InitialWeights(student, f"{init or teacher}", how, [about], inputs, tokens=student.tokens)
 
 
 def without_memory(model: Model) -> Model:

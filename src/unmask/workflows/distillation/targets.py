@@ -51,7 +51,7 @@ PART = re.compile(r"part-\d{5,9}\.safetensors")
 """Names of files of predictions."""
 
 
-class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TargetsManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """manifest.json: what the predictions are of, and the sha256 of each file."""
 
     of: dict[str, str]
@@ -71,7 +71,7 @@ class TargetStore:
 
     def __init__(self, directory: str | Path, of: Mapping[str, str]) -> None:
         self.directory = Path(directory)
-        self.manifest = Manifest(dict(of), {})
+        self.manifest = TargetsManifest(dict(of), {})
         self._where: dict[bytes, tuple[Any, int, int]] = {}
         self._new: dict[bytes, tuple[np.ndarray, np.ndarray | None]] = {}
         path = self.directory / "manifest.json"
@@ -90,7 +90,7 @@ class TargetStore:
         """Read the manifest, and index all files."""
         remedy = f"remove the directory, or choose another {argument('targets')}"
         try:
-            self.manifest = msgspec.json.decode(read_whole(path), type=Manifest)
+            self.manifest = msgspec.json.decode(read_whole(path), type=TargetsManifest)
         except (ValueError, RecursionError) as error:
             raise UserError(f"damaged ({error})", file=path, remedy=remedy) from error
         for name, value in of.items():
@@ -145,7 +145,7 @@ class TargetStore:
         }
         name = f"part-{len(self.manifest.files):05}.safetensors"
         replace_file(self.directory / name, safetensors.numpy.save(tensors))
-        self.manifest = Manifest(self.manifest.of, {**self.manifest.files, name: sha256(self.directory / name)})
+        self.manifest = TargetsManifest(self.manifest.of, {**self.manifest.files, name: sha256(self.directory / name)})
         replace_file(self.directory / "manifest.json", msgspec.json.format(msgspec.json.encode(self.manifest)))
         self._index(self.directory / name)
         self._new.clear()

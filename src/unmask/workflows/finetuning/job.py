@@ -26,7 +26,7 @@ from unmask.training.machine import Machine
 
 
 @dataclass(frozen=True)
-class Start:
+class InitialModel:
     """The initial model of a fine-tuning run.
 
     Attributes:
@@ -70,7 +70,7 @@ class LabelledFiles:
 
 
 @dataclass(frozen=True)
-class Job:
+class FinetuningJob:
     """A fine-tuning run.
 
     Attributes:
@@ -88,7 +88,7 @@ class Job:
     """
 
     task: str
-    start: Start
+    start: InitialModel
     files: LabelledFiles
     settings: Overrides = field(default_factory=dict)
     frozen: bool = False

@@ -25,9 +25,9 @@ from unmask.tasks import TASKS
 from unmask.tasks.task import Framed
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
+from unmask.workflows.finetuning.assembly import build_learner
 from unmask.workflows.finetuning.examples import Examples, frame_examples, read_examples
-from unmask.workflows.finetuning.job import Job, defaults
-from unmask.workflows.finetuning.learner import build_learner
+from unmask.workflows.finetuning.job import FinetuningJob, defaults
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Prepared:
         return self.recipe.budget.patience is not None
 
 
-def prepare(job: Job, machine: Machine, display: Display, *, choosing: bool) -> Prepared:
+def prepare(job: FinetuningJob, machine: Machine, display: Display, *, choosing: bool) -> Prepared:
     """Read model and examples, resolve the settings, and convert the examples to samples.
 
     Args:
@@ -150,7 +150,7 @@ class _LoadSettings(msgspec.Struct, frozen=True):
     dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
 
 
-def _load(job: Job) -> Model:
+def _load(job: FinetuningJob) -> Model:
     values = {key: value for key, value in (_table(job) | dict(job.settings)).items() if key in ("seed", "dropout")}
     settings, start = convert(put({}, values, _LoadSettings), _LoadSettings, argument("settings")), job.start
     return load_model(
@@ -162,7 +162,7 @@ def _load(job: Job) -> Model:
     )
 
 
-def _table(job: Job) -> dict[str, Any]:
+def _table(job: FinetuningJob) -> dict[str, Any]:
     """Return the recipe that a job names, as a table; empty if it names none.
 
     Raises:
@@ -180,7 +180,7 @@ def _table(job: Job) -> dict[str, Any]:
     return table
 
 
-def _resolve(job: Job, base: Model, data: Examples) -> FinetuningRecipe:
+def _resolve(job: FinetuningJob, base: Model, data: Examples) -> FinetuningRecipe:
     """Return the recipe: the defaults, overridden by the user's settings, then resolved by the training examples."""
     rule = _table(job) or defaults(
         job.task,

@@ -25,8 +25,8 @@ from unmask.support.messages import argument, call, rendered, setting
 from unmask.tasks import TASKS
 from unmask.training.runs.directory import RunDirectory
 from unmask.workflows.finetuning.frozen import FEATURES
-from unmask.workflows.finetuning.job import Job
-from unmask.workflows.finetuning.run import run_job
+from unmask.workflows.finetuning.job import FinetuningJob
+from unmask.workflows.finetuning.run_job import run_job
 
 FACTORS = (0.5, 1.0, 2.0, 4.0)
 """Multiples of the default learning rate that a search tries."""
@@ -34,7 +34,7 @@ RATE = "optimizer.learning_rate"
 """Key of the setting that is searched."""
 
 
-def run_trials(job: Job, out: str | Path, *, seeds: int, search: bool = False, resume: bool = False) -> Path:
+def run_trials(job: FinetuningJob, out: str | Path, *, seeds: int, search: bool = False, resume: bool = False) -> Path:
     """Fine-tune with several seeds; write the best model and a report.
 
     Args:
@@ -73,7 +73,7 @@ def run_trials(job: Job, out: str | Path, *, seeds: int, search: bool = False, r
     return out / "model"
 
 
-def _check(job: Job, out: Path, seeds: int, search: bool, resume: bool) -> None:
+def _check(job: FinetuningJob, out: Path, seeds: int, search: bool, resume: bool) -> None:
     """Raise an error for options that are impossible or have no effect."""
     if seeds < 1:
         raise UserError(
@@ -104,12 +104,12 @@ def _check(job: Job, out: Path, seeds: int, search: bool, resume: bool) -> None:
         raise UserError(f"{setting('seed', seed)}: not a whole number from 0")
 
 
-def _with(job: Job, key: str, value: Any) -> Job:
+def _with(job: FinetuningJob, key: str, value: Any) -> FinetuningJob:
     """Return the job with one setting changed."""
     return replace(job, settings={**job.settings, key: value})
 
 
-def _search(job: Job, out: Path, resume: bool) -> dict[float, float]:
+def _search(job: FinetuningJob, out: Path, resume: bool) -> dict[float, float]:
     """Return the score of each learning rate on a tenth of the training examples."""
     scores = {}
     rate = None

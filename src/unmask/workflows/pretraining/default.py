@@ -31,8 +31,8 @@ from unmask.support.messages import argument, setting
 from unmask.support.settings import Overrides
 from unmask.training.machine import Machine
 from unmask.training.runs.display import duration
-from unmask.workflows.pretraining.corpus import refuse_standard_input
 from unmask.workflows.pretraining.search import cost, training_speed
+from unmask.workflows.pretraining.text_corpus import refuse_standard_input
 
 SIZES = ("modernbert-tiny", "modernbert-mini", "modernbert-small", "modernbert-medium")
 """The recipes to choose from, smallest first."""

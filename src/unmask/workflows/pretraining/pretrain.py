@@ -41,7 +41,7 @@ from unmask.workflows.pretraining.checks import (
     check_vocabulary,
     check_words,
 )
-from unmask.workflows.pretraining.start import Start, build_learner, continued
+from unmask.workflows.pretraining.start import InitialWeights, build_learner, continued
 
 HELDOUT_TOKENS = 40_000
 """Number of held-out tokens that each evaluation reads."""
@@ -86,7 +86,9 @@ def pretrain_corpus(
     check_init(init, layers)
     recipe = as_recipe(recipe)
     corpus = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
-    start = Start() if init is None else continued(init, recipe, corpus, layers=layers, allow_pickle=allow_pickle)
+    start = (
+        InitialWeights() if init is None else continued(init, recipe, corpus, layers=layers, allow_pickle=allow_pickle)
+    )
     return train_encoder(recipe, corpus, out, start, resume=resume, machine=machine, quiet=quiet)
 
 
@@ -94,7 +96,7 @@ def train_encoder(
     recipe: Recipe,
     corpus: Corpus,
     out: str | Path,
-    start: Start,
+    start: InitialWeights,
     *,
     teacher: Teacher | None = None,
     resume: bool = False,
@@ -211,7 +213,7 @@ def _remarks(
     metrics: Mapping[str, float],
     trained: Mapping[str, int],
     trainer: Trainer,
-    start: Start,
+    start: InitialWeights,
 ) -> Remarks:
     """Gather the objectives' notes, warnings and usage examples for the report of a finished run.
 
@@ -251,7 +253,7 @@ def _finish(
     corpus: Corpus,
     curriculum: Curriculum,
     trainer: Trainer,
-    start: Start,
+    start: InitialWeights,
     heldout: Sequence[Batch],
     display: Display,
 ) -> Remarks:

@@ -80,7 +80,7 @@ _LAYER = re.compile(r"(^|\.)blocks\.(\d+)\.")
 
 
 @dataclass(frozen=True)
-class Start:
+class InitialWeights:
     """The weights that a run starts from.
 
     Attributes:
@@ -102,7 +102,7 @@ class Start:
 
 def continued(
     init: str | Path, recipe: Recipe, corpus: Corpus, *, layers: int | None = None, allow_pickle: bool = False
-) -> Start:
+) -> InitialWeights:
     """Return the start of a run that continues from a model; see `adapt`.
 
     Raises:
@@ -110,7 +110,7 @@ def continued(
     """
     base = load_base(init, recipe, corpus, allow_pickle=allow_pickle)
     model, changes = adapt(base, f"{init}", corpus.tokenizer, recipe.all_objectives, layers=layers)
-    return Start(model, f"{init}", changes=changes, inputs=base.inputs("init"), tokens=base.tokens)
+    return InitialWeights(model, f"{init}", changes=changes, inputs=base.inputs("init"), tokens=base.tokens)
 
 
 def load_base(init: str | Path, recipe: Recipe, corpus: Corpus, *, allow_pickle: bool) -> Model:

@@ -99,10 +99,10 @@ def pretrain(
     from unmask.training.machine import choose_machine
     from unmask.training.runs.directory import RunDirectory
     from unmask.workflows.pretraining.checks import check_teacher
-    from unmask.workflows.pretraining.corpus import corpus_from_text
     from unmask.workflows.pretraining.default import SIZES, choose, for_model, for_text
     from unmask.workflows.pretraining.pretrain import pretrain_corpus
     from unmask.workflows.pretraining.search import search_rate
+    from unmask.workflows.pretraining.text_corpus import corpus_from_text
 
     run, reading, changes = Path(out), TextOptions(field, documents, strict), settings or {}
     resume = resume or (restarted() and started(run))

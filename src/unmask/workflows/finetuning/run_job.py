@@ -36,9 +36,9 @@ from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
 from unmask.training.runs.plots import plot_confusion, plot_training, try_to_draw
 from unmask.training.runs.report import finetuning_report, model_card
+from unmask.workflows.finetuning.assembly import finished_model
 from unmask.workflows.finetuning.frozen import FEATURES, Reindex, freeze, only_used_rows
-from unmask.workflows.finetuning.job import Job
-from unmask.workflows.finetuning.learner import finished_model
+from unmask.workflows.finetuning.job import FinetuningJob
 from unmask.workflows.finetuning.prepare import Phase, Prepared, prepare
 
 EVALUATION_SHARE = 0.05
@@ -52,7 +52,7 @@ EVALUATION_TOKENS = 8192
 
 
 def run_job(
-    job: Job, out: str | Path, *, resume: bool = False, choosing: bool = False, features: Path | None = None
+    job: FinetuningJob, out: str | Path, *, resume: bool = False, choosing: bool = False, features: Path | None = None
 ) -> Path:
     """Fine-tune as described in `unmask.workflows.finetuning.finetune`.
 
