@@ -97,13 +97,14 @@ def prepare(job: FinetuningJob, machine: Machine, display: Display, *, choosing:
     Raises:
         UserError: files, model and settings are inconsistent.
     """
-    base = _load(job)
+    table = _table(job)
+    base = _load(job, table)
     unsettled = TASKS[job.task]()
     read = read_examples(unsettled, job.files, base, hold_out=not job.all_examples)
     for note in read.notes:
         display.say(note)
     data = read.inner(unsettled) if choosing else read
-    recipe = _resolve(job, base, data)
+    recipe = _resolve(job, table, base, data)
     ready = assemble(base, recipe, data, f"{job.start.model}", machine)
     if job.files.dev and (choosing or ready.stops_early):  # used at the end or by another run: check them now
         recipe.task.frame(base.tokenizer, read.held, data.labels, gold=True)
@@ -150,8 +151,8 @@ class _LoadSettings(msgspec.Struct, frozen=True):
     dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
 
 
-def _load(job: FinetuningJob) -> Model:
-    values = {key: value for key, value in (_table(job) | dict(job.settings)).items() if key in ("seed", "dropout")}
+def _load(job: FinetuningJob, table: dict[str, Any]) -> Model:
+    values = {key: value for key, value in (table | dict(job.settings)).items() if key in ("seed", "dropout")}
     settings, start = convert(put({}, values, _LoadSettings), _LoadSettings, argument("settings")), job.start
     return load_model(
         start.model,
@@ -180,9 +181,9 @@ def _table(job: FinetuningJob) -> dict[str, Any]:
     return table
 
 
-def _resolve(job: FinetuningJob, base: Model, data: Examples) -> FinetuningRecipe:
-    """Return the recipe: the defaults, overridden by the user's settings, then resolved by the training examples."""
-    rule = _table(job) or defaults(
+def _resolve(job: FinetuningJob, table: dict[str, Any], base: Model, data: Examples) -> FinetuningRecipe:
+    """Return the recipe, that of the job or the rule, overridden by its settings and resolved by the examples."""
+    rule = table or defaults(
         job.task,
         base.encoder.settings,
         len(data.train),

@@ -31,7 +31,7 @@ from unmask.objectives.teacher import TEACHER
 from unmask.recipes.recipe import Recipe
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, call, setting
-from unmask.support.settings import flatten
+from unmask.support.settings import Overrides, flatten
 
 SHOWN = {"layout.kind", "layout.length", "masking.kind", "masking.rate", "masking.final_rate"}
 """Settings that are described by words of their own."""
@@ -213,6 +213,25 @@ def check_init(init: str | Path | None, layers: int | None) -> None:
             f"{argument('layers')} has no effect without {argument('init')}",
             remedy=f"pass {setting('encoder.layers', 'N')}",
         )
+
+
+def refuse_fixed(settings: Overrides, *, encoder: str, tokenizer: str, layers: str = "omit it") -> None:
+    """Raise an error for settings of an encoder or a tokenizer that is not the recipe's.
+
+    Args:
+        settings: the settings that the user gave.
+        encoder: what determines the encoder, except for its dropout; "": the recipe does.
+        tokenizer: why the tokenizer is fixed; "": it is not.
+        layers: what to do instead of setting the number of layers.
+    """
+    for key, value in settings.items():
+        if encoder and key.startswith("encoder.") and key != "encoder.dropout":
+            raise UserError(
+                f"{setting(key, value)} has no effect: {encoder} determines the encoder",
+                remedy=layers if key == "encoder.layers" else "omit it",
+            )
+        if tokenizer and key.startswith("tokenizer."):
+            raise UserError(f"{setting(key, value)} has no effect: {tokenizer}", remedy="omit it")
 
 
 def check_layers(shape: BodySettings, layers: int, init: str | Path) -> None:

@@ -93,8 +93,10 @@ def for_text(paths: Sequence[str | Path], options: TextOptions, settings: Overri
     """
     refuse_standard_input(paths)
     check_sources(paths, options)
-    usual = read_recipe(SIZES[0], settings).tokenizer.vocabulary
-    size, lowercase = suited_vocabulary(read_documents(paths, options, Skipped()), usual)
+    recipe = read_recipe(SIZES[0], settings)
+    if {"tokenizer.vocabulary", "tokenizer.lowercase"} <= settings.keys():
+        return recipe  # there is nothing to choose: the text need not be read
+    size, lowercase = suited_vocabulary(read_documents(paths, options, Skipped()), recipe.tokenizer.vocabulary)
     return read_recipe(SIZES[0], {"tokenizer.vocabulary": size, "tokenizer.lowercase": lowercase, **settings})
 
 
