@@ -23,10 +23,10 @@ from unmask.support.environment import rank_and_size
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, call, rendered, setting
 from unmask.tasks import TASKS
-from unmask.training.runs.directory import RunDirectory
 from unmask.workflows.finetuning.frozen import FEATURES
 from unmask.workflows.finetuning.job import FinetuningJob
 from unmask.workflows.finetuning.run_job import run_job
+from unmask.workflows.pretraining.restarts import resumable
 
 FACTORS = (0.5, 1.0, 2.0, 4.0)
 """Multiples of the default learning rate that a search tries."""
@@ -134,13 +134,8 @@ def _rate(run: Path) -> float:
 
 
 def _can_resume(run: Path, resume: bool) -> bool:
-    """Return whether a run can be resumed; clear one that was interrupted before its first checkpoint."""
-    if not resume or not (run / "recipe.toml").exists():
-        return False
-    if any((run / "checkpoints").glob("step-*")):
-        return True
-    RunDirectory.forget_unstarted(run)
-    return False
+    """Return whether a run is to be resumed and can be; see `resumable`."""
+    return resume and (run / "recipe.toml").exists() and resumable(run)
 
 
 def _metrics(run: Path) -> dict[str, float]:

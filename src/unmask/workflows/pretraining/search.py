@@ -41,6 +41,7 @@ from unmask.training.machine import Machine
 from unmask.training.plan import FORWARDS_PER_STEP
 from unmask.training.runs.directory import MARK, SEARCHED, RunDirectory
 from unmask.training.settings import BudgetSettings
+from unmask.workflows.pretraining.restarts import resumable
 from unmask.workflows.pretraining.start import build_learner
 
 SHARE = 0.35
@@ -147,10 +148,7 @@ def search_rate(recipe: Recipe, out: Path, train: Train, report: Callable[[str],
         run = folder / f"x{factor:g}"
         trial = _scaled(with_rates(recipe, factor), SEARCH_SHARE / len(FACTORS))
         report(f"trying {factor:g} times the learning rate, {trial.optimizer.learning_rate:g}")
-        resume = any((run / "checkpoints").glob("step-*"))
-        if not resume:
-            RunDirectory.forget_unstarted(run)
-        train(trial, run, resume)
+        train(trial, run, resumable(run))
         heldout = RunDirectory(run).read_metrics("heldout")
         if not heldout:
             raise UserError(
