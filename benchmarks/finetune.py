@@ -51,9 +51,9 @@ from unmask.training.runs.display import Display
 from unmask.workflows.distillation.distill import distill_lesson
 from unmask.workflows.distillation.lesson import Lesson
 from unmask.workflows.distillation.student import student_of, student_settings
-from unmask.workflows.distillation.task import prepare_baseline
+from unmask.workflows.distillation.task_distillation import prepare_baseline
 from unmask.workflows.finetuning.job import LabelledFiles, defaults
-from unmask.workflows.finetuning.run import run_prepared
+from unmask.workflows.finetuning.run_job import run_prepared
 
 
 class Files(NamedTuple):

@@ -33,10 +33,10 @@ from unmask.support.settings import Overrides, write
 from unmask.tasks.answer_head import NEVER, AnswerHead
 from unmask.training.machine import choose_machine, keep_memory
 from unmask.training.runs.display import Display
-from unmask.workflows.finetuning.job import Job, LabelledFiles, Start
-from unmask.workflows.finetuning.learner import finished_model
+from unmask.workflows.finetuning.assembly import finished_model
+from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles
 from unmask.workflows.finetuning.prepare import Prepared, prepare
-from unmask.workflows.finetuning.run import SCORES
+from unmask.workflows.finetuning.run_job import SCORES
 
 IGNORED = -100
 """The label that transformers leaves out of the loss."""
@@ -65,7 +65,7 @@ def finetune(
     shutil.rmtree(out, ignore_errors=True)
     keep_memory()
     machine = choose_machine("cpu")
-    job = Job(task, Start(model, tokenizer), LabelledFiles(train, dev), settings, machine=machine)
+    job = FinetuningJob(task, InitialModel(model, tokenizer), LabelledFiles(train, dev), settings, machine=machine)
     ready = prepare(job, machine, Display(quiet=True), choosing=False)
     recipe, kind = ready.recipe, ready.recipe.task.part
     base = finished_model(ready.base, ready.learner, ready.data.labels, recipe.task)

@@ -32,10 +32,10 @@ START_SECONDS = 120
 MODULES = (
     *("torch.distributed", "torch.utils.tensorboard", "unmask.inference.commands", "unmask.cli.main"),
     *(
-        "unmask.workflows.pretraining.run",
+        "unmask.workflows.pretraining.launch",
         "unmask.workflows.finetuning.finetune",
         "unmask.inference.predictor",
-        "unmask.workflows.pretraining.corpus",
+        "unmask.workflows.pretraining.text_corpus",
     ),
     *("unmask.workflows.pretraining.default", "unmask.workflows.pretraining.pretrain"),
 )
@@ -158,7 +158,7 @@ def _prepare():
     import torch
 
     for name in (
-        "unmask.workflows.finetuning.run",
+        "unmask.workflows.finetuning.run_job",
         "unmask.workflows.pretraining.pretrain",
     ):  # plots take longer than the steps of a run
         import_module(name).try_to_draw = lambda draw, say: None

@@ -6,7 +6,7 @@ The `conftest.py` of a directory whose tests train imports both fixtures.
 import pytest
 
 from unmask.training.runs import plots
-from unmask.workflows.finetuning import run
+from unmask.workflows.finetuning import run_job
 from unmask.workflows.pretraining import pretrain
 
 
@@ -14,7 +14,7 @@ from unmask.workflows.pretraining import pretrain
 def _undrawn():
     """Runs in this process draw nothing; whatever else draws, such as `unmask runs plot`, does."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (pretrain, run):
+        for module in (pretrain, run_job):
             patch.setattr(module, "try_to_draw", lambda draw, say: None)
         yield
 
@@ -22,5 +22,5 @@ def _undrawn():
 @pytest.fixture
 def drawn(monkeypatch):
     """Runs draw their plots, as they do outside of tests."""
-    for module in (pretrain, run):
+    for module in (pretrain, run_job):
         monkeypatch.setattr(module, "try_to_draw", plots.try_to_draw)

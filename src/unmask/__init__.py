@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from unmask.workflows.distillation.distill import distill
     from unmask.workflows.doctor import doctor
     from unmask.workflows.estimators import TextClassifier, TextRegressor, TokenClassifier
-    from unmask.workflows.export import export
     from unmask.workflows.finetuning.finetune import finetune
+    from unmask.workflows.formats import export
     from unmask.workflows.library import diff_recipes, list_recipes, push, show_recipe
-    from unmask.workflows.pretraining.run import pretrain
+    from unmask.workflows.pretraining.launch import pretrain
     from unmask.workflows.text import build_corpus, describe_corpus, extend_tokenizer, tokenize, train_tokenizer
 
 _MODULES = {
@@ -59,7 +59,7 @@ _MODULES = {
     "doctor": "unmask.workflows.doctor",
     "embed": "unmask.inference.commands",
     "evaluate": "unmask.inference.evaluation.evaluate",
-    "export": "unmask.workflows.export",
+    "export": "unmask.workflows.formats",
     "extend_tokenizer": "unmask.workflows.text",
     "fill": "unmask.inference.commands",
     "find_runs": "unmask.training.runs.summary",
@@ -71,7 +71,7 @@ _MODULES = {
     "open_corpus": "unmask.data.corpus.corpus",
     "plot_runs": "unmask.training.runs.commands",
     "predict": "unmask.inference.commands",
-    "pretrain": "unmask.workflows.pretraining.run",
+    "pretrain": "unmask.workflows.pretraining.launch",
     "push": "unmask.workflows.library",
     "read_documents": "unmask.data.text.documents",
     "read_recipe": "unmask.recipes.recipe",

@@ -210,9 +210,9 @@ def test_E8_T18_no_other_process_gets_the_directory_between_corpus_and_training(
 
 DRAWING = """
 from unmask.cli.main import main
-from unmask.workflows.finetuning import run
+from unmask.workflows.finetuning import run_job
 from unmask.training.runs import plots
-run.try_to_draw = plots.try_to_draw  # what forks leave out
+run_job.try_to_draw = plots.try_to_draw  # what forks leave out
 sys.exit(main())
 """
 

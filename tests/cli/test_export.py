@@ -86,14 +86,14 @@ def test_int8_that_loses_is_removed(line, tmp_path, monkeypatch):
     pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
     difference = {"accuracy": {"difference": -3.0, "interval": (-5.0, -1.0), "p": 0.001}}
     result = {"examples": 30, "against": {"differences": difference}}
-    monkeypatch.setattr("unmask.workflows.export.evaluate_task", lambda *given, **named: result)
-    monkeypatch.setattr("unmask.workflows.export.load", lambda out: None)
+    monkeypatch.setattr("unmask.workflows.formats.evaluate_task", lambda *given, **named: result)
+    monkeypatch.setattr("unmask.workflows.formats.load", lambda out: None)
 
     def write(model, wanted, out, samples):
         out.mkdir()
         return Manifest("onnx", "int8", Signature("classification", "summary"), 9)
 
-    monkeypatch.setattr("unmask.workflows.export.export_model", write)
+    monkeypatch.setattr("unmask.workflows.formats.export_model", write)
     given = ("export", "--format", "onnx", "--precision", "int8", "--model", line / "tuned")
     output = run(*given, "--data", line / "train.tsv", "--out", tmp_path / "out", status=2)
     assert "int8 loses 3 of accuracy on these examples (p = 0.001): nothing was written" in output.err

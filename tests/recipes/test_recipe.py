@@ -10,7 +10,7 @@ from unmask.recipes.recipe import purpose, read_recipe, recipe_text, shipped
 from unmask.support.errors import UserError
 from unmask.support.messages import in_command
 from unmask.support.settings import parse_overrides, write
-from unmask.workflows.pretraining.run import pretrain
+from unmask.workflows.pretraining.launch import pretrain
 
 PAPERS = {  # layers, width, heads
     "bert-tiny": (2, 128, 2),

@@ -10,7 +10,7 @@ import pytest
 import unmask
 from unmask.data.labelled.squad_file import Answer, Question
 from unmask.tasks.answer_beams import AnswerBeams
-from unmask.tasks.passage_windows import Window
+from unmask.tasks.passage_windows import PassageWindow
 from unmask.tasks.question_answering import best_threshold
 
 PASSAGE = "one two three four five six"
@@ -28,7 +28,7 @@ def values_of(starts, classes, ends):
 def answer(values, **settings):
     task = AnswerBeams(length=32, question=4, stride=4, answer=3, starts=2, ends=2, **settings)
     question = Question("q", "which?", PASSAGE, (Answer("two", 4),))
-    windows = [Window(0, OFFSETS, None) for _ in values]
+    windows = [PassageWindow(0, OFFSETS, None) for _ in values]
     return task._answers([question], windows, values)[0]
 
 

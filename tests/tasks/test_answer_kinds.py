@@ -7,7 +7,7 @@ from unmask.data.batches.batch import Sample
 from unmask.data.labelled.squad_file import Question
 from unmask.tasks.answer_head import KIND, KINDS, KindAnswered, read_kinds, with_kind
 from unmask.tasks.coqa import Coqa
-from unmask.tasks.passage_windows import Window
+from unmask.tasks.passage_windows import PassageWindow
 
 PASSAGE = "one two three four"
 OFFSETS = np.array([[0, 3], [4, 7], [8, 13], [14, 18]])
@@ -25,7 +25,7 @@ def window(kinds, *best, offsets=OFFSETS):
 
 
 def read(*logits, texts=ALL, offsets=OFFSETS):
-    windows = [Window(0, offsets, None) for _ in logits]
+    windows = [PassageWindow(0, offsets, None) for _ in logits]
     (found,) = read_kinds(TASK, [Question("q", "?", PASSAGE)], windows, logits, texts)
     return KindAnswered(**found)
 
@@ -73,5 +73,5 @@ def test_a_passage_without_tokens_has_no_span():
 
 @pytest.mark.parametrize(("inside", "label"), [(True, 1), (False, 3)])
 def test_windows_without_the_answer_are_none(inside, label):
-    made = with_kind(Window(0, OFFSETS, Sample(key=(), ids=np.zeros(3))), "yes", inside=inside)
+    made = with_kind(PassageWindow(0, OFFSETS, Sample(key=(), ids=np.zeros(3))), "yes", inside=inside)
     assert made.sample.labels[KIND].tolist() == [label]

@@ -6,7 +6,7 @@ import pytest
 from unmask.data.labelled.squad_file import Answer, Question
 from unmask.support.errors import UserError
 from unmask.tasks.extraction import check_answers, refuse_columns, span_mistake
-from unmask.tasks.passage_windows import Window
+from unmask.tasks.passage_windows import PassageWindow
 from unmask.tasks.question_answering import Answered, QuestionAnswering
 from unmask.tasks.task import Mark
 
@@ -23,7 +23,7 @@ def logits(*best):
 
 
 def test_a_bonus_decides_between_windows():
-    windows = [Window(0, OFFSETS, None), Window(0, OFFSETS, None)]
+    windows = [PassageWindow(0, OFFSETS, None), PassageWindow(0, OFFSETS, None)]
     values = [logits((0, 2.0)), logits((2, 1.5))]
     (found,) = TASK.search([Question("q", "?", PASSAGE)], windows, values, none=True)
     assert (found.best, found.score, found.spans[0, 3], found.spans[8, 13]) == (0, 4.0, 4.0, 3.0)

@@ -1,16 +1,29 @@
-"""Every answer that fits lies in a window, whatever the passage; every window contains the question."""
+"""Every answer that fits lies in a window, whatever the passage; every window contains the question.
+
+The search for spans beside trying all of them; candidate tokens of windows as a table, and back.
+"""
 
 import itertools
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from unmask.data.batches.batch import Sample, collate
 from unmask.data.labelled.squad_file import Answer, Question
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.wordpiece import WORDPIECE, bert_wordpiece
-from unmask.tasks.passage_windows import WindowSettings, cut_passages, extend_over_marks, token_span, window_starts
+from unmask.tasks.passage_windows import (
+    Candidates,
+    WindowSettings,
+    best_spans,
+    cut_passages,
+    extend_over_marks,
+    token_span,
+    window_starts,
+)
 from unmask.tasks.question_answering import QuestionAnswering
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -255,3 +268,58 @@ def test_where_cls_is_last_the_passage_comes_first(monkeypatch):
     assert window.sample.positions["passage"].tolist() == [end, *range(len(passage))]
     start, stop = window.sample.labels["question_answering"]
     assert TOKENIZER.decode(window.sample.ids[start : stop + 1].tolist()) == "ed"
+
+
+@given(st.integers(1, 12), st.integers(1, 15), st.integers(1, 200), st.integers(0, 10**6))
+@settings(deadline=None)
+def test_the_best_spans_are_found(tokens, longest, number, seed):
+    starts, ends = np.random.default_rng(seed).normal(size=(2, tokens)).astype(np.float32)
+    every = [(starts[i] + ends[j], i, j) for i in range(tokens) for j in range(i, min(tokens, i + longest))]
+    expected = sorted(every, reverse=True)[:number]
+    assert sorted(best_spans(starts, ends, longest, number), reverse=True) == expected
+
+
+def test_a_passage_without_tokens_has_no_spans():
+    assert best_spans(np.zeros(0), np.zeros(0), 5, 5) == []
+
+
+PASSAGES = {0: (5, [1, 2, 3]), 1: (4, []), 2: (9, [0, 4, 5, 7]), 3: (9, [8])}
+"""Of each window its length and its candidates; the second one has none."""
+
+
+@pytest.fixture
+def batch():
+    return collate(
+        [
+            Sample(key=(number,), ids=np.zeros(length, np.int64), positions={"passage": np.array(at, np.int64)})
+            for number, (length, at) in PASSAGES.items()
+        ]
+    )
+
+
+@pytest.mark.parametrize("windows", [None, 3])
+def test_values_are_in_the_row_of_their_window_and_the_column_of_their_position(batch, windows):
+    found = Candidates(batch, windows)
+    assert [batch.keys[number] for number in found.sequence.tolist()] == [(0,), (2,), (3,)]
+    values = torch.randn(8)
+    table = found.table(values)
+    assert table.shape == (3, 9)
+    assert table.isfinite().sum() == 8
+    assert torch.equal(table[0, 1:4], values[:3])
+    assert torch.equal(table[1, [0, 4, 5, 7]], values[3:7])
+    assert table[2, 8] == values[7]
+    assert torch.equal(found.of_table(table), values)
+    assert torch.equal(found.table(torch.randn(8, 2)).isfinite().all(2), table.isfinite())
+
+
+def test_a_candidate_is_found_by_its_position(batch):
+    found = Candidates(batch)
+    assert found.find(torch.tensor([3, 5, 8])).tolist() == [2, 5, 7]
+    assert found.position.tolist() == [1, 2, 3, 0, 4, 5, 7, 8]
+
+
+def test_without_candidates_there_are_no_windows(batch):
+    (alone,) = (Sample(key=(0,), ids=np.zeros(4, np.int64), positions={"passage": np.zeros(0, np.int64)}),)
+    found = Candidates(collate([alone]))
+    assert found.table(torch.zeros(0)).shape == (0, 4)
+    assert len(found.sequence) == len(found.find(torch.zeros(0, dtype=torch.int64))) == 0

@@ -35,10 +35,10 @@ from unmask.support.messages import call, rendered
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.plots import BLUE, GREY, ORANGE, figure, save, try_to_draw
 from unmask.workflows.finetuning.finetune import finetune
-from unmask.workflows.finetuning.job import Job, LabelledFiles, Start
-from unmask.workflows.finetuning.run import SCORES
+from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles
+from unmask.workflows.finetuning.run_job import SCORES
 from unmask.workflows.finetuning.trials import run_trials
-from unmask.workflows.pretraining.run import pretrain
+from unmask.workflows.pretraining.launch import pretrain
 from unmask.workflows.pretraining.start import build_learner
 
 RECIPE = "modernbert-tiny"
@@ -137,8 +137,8 @@ def _pretrain(out: Path, recipe: Recipe, corpus: Corpus, console: Console) -> tu
 def _topics(out: Path, console: Console) -> dict[str, dict[str, Any]]:
     """Fine-tune from each starting point with several seeds; return accuracies and intervals on the test paragraphs."""
     starts = {
-        "random weights": Start(f"random:{RECIPE}", out / "tokenizer"),
-        "the encoder just pretrained": Start(str(out / "pretrained")),
+        "random weights": InitialModel(f"random:{RECIPE}", out / "tokenizer"),
+        "the encoder just pretrained": InitialModel(str(out / "pretrained")),
     }
     files = LabelledFiles([out / "topics-train.tsv"], [out / "topics-test.tsv"])
     results: dict[str, dict[str, Any]] = {}
@@ -146,7 +146,7 @@ def _topics(out: Path, console: Console) -> dict[str, dict[str, Any]]:
         console.print(f"from {name}:")
         run = out / f"topics-{name.split()[-1]}"
         if not (run / "model").exists():
-            run_trials(Job("classification", start, files), run, seeds=SEEDS, resume=run.exists())
+            run_trials(FinetuningJob("classification", start, files), run, seeds=SEEDS, resume=run.exists())
         scores = [msgspec.json.decode((seed / SCORES).read_bytes()) for seed in sorted(run.glob("seed-*"))]
         intervals = [score["intervals"]["accuracy"] for score in scores]
         results[name] = {

@@ -62,7 +62,7 @@ def by_domain(sources: Sequence[str], of: Measure) -> dict[str, dict[str, float]
     names = {**IN_DOMAIN, **OUT_DOMAIN}
     parts = {names.get(source, source): [source] for source in dict.fromkeys(sources) if source}
     parts |= {"in_domain": list(IN_DOMAIN), "out_domain": list(OUT_DOMAIN)}
-    selections = {name: np.flatnonzero(np.isin(sources, some)) for name, some in parts.items()}
+    selections = {name: np.flatnonzero(np.isin(sources, part)) for name, part in parts.items()}
     return {name: of(examples) for name, examples in selections.items() if len(examples)}
 
 

@@ -49,17 +49,17 @@ class Guess(NamedTuple):
 
 def settle_references(references: Sequence[str]) -> list[str]:
     """Return the gold answers that count: CANNOTANSWER alone, or those that are not."""
-    some = [text for text in references if text != CANNOT]
-    return some if 2 * len(some) > len(references) else [CANNOT]
+    answers = [text for text in references if text != CANNOT]
+    return answers if 2 * len(answers) > len(references) else [CANNOT]
 
 
 def human_f1(references: Sequence[str]) -> float:
     """Return the mean F1 of each of the gold answers that count with the best of the others; 1 for a single one."""
     if len(references) == 1:
         return 1.0
-    others = _others(references)
     return sum(
-        max(_word_f1(other, reference) for other in rest) for reference, rest in zip(references, others, strict=True)
+        max(_word_f1(other, reference) for other in others)
+        for reference, others in zip(references, _others(references), strict=True)
     ) / len(references)
 
 
@@ -67,7 +67,7 @@ def answer_f1(references: Sequence[str], span: str) -> float:
     """Return the mean F1 of a prediction with the best of all gold answers that count but one."""
     if len(references) == 1:
         return _span_f1(references[0], span)
-    best = [max(_span_f1(other, span) for other in rest) for rest in _others(references)]
+    best = [max(_span_f1(other, span) for other in others) for others in _others(references)]
     return sum(best) / len(best)
 
 
@@ -96,16 +96,16 @@ def measure(gold: Sequence[Gold], predicted: Sequence[Guess | None]) -> Measure:
     sizes = np.bincount(dialogue, minlength=len(names))
 
     def chosen(examples: np.ndarray) -> dict[str, float]:
-        some = examples[counted[examples]]
+        counting = examples[counted[examples]]
         share = np.bincount(dialogue[examples], minlength=len(names)) / sizes  # (dialogues,)
         bad = np.bincount(dialogue[examples], (counted & ~good)[examples], minlength=len(names))
         return {
-            "f1": _mean(f1[some]),
-            "heq_q": _mean(good[some]),
+            "f1": _mean(f1[counting]),
+            "heq_q": _mean(good[counting]),
             "heq_d": 100 * float(share[bad == 0].sum() / share.sum()),
-            "yes_no": _mean(yesno[some]),
-            "followup": _mean(followup[some]),
-            "unanswerable": _mean(f1[some[none[some]]]),
+            "yes_no": _mean(yesno[counting]),
+            "followup": _mean(followup[counting]),
+            "unanswerable": _mean(f1[counting[none[counting]]]),
             "unfiltered_f1": _mean(f1[examples]),
             "human_f1": _mean(human[examples[agreed[examples]]]),
         }

@@ -94,8 +94,8 @@ def _cmrc(gold: str, predicted: str) -> tuple[bool, float]:
     if not gold or not predicted:  # the script does not handle questions without an answer
         return gold == predicted, float(gold == predicted)
     gold, predicted = (text.lower().strip().translate(_MARKS) for text in (gold, predicted))
-    one, other = _WORD.findall(gold), _WORD.findall(predicted)
-    return gold == predicted, _f1(_longest_run(one, other), len(one), len(other))
+    gold_words, predicted_words = _WORD.findall(gold), _WORD.findall(predicted)
+    return gold == predicted, _f1(_longest_run(gold_words, predicted_words), len(gold_words), len(predicted_words))
 
 
 def _longest_run(first: list[str], other: list[str]) -> int:

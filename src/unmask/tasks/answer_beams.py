@@ -31,7 +31,7 @@ from unmask.nn.layers.norm import LayerNorm
 from unmask.objectives.flops import head_flops, matrices
 from unmask.objectives.objective import Objective, Part
 from unmask.support.messages import argument
-from unmask.tasks.passage_windows import LABEL, Candidates, Window
+from unmask.tasks.passage_windows import LABEL, Candidates, PassageWindow
 from unmask.tasks.question_answering import Answered, QuestionAnswering
 from unmask.tasks.task import Reason, Refusals
 
@@ -70,25 +70,25 @@ class AnswerBeams(QuestionAnswering, frozen=True, kw_only=True, forbid_unknown_f
         return AnswerBeamsHead(spec, self.starts)
 
     def _answers(
-        self, examples: Sequence[Question], windows: Sequence[Window], logits: Sequence[np.ndarray]
+        self, examples: Sequence[Question], windows: Sequence[PassageWindow], logits: Sequence[np.ndarray]
     ) -> list[Answered]:
         """See `QuestionAnswering`; `logits` are those of `AnswerBeamsHead.predict`."""
-        found: list[dict[tuple[int, int], float]] = [{} for _ in examples]
+        scores: list[dict[tuple[int, int], float]] = [{} for _ in examples]
         nulls, cut = [np.inf] * len(examples), [False] * len(examples)
         for window, values in zip(windows, logits, strict=True):
             cut[window.example] = window.cut
             if self.no_answer:
                 nulls[window.example] = min(nulls[window.example], float(values[0, 1]))
                 values = values[1:]
-            passage, spans = examples[window.example].passage, found[window.example]
+            passage, spans = examples[window.example].passage, scores[window.example]
             blank = np.array([not passage[start:end].strip() for start, end in window.offsets.tolist()])
             for score, first, last in self._spans(values, blank):
                 characters = int(window.offsets[first, 0]), int(window.offsets[last, 1])
                 spans[characters] = max(score, spans.get(characters, score))
         # listed so that the margin of "no answer" is the classifier's logit
-        bests = [max(spans.values(), default=0.0) for spans in found]
+        bests = [max(spans.values(), default=0.0) for spans in scores]
         nulls = [best + null for best, null in zip(bests, nulls, strict=True)]
-        return [self._answered(*question) for question in zip(examples, found, nulls, cut, strict=True)]
+        return [self._answered(*question) for question in zip(examples, scores, nulls, cut, strict=True)]
 
     def _spans(self, values: np.ndarray, blank: np.ndarray) -> list[tuple[float, int, int]]:
         """Return score, first and last token of the spans in the beams of a window.
@@ -96,7 +96,7 @@ class AnswerBeams(QuestionAnswering, frozen=True, kw_only=True, forbid_unknown_f
         Shape:
             values: (tokens, 2 + starts); blank: (tokens,), whether a token is only whitespace.
         """
-        found = []
+        spans = []
         for ends in values[:, 2:].T:
             (after,) = np.nonzero(ends > -np.inf)
             if not len(after) or blank[after[0]]:
@@ -105,8 +105,8 @@ class AnswerBeams(QuestionAnswering, frozen=True, kw_only=True, forbid_unknown_f
             near = np.arange(first, min(first + self.answer, len(ends)))
             near = near[~blank[near]]
             for last in near[np.argsort(-ends[near], kind="stable")[: self.ends]].tolist():
-                found.append((float(values[first, 0] + ends[last]), first, last))
-        return found
+                spans.append((float(values[first, 0] + ends[last]), first, last))
+        return spans
 
 
 class AnswerBeamsHead(Objective):
@@ -141,60 +141,63 @@ class AnswerBeamsHead(Objective):
         These are its log-probability to be the start, the classifier's logit, and its log-probability to be the end for
         each of the most probable starts: -inf before the start, and for starts that the window does not have.
         """
-        rows, found = token_vectors(encoder, encoded.last, batch, self.at), Candidates(batch)
-        starts = found.table(self.start(rows).squeeze(1).float()).log_softmax(1)  # (windows, longest)
-        own = found.of_table(starts)  # (targets,)
-        weighted = rows * own.exp()[:, None].to(rows.dtype)
-        states = rows.new_zeros(found.windows, rows.shape[1]).index_add(0, found.row, weighted)  # (windows, width)
-        classes = self._classify(states, self._summaries(encoder, encoded, batch, found))  # (windows,)
-        columns = [own, classes.index_select(0, found.row)]
-        best = self._without_summary(starts, batch, found).topk(min(self.starts, found.longest), 1)
+        rows, candidates = token_vectors(encoder, encoded.last, batch, self.at), Candidates(batch)
+        starts = candidates.table(self.start(rows).squeeze(1).float()).log_softmax(1)  # (windows, longest)
+        start_scores = candidates.of_table(starts)  # (targets,)
+        weighted = rows * start_scores.exp()[:, None].to(rows.dtype)
+        states = rows.new_zeros(candidates.windows, rows.shape[1])  # (windows, width)
+        states = states.index_add(0, candidates.row, weighted)
+        classes = self._classify(states, self._summaries(encoder, encoded, batch, candidates))  # (windows,)
+        columns = [start_scores, classes.index_select(0, candidates.row)]
+        best = self._without_summary(starts, batch, candidates).topk(min(self.starts, candidates.longest), 1)
         for values, position in zip(best.values.T, best.indices.T, strict=True):
-            state = rows.index_select(0, found.find(position))  # (windows, width)
-            ends = found.of_table(found.table(self._ends(rows, state, found)).log_softmax(1))  # (targets,)
-            first = position.masked_fill(values.isinf(), found.longest)  # beyond the window, if there are fewer starts
-            columns.append(ends.masked_fill(found.position < first.index_select(0, found.row), -torch.inf))
-        missing = torch.full_like(own, -torch.inf)
+            state = rows.index_select(0, candidates.find(position))  # (windows, width)
+            table = candidates.table(self._ends(rows, state, candidates))  # (windows, longest)
+            ends = candidates.of_table(table.log_softmax(1))  # (targets,)
+            # beyond the window, if there are fewer starts
+            first = position.masked_fill(values.isinf(), candidates.longest)
+            columns.append(ends.masked_fill(candidates.position < first.index_select(0, candidates.row), -torch.inf))
+        missing = torch.full_like(start_scores, -torch.inf)
         return torch.stack(columns + [missing] * (2 + self.starts - len(columns)), 1)
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`; a window is correct if both its start and, given the right one, its end are."""
         start, end = batch.labels[LABEL].view(-1, 2).unbind(1)  # (windows,) each, as positions in the sequence
-        rows, found = token_vectors(encoder, encoded.last, batch, self.at), Candidates(batch, len(start))
-        state = rows.index_select(0, found.find(start))  # (windows, width)
-        starts = found.table(self.start(rows).squeeze(1).float())  # (windows, longest)
-        ends = found.table(self._ends(rows, state, found))  # (windows, longest)
-        classes = self._classify(state, self._summaries(encoder, encoded, batch, found))  # (windows,)
+        rows, candidates = token_vectors(encoder, encoded.last, batch, self.at), Candidates(batch, len(start))
+        state = rows.index_select(0, candidates.find(start))  # (windows, width)
+        starts = candidates.table(self.start(rows).squeeze(1).float())  # (windows, longest)
+        ends = candidates.table(self._ends(rows, state, candidates))  # (windows, longest)
+        classes = self._classify(state, self._summaries(encoder, encoded, batch, candidates))  # (windows,)
         spans = sum(cross_entropy(table, gold, reduction="sum") for table, gold in ((starts, start), (ends, end)))
-        impossible = (start == self._summary(batch, found)).float()
+        impossible = (start == self._summary(batch, candidates)).float()
         unsure = binary_cross_entropy_with_logits(classes, impossible, reduction="sum")
         correct = (starts.detach().argmax(1) == start) & (ends.detach().argmax(1) == end)
         return Part(spans / 2 + CLASS_WEIGHT * unsure, {"accuracy": correct.sum()})
 
-    def _ends(self, rows: Tensor, states: Tensor, found: Candidates) -> Tensor:
+    def _ends(self, rows: Tensor, states: Tensor, candidates: Candidates) -> Tensor:
         """Return the logits of ends, (targets,), given the vectors of the starts, (windows, width)."""
-        own, other = self.end_dense.weight.chunk(2, 1)
-        given = linear(states, other, self.end_dense.bias).index_select(0, found.row)  # (targets, width)
-        return self.end_out(self.end_norm((linear(rows, own) + given).tanh())).squeeze(1).float()
+        of_ends, of_starts = self.end_dense.weight.chunk(2, 1)
+        from_starts = linear(states, of_starts, self.end_dense.bias).index_select(0, candidates.row)  # (targets, width)
+        return self.end_out(self.end_norm((linear(rows, of_ends) + from_starts).tanh())).squeeze(1).float()
 
     def _classify(self, states: Tensor, summaries: Tensor) -> Tensor:
         """Return the logits of having no answer, (windows,), given the vectors of starts and of [CLS]."""
         return self.class_out(self.class_dense(torch.cat([states, summaries], 1)).tanh()).squeeze(1).float()
 
     @staticmethod
-    def _summaries(encoder: Encoder, encoded: Encoded, batch: Batch, found: Candidates) -> Tensor:
+    def _summaries(encoder: Encoder, encoded: Encoded, batch: Batch, candidates: Candidates) -> Tensor:
         """Return the vectors of [CLS], (windows, width)."""
-        return token_vectors(encoder, encoded.last, batch, "summary").index_select(0, found.sequence)
+        return token_vectors(encoder, encoded.last, batch, "summary").index_select(0, candidates.sequence)
 
     @staticmethod
-    def _summary(batch: Batch, found: Candidates) -> Tensor:
+    def _summary(batch: Batch, candidates: Candidates) -> Tensor:
         """Return the position of [CLS] in the sequence, (windows,)."""
-        at = batch.positions["summary"].index_select(0, found.sequence)
+        at = batch.positions["summary"].index_select(0, candidates.sequence)
         return batch.tokens.position_ids.index_select(0, at)
 
-    def _without_summary(self, table: Tensor, batch: Batch, found: Candidates) -> Tensor:
+    def _without_summary(self, table: Tensor, batch: Batch, candidates: Candidates) -> Tensor:
         """Return a table with -inf at [CLS], which is no start of an answer."""
-        return table.scatter(1, self._summary(batch, found)[:, None], -torch.inf)
+        return table.scatter(1, self._summary(batch, candidates)[:, None], -torch.inf)
 
 
 @head_flops.register

@@ -38,8 +38,8 @@ from unmask.data.labelled.squad_file import Question
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
 from unmask.nn.layers.linear import Linear
 from unmask.objectives.objective import Objective, Part, imitate_softmax
-from unmask.tasks.extraction import Extraction, Found, Span
-from unmask.tasks.passage_windows import LABEL, Candidates, Window, sequences_of
+from unmask.tasks.extraction import Extraction, SearchResult, Span
+from unmask.tasks.passage_windows import LABEL, Candidates, PassageWindow, sequences_of
 from unmask.tasks.pooled_head import PooledHead
 
 KIND = "kind"
@@ -73,7 +73,7 @@ class KindAnswered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     cut: bool = False
 
 
-def with_kind(window: Window, kind: str, *, inside: bool) -> Window:
+def with_kind(window: PassageWindow, kind: str, *, inside: bool) -> PassageWindow:
     """Return a window with the label of its kind; `inside`: whether it contains what answers the question."""
     label = np.array([KINDS.index(kind if inside else "none")])
     return replace(window, sample=window.sample.add(labels={KIND: label}))
@@ -82,7 +82,7 @@ def with_kind(window: Window, kind: str, *, inside: bool) -> Window:
 def read_kinds(
     task: Extraction,
     examples: Sequence[Question],
-    windows: Sequence[Window],
+    windows: Sequence[PassageWindow],
     logits: Sequence[np.ndarray],
     texts: dict[str, str],
 ) -> list[dict[str, Any]]:
@@ -98,28 +98,28 @@ def read_kinds(
     rows = np.array([values[0, 2:6] for values in logits], np.float64).reshape(-1, len(KINDS))
     scores = rows - np.logaddexp.reduce(rows, 1, keepdims=True)  # (windows, kinds)
     spans = [values[:, :2] for values in logits]
-    found = task.search(examples, windows, spans, none=True, bonus=scores[:, 0].tolist())
-    return [_choose(task, *pair, scores, texts) for pair in zip(examples, found, strict=True)]
+    results = task.search(examples, windows, spans, none=True, bonus=scores[:, 0].tolist())
+    return [_choose(task, *pair, scores, texts) for pair in zip(examples, results, strict=True)]
 
 
 def _choose(
-    task: Extraction, example: Question, found: Found, scores: np.ndarray, texts: dict[str, str]
+    task: Extraction, example: Question, result: SearchResult, scores: np.ndarray, texts: dict[str, str]
 ) -> dict[str, Any]:
-    own = scores[found.windows]  # (windows of the question, kinds)
-    best = np.concatenate([own[:, :-1].max(0), own[:, -1:].min(0)])  # (kinds,)
-    spans, _ = task.list_spans(example, found.spans)
+    window_scores = scores[result.windows]  # (windows of the question, kinds)
+    best = np.concatenate([window_scores[:, :-1].max(0), window_scores[:, -1:].min(0)])  # (kinds,)
+    spans, _ = task.list_spans(example, result.spans)
     allowed = [name for name in KINDS if name in texts or (name == "span" and spans)]
     odds = np.exp(best[[KINDS.index(name) for name in allowed]])
     kinds = dict(zip(allowed, (odds / odds.sum()).tolist(), strict=True))
-    listed = [Span(one.answer, one.start, one.end, one.probability * kinds["span"]) for one in spans]
+    listed = [Span(span.answer, span.start, span.end, span.probability * kinds["span"]) for span in spans]
     others = {name: Span(texts[name], None, None, kinds[name]) for name in allowed if name != "span"}
     kind = max(kinds, key=lambda name: kinds[name])
     chosen = listed[0] if kind == "span" else others[kind]
     return {
         **{"id": example.id, "question": example.question},
         **{"answer": chosen.answer, "start": chosen.start, "end": chosen.end, "probability": chosen.probability},
-        **{"kind": texts.get(kind, kind) if kind == "none" else kind, "kinds": kinds, "cut": found.cut},
-        "nbest": tuple(sorted([*listed, *others.values()], key=lambda one: -one.probability)),
+        **{"kind": texts.get(kind, kind) if kind == "none" else kind, "kinds": kinds, "cut": result.cut},
+        "nbest": tuple(sorted([*listed, *others.values()], key=lambda span: -span.probability)),
     }
 
 
@@ -217,15 +217,15 @@ class AnswerHead(Objective):
         Support is not imitated: it is trained on gold labels alone.
         """
         candidates = Candidates(batch, len(batch.keys))
-        tables = (candidates.table(one[:, :2].float()) for one in (logits, targets))  # (windows, longest, 2) each
-        ours, theirs = (table.transpose(1, 2).flatten(0, 1).clamp(min=NEVER) for table in tables)
-        part = imitate_softmax(ours, theirs, temperature)
+        tables = (candidates.table(rows[:, :2].float()) for rows in (logits, targets))  # (windows, longest, 2) each
+        student, teacher = (table.transpose(1, 2).flatten(0, 1).clamp(min=NEVER) for table in tables)
+        part = imitate_softmax(student, teacher, temperature)
         loss, column = part.sum / 2, 2
         firsts = candidates.row.diff(prepend=candidates.row[:1] - 1).nonzero().squeeze(1) if len(self.classes) else None
         for head in self._classifiers:
-            some = slice(column, column := column + head.out.out_features)
-            loss = loss + imitate_softmax(logits[firsts, some], targets[firsts, some], temperature).sum
-        agreed = (ours.detach().argmax(1) == theirs.argmax(1)).view(-1, 2).all(1).sum()
+            classes = slice(column, column := column + head.out.out_features)
+            loss = loss + imitate_softmax(logits[firsts, classes], targets[firsts, classes], temperature).sum
+        agreed = (student.detach().argmax(1) == teacher.argmax(1)).view(-1, 2).all(1).sum()
         return Part(loss, {"agreement": agreed})
 
     @property

@@ -26,17 +26,17 @@ from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part, imitate_softmax
 from unmask.support.errors import UserError
 from unmask.support.messages import setting
-from unmask.tasks.calibration import (
+from unmask.tasks.pooled_head import NONE, TUNED, Regularization, TextHead, score
+from unmask.tasks.routes import Scored
+from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages, with_labels
+from unmask.tasks.task import Framed, Mistake, Notes, Training
+from unmask.tasks.tuning import (
     Temperature,
     check_temperature,
     describe_calibration,
     divisor,
     find_temperature,
 )
-from unmask.tasks.pooled_head import NONE, TUNED, Regularization, TextHead, score
-from unmask.tasks.routes import Scored
-from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages, with_labels
-from unmask.tasks.task import Framed, Mistake, Notes, Training
 
 RARE = 0.25
 """Share of the training examples below which one of two labels is the positive one."""
@@ -155,7 +155,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
                 return []
             scaled = torch.from_numpy(texts.mean(logits)) / divisor(self.temperature)
             probabilities = scaled.softmax(1).tolist()
-            return [_prediction(*one, labels) for one in zip(examples, probabilities, texts.cut, strict=True)]
+            return [_prediction(*parts, labels) for parts in zip(examples, probabilities, texts.cut, strict=True)]
 
         return Framed(texts.samples, read, texts.notes, texts.mean, texts.cut)
 
@@ -180,7 +180,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
         self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]
     ) -> list[Mistake]:
         """See `Task`: the most confident mistakes first."""
-        found = [
+        mistakes = [
             Mistake(
                 passages(row),
                 caption=f"{row.file}:{row.line}",
@@ -193,7 +193,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
             for row, prediction in zip(examples, predictions, strict=True)
             if prediction.label != row.values["label"]
         ]
-        return sorted(found, key=lambda mistake: -mistake.score)
+        return sorted(mistakes, key=lambda mistake: -mistake.score)
 
     def details(
         self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]
@@ -303,7 +303,8 @@ def _numbers(rows: Sequence[Row], labels: Sequence[str]) -> list[int]:
 def _probabilities(examples: Sequence[Row], predictions: Sequence[Prediction]) -> tuple[np.ndarray, np.ndarray]:
     """Return the probability of each label, (examples, labels), and the index of each gold label."""
     names = tuple(predictions[0].scores)
-    return np.array([list(one.scores.values()) for one in predictions]), np.array(_numbers(examples, names))
+    probabilities = np.array([list(prediction.scores.values()) for prediction in predictions])
+    return probabilities, np.array(_numbers(examples, names))
 
 
 def _prediction(row: Row, probabilities: Sequence[float], cut: bool, labels: Sequence[str]) -> Prediction:

@@ -70,7 +70,7 @@ class Coqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
     def label_names(self, examples: Sequence[CoqaQuestion]) -> tuple[str, ...]:
         """See `Task`: none."""
-        if not any(one.answers for one in examples):
+        if not any(example.answers for example in examples):
             raise UserError(f"none of the {len(examples)} questions has an answer", file=examples[0].file)
         return ()
 
@@ -85,10 +85,10 @@ class Coqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
         asked, notes = ask_in_dialogue(tokenizer, examples, self.history, self.question)
         windows, more = cut_passages(tokenizer, examples, self.windows(none=True), gold=gold, asked=asked)
         if gold:
-            windows = [with_kind(one, _kind(examples[one.example]), inside=one.answered) for one in windows]
+            windows = [with_kind(window, _kind(examples[window.example]), inside=window.answered) for window in windows]
 
         def read(logits: Sequence[np.ndarray]) -> list[KindAnswered]:
-            return [KindAnswered(**one) for one in read_kinds(self, examples, windows, logits, TEXTS)]
+            return [KindAnswered(**attributes) for attributes in read_kinds(self, examples, windows, logits, TEXTS)]
 
         return Framed([window.sample for window in windows], read, (*notes, *more))
 
@@ -96,29 +96,31 @@ class Coqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
         self, examples: Sequence[CoqaQuestion], predictions: Sequence[KindAnswered], labels: Sequence[str]
     ) -> Measure:
         """See `Task`."""
-        return metrics.measure([one.references for one in examples], [one.answer for one in predictions])
+        gold = [example.references for example in examples]
+        return metrics.measure(gold, [prediction.answer for prediction in predictions])
 
     def groups(self, examples: Sequence[CoqaQuestion]) -> list[str]:
         """See `Task`: dialogues."""
-        return [one.dialogue for one in examples]
+        return [example.dialogue for example in examples]
 
     def details(
         self, examples: Sequence[CoqaQuestion], predictions: Sequence[KindAnswered], labels: Sequence[str]
     ) -> dict[str, Any]:
         """See `Task`: the scorer, and the metrics by domain, if the file has domains."""
-        domains = metrics.by_domain([one.source for one in examples], self.measure(examples, predictions, labels))
+        sources = [example.source for example in examples]
+        domains = metrics.by_domain(sources, self.measure(examples, predictions, labels))
         return {"scorer": "CoQA"} | ({"by_domain": domains} if domains else {})
 
     def mistakes(
         self, examples: Sequence[CoqaQuestion], predictions: Sequence[KindAnswered], labels: Sequence[str]
     ) -> list[Mistake]:
         """See `Task`: answers that equal no gold answer, the most confident first."""
-        found = [
+        mistakes = [
             span_mistake(example, predicted, example.references, predicted.answer, describe_history(example))
             for example, predicted in zip(examples, predictions, strict=True)
             if not any(metrics.turn_scores([gold], predicted.answer)[0] for gold in example.references)
         ]
-        return sorted(found, key=lambda mistake: -mistake.score)
+        return sorted(mistakes, key=lambda mistake: -mistake.score)
 
     def record(self, path: Path, example: CoqaQuestion, prediction: KindAnswered) -> Any:
         """See `Task`."""

@@ -212,8 +212,9 @@ class Embedding(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Similarity], labels: Sequence[str]) -> Measure:
         """See `Task`: correlations of the cosines with the scores; without scores, how well second texts are found."""
         if _are_scored(examples):
-            return metrics.measure(np.array(numbers(examples)), np.array([one.score for one in predictions]))
-        ranks = np.array([one.rank for one in predictions])
+            scores = np.array([prediction.score for prediction in predictions])
+            return metrics.measure(np.array(numbers(examples)), scores)
+        ranks = np.array([prediction.rank for prediction in predictions])
         return lambda chosen: {
             "accuracy": 100 * float((ranks[chosen] == 1).mean()),
             "reciprocal_rank": 100 * float((1 / ranks[chosen]).mean()),
@@ -224,11 +225,11 @@ class Embedding(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     ) -> list[Mistake]:
         """See `Task`: the pairs that scores and cosines order most differently; without scores, the lowest ranks."""
         if scored := _are_scored(examples):
-            gold, ours = (metrics.ranks(np.array(it)) for it in (numbers(examples), [it.score for it in predictions]))
-            wrong = np.abs(gold - ours)
+            scores = np.array([prediction.score for prediction in predictions])
+            wrong = np.abs(metrics.ranks(np.array(numbers(examples))) - metrics.ranks(scores))
         else:
-            wrong = np.array([one.rank - 1 for one in predictions])
-        found = [
+            wrong = np.array([prediction.rank - 1 for prediction in predictions])
+        mistakes = [
             Mistake(
                 passages(row),
                 caption=f"{row.file}:{row.line}",
@@ -240,7 +241,7 @@ class Embedding(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True, 
             for row, prediction, off in zip(examples, predictions, wrong, strict=True)
             if off > 0
         ]
-        return sorted(found, key=lambda mistake: -mistake.score)
+        return sorted(mistakes, key=lambda mistake: -mistake.score)
 
     def line(self, prediction: Similarity) -> str:
         """See `Task`."""
@@ -260,8 +261,8 @@ class Embedding(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True, 
             labels = {SIDE: np.arange(len(names)), TEXT: np.array(texts)}
             if targets is not None:
                 labels[TARGET] = targets[[number] * len(names)]
-            own = slice(len(names) * number, len(names) * (number + 1))
-            made.append(Sample.joined(samples[own], labels).named((0, number)))
+            part = slice(len(names) * number, len(names) * (number + 1))
+            made.append(Sample.joined(samples[part], labels).named((0, number)))
         return made
 
 
@@ -310,16 +311,16 @@ class EmbeddingHead(Objective):
         pairs = texts[:, :2]
         shared = (pairs[:, None] == pairs[None]).any(2).fill_diagonal_(False)  # (pairs, pairs)
         logits = (first @ second.T / self.temperature).masked_fill(shared, -torch.inf)  # (pairs, pairs)
-        own = torch.arange(len(logits), device=logits.device)
+        matching = torch.arange(len(logits), device=logits.device)
         ranked = logits
         if sides == 3:
             equal = (pairs[:, None] == texts[None, :, 2:]).any(2)  # (pairs, pairs)
             hard = (first @ vectors[2::sides].T / self.temperature).masked_fill(equal, -torch.inf)  # (pairs, pairs)
             ranked = torch.cat([logits, hard], 1)  # (pairs, 2 * pairs)
-        loss = cross_entropy(ranked, own, reduction="sum")
+        loss = cross_entropy(ranked, matching, reduction="sum")
         if self.symmetric:  # the third texts have no first texts to find
-            loss = (loss + cross_entropy(logits.T, own, reduction="sum")) / 2
-        return Part(loss, {"accuracy": count_correct(ranked.detach(), own)})
+            loss = (loss + cross_entropy(logits.T, matching, reduction="sum")) / 2
+        return Part(loss, {"accuracy": count_correct(ranked.detach(), matching)})
 
     def _sides(self, batch: Batch) -> int:
         """Return the number of texts per pair, 2 or 3, which is known on the host."""

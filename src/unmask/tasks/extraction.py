@@ -21,7 +21,7 @@ from unmask.data.labelled.squad_file import Question
 from unmask.support.errors import UserError, check_unicode
 from unmask.support.messages import argument, setting
 from unmask.tasks.holding_out import hold_out_units
-from unmask.tasks.passage_windows import Window, WindowSettings, best_spans
+from unmask.tasks.passage_windows import PassageWindow, WindowSettings, best_spans
 from unmask.tasks.routes import AnswerRequest, Route
 from unmask.tasks.task import Columns, Mark, Mistake, Notes, Passage, Reason, Refusals, Task
 
@@ -58,7 +58,7 @@ ANSWER = Route(
 
 
 @dataclass
-class Found:
+class SearchResult:
     """What the windows of a question contain.
 
     Attributes:
@@ -159,12 +159,12 @@ class Extraction(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def search(
         self,
         examples: Sequence[Question],
-        windows: Sequence[Window],
+        windows: Sequence[PassageWindow],
         logits: Sequence[np.ndarray],
         *,
         none: bool,
         bonus: Sequence[float] | None = None,
-    ) -> list[Found]:
+    ) -> list[SearchResult]:
         """Return what the windows of each question contain: the best spans of each window.
 
         Args:
@@ -174,14 +174,14 @@ class Extraction(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
             none: whether the first candidate is [CLS].
             bonus: a number to add to the scores of all spans of each window.
         """
-        found = [Found() for _ in examples]
+        results = [SearchResult() for _ in examples]
         for number, (window, values) in enumerate(zip(windows, logits, strict=True)):
-            one, passage = found[window.example], examples[window.example].passage
-            one.cut = window.cut
-            one.windows.append(number)
+            result, passage = results[window.example], examples[window.example].passage
+            result.cut = window.cut
+            result.windows.append(number)
             if none:
-                if (null := float(values[0].sum())) < one.null:
-                    one.null, one.empty = null, number
+                if (null := float(values[0].sum())) < result.null:
+                    result.null, result.empty = null, number
                 values = values[1:]
             blank = [not passage[start:end].strip() for start, end in window.offsets.tolist()]
             values = np.where(np.array(blank, bool)[:, None], -np.inf, values)  # no answer starts or ends with a space
@@ -189,10 +189,10 @@ class Extraction(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
             for score, first, last in best_spans(values[:, 0], values[:, 1], self.answer, self.best):
                 characters = int(window.offsets[first, 0]), int(window.offsets[last, 1])
                 score += more
-                if score > one.score:
-                    one.score, one.best = score, number
-                one.spans[characters] = max(score, one.spans.get(characters, -np.inf))
-        return found
+                if score > result.score:
+                    result.score, result.best = score, number
+                result.spans[characters] = max(score, result.spans.get(characters, -np.inf))
+        return results
 
     def list_spans(
         self, example: Question, spans: Mapping[tuple[int, int], float], null: float = np.inf
@@ -313,7 +313,7 @@ def span_mistake(
         answer: the prediction as text.
         before: the earlier turns of the dialogue.
     """
-    spans = {(one.start, one.start + len(one.text)) for one in example.answers if one.start is not None}
+    spans = {(answer.start, answer.start + len(answer.text)) for answer in example.answers if answer.start is not None}
     marks = tuple(Mark(start, end) for start, end in sorted(spans))
     marked = () if predicted.start is None or predicted.end is None else (Mark(predicted.start, predicted.end),)
     texts = [Passage(before, "before")] if before else []

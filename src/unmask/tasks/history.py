@@ -53,13 +53,13 @@ def ask_in_dialogue(
         history: how the earlier turns are read.
         most: maximum number of tokens of a question and its history; the oldest turns that do not fit are left out.
     """
-    kept = [one.history[len(one.history) - min(history.turns, len(one.history)) :] for one in examples]
-    texts = {text: None for one, turns in zip(examples, kept, strict=True) for text in _texts(one, turns)}
+    recent = [question.history[max(0, len(question.history) - history.turns) :] for question in examples]
+    texts = {text: None for example, turns in zip(examples, recent, strict=True) for text in _texts(example, turns)}
     ids = dict(zip(texts, tokenizer.encode_many(list(texts)), strict=True))
     separator = np.array([tokenizer.sep], np.int32)
     counts: Counter[str] = Counter()
     asked = []
-    for example, turns in zip(examples, kept, strict=True):
+    for example, turns in zip(examples, recent, strict=True):
         question = ids[example.question]
         cut, question, marked = len(question) > most, question[:most], list[tuple[int, int]]()
         if history.form == "marked":
@@ -85,11 +85,11 @@ def as_turns(history: Sequence[tuple[str, str]], passage: str) -> tuple[Turn, ..
     check_unicode(text for pair in history for text in pair)
     if not all(question.strip() for question, _ in history):
         raise UserError("a question in the history is empty", remedy="remove it")
-    found = []
+    turns = []
     for question, answer in history:
         start = passage.find(answer) if answer else -1
-        found.append(Turn(question, answer, *((start, start + len(answer)) if start >= 0 else ())))
-    return tuple(found)
+        turns.append(Turn(question, answer, *((start, start + len(answer)) if start >= 0 else ())))
+    return tuple(turns)
 
 
 def describe_history(example: DialogueQuestion) -> str:

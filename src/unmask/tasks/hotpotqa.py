@@ -48,7 +48,7 @@ from unmask.tasks.answer_head import (
     with_kind,
 )
 from unmask.tasks.extraction import Extraction, Texts, check_asked, refuse_columns, span_mistake
-from unmask.tasks.passage_windows import Window, cut_passages, token_span
+from unmask.tasks.passage_windows import PassageWindow, cut_passages, token_span
 from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Training
 
 TEXTS = {"yes": "yes", "no": "no"}
@@ -134,7 +134,7 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def label_names(self, examples: Sequence[HotpotQuestion]) -> tuple[str, ...]:
         """See `Task`: none."""
-        if not any(one.answers or one.impossible for one in examples):
+        if not any(example.answers or example.impossible for example in examples):
             raise UserError(f"none of the {len(examples)} answers can be learned", file=examples[0].file)
         return ()
 
@@ -145,7 +145,9 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def tune(self, examples: Sequence[HotpotQuestion], predictions: Sequence[HotpotAnswered]) -> Hotpotqa:
         """See `Task`: sets the threshold to the one with the best F1 of support."""
-        logits = [np.array([_logit(one.probability) for one in found.sentences]) for found in predictions]
+        logits = [
+            np.array([_logit(sentence.probability) for sentence in prediction.sentences]) for prediction in predictions
+        ]
         values = np.unique(np.concatenate(logits))
         between = np.concatenate([[values[0] - 1], (values[1:] + values[:-1]) / 2])
         tried = between[np.unique(np.linspace(0, len(between) - 1, TRIED).round().astype(int))]
@@ -153,14 +155,14 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True
         def total(threshold: float) -> float:
             return sum(
                 metrics.support_f1(
-                    one.support,
+                    example.support,
                     [
-                        (it.title, it.sentence)
-                        for it, own in zip(found.sentences, scores, strict=True)
-                        if own > threshold
+                        (sentence.title, sentence.sentence)
+                        for sentence, logit in zip(prediction.sentences, scores, strict=True)
+                        if logit > threshold
                     ],
                 )
-                for one, found, scores in zip(examples, predictions, logits, strict=True)
+                for example, prediction, scores in zip(examples, predictions, logits, strict=True)
             )
 
         totals = np.array([total(threshold) for threshold in tried])
@@ -179,7 +181,8 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True
         starts = [_starts(window, examples[window.example].sentences) for window in windows]
         if gold:
             windows = [
-                _labelled(window, examples[window.example], own) for window, own in zip(windows, starts, strict=True)
+                _labelled(window, examples[window.example], first_tokens)
+                for window, first_tokens in zip(windows, starts, strict=True)
             ]
 
         def read(logits: Sequence[np.ndarray]) -> list[HotpotAnswered]:
@@ -191,15 +194,15 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True
         self, examples: Sequence[HotpotQuestion], predictions: Sequence[HotpotAnswered], labels: Sequence[str]
     ) -> Measure:
         """See `Task`."""
-        gold = [Solution(one.answer, one.support) for one in examples]
-        return metrics.measure(gold, [Solution(one.answer, _facts(one)) for one in predictions])
+        gold = [Solution(example.answer, example.support) for example in examples]
+        return metrics.measure(gold, [Solution(prediction.answer, _facts(prediction)) for prediction in predictions])
 
     def details(
         self, examples: Sequence[HotpotQuestion], predictions: Sequence[HotpotAnswered], labels: Sequence[str]
     ) -> dict[str, Any]:
         """See `Task`: the scorer, and the metrics of each type of question, if there are several."""
         measure = self.measure(examples, predictions, labels)
-        types = np.array([one.kind for one in examples])
+        types = np.array([example.kind for example in examples])
         by_type = {name: measure(np.flatnonzero(types == name)) for name in sorted(set(types.tolist()))}
         return {"scorer": "HotpotQA"} | ({"by_type": by_type} if len(by_type) > 1 else {})
 
@@ -207,13 +210,15 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True
         self, examples: Sequence[HotpotQuestion], predictions: Sequence[HotpotAnswered], labels: Sequence[str]
     ) -> list[Mistake]:
         """See `Task`: wrong answers and wrong support, the most confident answers first."""
-        found = []
-        for one, guess in zip(examples, predictions, strict=True):
-            scores = metrics.question_scores(Solution(one.answer, one.support), Solution(guess.answer, _facts(guess)))
+        mistakes = []
+        for example, guess in zip(examples, predictions, strict=True):
+            scores = metrics.question_scores(
+                Solution(example.answer, example.support), Solution(guess.answer, _facts(guess))
+            )
             if not scores[metrics.NAMES.index("joint_exact_match")]:
-                answers = (_describe(one.answer, one.support), _describe(guess.answer, _facts(guess)))
-                found.append(span_mistake(one, guess, answers[:1], answers[1]))
-        return sorted(found, key=lambda mistake: -mistake.score)
+                answers = (_describe(example.answer, example.support), _describe(guess.answer, _facts(guess)))
+                mistakes.append(span_mistake(example, guess, answers[:1], answers[1]))
+        return sorted(mistakes, key=lambda mistake: -mistake.score)
 
     def record(self, path: Path, example: HotpotQuestion, prediction: HotpotAnswered) -> Any:
         """See `Task`."""
@@ -222,9 +227,9 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True
     def files(self, path: Path, records: Iterable[Any]) -> dict[Path, Iterable[bytes]]:
         """See `Task`: what hotpot_evaluate_v1.py reads."""
         content: dict[str, dict[str, Any]] = {"answer": {}, "sp": {}}
-        for one in records:  # each time, they are read from a file
-            for name, found in content.items():
-                found[one["id"]] = one[name]
+        for record in records:  # each time, they are read from a file
+            for name, by_id in content.items():
+                by_id[record["id"]] = record[name]
         return {path: [msgspec.json.format(msgspec.json.encode(content)) + b"\n"]}
 
     def line(self, prediction: HotpotAnswered) -> str:
@@ -235,41 +240,41 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True
     def _read(
         self,
         examples: Sequence[HotpotQuestion],
-        windows: Sequence[Window],
+        windows: Sequence[PassageWindow],
         starts: Sequence[Mapping[int, int]],
         logits: Sequence[np.ndarray],
     ) -> list[HotpotAnswered]:
-        scores = [np.full(len(one.sentences), -np.inf) for one in examples]
-        for window, own, values in zip(windows, starts, logits, strict=True):
-            for sentence, token in own.items():
+        scores = [np.full(len(example.sentences), -np.inf) for example in examples]
+        for window, first_tokens, values in zip(windows, starts, logits, strict=True):
+            for sentence, token in first_tokens.items():
                 known = scores[window.example]
                 known[sentence] = max(known[sentence], float(values[1 + token, -1]))
         answers = read_kinds(self, examples, windows, logits, TEXTS)
         return [
-            HotpotAnswered(**answer, passage=example.passage, **self._support(example.sentences, own))
-            for answer, example, own in zip(answers, examples, scores, strict=True)
+            HotpotAnswered(**answer, passage=example.passage, **self._support(example.sentences, values))
+            for answer, example, values in zip(answers, examples, scores, strict=True)
         ]
 
     def _support(self, sentences: Sequence[Sentence], logits: np.ndarray) -> dict[str, Any]:
         made = [
-            Support(one.title, one.number, one.start, one.end, float(1 / (1 + np.exp(-logit))))
-            for one, logit in zip(sentences, logits, strict=True)
+            Support(sentence.title, sentence.number, sentence.start, sentence.end, float(1 / (1 + np.exp(-logit))))
+            for sentence, logit in zip(sentences, logits, strict=True)
         ]
-        chosen = tuple(one for one, logit in zip(made, logits, strict=True) if logit > (self.threshold or 0.0))
-        return {"support": chosen, "sentences": tuple(sorted(made, key=lambda one: -one.probability))}
+        chosen = tuple(support for support, logit in zip(made, logits, strict=True) if logit > (self.threshold or 0.0))
+        return {"support": chosen, "sentences": tuple(sorted(made, key=lambda support: -support.probability))}
 
 
-def _starts(window: Window, sentences: Sequence[Sentence]) -> dict[int, int]:
+def _starts(window: PassageWindow, sentences: Sequence[Sentence]) -> dict[int, int]:
     """Return the first token in the window of each sentence that starts in it, by the number of the sentence."""
-    found = {}
-    for number, one in enumerate(sentences):
-        span = token_span(window.offsets, one.start, one.end)
-        if span and (span[0] or window.offsets[0, 0] <= one.start):
-            found[number] = span[0]
-    return found
+    tokens = {}
+    for number, sentence in enumerate(sentences):
+        span = token_span(window.offsets, sentence.start, sentence.end)
+        if span and (span[0] or window.offsets[0, 0] <= sentence.start):
+            tokens[number] = span[0]
+    return tokens
 
 
-def _labelled(window: Window, example: HotpotQuestion, starts: Mapping[int, int]) -> Window:
+def _labelled(window: PassageWindow, example: HotpotQuestion, starts: Mapping[int, int]) -> PassageWindow:
     """Return a window with the label of its kind, and with its sentences and which of them support the answer."""
     support = np.array([example.sentences[number].fact in example.support for number in starts], np.int64)
     closed = example.answer in CLOSED
@@ -283,7 +288,7 @@ def _labelled(window: Window, example: HotpotQuestion, starts: Mapping[int, int]
 
 
 def _facts(answered: HotpotAnswered) -> list[metrics.Fact]:
-    return [(one.title, one.sentence) for one in answered.support]
+    return [(sentence.title, sentence.sentence) for sentence in answered.support]
 
 
 def _describe(answer: str, facts: Sequence[metrics.Fact]) -> str:

@@ -26,7 +26,12 @@ from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
 from unmask.support.errors import UserError
-from unmask.tasks.calibration import (
+from unmask.tasks.classification import sort_labels, unknown_label
+from unmask.tasks.pooled_head import TextHead
+from unmask.tasks.routes import Scored
+from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages
+from unmask.tasks.task import Framed, Mistake, Notes, Training
+from unmask.tasks.tuning import (
     Temperature,
     at_temperature,
     check_temperature,
@@ -34,11 +39,6 @@ from unmask.tasks.calibration import (
     divisor,
     find_temperature,
 )
-from unmask.tasks.classification import sort_labels, unknown_label
-from unmask.tasks.pooled_head import TextHead
-from unmask.tasks.routes import Scored
-from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages
-from unmask.tasks.task import Framed, Mistake, Notes, Training
 
 
 class Labels(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -139,13 +139,13 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
             if not logits:
                 return []
             temperature, threshold = divisor(self.temperature), 0.5 if self.threshold is None else self.threshold
-            found = []
+            predictions = []
             for row, values, was_cut in zip(examples, texts.mean(logits), texts.cut, strict=True):
                 probabilities = torch.from_numpy(values.astype(np.float64) / temperature).sigmoid().tolist()
                 scores = dict(zip(labels, probabilities, strict=True))
                 chosen = tuple(name for name, value in scores.items() if value > threshold)
-                found.append(Labels(row.values["text"], chosen, scores, row.values.get("text_b"), was_cut))
-            return found
+                predictions.append(Labels(row.values["text"], chosen, scores, row.values.get("text_b"), was_cut))
+            return predictions
 
         return Framed(texts.samples, read, texts.notes, texts.mean, texts.cut)
 
@@ -155,8 +155,8 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Labels], labels: Sequence[str]) -> Measure:
         """See `Task`."""
-        predicted = np.array([[name in one.labels for name in labels] for one in predictions], bool)
-        scores = np.array([[one.scores[name] for name in labels] for one in predictions])
+        predicted = np.array([[name in prediction.labels for name in labels] for prediction in predictions], bool)
+        scores = np.array([[prediction.scores[name] for name in labels] for prediction in predictions])
         return metrics.measure(_gold(examples, labels), predicted, scores)
 
     def calibration(self, examples: Sequence[Row], predictions: Sequence[Labels]) -> dict[str, float]:
@@ -167,11 +167,11 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
     def labelled(self, examples: Sequence[Row], predictions: Sequence[Labels]) -> list[Row]:
         """See `Task`."""
         pairs = zip(examples, predictions, strict=True)
-        return [Row(row.values, row.file, row.line, found.labels) for row, found in pairs]
+        return [Row(row.values, row.file, row.line, prediction.labels) for row, prediction in pairs]
 
     def mistakes(self, examples: Sequence[Row], predictions: Sequence[Labels], labels: Sequence[str]) -> list[Mistake]:
         """See `Task`: the texts with the most missed or spurious labels first."""
-        found = [
+        mistakes = [
             Mistake(
                 passages(row),
                 caption=f"{row.file}:{row.line}",
@@ -184,7 +184,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
             for row, prediction in zip(examples, predictions, strict=True)
             if set(row.labels or ()) != set(prediction.labels)
         ]
-        return sorted(found, key=lambda mistake: -mistake.score)
+        return sorted(mistakes, key=lambda mistake: -mistake.score)
 
     def line(self, prediction: Labels) -> str:
         """See `Task`."""
@@ -219,10 +219,10 @@ class MultiLabelHead(TextHead):
 
     def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
         """See `Objective`: the cross-entropy of each label with the teacher's probability, as in `imitate_softmax`."""
-        ours, theirs = logits.float() / temperature, targets.float() / temperature
-        loss = binary_cross_entropy_with_logits(ours, theirs.sigmoid(), reduction="sum")
-        least = binary_cross_entropy_with_logits(theirs, theirs.sigmoid(), reduction="sum")
-        return Part(temperature**2 * (loss - least), {"agreement": ((ours > 0) == (theirs > 0)).sum()})
+        student, teacher = logits.float() / temperature, targets.float() / temperature
+        loss = binary_cross_entropy_with_logits(student, teacher.sigmoid(), reduction="sum")
+        least = binary_cross_entropy_with_logits(teacher, teacher.sigmoid(), reduction="sum")
+        return Part(temperature**2 * (loss - least), {"agreement": ((student > 0) == (teacher > 0)).sum()})
 
 
 def best_threshold(gold: np.ndarray, probabilities: np.ndarray) -> float:
@@ -249,18 +249,18 @@ def best_threshold(gold: np.ndarray, probabilities: np.ndarray) -> float:
 def _gold(rows: Sequence[Row], labels: Sequence[str]) -> np.ndarray:
     """Return which labels rows have, (rows, labels) bool."""
     numbers = {label: number for number, label in enumerate(labels)}
-    found = np.zeros((len(rows), len(labels)), bool)
+    gold = np.zeros((len(rows), len(labels)), bool)
     for index, row in enumerate(rows):
         for name in row.labels or ():
             if name not in numbers:
                 raise unknown_label(name, row, labels)
-            found[index, numbers[name]] = True
-    return found
+            gold[index, numbers[name]] = True
+    return gold
 
 
 def _probabilities(predictions: Sequence[Labels]) -> np.ndarray:
     """Return the probability of each label, (predictions, labels)."""
-    return np.array([list(one.scores.values()) for one in predictions])
+    return np.array([list(prediction.scores.values()) for prediction in predictions])
 
 
 def _both(probabilities: np.ndarray) -> np.ndarray:

@@ -130,53 +130,64 @@ class MultipleChoice(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Choices], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`: with `gold`, a sample per question; otherwise, one per choice."""
-        rows = [Row({"text": one.passage, "text_b": text}, one.file, 0) for one in examples for text in _seconds(one)]
+        rows = [
+            Row({"text": example.passage, "text_b": text}, example.file, 0)
+            for example in examples
+            for text in _seconds(example)
+        ]
         samples, cut, notes = frame_rows(tokenizer, rows, self.length, pairs=True)
-        ends = np.cumsum([0, *(len(one.choices) for one in examples)])
+        ends = np.cumsum([0, *(len(example.choices) for example in examples)])
         parts = [slice(start, end) for start, end in itertools.pairwise(ends)]
 
         def read(logits: Sequence[np.ndarray]) -> list[Chosen]:
             scores = [np.concatenate(logits[part])[:, 0] for part in parts]
-            return [_chosen(one, own, any(cut[part])) for one, own, part in zip(examples, scores, parts, strict=True)]
+            return [
+                _chosen(example, values, any(cut[part]))
+                for example, values, part in zip(examples, scores, parts, strict=True)
+            ]
 
         return Framed(_grouped(samples, examples, parts) if gold else samples, read, notes)
 
     def measure(self, examples: Sequence[Choices], predictions: Sequence[Chosen], labels: Sequence[str]) -> Measure:
         """See `Task`."""
-        right = np.array([one.gold == found.choice for one, found in zip(examples, predictions, strict=True)])
+        pairs = zip(examples, predictions, strict=True)
+        right = np.array([example.gold == prediction.choice for example, prediction in pairs])
         return lambda chosen: {"accuracy": 100 * float(right[chosen].mean())}
 
     def details(
         self, examples: Sequence[Choices], predictions: Sequence[Chosen], labels: Sequence[str]
     ) -> dict[str, Any]:
         """See `Task`: the accuracy of each part of the data set, if it has several."""
-        measure, parts = self.measure(examples, predictions, labels), np.array([one.part for one in examples])
+        measure, parts = self.measure(examples, predictions, labels), np.array([example.part for example in examples])
         by_type = {name: measure(np.flatnonzero(parts == name)) for name in sorted(set(parts.tolist()))}
         return {"by_type": by_type} if len(by_type) > 1 else {}
 
     def labelled(self, examples: Sequence[Choices], predictions: Sequence[Chosen]) -> list[Choices]:
         """See `Task`."""
         pairs = zip(examples, predictions, strict=True)
-        return [msgspec.structs.replace(one, gold=found.choice) for one, found in pairs]
+        return [msgspec.structs.replace(example, gold=prediction.choice) for example, prediction in pairs]
 
     def mistakes(
         self, examples: Sequence[Choices], predictions: Sequence[Chosen], labels: Sequence[str]
     ) -> list[Mistake]:
         """See `Task`: the most confident mistakes first."""
-        found = [
+        mistakes = [
             Mistake(
-                (Passage(one.passage, "passage"), *([Passage(one.question, "question")] if one.question else ())),
-                caption=f"{one.file}: {one.id}",
+                (
+                    Passage(example.passage, "passage"),
+                    *([Passage(example.question, "question")] if example.question else ()),
+                ),
+                caption=f"{example.file}: {example.id}",
                 score=guess.probabilities[guess.choice],
                 measure="probability",
-                gold=one.choices[one.gold or 0],
+                gold=example.choices[example.gold or 0],
                 predicted=guess.text,
-                probabilities=dict(zip(one.choices, guess.probabilities, strict=True)),
+                probabilities=dict(zip(example.choices, guess.probabilities, strict=True)),
             )
-            for one, guess in zip(examples, predictions, strict=True)
-            if guess.choice != one.gold
+            for example, guess in zip(examples, predictions, strict=True)
+            if guess.choice != example.gold
         ]
-        return sorted(found, key=lambda mistake: -mistake.score)
+        return sorted(mistakes, key=lambda mistake: -mistake.score)
 
     def line(self, prediction: Chosen) -> str:
         """See `Task`."""
@@ -202,8 +213,8 @@ class MultipleChoiceHead(PooledHead):
 def _grouped(samples: Sequence[Sample], examples: Sequence[Choices], parts: Sequence[slice]) -> list[Sample]:
     """Return a sample per question."""
     made = []
-    for number, (one, part) in enumerate(zip(examples, parts, strict=True)):
-        right = np.arange(len(one.choices)) == one.gold
+    for number, (example, part) in enumerate(zip(examples, parts, strict=True)):
+        right = np.arange(len(example.choices)) == example.gold
         made.append(Sample.joined(samples[part], {LABEL: right.astype(np.int64)}).named((0, number)))
     return made
 

@@ -127,7 +127,7 @@ class WindowSettings:
 
 
 @dataclass(frozen=True)
-class Window:
+class PassageWindow:
     """One window.
 
     Attributes:
@@ -168,10 +168,10 @@ class _Passage:
 
 def window_starts(tokens: int, capacity: int, stride: int) -> list[int]:
     """Return the start of each window of at most `capacity` tokens over a passage of `tokens` tokens."""
-    found = [0]
-    while found[-1] + capacity < tokens:
-        found.append(found[-1] + min(capacity, stride))
-    return found
+    starts = [0]
+    while starts[-1] + capacity < tokens:
+        starts.append(starts[-1] + min(capacity, stride))
+    return starts
 
 
 def token_span(offsets: np.ndarray, start: int, end: int) -> tuple[int, int] | None:
@@ -217,7 +217,7 @@ def cut_passages(
     *,
     gold: bool,
     asked: Sequence[Asked] | None = None,
-) -> tuple[list[Window], tuple[str, ...]]:
+) -> tuple[list[PassageWindow], tuple[str, ...]]:
     """Divide all passages into windows.
 
     Args:
@@ -237,7 +237,7 @@ def cut_passages(
         for text, (ids, offsets) in zip(texts, encoded, strict=True)
     }
     frame = Frame.of(tokenizer)
-    made: list[Window] = []
+    made: list[PassageWindow] = []
     counts: Counter[str] = Counter()
     asked = ask(tokenizer, examples, settings.question) if asked is None else asked
     for number, (example, (question, too_long, marked)) in enumerate(zip(examples, asked, strict=True)):
@@ -281,13 +281,13 @@ def _mark(passage: _Passage, marked: Sequence[tuple[int, int]], marker: int) -> 
 
 def _window(
     frame: Frame, number: int, question: Ids, passage: _Passage, part: slice, settings: WindowSettings
-) -> Window:
+) -> PassageWindow:
     ids = passage.ids[part]
     sample = frame.wrap(ids, question) if frame.last else frame.wrap(question, ids)
     positions = _first_token(frame, question) + np.arange(len(ids))
     if settings.no_answer:
         positions = np.concatenate([sample.positions["summary"], positions])
-    return Window(number, passage.offsets[part], sample.add(positions={"passage": positions}))
+    return PassageWindow(number, passage.offsets[part], sample.add(positions={"passage": positions}))
 
 
 def _first_token(frame: Frame, question: Ids) -> int:

@@ -97,9 +97,9 @@ def divergence(first: Tensor, second: Tensor) -> Tensor:
     Shape:
         first, second: logits, (targets, labels).
     """
-    one, two = log_softmax(first, -1), log_softmax(second, -1)
-    both = kl_div(one, two, reduction="sum", log_target=True) + kl_div(two, one, reduction="sum", log_target=True)
-    return both / 2
+    first, second = log_softmax(first, -1), log_softmax(second, -1)
+    forward = kl_div(first, second, reduction="sum", log_target=True)
+    return (forward + kl_div(second, first, reduction="sum", log_target=True)) / 2
 
 
 class PooledHead(Objective):

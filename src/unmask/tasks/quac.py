@@ -28,12 +28,12 @@ from unmask.metrics import quac as metrics
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.tasks.answer_head import UNTRAINED, AnswerHead
-from unmask.tasks.calibration import find_threshold
 from unmask.tasks.extraction import Texts, only_passage, refuse_columns, span_mistake
 from unmask.tasks.history import History, as_turns, ask_in_dialogue, describe_history
-from unmask.tasks.passage_windows import Window, cut_passages
+from unmask.tasks.passage_windows import PassageWindow, cut_passages
 from unmask.tasks.question_answering import Answered, QuestionAnswering
 from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths
+from unmask.tasks.tuning import find_threshold
 
 ACTS = {"yesno": YESNO, "followup": FOLLOWUP}
 """The classes of each classifier, by name."""
@@ -88,13 +88,16 @@ class Quac(QuestionAnswering, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def tune(self, examples: Sequence[Any], predictions: Sequence[Any]) -> Quac:
         """See `Task`: sets the threshold to the one with the best F1, over the questions that count."""
-        references = [metrics.settle_references(one.references) for one in examples]
-        some = [metrics.answer_f1(one, found.best_answer) for one, found in zip(references, predictions, strict=True)]
-        none = [metrics.answer_f1(one, CANNOT) for one in references]
-        counts = np.array([metrics.human_f1(one) >= metrics.MIN_HUMAN_F1 for one in references])
-        margins = np.array([one.margin for one in predictions])
+        references = [metrics.settle_references(example.references) for example in examples]
+        with_answer = [
+            metrics.answer_f1(texts, prediction.best_answer)
+            for texts, prediction in zip(references, predictions, strict=True)
+        ]
+        none = [metrics.answer_f1(texts, CANNOT) for texts in references]
+        counts = np.array([metrics.human_f1(texts) >= metrics.MIN_HUMAN_F1 for texts in references])
+        margins = np.array([prediction.margin for prediction in predictions])
         counts = counts if counts.any() else ~counts
-        threshold = find_threshold(margins[counts], np.array(some)[counts], np.array(none)[counts])
+        threshold = find_threshold(margins[counts], np.array(with_answer)[counts], np.array(none)[counts])
         return msgspec.structs.replace(self, threshold=threshold)
 
     def build(self, spec: HeadSpec, labels: Sequence[str]) -> AnswerHead:
@@ -116,12 +119,13 @@ class Quac(QuestionAnswering, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def measure(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> Measure:
         """See `Task`."""
-        gold = [metrics.Gold(one.dialogue, one.references, one.yesno, one.followup) for one in examples]
-        return metrics.measure(gold, [metrics.Guess(_text(one), one.yesno, one.followup) for one in predictions])
+        gold = [metrics.Gold(asked.dialogue, asked.references, asked.yesno, asked.followup) for asked in examples]
+        guesses = [metrics.Guess(_text(answer), answer.yesno, answer.followup) for answer in predictions]
+        return metrics.measure(gold, guesses)
 
     def groups(self, examples: Sequence[Any]) -> list[str]:
         """See `Task`: dialogues."""
-        return [one.dialogue for one in examples]
+        return [example.dialogue for example in examples]
 
     def details(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> dict[str, Any]:
         """See `Task`: the scorer."""
@@ -130,18 +134,21 @@ class Quac(QuestionAnswering, frozen=True, kw_only=True, forbid_unknown_fields=T
     def labelled(self, examples: Sequence[Any], predictions: Sequence[Any]) -> list[Any]:
         """See `Task`."""
         return [
-            msgspec.structs.replace(one, references=(_text(found),), yesno=found.yesno, followup=found.followup)
-            for one, found in zip(super().labelled(examples, predictions), predictions, strict=True)
+            msgspec.structs.replace(
+                example, references=(_text(prediction),), yesno=prediction.yesno, followup=prediction.followup
+            )
+            for example, prediction in zip(super().labelled(examples, predictions), predictions, strict=True)
         ]
 
     def mistakes(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> list[Mistake]:
         """See `Task`: answers that are worse than those of humans, the most confident first."""
-        found = []
+        mistakes = []
         for example, predicted in zip(examples, predictions, strict=True):
             references = metrics.settle_references(example.references)
             if metrics.answer_f1(references, _text(predicted)) < metrics.human_f1(references):
-                found.append(span_mistake(example, predicted, references, _text(predicted), describe_history(example)))
-        return sorted(found, key=lambda mistake: -mistake.score)
+                before = describe_history(example)
+                mistakes.append(span_mistake(example, predicted, references, _text(predicted), before))
+        return sorted(mistakes, key=lambda mistake: -mistake.score)
 
     def record(self, path: Path, example: Any, prediction: QuacAnswered) -> Any:
         """See `Task`."""
@@ -152,21 +159,21 @@ class Quac(QuestionAnswering, frozen=True, kw_only=True, forbid_unknown_fields=T
         return {**super().files(path, records), path: map(_line, _dialogues(records))}
 
     def _read(
-        self, examples: Sequence[QuacQuestion], windows: Sequence[Window], logits: Sequence[np.ndarray]
+        self, examples: Sequence[QuacQuestion], windows: Sequence[PassageWindow], logits: Sequence[np.ndarray]
     ) -> list[QuacAnswered]:
-        found = self.search(examples, windows, [values[:, :2] for values in logits], none=bool(self.no_answer))
+        results = self.search(examples, windows, [values[:, :2] for values in logits], none=bool(self.no_answer))
         answers = []
-        for example, one in zip(examples, found, strict=True):
-            answered = self._answered(example, one.spans, one.null, one.cut)
-            window = one.empty if answered.start is None else one.best
-            classes = logits[one.windows[0] if window is None else window][:1, 2:]  # (1 or 0, classes)
+        for example, result in zip(examples, results, strict=True):
+            answered = self._answered(example, result.spans, result.null, result.cut)
+            window = result.empty if answered.start is None else result.best
+            classes = logits[result.windows[0] if window is None else window][:1, 2:]  # (1 or 0, classes)
             acts = _acts(classes[0]) if len(classes) else {"yesno": "x", "followup": "n"}
             both: dict[str, Any] = {**msgspec.structs.asdict(answered), **acts}
             answers.append(QuacAnswered(**both))
         return answers
 
 
-def _with_acts(window: Window, example: QuacQuestion) -> Window:
+def _with_acts(window: PassageWindow, example: QuacQuestion) -> PassageWindow:
     """Return a window with the labels of the classifiers, which are trained where the answer is."""
     gold = {"yesno": YESNO.index(example.yesno), "followup": FOLLOWUP.index(example.followup)}
     trained = window.answered or example.impossible
@@ -190,7 +197,7 @@ def _dialogues(records: Iterable[Any]) -> Iterator[list[Any]]:
 def _line(turns: Sequence[Any]) -> bytes:
     """Return a dialogue as a line for scorer.py."""
     names = {"qid": "id", "best_span_str": "text", "yesno": "yesno", "followup": "followup"}
-    return msgspec.json.encode({name: [one[ours] for one in turns] for name, ours in names.items()}) + b"\n"
+    return msgspec.json.encode({name: [turn[key] for turn in turns] for name, key in names.items()}) + b"\n"
 
 
 def _text(answered: Answered) -> str:

@@ -30,10 +30,10 @@ from unmask.nn.encoders.encoder import HeadSpec
 from unmask.objectives.objective import Objective
 from unmask.support.errors import UserError
 from unmask.tasks.answer_head import AnswerHead
-from unmask.tasks.calibration import find_threshold
 from unmask.tasks.extraction import Extraction, Span, check_answers, refuse_columns, span_mistake
-from unmask.tasks.passage_windows import Window, cut_passages
+from unmask.tasks.passage_windows import PassageWindow, cut_passages
 from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Training
+from unmask.tasks.tuning import find_threshold
 
 
 class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -64,9 +64,9 @@ class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
     def margin(self) -> float:
         """Score of "no answer" minus that of the best answer, in logits; 0 if either is missing."""
         none = [span.probability for span in self.nbest if span.start is None]
-        some = [span.probability for span in self.nbest if span.start is not None]
+        answered = [span.probability for span in self.nbest if span.start is not None]
         tiny = np.finfo(float).tiny
-        return float(np.log(max(none[0], tiny)) - np.log(max(some[0], tiny))) if none and some else 0.0
+        return float(np.log(max(none[0], tiny)) - np.log(max(answered[0], tiny))) if none and answered else 0.0
 
 
 class QuestionAnswering(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="question-answering"):
@@ -161,31 +161,31 @@ class QuestionAnswering(Extraction, frozen=True, kw_only=True, forbid_unknown_fi
         pairs = zip(examples, predictions, strict=True)
         return [
             msgspec.structs.replace(
-                one,
-                answers=() if found.start is None else (Answer(found.answer, found.start),),
-                impossible=found.start is None,
+                example,
+                answers=() if prediction.start is None else (Answer(prediction.answer, prediction.start),),
+                impossible=prediction.start is None,
             )
-            for one, found in pairs
+            for example, prediction in pairs
         ]
 
     def mistakes(
         self, examples: Sequence[Question], predictions: Sequence[Answered], labels: Sequence[str]
     ) -> list[Mistake]:
         """See `Task`: answers that are not an exact match, the most confident first."""
-        gold_answers, answers = gold_texts(examples), [one.answer for one in predictions]
+        gold_answers, answers = gold_texts(examples), [prediction.answer for prediction in predictions]
         exact = metrics.example_scores(gold_answers, answers, metrics.choose_scorer(gold_answers))[:, 0]
         wrong = [pair for pair, right in zip(zip(examples, predictions, strict=True), exact, strict=True) if not right]
-        found = [
-            span_mistake(example, predicted, [one.text for one in example.answers], predicted.answer)
+        mistakes = [
+            span_mistake(example, predicted, [answer.text for answer in example.answers], predicted.answer)
             for example, predicted in wrong
         ]
-        return sorted(found, key=lambda mistake: -mistake.score)
+        return sorted(mistakes, key=lambda mistake: -mistake.score)
 
     def files(self, path: Path, records: Iterable[Any]) -> dict[Path, Iterable[bytes]]:
         """See `Task`: the official {id: answer}, and a second file with the most probable answers."""
         return {
-            path: json_object((one["id"], one["answer"]) for one in records),
-            path.with_name(f"{path.name}.nbest.json"): json_object((one["id"], one["nbest"]) for one in records),
+            path: json_object((entry["id"], entry["answer"]) for entry in records),
+            path.with_name(f"{path.name}.nbest.json"): json_object((entry["id"], entry["nbest"]) for entry in records),
         }
 
     def line(self, prediction: Answered) -> str:
@@ -193,10 +193,13 @@ class QuestionAnswering(Extraction, frozen=True, kw_only=True, forbid_unknown_fi
         return f"{prediction.answer or '(no answer)'}\t{prediction.probability:.3f}\t{prediction.question}"
 
     def _answers(
-        self, examples: Sequence[Question], windows: Sequence[Window], logits: Sequence[np.ndarray]
+        self, examples: Sequence[Question], windows: Sequence[PassageWindow], logits: Sequence[np.ndarray]
     ) -> list[Answered]:
-        found = self.search(examples, windows, logits, none=bool(self.no_answer))
-        return [self._answered(one, it.spans, it.null, it.cut) for one, it in zip(examples, found, strict=True)]
+        results = self.search(examples, windows, logits, none=bool(self.no_answer))
+        return [
+            self._answered(example, result.spans, result.null, result.cut)
+            for example, result in zip(examples, results, strict=True)
+        ]
 
     def _answered(self, example: Question, spans: Mapping[tuple[int, int], float], null: float, cut: bool) -> Answered:
         nbest, best = self.list_spans(example, spans, null if self.no_answer else np.inf)
@@ -230,6 +233,6 @@ def best_threshold(examples: Sequence[Question], predictions: Sequence[Answered]
     """
     gold = gold_texts(examples)
     scorer = metrics.choose_scorer(gold)
-    some = metrics.example_scores(gold, [one.best_answer for one in predictions], scorer)[:, 1]
+    with_answer = metrics.example_scores(gold, [prediction.best_answer for prediction in predictions], scorer)[:, 1]
     none = metrics.example_scores(gold, [""] * len(gold), scorer)[:, 1]
-    return find_threshold(np.array([one.margin for one in predictions]), some, none)
+    return find_threshold(np.array([prediction.margin for prediction in predictions]), with_answer, none)

@@ -148,7 +148,7 @@ class Regression(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def mistakes(self, examples: Sequence[Row], predictions: Sequence[Score], labels: Sequence[str]) -> list[Mistake]:
         """See `Task`: the largest errors first."""
-        found = [
+        mistakes = [
             Mistake(
                 passages(row),
                 caption=f"{row.file}:{row.line}",
@@ -159,7 +159,7 @@ class Regression(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
             )
             for row, value, prediction in zip(examples, numbers(examples), predictions, strict=True)
         ]
-        return sorted(found, key=lambda mistake: -mistake.score)
+        return sorted(mistakes, key=lambda mistake: -mistake.score)
 
     def line(self, prediction: Score) -> str:
         """See `Task`."""

@@ -87,7 +87,7 @@ def as_rows(texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[
         return [Row({"text": text}, "", 0) for text in texts]
     if len(texts) != len(texts_b):
         raise UserError(f"{len(texts)} texts cannot be paired with {len(texts_b)} second texts")
-    return [Row({"text": one, "text_b": other}, "", 0) for one, other in zip(texts, texts_b, strict=True)]
+    return [Row({"text": first, "text_b": second}, "", 0) for first, second in zip(texts, texts_b, strict=True)]
 
 
 def with_labels(rows: Sequence[Row], labels: Sequence[str]) -> list[Row]:
@@ -183,16 +183,16 @@ def frame_rows(
     columns = [encode_ragged(tokenizer, column) for column in texts]
     first, second = columns[0].lengths, columns[1].lengths if pairs else np.zeros(len(rows), np.int64)  # (rows,) each
     if windows == 1:
-        kept = cut_longer(first, second, capacity)
+        sizes = cut_longer(first, second, capacity)
         samples = frame.wrap_all(
-            *(column.cut(size) for column, size in zip(columns, kept, strict=False)), labels=labels
+            *(column.cut(size) for column, size in zip(columns, sizes, strict=False)), labels=labels
         )
         cut = first + second > capacity
     else:
         samples, cut = _in_windows(frame, columns[0], capacity, windows, stride)
     empty = np.zeros(len(rows), bool)
-    for column, given in zip(columns, texts, strict=True):
-        empty |= (column.lengths == 0) | np.fromiter((not text.strip() for text in given), bool, len(given))
+    for column, values in zip(columns, texts, strict=True):
+        empty |= (column.lengths == 0) | np.fromiter((not text.strip() for text in values), bool, len(values))
     most = f"{length} tokens" if windows == 1 else f"{windows} windows of {length} tokens"
     counts = {
         f"{'pairs' if pairs else 'texts'} are longer than {most} and were cut": cut.sum(),
@@ -219,8 +219,8 @@ def cut_and_wrap(frame: Frame, texts: Sequence[Ids], length: int) -> tuple[Sampl
     """Return a text, or a pair, as a sample of at most `length` tokens, and the number of tokens kept of each text."""
     first, *second = map(len, texts)
     lengths = cut_longer(first, sum(second), frame.capacity(length, texts=len(texts)))
-    kept = tuple(map(int, lengths[: len(texts)]))
-    return frame.wrap(*(ids[:count] for ids, count in zip(texts, kept, strict=True))), kept
+    counts = tuple(map(int, lengths[: len(texts)]))
+    return frame.wrap(*(ids[:count] for ids, count in zip(texts, counts, strict=True))), counts
 
 
 def cut_longer(first: Size, second: Size, capacity: int) -> tuple[Size, Size]:
@@ -288,8 +288,8 @@ class FramedTexts(NamedTuple):
     def mean(self, outputs: Sequence[np.ndarray]) -> np.ndarray:
         """Return the mean of the outputs of each text's samples, (1, outputs) each, as (texts, outputs)."""
         rows = np.concatenate(outputs)  # (samples, outputs)
-        found: np.ndarray = np.add.reduceat(rows, self.ends[:-1]) / np.diff(self.ends)[:, None].astype(rows.dtype)
-        return found
+        means: np.ndarray = np.add.reduceat(rows, self.ends[:-1]) / np.diff(self.ends)[:, None].astype(rows.dtype)
+        return means
 
 
 class TextTask(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True):

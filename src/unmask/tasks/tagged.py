@@ -27,9 +27,9 @@ from unmask.data.labelled.labelled_file import Row, is_plain, iterate_texts, rea
 from unmask.data.labelled.table import Data, Source, as_sources
 from unmask.data.labelled.tagged_file import Sentence, write_tags
 from unmask.metrics.token_classification import Chunk, chunks
-from unmask.tasks.calibration import softmax
 from unmask.tasks.rows import as_rows
 from unmask.tasks.task import Columns, Task
+from unmask.tasks.tuning import softmax
 
 
 def read_unlabeled(data: Data, *, columns: Columns, kind: str | None, notes: list[str]) -> list[Row]:
@@ -58,13 +58,13 @@ def read_examples(task: Task, data: Data, *, columns: Columns, kind: str | None,
 
     A `.txt` file has one text per line, unless the task is trained on pairs.
     """
-    found = list[Any]()
+    examples = list[Any]()
     for source in as_sources(data):
         if _has_lines(source, kind, task):
-            found += task.from_texts(read_texts(source, columns=columns, notes=notes))
+            examples += task.from_texts(read_texts(source, columns=columns, notes=notes))
         else:
-            found += task.read([source], columns=columns, kind=kind, gold=False, notes=notes)
-    return found
+            examples += task.read([source], columns=columns, kind=kind, gold=False, notes=notes)
+    return examples
 
 
 def iterate_examples(
@@ -83,7 +83,7 @@ def _has_lines(source: Source, kind: str | None, task: Task) -> TypeGuard[str | 
     return is_plain(source, kind) and not (kind is None and task.pairs)
 
 
-class Window(NamedTuple):
+class WordWindow(NamedTuple):
     """Words `start` to `stop` of a sentence, of which `first` to `last` are predicted in it (ends exclusive)."""
 
     start: int
@@ -92,7 +92,7 @@ class Window(NamedTuple):
     last: int
 
 
-def cut_windows(sizes: np.ndarray, capacity: int) -> list[Window]:
+def cut_windows(sizes: np.ndarray, capacity: int) -> list[WordWindow]:
     """Divide a sentence into windows that overlap by half; every word is predicted in exactly one of them.
 
     It is the window in which the smaller of the left and the right context is largest; among equals, the first.
@@ -117,7 +117,7 @@ def cut_windows(sizes: np.ndarray, capacity: int) -> list[Window]:
         start = min(max(half, start + 1), stop)
     bounds = np.searchsorted(owner, np.arange(len(spans) + 1))  # `owner` is non-decreasing; the tests check it
     return [
-        Window(*span, int(first), int(last))
+        WordWindow(*span, int(first), int(last))
         for span, first, last in zip(spans, bounds[:-1], bounds[1:], strict=True)
         if first < last
     ]
@@ -173,12 +173,12 @@ def read_tags(sentence: Sentence, labels: Sequence[str], rows: Sequence[np.ndarr
         return Tagged(sentence.text, [])
     logits = np.concatenate(rows).astype(np.float64) / temperature  # (words, labels)
     probabilities = softmax(logits).max(1)  # (words,)
-    found = chunks([labels[number] for number in logits.argmax(1)])
+    entities = chunks([labels[number] for number in logits.argmax(1)])
     tagged = Tagged(
         sentence.text,
         [
             Entity(kind, start, end, sentence.text[start:end], float(probabilities[chunk.start : chunk.stop].min()))
-            for chunk, (kind, start, end) in zip(found, sentence.in_text(found), strict=True)
+            for chunk, (kind, start, end) in zip(entities, sentence.in_text(entities), strict=True)
         ],
     )
     tagged.__dict__["scores"] = WordScores(tuple(labels), logits.astype(np.float32))
@@ -189,5 +189,5 @@ def tags_of(sentence: Sentence, prediction: Tagged) -> list[str]:
     """Return the tags of a prediction, one per word, in IOB2."""
     starts = {start: number for number, start in enumerate(sentence.starts)}
     stops = {stop: number + 1 for number, stop in enumerate(sentence.stops)}
-    found = [Chunk(one.label, starts[one.start], stops[one.end]) for one in prediction.entities]
-    return write_tags(found, len(sentence.starts))
+    entities = [Chunk(entity.label, starts[entity.start], stops[entity.end]) for entity in prediction.entities]
+    return write_tags(entities, len(sentence.starts))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,12 @@ from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
 from unmask.objectives.objective import Objective, Part, imitate_softmax
 from unmask.support.errors import UserError, check_unicode, counted
-from unmask.tasks.calibration import (
+from unmask.tasks.holding_out import choose_units, group, hold_out_units
+from unmask.tasks.pooled_head import NONE, TUNED, Regularization, score
+from unmask.tasks.routes import Route, TagRequest
+from unmask.tasks.tagged import Entity, Tagged, cut_windows, read_tags, tags_of
+from unmask.tasks.task import Columns, Framed, Mark, Mistake, Notes, Passage, Paths, Task, Training
+from unmask.tasks.tuning import (
     Temperature,
     check_temperature,
     describe_calibration,
@@ -51,11 +57,6 @@ from unmask.tasks.calibration import (
     find_temperature,
     softmax,
 )
-from unmask.tasks.holding_out import choose_units, group, hold_out_units
-from unmask.tasks.pooled_head import NONE, TUNED, Regularization, score
-from unmask.tasks.routes import Route, TagRequest
-from unmask.tasks.tagged import Entity, Tagged, cut_windows, read_tags, tags_of
-from unmask.tasks.task import Columns, Framed, Mark, Mistake, Notes, Passage, Paths, Task, Training
 
 COLUMNS = (".conll", ".tsv", ".txt")
 """Suffixes of files of predictions that have a word in each line."""
@@ -205,14 +206,14 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         owners: list[int] = []
         for number, sentence in enumerate(examples):
             ids = [subwords[word][:capacity] for word in sentence.words]  # one array (subwords,) per word
-            sizes = np.array([len(one) for one in ids], np.int64)
+            sizes = np.array([len(subword_ids) for subword_ids in ids], np.int64)
             tags = _numbers(sentence, labels) if gold else None
             for window in cut_windows(sizes, capacity):
                 sample = frame.wrap(np.concatenate(ids[window.start : window.stop]))
                 within = sizes[window.start : window.stop]
                 first = frame.start + np.cumsum(within) - within
-                own = slice(window.first - window.start, window.last - window.start)
-                sample = sample.add(positions={"first": first[own]}).named((0, len(samples)))
+                target = slice(window.first - window.start, window.last - window.start)
+                sample = sample.add(positions={"first": first[target]}).named((0, len(samples)))
                 if tags is not None:
                     sample = sample.add(labels={"token_classification": tags[window.first : window.last]})
                 samples.append(sample)
@@ -236,7 +237,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
 
     def calibration(self, examples: Sequence[Sentence], predictions: Sequence[Tagged]) -> dict[str, float]:
         """See `Task`: of the tags of all words, if the model's are IOB2, as those of the examples are."""
-        known = {label for one in predictions if one.scores for label in one.scores.labels}
+        known = {label for prediction in predictions if prediction.scores for label in prediction.scores.labels}
         if known != {"O", *(f"{role}-{kind}" for kind in _kinds(tuple(known)) for role in "BI")}:
             return {}
         return describe_calibration(*_probabilities(examples, predictions), self.temperature)
@@ -244,29 +245,29 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
     def labelled(self, examples: Sequence[Sentence], predictions: Sequence[Tagged]) -> list[Sentence]:
         """See `Task`."""
         pairs = zip(examples, predictions, strict=True)
-        return [replace(one, tags=tuple(tags_of(one, prediction))) for one, prediction in pairs]
+        return [replace(sentence, tags=tuple(tags_of(sentence, prediction))) for sentence, prediction in pairs]
 
     def mistakes(
         self, examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]
     ) -> list[Mistake]:
         """See `Task`: the sentences with the most missed or spurious entities first."""
-        found = []
+        mistakes = []
         for sentence, prediction in zip(examples, predictions, strict=True):
             gold = {(kind, start, end) for kind, start, end in sentence.entities}
-            predicted = {(one.label, one.start, one.end) for one in prediction.entities}
+            predicted = {(entity.label, entity.start, entity.end) for entity in prediction.entities}
             if gold != predicted:
                 marked = Passage(
                     sentence.text,
-                    gold=tuple(Mark(start, end, kind) for kind, start, end in sorted(gold, key=lambda it: it[1])),
+                    gold=tuple(Mark(start, end, kind) for kind, start, end in sorted(gold, key=itemgetter(1))),
                     predicted=tuple(
-                        Mark(start, end, kind) for kind, start, end in sorted(predicted, key=lambda it: it[1])
+                        Mark(start, end, kind) for kind, start, end in sorted(predicted, key=itemgetter(1))
                     ),
                 )
                 caption = f"{sentence.file}:{sentence.line}"
-                found.append(
+                mistakes.append(
                     Mistake((marked,), caption, score=len(gold ^ predicted), measure="missed or spurious entities")
                 )
-        return sorted(found, key=lambda mistake: -mistake.score)
+        return sorted(mistakes, key=lambda mistake: -mistake.score)
 
     def details(
         self, examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]
@@ -284,8 +285,8 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
 
     def line(self, prediction: Tagged) -> str:
         """See `Task`."""
-        found = (f"{entity.label} {entity.probability:.3f} {entity.text}" for entity in prediction.entities)
-        return "\t".join((prediction.text, *found))
+        entities = (f"{entity.label} {entity.probability:.3f} {entity.text}" for entity in prediction.entities)
+        return "\t".join((prediction.text, *entities))
 
 
 class TokenClassificationHead(Objective):
@@ -342,7 +343,9 @@ def gold_and_predicted(
         for index, tag in enumerate(sentence.tags):
             if split_tag(tag)[1] not in kinds:
                 raise _unknown(sentence, index, labels)
-    predicted = [[Chunk(one.label, one.start, one.end) for one in prediction.entities] for prediction in predictions]
+    predicted = [
+        [Chunk(entity.label, entity.start, entity.end) for entity in prediction.entities] for prediction in predictions
+    ]
     return [sentence.entities for sentence in examples], predicted
 
 
@@ -391,6 +394,10 @@ def _unknown(sentence: Sentence, index: int, labels: Sequence[str]) -> UserError
 
 def _probabilities(examples: Sequence[Sentence], predictions: Sequence[Tagged]) -> tuple[np.ndarray, np.ndarray]:
     """Return the probability of each tag of each word, (words, labels), and the index of each word's gold tag."""
-    scored = [(one, found.scores) for one, found in zip(examples, predictions, strict=True) if found.scores]
-    gold = np.concatenate([_numbers(one, scores.labels) for one, scores in scored])
+    scored = [
+        (sentence, prediction.scores)
+        for sentence, prediction in zip(examples, predictions, strict=True)
+        if prediction.scores
+    ]
+    gold = np.concatenate([_numbers(sentence, scores.labels) for sentence, scores in scored])
     return softmax(np.concatenate([scores.logits for _, scores in scored])), gold

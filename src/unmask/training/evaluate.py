@@ -4,7 +4,7 @@ Early stopping: end when the held-out loss has stopped falling, and return to th
 
 Input: the held-out losses that the run has logged, so that a resumed run decides as if it had never been interrupted.
 The weights of the lowest loss are stored in RUN/checkpoints/best.safetensors. The data that stop a run must not be the
-data it is reported on: fine-tuning holds out part of the training examples for this (workflows/finetuning/run.py).
+data it is reported on: fine-tuning holds out part of the training examples for this (workflows/finetuning/run_job.py).
 """
 
 from __future__ import annotations

@@ -135,9 +135,9 @@ def _extras() -> Iterator[tuple[str, str]]:
         if extra not in ("", "test", "docs", "bench"):
             wanted.setdefault(extra, []).append(name)
     for extra, names in wanted.items():
-        found = {name: _version(name) for name in names}
-        lacking = [name for name, version in found.items() if version is None]
-        installed = ", ".join(f"{name} {version}" for name, version in found.items() if version)
+        versions = {name: _version(name) for name in names}
+        lacking = [name for name, version in versions.items() if version is None]
+        installed = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
         yield extra, f'lacks {", ".join(lacking)}: pip install "unmask[{extra}]"' if lacking else installed
 
 

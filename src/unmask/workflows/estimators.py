@@ -150,9 +150,10 @@ class TextClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each of `classes_`, (texts, classes)."""
         check_is_fitted(self)
-        found = self.predictor_.predict(*_texts(X).values()) if len(X) else []
+        predictions = self.predictor_.predict(*_texts(X).values()) if len(X) else []
         names = [str(label) for label in self.classes_.tolist()]
-        return np.array([[one.scores[name] for name in names] for one in found]).reshape(len(found), len(names))
+        scores = [[prediction.scores[name] for name in names] for prediction in predictions]
+        return np.array(scores).reshape(len(predictions), len(names))
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most probable label of each text, (texts,)."""
@@ -181,8 +182,8 @@ class TextRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     def predict(self, X: Any) -> np.ndarray:
         """Return the number of each text, (texts,)."""
         check_is_fitted(self)
-        found = self.predictor_.predict(*_texts(X).values()) if len(X) else []
-        return np.array([one.score for one in found], float)
+        predictions = self.predictor_.predict(*_texts(X).values()) if len(X) else []
+        return np.array([prediction.score for prediction in predictions], float)
 
 
 class TokenClassifier(_Estimator):
@@ -198,7 +199,7 @@ class TokenClassifier(_Estimator):
     @staticmethod
     def examples(read: Sequence[Any]) -> tuple[Any, Any]:
         """Return sentences as lists of words, and of tags."""
-        return [list(one.words) for one in read], [list(one.tags) for one in read]
+        return [list(sentence.words) for sentence in read], [list(sentence.tags) for sentence in read]
 
     def fit(self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> Self:
         """Fine-tune the model; `X` has the words of each sentence, `y` their tags, in any scheme.
@@ -214,8 +215,8 @@ class TokenClassifier(_Estimator):
         """Return the tags of the words of each sentence, in IOB2."""
         check_is_fitted(self)
         sentences = self._sentences(X)
-        found = self.predictor_.task.labelled(sentences, self.predictor_.run(sentences))
-        return [list(sentence.tags) for sentence in found]
+        labelled = self.predictor_.task.labelled(sentences, self.predictor_.run(sentences))
+        return [list(sentence.tags) for sentence in labelled]
 
     def score(self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> float:
         """Return the F1 of entities, from 0 to 1."""
@@ -231,7 +232,9 @@ class TokenClassifier(_Estimator):
         return read_sentences([Table("<X>", {"words": _lists(X)})], columns={}, gold=False)
 
 
-ESTIMATORS: dict[str, type[_Estimator]] = {one.task: one for one in (TextClassifier, TextRegressor, TokenClassifier)}
+ESTIMATORS: dict[str, type[_Estimator]] = {
+    estimator.task: estimator for estimator in (TextClassifier, TextRegressor, TokenClassifier)
+}
 """Estimator by the name of its task."""
 
 

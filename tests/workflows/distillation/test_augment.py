@@ -15,7 +15,7 @@ from unmask.inference.predictor import Predictor
 from unmask.model.model import Model
 from unmask.support.errors import UserError
 from unmask.training.runs.display import Display
-from unmask.workflows.distillation.augment import CANDIDATES, Proposer, Words, augment, rebuild, texts_of
+from unmask.workflows.distillation.augment import CANDIDATES, Proposer, TextWords, augment, rebuild, texts_of
 
 from .conftest import CPU, SHAPE
 
@@ -35,7 +35,7 @@ def by_vectors(teacher_model):
 
 def words_of(text, *kept):
     found = split_text(text)
-    return Words(text, found.starts, found.stops, kept)
+    return TextWords(text, found.starts, found.stops, kept)
 
 
 def vary(example, proposer, number=20, seed=0):

@@ -9,17 +9,17 @@ from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
 from unmask.training.runs import plots
 from unmask.workflows.distillation import comparison
-from unmask.workflows.distillation.comparison import HEADING, Measured, summary, table, write_comparison
+from unmask.workflows.distillation.comparison import HEADING, ComparedModel, summary, table, write_comparison
 from unmask.workflows.distillation.distill import distill
 
 from .conftest import recipe_of
 
-TEACHER = Measured(name="teacher", parameters=22_700_000, bytes=90_000_000, milliseconds=6.0, per_second=800,
-                   metric="accuracy", score=90.0, interval=(88.0, 92.0))  # fmt: skip
-STUDENT = Measured(name="student", parameters=11_350_000, bytes=45_000_000, milliseconds=3.0, per_second=1600,
-                   metric="accuracy", score=88.2, interval=None)  # fmt: skip
-ALONE = Measured(name="without a teacher", parameters=11_350_000, bytes=45_000_000, milliseconds=3.0, per_second=1600,
-                 metric="accuracy", score=86.2)  # fmt: skip
+TEACHER = ComparedModel(name="teacher", parameters=22_700_000, bytes=90_000_000, milliseconds=6.0, per_second=800,
+                        metric="accuracy", score=90.0, interval=(88.0, 92.0))  # fmt: skip
+STUDENT = ComparedModel(name="student", parameters=11_350_000, bytes=45_000_000, milliseconds=3.0, per_second=1600,
+                        metric="accuracy", score=88.2, interval=None)  # fmt: skip
+ALONE = ComparedModel(name="without a teacher", parameters=11_350_000, bytes=45_000_000, milliseconds=3.0,
+                      per_second=1600, metric="accuracy", score=86.2)  # fmt: skip
 
 
 def test_the_table_and_what_it_amounts_to():
@@ -33,7 +33,8 @@ def test_the_table_and_what_it_amounts_to():
         "The teacher is worth +2.00 to the same student.",
     ]
     unscored = [
-        Measured(name=name, parameters=4, bytes=4, milliseconds=1.0, per_second=1) for name in ("teacher", "student")
+        ComparedModel(name=name, parameters=4, bytes=4, milliseconds=1.0, per_second=1)
+        for name in ("teacher", "student")
     ]
     assert table(unscored)[2] == "| teacher | 0.0 M | 0 MB | 1.0 ms | 1 |" and len(summary(unscored)) == 1
 

@@ -16,11 +16,11 @@ from unmask.objectives.teacher import Teacher
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
 from unmask.training.runs.display import Display
-from unmask.workflows.distillation import task
+from unmask.workflows.distillation import task_distillation
 from unmask.workflows.distillation.distill import distill
-from unmask.workflows.distillation.examples import attach
 from unmask.workflows.distillation.lesson import Lesson
-from unmask.workflows.distillation.task import prepare_lesson
+from unmask.workflows.distillation.task_distillation import prepare_lesson
+from unmask.workflows.distillation.teacher_labels import attach
 from unmask.workflows.finetuning.job import LabelledFiles
 
 from .conftest import CPU, FILES, LABELS, SHAPE, TASKS_OF, learn
@@ -79,7 +79,7 @@ def test_predictions_that_would_be_read_in_every_epoch_are_computed_once(
 
     once = learned("once")
     assert not asked
-    monkeypatch.setattr(task, "_predicts_again", lambda *given: False)
+    monkeypatch.setattr(task_distillation, "_predicts_again", lambda *given: False)
     for name, weight in learned("again").items():
         torch.testing.assert_close(once[name], weight, atol=1e-4, rtol=1e-3)
     assert asked

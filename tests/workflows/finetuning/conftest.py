@@ -9,8 +9,8 @@ from unmask.support.settings import convert, parse_overrides, put
 from unmask.tasks.classification import Classification, ClassificationHead
 from unmask.training.machine import choose_machine
 from unmask.workflows.finetuning.finetune import finetune
-from unmask.workflows.finetuning.job import Job, LabelledFiles, Start
-from unmask.workflows.finetuning.run import run_job
+from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles
+from unmask.workflows.finetuning.run_job import run_job
 
 from ...undrawn import _undrawn, drawn  # noqa: F401
 
@@ -77,7 +77,7 @@ def job_of(start, task, *settings, **options):
     """Return a job with a frozen encoder, evaluated on its training examples."""
     settings = parse_overrides(["task.length=24", *settings])
     more = {"frozen": True, "machine": CPU, "quiet": True, **options}
-    return Job("classification", Start(start), LabelledFiles([task], [task]), settings, **more)
+    return FinetuningJob("classification", InitialModel(start), LabelledFiles([task], [task]), settings, **more)
 
 
 def tune(start, task, out, *settings, resume=False, features=None, **options):

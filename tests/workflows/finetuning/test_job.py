@@ -3,18 +3,18 @@
 import pytest
 
 from unmask.support.errors import UserError
-from unmask.workflows.finetuning.job import Job, LabelledFiles, Start
+from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles
 
 
 def job_of(task="classification", **options):
-    return Job(task, Start("nowhere"), LabelledFiles(["nothing.tsv"]), **options)
+    return FinetuningJob(task, InitialModel("nowhere"), LabelledFiles(["nothing.tsv"]), **options)
 
 
 @pytest.mark.parametrize(
     ("model", "expected"), [("random:bert-tiny", False), ("runs/random", True), ("a/b", True), ("random", True)]
 )
 def test_only_random_models_are_not_pretrained(model, expected):
-    assert Start(model).pretrained is expected
+    assert InitialModel(model).pretrained is expected
 
 
 def test_consistent_jobs_pass():

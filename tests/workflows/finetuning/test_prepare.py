@@ -10,9 +10,9 @@ from unmask.support.settings import parse_overrides
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
 from unmask.workflows.finetuning.finetune import finetune
-from unmask.workflows.finetuning.job import Job, LabelledFiles, Start
+from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles
 from unmask.workflows.finetuning.prepare import prepare
-from unmask.workflows.finetuning.run import run_job
+from unmask.workflows.finetuning.run_job import run_job
 
 from .conftest import CPU, tune
 
@@ -24,7 +24,9 @@ AGAIN = {"seed": 3, "budget.steps": 3, "task.length": 24, "optimizer.learning_ra
 def job(classifier, rows):
     """A job without early stopping, on 120 examples."""
     settings = parse_overrides(["task.length=32", "budget.steps=1"])
-    return Job("classification", Start(classifier), LabelledFiles([rows]), settings, machine=CPU, quiet=True)
+    return FinetuningJob(
+        "classification", InitialModel(classifier), LabelledFiles([rows]), settings, machine=CPU, quiet=True
+    )
 
 
 def with_setting(job, text):
@@ -89,10 +91,10 @@ def test_a_choice_does_not_use_the_dev_examples(job, rows, tmp_path):
 
 def test_the_head_of_the_model_is_kept_for_the_same_labels(job, rows):
     ready = prepare(job, CPU, QUIET, choosing=False)
-    assert (ready.kept, ready.data.labels) == (True, ("long", "brief"))
+    assert (ready.reuses_head, ready.data.labels) == (True, ("long", "brief"))
     rows.write_text(rows.read_text().replace("brief", "short"))
     ready = prepare(job, CPU, QUIET, choosing=False)
-    assert (ready.kept, ready.data.labels) == (False, ("long", "short"))
+    assert (ready.reuses_head, ready.data.labels) == (False, ("long", "short"))
 
 
 def test_settings_override_the_rule_and_the_task_is_resolved(job):

@@ -12,7 +12,7 @@ from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides, write
 from unmask.training.loop import Trainer
 from unmask.training.runs.directory import RunDirectory
-from unmask.workflows.finetuning.job import Job, LabelledFiles, Start
+from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles
 from unmask.workflows.finetuning.trials import run_trials
 
 from .conftest import CPU
@@ -22,8 +22,8 @@ SETTINGS = ["task.length=32", "budget.steps=2"]
 
 @pytest.fixture
 def job(rows, recipe_path, tokenizer_directory):
-    start = Start(f"random:{recipe_path}", tokenizer_directory)
-    return Job("classification", start, LabelledFiles([rows]), machine=CPU, quiet=True)
+    start = InitialModel(f"random:{recipe_path}", tokenizer_directory)
+    return FinetuningJob("classification", start, LabelledFiles([rows]), machine=CPU, quiet=True)
 
 
 def with_dev(job, path):

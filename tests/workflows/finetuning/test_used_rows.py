@@ -11,7 +11,7 @@ from torch import nn
 from unmask.data.batches.batch import Sample
 from unmask.model.model import load_model
 from unmask.support.errors import UserError
-from unmask.workflows.finetuning import run as run_module
+from unmask.workflows.finetuning import run_job as run_module
 from unmask.workflows.finetuning.frozen import only_used_rows
 
 from .conftest import run

@@ -17,8 +17,8 @@ from unmask.support.errors import UnmaskError, UserError
 from unmask.support.settings import parse_overrides
 from unmask.training import loop
 from unmask.training.machine import Machine
-from unmask.workflows.pretraining.corpus import corpus_from_text
 from unmask.workflows.pretraining.pretrain import pretrain_corpus
+from unmask.workflows.pretraining.text_corpus import corpus_from_text
 
 CPU = Machine(torch.device("cpu"), "float32")
 SMALL = [

@@ -10,8 +10,8 @@ from unmask.model.model import Model, load_model, save_model
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides
-from unmask.workflows.pretraining.corpus import corpus_from_text
 from unmask.workflows.pretraining.pretrain import pretrain_corpus
+from unmask.workflows.pretraining.text_corpus import corpus_from_text
 
 
 def test_whole_words_need_a_vocabulary_with_subwords(documents, tmp_path, capsys):

@@ -134,3 +134,11 @@ def test_a_model_is_adapted_by_its_own_objective(settings, objective, tokenizer,
     assert (recipe.name, recipe.optimizer.learning_rate) == ("adapt", 3e-4)
     assert list(recipe.objectives) == [objective]
     assert recipe.layout.length == SHAPE["positions"]
+
+
+def test_text_is_not_read_for_a_vocabulary_that_is_given(tmp_path, monkeypatch):
+    (tmp_path / "text.txt").write_text("A text.\n")
+    monkeypatch.setattr(default, "read_documents", lambda *arguments: pytest.fail("the text is read"))
+    settings = {"tokenizer.vocabulary": 300, "tokenizer.lowercase": False}
+    tokenizer = for_text([tmp_path / "text.txt"], TextOptions(), settings).tokenizer
+    assert (tokenizer.vocabulary, tokenizer.lowercase) == (300, False)

@@ -21,7 +21,7 @@ from unmask.support.settings import parse_overrides
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.settings import BudgetSettings
 from unmask.workflows.pretraining.pretrain import baseline, pretrain_corpus, train_encoder
-from unmask.workflows.pretraining.start import Start
+from unmask.workflows.pretraining.start import InitialWeights
 
 BODIES = {"causal_lm": GptSettings(layers=1, width=8, heads=2)}
 BODY = BertSettings(layers=1, width=8, heads=2, feed_forward=16)
@@ -109,7 +109,7 @@ def test_a_resumed_run_has_the_same_teacher(corpus, tmp_path):
 
     def run(seed, steps, **more):
         recipe = read_recipe("bert-tiny", parse_overrides([*small, f"budget.steps={steps}"]))
-        train_encoder(recipe, corpus, tmp_path / "run", Start(), teacher=teacher(seed), quiet=True, **more)
+        train_encoder(recipe, corpus, tmp_path / "run", InitialWeights(), teacher=teacher(seed), quiet=True, **more)
 
     run(0, 1)
     with pytest.raises(UserError, match=r"inputs.teacher was \w{64}, now \w{64}"):
@@ -120,7 +120,7 @@ def test_a_resumed_run_has_the_same_teacher(corpus, tmp_path):
 def test_objectives_that_learn_from_a_teacher_have_one(recipe, corpus, tmp_path):
     teacher = Teacher(Learner(BODY.build(corpus.tokenizer.size), {}))
     with pytest.raises(UserError, match="no objective of the recipe bert-tiny learns from a teacher; use a recipe"):
-        train_encoder(recipe, corpus, tmp_path / "run", Start(), teacher=teacher, quiet=True)
+        train_encoder(recipe, corpus, tmp_path / "run", InitialWeights(), teacher=teacher, quiet=True)
     recipe = read_recipe("bert-tiny", {"objective.hidden_cosine.weight": 1})
     with pytest.raises(UserError, match=r"objective\.hidden_cosine learns from a teacher; use it with unmask.distill"):
         pretrain_corpus(recipe, corpus, tmp_path / "run", quiet=True)

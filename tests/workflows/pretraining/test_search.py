@@ -1,4 +1,7 @@
-"""The search for a learning rate: short runs within an eighth of the budget, the best multiple, exact continuation."""
+"""The search for a learning rate: short runs within an eighth of the budget, the best multiple, exact continuation.
+
+Costs are estimated as runs count them: operations per token, tokens of a budget, time.
+"""
 
 import json
 from functools import partial
@@ -6,12 +9,12 @@ from functools import partial
 import pytest
 
 from unmask.cli.main import main
-from unmask.recipes.recipe import read_recipe
+from unmask.recipes.recipe import read_recipe, shipped
 from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
 from unmask.training.runs.directory import RunDirectory
 from unmask.workflows.pretraining.pretrain import pretrain_corpus
-from unmask.workflows.pretraining.search import FACTORS, search_rate, with_rates
+from unmask.workflows.pretraining.search import FACTORS, cost, search_rate, with_rates
 
 SMALL = {"encoder.layers": 1, "encoder.width": 32, "encoder.heads": 2, "encoder.feed_forward": 32, "batch.tokens": 256}
 SETTINGS = SMALL | {"budget.steps": 48, "layout.length": 32, "stages": []}
@@ -111,3 +114,35 @@ def test_without_held_out_text_nothing_can_be_compared(recipe, corpus, tmp_path,
 
 def _without_heldout(corpus, curriculum, recipe, given, display):
     return curriculum.source(corpus.train), []
+
+
+@pytest.mark.parametrize("name", ["bert-tiny", "modernbert-mini", "electra-mini", "spanbert-mini", "albert-mini"])
+def test_operations_are_those_that_a_run_counts(name, corpus, tmp_path):
+    """Up to sequences shorter than the maximum: a run pays less for attention, and more for each text's summary."""
+    settings = {"budget.steps": 2, "batch.tokens": 2048, "masking.final_rate": False, "encoder.layers": 2, "stages": []}
+    recipe = read_recipe(name, settings)
+    pretrain_corpus(recipe, corpus, tmp_path / "run", quiet=True)
+    lines = RunDirectory(tmp_path / "run").read_metrics("train")
+    counted = lines[-1]["flops_per_second"] / lines[-1]["tokens_per_second"]
+    like = read_recipe(name, settings | {"tokenizer.vocabulary": corpus.tokenizer.size})
+    assert cost(like).flops == pytest.approx(counted, rel=0.1)
+
+
+def test_parameters_are_those_of_the_encoder():
+    assert cost(read_recipe("bert-base")).parameters == 109_482_240
+    assert cost(read_recipe("bert-mini")).parameters == 5_404_928
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_recipe_has_a_cost(name):
+    found = cost(read_recipe(name))
+    assert 0 < found.seconds(3e11) == pytest.approx(found.num_tokens(3e11) * found.flops / 3e11)
+
+
+def test_budgets_in_all_units_agree():
+    minutes = cost(read_recipe("bert-mini", {"budget.minutes": 10}))
+    tokens = minutes.num_tokens(3e11)
+    assert tokens == 600 * 3e11 / minutes.flops
+    assert cost(read_recipe("bert-mini", {"budget.tokens": tokens})).seconds(3e11) == pytest.approx(600)
+    assert cost(read_recipe("bert-mini", {"budget.steps": 7})).num_tokens(3e11) == 7 * 4096
+    assert cost(read_recipe("bert-base")).num_tokens(3e11) == 1_000_000 * 256 * 512

@@ -51,24 +51,24 @@ AT_ONCE, MASKED_AT_ONCE = 256, 512
 
 
 @dataclass(frozen=True)
-class Words:
+class TextWords:
     """The words of a text.
 
     Attributes:
         text: the text.
         starts, stops: their offsets in it; stops are exclusive.
-        kept: spans of the text whose words must not be replaced.
+        protected: spans of the text whose words must not be replaced.
     """
 
     text: str
     starts: tuple[int, ...]
     stops: tuple[int, ...]
-    kept: tuple[tuple[int, int], ...] = ()
+    protected: tuple[tuple[int, int], ...] = ()
 
     def replaceable(self) -> Iterator[int]:
-        """Yield the numbers of the words that may be replaced: of letters, and in no span that is kept."""
+        """Yield the numbers of the words that may be replaced: of letters, and in no protected span."""
         for number, (start, stop) in enumerate(zip(self.starts, self.stops, strict=True)):
-            inside = any(start < end and begin < stop for begin, end in self.kept)
+            inside = any(start < end and begin < stop for begin, end in self.protected)
             if not inside and self.text[start:stop].isalpha():
                 yield number
 
@@ -110,9 +110,9 @@ class Proposer:
         self.backend = TorchBackend(model, machine) if "masked_lm" in model.heads else None
         self._nearest: dict[tuple[int, ...], list[str]] = {}
 
-    def propose(self, texts: Sequence[Words]) -> list[dict[int, list[str]]]:
+    def propose(self, texts: Sequence[TextWords]) -> list[dict[int, list[str]]]:
         """Return for each text the candidates of its words, by the number of the word."""
-        found: list[dict[int, list[str]]] = [{} for _ in texts]
+        proposals: list[dict[int, list[str]]] = [{} for _ in texts]
         masked: list[tuple[int, int, Sample]] = []
         encoded = self.tokenizer.encode_offsets_many([words.text for words in texts])
         for number, (words, (ids, offsets)) in enumerate(zip(texts, encoded, strict=True)):
@@ -122,16 +122,20 @@ class Proposer:
                 if len(tokens) == 1 and self.backend is not None:
                     masked.append((number, word, self._mask(ids, int(tokens[0]))))
                 elif len(tokens):
-                    found[number][word] = self._near(ids[tokens])
-        for some in _chunks(masked, MASKED_AT_ONCE):
+                    proposals[number][word] = self._near(ids[tokens])
+        for part in _chunks(masked, MASKED_AT_ONCE):
             assert self.backend is not None
-            logits = np.concatenate(self.backend.logits("masked_lm", [sample for *_, sample in some]))
+            logits = np.concatenate(self.backend.logits("masked_lm", [sample for *_, sample in part]))
             best = torch.from_numpy(logits[:, self.ids]).topk(min(CANDIDATES + 1, len(self.words)), dim=1).indices
-            for (number, word, _), row in zip(some, best.tolist(), strict=True):
-                found[number][word] = [self.words[index] for index in row]
+            for (number, word, _), row in zip(part, best.tolist(), strict=True):
+                proposals[number][word] = [self.words[index] for index in row]
         return [
-            {word: kept for word, proposed in sorted(candidates.items()) if (kept := _others(words, word, proposed))}
-            for words, candidates in zip(texts, found, strict=True)
+            {
+                word: differing
+                for word, proposed in sorted(candidates.items())
+                if (differing := _others(words, word, proposed))
+            }
+            for words, candidates in zip(texts, proposals, strict=True)
         ]
 
     def _mask(self, ids: Ids, token: int) -> Sample:
@@ -161,16 +165,16 @@ def augment(examples: Sequence[Any], number: int, proposer: Proposer, seed: int,
     made, replaceable = [], False
     numbered = [(index, texts_of(example)) for index, example in enumerate(examples)]
     for chunk in display.count(list(_chunks(numbered, AT_ONCE)), _count_words):
-        found = iter(proposer.propose([words for _, texts in chunk for words in texts]))
+        proposals = iter(proposer.propose([words for _, texts in chunk for words in texts]))
         for index, texts in chunk:
-            candidates, rng = list(islice(found, len(texts))), derive_rng(seed, "augment", index)
+            candidates, rng = list(islice(proposals, len(texts))), derive_rng(seed, "augment", index)
             replaceable |= any(candidates)
             seen = {_key([{} for _ in texts])}
             for _ in range(number):
                 chosen = [_draw(proposed, rng) for proposed in candidates]
                 if (key := _key(chosen)) not in seen:
                     seen.add(key)
-                    new = [words.with_words(own) for words, own in zip(texts, chosen, strict=True)]
+                    new = [words.with_words(replacements) for words, replacements in zip(texts, chosen, strict=True)]
                     made.append(rebuild(examples[index], new))
     if not replaceable:
         raise UserError(
@@ -185,12 +189,12 @@ def _key(chosen: Sequence[dict[int, str]]) -> tuple[tuple[tuple[int, str], ...],
     return tuple(tuple(words.items()) for words in chosen)
 
 
-def _count_words(chunk: Sequence[tuple[int, list[Words]]]) -> int:
+def _count_words(chunk: Sequence[tuple[int, list[TextWords]]]) -> int:
     return sum(len(words.starts) for _, texts in chunk for words in texts)
 
 
 @singledispatch
-def texts_of(example: Any) -> list[Words]:
+def texts_of(example: Any) -> list[TextWords]:
     """Return the texts of an example as words."""
     raise UserError(
         f"examples of the type {type(example).__name__} cannot be augmented", remedy=f"omit {argument('augment')}"
@@ -204,7 +208,7 @@ def rebuild(example: Any, texts: Sequence[tuple[str, Callable[[int], int]]]) -> 
 
 
 @texts_of.register
-def _(example: Row) -> list[Words]:
+def _(example: Row) -> list[TextWords]:
     return [_split(example.values[name]) for name in ("text", "text_b") if name in example.values]
 
 
@@ -215,9 +219,9 @@ def _(example: Row, texts: Sequence[tuple[str, Callable[[int], int]]]) -> Row:
 
 
 @texts_of.register
-def _(example: Sentence) -> list[Words]:
-    kept = tuple((start, end) for _, start, end in example.entities)
-    return [Words(example.text, example.starts, example.stops, kept)]
+def _(example: Sentence) -> list[TextWords]:
+    spans = tuple((start, end) for _, start, end in example.entities)
+    return [TextWords(example.text, example.starts, example.stops, spans)]
 
 
 @rebuild.register
@@ -227,30 +231,33 @@ def _(example: Sentence, texts: Sequence[tuple[str, Callable[[int], int]]]) -> S
 
 
 @texts_of.register
-def _(example: Question) -> list[Words]:
-    answers = ((one.start, one.start + len(one.text)) for one in example.answers if one.start is not None)
-    return [_split(example.question), replace(_split(example.passage), kept=tuple(answers))]
+def _(example: Question) -> list[TextWords]:
+    answers = (
+        (answer.start, answer.start + len(answer.text)) for answer in example.answers if answer.start is not None
+    )
+    return [_split(example.question), replace(_split(example.passage), protected=tuple(answers))]
 
 
 @rebuild.register
 def _(example: Question, texts: Sequence[tuple[str, Callable[[int], int]]]) -> Question:
     (question, _), (passage, moved) = texts
     answers = tuple(
-        Answer(one.text, None if one.start is None else moved(one.start), one.moved) for one in example.answers
+        Answer(answer.text, None if answer.start is None else moved(answer.start), answer.moved)
+        for answer in example.answers
     )
     return msgspec.structs.replace(example, question=question, passage=passage, answers=answers)
 
 
-def _split(text: str) -> Words:
-    found = split_text(text)
-    return Words(text, found.starts, found.stops)
+def _split(text: str) -> TextWords:
+    words = split_text(text)
+    return TextWords(text, words.starts, words.stops)
 
 
-def _others(words: Words, word: int, proposed: Sequence[str]) -> list[str]:
+def _others(words: TextWords, word: int, proposed: Sequence[str]) -> list[str]:
     """Return the candidates of a word that differ from it, with its capitalization."""
-    own = words.text[words.starts[word] : words.stops[word]]
-    others = [one for one in proposed if one.lower() != own.lower()][:CANDIDATES]
-    return [one.capitalize() for one in others] if own.istitle() else others
+    original = words.text[words.starts[word] : words.stops[word]]
+    others = [candidate for candidate in proposed if candidate.lower() != original.lower()][:CANDIDATES]
+    return [candidate.capitalize() for candidate in others] if original.istitle() else others
 
 
 def _draw(proposed: dict[int, list[str]], rng: np.random.Generator) -> dict[int, str]:

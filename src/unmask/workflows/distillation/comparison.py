@@ -46,7 +46,7 @@ MASKED_ACCURACY = "accuracy at masked tokens"
 COLORS = {"teacher": GREY, "student": BLUE, "without a teacher": ORANGE}
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class ComparedModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model as it was measured.
 
     Attributes:
@@ -73,7 +73,7 @@ class Subject:
     """A model that is compared.
 
     Attributes:
-        name: see `Measured`.
+        name: see `ComparedModel`.
         source, model: its directory, and what is in it.
         run: computes its outputs of some texts.
         scored: metric, score and interval; empty if it was not scored.
@@ -90,8 +90,8 @@ def of_task(name: str, source: str | Path, model: Model, examples: Sequence[Any]
     """Return a fine-tuned model, scored on examples."""
     assert model.task is not None
     predictor, metric = Predictor(model, machine), model.task.metric
-    found = score_examples(predictor, examples)
-    scored = {"metric": metric, "score": found["metrics"][metric], "interval": found["intervals"].get(metric)}
+    scores = score_examples(predictor, examples)
+    scored = {"metric": metric, "score": scores["metrics"][metric], "interval": scores["intervals"].get(metric)}
     return Subject(name, source, model, predictor.run, scored)
 
 
@@ -107,7 +107,7 @@ def of_text(name: str, source: str | Path, model: Model, batches: Sequence[Batch
     return Subject(name, source, model, lambda samples: list(backend.layers(samples, last)), scored)
 
 
-def measure(subjects: Sequence[Subject], texts: Sequence[Any]) -> list[Measured]:
+def measure(subjects: Sequence[Subject], texts: Sequence[Any]) -> list[ComparedModel]:
     """Measure models on the same texts, in turns, so that other programs slow down none of them alone.
 
     Args:
@@ -117,11 +117,11 @@ def measure(subjects: Sequence[Subject], texts: Sequence[Any]) -> list[Measured]
     single, many = texts[:SINGLE], texts[:MANY]
     for subject in subjects:
         subject.run(single[:1])  # what is done once does not count
-    one = [[_turn(subjects, [text], first) for text in single] for first in range(ROUNDS)]
+    alone = [[_turn(subjects, [text], first) for text in single] for first in range(ROUNDS)]
     together = [_turn(subjects, many, first) for first in range(ROUNDS)]
-    best = np.median(np.min(one, axis=0), axis=0)  # (subjects,), of the fastest round of each text
+    best = np.median(np.min(alone, axis=0), axis=0)  # (subjects,), of the fastest round of each text
     return [
-        Measured(
+        ComparedModel(
             name=subject.name,
             **_size(subject),
             milliseconds=1000 * float(best[index]),
@@ -132,45 +132,45 @@ def measure(subjects: Sequence[Subject], texts: Sequence[Any]) -> list[Measured]
     ]
 
 
-def write_comparison(run: Path, found: Sequence[Measured], say: Callable[[str], None]) -> None:
+def write_comparison(run: Path, models: Sequence[ComparedModel], say: Callable[[str], None]) -> None:
     """Write comparison.json, and add the table and the plot to the report."""
-    replace_file(run / FILE, msgspec.json.format(msgspec.json.encode(found)))
-    lines, path = table(found), run / "plots" / "comparison.png"
-    if any(one.score is not None for one in found):
-        try_to_draw(lambda: plot(found, path), say)
+    replace_file(run / FILE, msgspec.json.format(msgspec.json.encode(models)))
+    lines, path = table(models), run / "plots" / "comparison.png"
+    if any(model.score is not None for model in models):
+        try_to_draw(lambda: plot(models, path), say)
     lines += ["", "![quality over latency](plots/comparison.png)"] if path.exists() else []
     report = run / "report.md"
     before = report.read_text(encoding="utf8").partition(HEADING)[0].rstrip()
     replace_file(report, "\n".join([before, "", HEADING, "", *lines, ""]).encode())
-    for line in summary(found):
+    for line in summary(models):
         say(line)
 
 
-def table(found: Sequence[Measured]) -> list[str]:
+def table(models: Sequence[ComparedModel]) -> list[str]:
     """Return the lines of a table of models, and what they amount to."""
-    metric = next((one.metric for one in found if one.metric), "")
+    metric = next((model.metric for model in models if model.metric), "")
     lines = [
         f"| | parameters | on disk | one text | texts per second |{f' {metric} |' if metric else ''}",
         f"|---|---|---|---|---|{'---|' if metric else ''}",
     ]
-    for one in found:
+    for model in models:
         cells = [
-            one.name,
-            f"{one.parameters / 1e6:.1f} M",
-            f"{one.bytes / 1e6:.0f} MB",
-            f"{one.milliseconds:.1f} ms",
-            f"{one.per_second:,.0f}",
+            model.name,
+            f"{model.parameters / 1e6:.1f} M",
+            f"{model.bytes / 1e6:.0f} MB",
+            f"{model.milliseconds:.1f} ms",
+            f"{model.per_second:,.0f}",
         ]
         if metric:
-            interval = "" if one.interval is None else " ({:.2f} to {:.2f})".format(*one.interval)
-            cells.append("-" if one.score is None else f"{one.score:.2f}{interval}")
+            interval = "" if model.interval is None else " ({:.2f} to {:.2f})".format(*model.interval)
+            cells.append("-" if model.score is None else f"{model.score:.2f}{interval}")
         lines.append(f"| {' | '.join(cells)} |")
-    return [*lines, *(part for line in summary(found) for part in ("", line))]
+    return [*lines, *(part for line in summary(models) for part in ("", line))]
 
 
-def summary(found: Sequence[Measured]) -> list[str]:
+def summary(compared: Sequence[ComparedModel]) -> list[str]:
     """Return what a student amounts to, in sentences."""
-    models = {one.name: one for one in found}
+    models = {model.name: model for model in compared}
     teacher, student, alone = models["teacher"], models["student"], models.get("without a teacher")
     faster, smaller = teacher.milliseconds / student.milliseconds, teacher.parameters / student.parameters
     lines = [f"The student is {smaller:.1f} times smaller and {faster:.1f} times faster than its teacher."]
@@ -181,15 +181,15 @@ def summary(found: Sequence[Measured]) -> list[str]:
     return lines
 
 
-def plot(found: Sequence[Measured], path: Path) -> None:
+def plot(models: Sequence[ComparedModel], path: Path) -> None:
     """Draw the scores of models over the time of one text."""
     drawing, (panel,) = figure(1)
-    for one in found:
-        score = math.nan if one.score is None else one.score
-        low, high = one.interval or (score, score)
+    for model in models:
+        score = math.nan if model.score is None else model.score
+        low, high = model.interval or (score, score)
         error = np.array([[score - low], [high - score]])
-        panel.errorbar(one.milliseconds, score, error, fmt="o", color=COLORS[one.name], label=one.name, capsize=3)
-    panel.set(xlabel="milliseconds of one text", ylabel=next((one.metric for one in found if one.metric), ""))
+        panel.errorbar(model.milliseconds, score, error, fmt="o", color=COLORS[model.name], label=model.name, capsize=3)
+    panel.set(xlabel="milliseconds of one text", ylabel=next((model.metric for model in models if model.metric), ""))
     panel.set_xlim(left=0)
     panel.legend(frameon=False, fontsize=8)
     save(drawing, path)

@@ -15,7 +15,7 @@ from unmask.recipes.recipe import Recipe, as_recipe
 from unmask.support.choices import Device, Documents, Files, Format, Precision, as_files
 from unmask.support.environment import num_cores, refuse_several_processes
 from unmask.support.errors import UserError
-from unmask.support.messages import argument, call, setting
+from unmask.support.messages import argument, call
 from unmask.support.settings import Overrides, check_overrides
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.processes import Processes
@@ -23,11 +23,11 @@ from unmask.training.runs.display import Display
 from unmask.workflows.distillation.comparison import BASELINE, SAME_ALONE, measure, of_task, write_comparison
 from unmask.workflows.distillation.general import distill_encoder
 from unmask.workflows.distillation.lesson import Lesson
-from unmask.workflows.distillation.task import prepare_baseline, prepare_lesson
+from unmask.workflows.distillation.task_distillation import prepare_baseline, prepare_lesson
 from unmask.workflows.finetuning.job import LabelledFiles
-from unmask.workflows.finetuning.run import run_prepared
-from unmask.workflows.pretraining.checks import check_teacher
-from unmask.workflows.pretraining.corpus import corpus_from_text
+from unmask.workflows.finetuning.run_job import run_prepared
+from unmask.workflows.pretraining.checks import check_teacher, refuse_fixed
+from unmask.workflows.pretraining.text_corpus import corpus_from_text
 
 
 def distill(
@@ -119,7 +119,8 @@ def distill(
     if not paths and reading != TextOptions():
         names = f"{argument('field')}, {argument('documents')} and {argument('strict')}"
         raise UserError(f"{names} have an effect on {argument('text')} only", remedy="omit them")
-    _refuse_idle(changes, init, layers)
+    fixed = argument("init") if init is not None else argument("layers") if layers is not None else ""
+    refuse_fixed(changes, encoder=fixed, tokenizer="the student has the teacher's tokenizer")
     student: dict[str, Any] = {"init": init, "layers": layers, "targets": targets, "allow_pickle": allow_pickle}
     machine = choose_machine(device, precision, workers)
     run: dict[str, Any] = {"baseline": baseline, "resume": resume, "machine": machine, "quiet": quiet}
@@ -167,18 +168,6 @@ def _refuse_several(sources: Mapping[str, Any]) -> None:
         raise UserError(f"{argument(used[0])} and {argument(used[1])} cannot be combined", remedy="remove one of them")
 
 
-def _refuse_idle(settings: Overrides, init: str | Path | None, layers: int | None) -> None:
-    """Raise an error for settings of what the model to start from determines."""
-    fixed = argument("init") if init is not None else argument("layers") if layers is not None else ""
-    for key, value in settings.items():
-        if fixed and key.startswith("encoder.") and key != "encoder.dropout":
-            raise UserError(f"{setting(key, value)} has no effect: {fixed} determines the encoder", remedy="omit it")
-        if key.startswith("tokenizer."):
-            raise UserError(
-                f"{setting(key, value)} has no effect: the student has the teacher's tokenizer", remedy="omit it"
-            )
-
-
 def distill_lesson(
     lesson: Lesson,
     out: str | Path,
@@ -203,7 +192,7 @@ def distill_lesson(
         models["without a teacher"] = run / BASELINE
     if processes.is_main and ready.data.held:
         exact, held = replace(machine, precision="float32"), ready.data.held
-        loaded = {name: load_model(one, allow_pickle=lesson.allow_pickle) for name, one in models.items()}
+        loaded = {name: load_model(source, allow_pickle=lesson.allow_pickle) for name, source in models.items()}
         subjects = [of_task(name, models[name], model, held, exact) for name, model in loaded.items()]
         write_comparison(run, measure(subjects, held), display.say)
     return finished

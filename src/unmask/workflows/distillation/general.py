@@ -41,7 +41,7 @@ from unmask.workflows.distillation.student import student_of, student_settings
 from unmask.workflows.distillation.targets import StoringTeacher, TargetStore
 from unmask.workflows.pretraining.checks import check_shape, check_teacher
 from unmask.workflows.pretraining.pretrain import HELDOUT_TOKENS, fingerprint, train_encoder
-from unmask.workflows.pretraining.start import Start, load_base
+from unmask.workflows.pretraining.start import InitialWeights, load_base
 
 
 def distill_encoder(
@@ -105,7 +105,7 @@ def distill_encoder(
         models["without a teacher"] = run / BASELINE
     if Processes.launched().is_main:
         exact = replace(machine, precision="float32")
-        loaded = {name: load_model(one, allow_pickle=allow_pickle) for name, one in models.items()}
+        loaded = {name: load_model(path, allow_pickle=allow_pickle) for name, path in models.items()}
         samples, batches = _heldout(recipe, corpus)
         subjects = [of_text(name, models[name], model, batches, exact) for name, model in loaded.items()]
         write_comparison(run, measure(subjects, samples), display.say)
@@ -119,7 +119,7 @@ def _begin(
     init: str | Path | None,
     layers: int | None,
     allow_pickle: bool,
-) -> tuple[Model, Start]:
+) -> tuple[Model, InitialWeights]:
     """Return the teacher, and the student before it learns; see `distill_encoder`."""
     model = load_model(teacher, allow_pickle=allow_pickle, seed=recipe.seed)
     how = f"Distilled from {teacher} on {', '.join(corpus.manifest.sources)}"
@@ -135,7 +135,7 @@ def _begin(
     check_student(student, model, f"{teacher}")
     check_corpus(model, corpus, recipe, f"{teacher}")
     check_shape(student.encoder.settings, recipe, "the student")
-    return model, Start(student, f"{init or teacher}", how, [about], inputs, tokens=student.tokens)
+    return model, InitialWeights(student, f"{init or teacher}", how, [about], inputs, tokens=student.tokens)
 
 
 def without_memory(model: Model) -> Model:
@@ -169,7 +169,7 @@ def without_teacher(recipe: Recipe) -> Recipe:
     Raises:
         UserError: it has no others.
     """
-    taught = [name for name, one in recipe.all_objectives.items() if TEACHER in one.requires]
+    taught = [name for name, objective in recipe.all_objectives.items() if TEACHER in objective.requires]
     if len(taught) == len(recipe.all_objectives):
         raise UserError(
             f"without a teacher the recipe {recipe.name} has no objective, so that {argument('baseline')} has "
@@ -219,21 +219,22 @@ def learner_of(model: Model, recipe: Recipe) -> Learner:
 
 def check_student(student: Model, teacher: Model, source: str) -> None:
     """Raise an error if a teacher cannot read the batches of a student."""
-    ours, theirs = student.encoder.settings, teacher.encoder.settings
+    of_student, of_teacher = student.encoder.settings, teacher.encoder.settings
     if why := vocabulary_difference(teacher, student):
         raise UserError(
             f"the vocabulary of the student is not that of {source}: {why}",
             remedy=f"across vocabularies only predictions of a task can be learned: pass {argument('train')}",
         )
-    if ours.summary != theirs.summary:
+    if of_student.summary != of_teacher.summary:
         raise UserError(
-            f"{source} reads the vector of a text at its {theirs.summary} token, but the student at its {ours.summary} "
-            "one, so that they frame texts differently",
+            f"{source} reads the vector of a text at its {of_teacher.summary} token, but the student at its "
+            f"{of_student.summary} one, so that they frame texts differently",
             remedy=f"choose a student of the teacher's family: pass {argument('layers', 'N')}",
         )
-    if ours.requires:
+    if of_student.requires:
         raise UserError(
-            f"the student needs {', '.join(sorted(ours.requires))}, but on text a teacher reads independent samples",
+            f"the student needs {', '.join(sorted(of_student.requires))}, but on text a teacher reads independent "
+            "samples",
             remedy="pretrain it without a teacher, or choose a student of another family",
         )
 

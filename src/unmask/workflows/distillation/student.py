@@ -52,8 +52,8 @@ def student_settings(shape: BodySettings, teacher: BodySettings, layers: int | N
             f"{argument('layers', layers)}, but the teacher has {teacher.layers} layers", remedy="choose fewer"
         )
     if _drops_segments(shape, teacher):
-        own = {name: getattr(teacher, name) for name in shape.__struct_fields__}
-        return DistilBertSettings(**{**own, "layers": layers, "dropout": shape.dropout, "head_dropout": None})
+        settings = {name: getattr(teacher, name) for name in shape.__struct_fields__}
+        return DistilBertSettings(**{**settings, "layers": layers, "dropout": shape.dropout, "head_dropout": None})
     return msgspec.structs.replace(teacher, layers=layers, dropout=shape.dropout)
 
 
@@ -73,20 +73,20 @@ def student_of(teacher: Model, settings: BodySettings, source: str, *, seed: int
     tokenizer.summary = settings.summary
     check_vocabulary(settings, tokenizer.pad, tokenizer.kind.name)
     encoder = build_encoder(settings, teacher.encoder.vocabulary, seed=seed)
-    kept = _kept(settings, teacher.encoder.settings)
-    given = _given(encoder, teacher.encoder, kept)
+    numbers = _first_layers(settings, teacher.encoder.settings)
+    tensors = _first_tensors(encoder, teacher.encoder, numbers)
     state = encoder.state_dict()
-    parts = [part for part in PARTS if _fits(part, state, given) and (part != "blocks." or kept)]
-    taken = {name: given[name] for name in state if name.startswith(tuple(parts))}
-    found = [_layers(kept, teacher) if part == "blocks." else PARTS[part] for part in parts]
+    parts = [part for part in PARTS if _fits(part, state, tensors) and (part != "blocks." or numbers)]
+    taken = {name: tensors[name] for name in state if name.startswith(tuple(parts))}
+    names = [_layers(numbers, teacher) if part == "blocks." else PARTS[part] for part in parts]
     words = None if WORDS in taken else _narrowed(teacher.encoder.state_dict().get(WORDS), state.get(WORDS))
     if words is not None:
         taken[WORDS] = words
-        found.insert(0, "the vectors of words")
+        names.insert(0, "the vectors of words")
     encoder.load_state_dict(state | taken)
     size = sum(value.numel() for value in encoder.parameters())
     about = f"the student has {settings.shape} and {size / 1e6:.1f} million parameters; it begins with "
-    about += f"{' and '.join(found)} of {source}" if found else f"random weights, as its shape is not that of {source}"
+    about += f"{' and '.join(names)} of {source}" if names else f"random weights, as its shape is not that of {source}"
     inherits = "blocks." in parts and teacher.downstream is None
     heads = {name: head for name, head in teacher.heads.items() if not any("blocks." in part for part in head)}
     return (
@@ -104,65 +104,66 @@ def student_of(teacher: Model, settings: BodySettings, source: str, *, seed: int
     )
 
 
-def _drops_segments(ours: BodySettings, theirs: BodySettings) -> bool:
+def _drops_segments(student: BodySettings, teacher: BodySettings) -> bool:
     """Return whether a student is a DistilBERT, and its teacher a BERT."""
-    return isinstance(ours, DistilBertSettings) and type(theirs) is BertSettings
+    return isinstance(student, DistilBertSettings) and type(teacher) is BertSettings
 
 
-def _layers(kept: list[int], teacher: Model) -> str:
+def _layers(numbers: list[int], teacher: Model) -> str:
     """Return what layers of a teacher are called, by their numbers from 0."""
     if SEPARATE_LAYERS not in teacher.encoder.provides:
         return "the shared layers"
-    return f"layer{'s' * (len(kept) > 1)} {', '.join(str(number + 1) for number in kept)}"
+    return f"layer{'s' * (len(numbers) > 1)} {', '.join(str(number + 1) for number in numbers)}"
 
 
-def _kept(ours: BodySettings, theirs: BodySettings) -> list[int]:
+def _first_layers(student: BodySettings, teacher: BodySettings) -> list[int]:
     """Return the teacher's layers, from 0, that the student's begin with; none if their kinds differ."""
-    period = theirs.period
-    if ours.layers > theirs.layers or (ours.layers - 1) % period or (theirs.layers - 1) % period:
+    period = teacher.period
+    if student.layers > teacher.layers or (student.layers - 1) % period or (teacher.layers - 1) % period:
         return []
-    if _drops_segments(ours, theirs):
+    if _drops_segments(student, teacher):
         names = {"width", "heads", "feed_forward", "activation", "epsilon"}
-    elif type(ours) is type(theirs):
-        names = set(ours.__struct_fields__) - FREE
+    elif type(student) is type(teacher):
+        names = set(student.__struct_fields__) - FREE
     else:
         return []
-    alike = all(getattr(ours, name) == getattr(theirs, name) for name in names)
-    return spread(ours.layers, theirs.layers, period) if alike else []
+    alike = all(getattr(student, name) == getattr(teacher, name) for name in names)
+    return spread(student.layers, teacher.layers, period) if alike else []
 
 
-def _given(student: Encoder, teacher: Encoder, kept: list[int]) -> Mapping[str, Tensor]:
+def _first_tensors(student: Encoder, teacher: Encoder, numbers: list[int]) -> Mapping[str, Tensor]:
     """Return the teacher's tensors by the student's names."""
-    ours, theirs = student.settings, teacher.settings
+    of_student, of_teacher = student.settings, teacher.settings
     tensors = dict(teacher.state_dict())
-    if _drops_segments(ours, theirs):
+    if _drops_segments(of_student, of_teacher):
         tensors["embeddings.positions.weight"] = (
             tensors["embeddings.positions.weight"] + tensors.pop("embeddings.segments.weight")[0]
         )
-        return _without_pooler(select_tensors(tensors, kept, theirs.layers))
-    return select_tensors(tensors, kept, theirs.layers) if type(ours) is type(theirs) else {}
+        return _without_pooler(select_tensors(tensors, numbers, of_teacher.layers))
+    return select_tensors(tensors, numbers, of_teacher.layers) if type(of_student) is type(of_teacher) else {}
 
 
-def _narrowed(theirs: Tensor | None, ours: Tensor | None) -> Tensor | None:
-    """Return vectors of words along their principal directions, as many as ours have; None: the tables do not agree.
+def _narrowed(teacher: Tensor | None, student: Tensor | None) -> Tensor | None:
+    """Return vectors of words along their principal directions, as many as the student's have; None: the tables do
+    not agree.
 
     Args:
-        theirs, ours: the tables of teacher and student, (words, width); None: it has none.
+        teacher, student: the tables of both, (words, width); None: it has none.
     """
-    if theirs is None or ours is None or len(theirs) != len(ours) or theirs.shape[1] < ours.shape[1]:
+    if teacher is None or student is None or len(teacher) != len(student) or teacher.shape[1] < student.shape[1]:
         return None
-    if theirs.shape == ours.shape:
-        return theirs
-    wide = theirs.double()
+    if teacher.shape == student.shape:
+        return teacher
+    wide = teacher.double()
     directions = torch.linalg.eigh(wide.T @ wide).eigenvectors.flip(1)  # from the largest eigenvalue on
-    return (wide @ directions[:, : ours.shape[1]]).to(ours.dtype)
+    return (wide @ directions[:, : student.shape[1]]).to(student.dtype)
 
 
 def _without_pooler(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     return {name: value for name, value in tensors.items() if not name.startswith("pooler.")}
 
 
-def _fits(part: str, ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> bool:
+def _fits(part: str, student: Mapping[str, Tensor], teacher: Mapping[str, Tensor]) -> bool:
     """Return whether the teacher has all tensors of a part of the student, in the same shapes."""
-    names = [name for name in ours if name.startswith(part)]
-    return bool(names) and all(name in theirs and theirs[name].shape == ours[name].shape for name in names)
+    names = [name for name in student if name.startswith(part)]
+    return bool(names) and all(name in teacher and teacher[name].shape == student[name].shape for name in names)

@@ -51,7 +51,7 @@ PART = re.compile(r"part-\d{5,9}\.safetensors")
 """Names of files of predictions."""
 
 
-class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TargetsManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """manifest.json: what the predictions are of, and the sha256 of each file."""
 
     of: dict[str, str]
@@ -71,7 +71,7 @@ class TargetStore:
 
     def __init__(self, directory: str | Path, of: Mapping[str, str]) -> None:
         self.directory = Path(directory)
-        self.manifest = Manifest(dict(of), {})
+        self.manifest = TargetsManifest(dict(of), {})
         self._where: dict[bytes, tuple[Any, int, int]] = {}
         self._new: dict[bytes, tuple[np.ndarray, np.ndarray | None]] = {}
         path = self.directory / "manifest.json"
@@ -90,7 +90,7 @@ class TargetStore:
         """Read the manifest, and index all files."""
         remedy = f"remove the directory, or choose another {argument('targets')}"
         try:
-            self.manifest = msgspec.json.decode(read_whole(path), type=Manifest)
+            self.manifest = msgspec.json.decode(read_whole(path), type=TargetsManifest)
         except (ValueError, RecursionError) as error:
             raise UserError(f"damaged ({error})", file=path, remedy=remedy) from error
         for name, value in of.items():
@@ -145,7 +145,7 @@ class TargetStore:
         }
         name = f"part-{len(self.manifest.files):05}.safetensors"
         replace_file(self.directory / name, safetensors.numpy.save(tensors))
-        self.manifest = Manifest(self.manifest.of, {**self.manifest.files, name: sha256(self.directory / name)})
+        self.manifest = TargetsManifest(self.manifest.of, {**self.manifest.files, name: sha256(self.directory / name)})
         replace_file(self.directory / "manifest.json", msgspec.json.format(msgspec.json.encode(self.manifest)))
         self._index(self.directory / name)
         self._new.clear()
@@ -174,12 +174,12 @@ class Top:
     def log_probabilities(self, temperature: float) -> SoftTargets:
         """See `Decoding`: the rest of the probability is divided as the student does."""
 
-        def compute(chunk: slice, ours: Tensor) -> Tensor:
+        def compute(chunk: slice, predicted: Tensor) -> Tensor:
             ids, known = self.ids[chunk], self.values[chunk].float()  # (chunk, k) each
-            rest, ours_rest = (
-                (1 - kept.exp().sum(1, keepdim=True)).clamp(min=LEAST).log() for kept in (known, ours.gather(1, ids))
+            teacher_rest, student_rest = (
+                (1 - top.exp().sum(1, keepdim=True)).clamp(min=LEAST).log() for top in (known, predicted.gather(1, ids))
             )
-            return (ours + (rest - ours_rest)).scatter(1, ids, known)  # (chunk, vocabulary)
+            return (predicted + (teacher_rest - student_rest)).scatter(1, ids, known)  # (chunk, vocabulary)
 
         return compute
 
@@ -206,12 +206,12 @@ class StoringTeacher(Teacher):
             return super().predict(name, batch)
         keys, starts = _samples(batch, self.learner.parts[name].at)
         if any(key not in self.store for key in keys):
-            found = super().predict(name, batch)
-            assert isinstance(found, Decoding), "the teacher is a language model"
-            values, ids = _top(found, self.temperature)
-            for key, *own in zip(keys, np.split(values, starts), np.split(ids, starts), strict=True):
+            decoding = super().predict(name, batch)
+            assert isinstance(decoding, Decoding), "the teacher is a language model"
+            values, ids = _top(decoding, self.temperature)
+            for key, *arrays in zip(keys, np.split(values, starts), np.split(ids, starts), strict=True):
                 if key not in self.store:
-                    self.store.put(key, *own)
+                    self.store.put(key, *arrays)
         stored = zip(*(self.store[key] for key in keys), strict=True)
         rows, tokens = (torch.from_numpy(np.concatenate(part)) for part in stored)
         device = batch.tokens.ids.device
@@ -226,19 +226,19 @@ def _samples(batch: Batch, at: str) -> tuple[list[bytes], np.ndarray]:
     ids, segments = batch.tokens.ids.cpu().numpy(), batch.tokens.segments
     marks = None if segments is None else segments.cpu().numpy()
     keys = [
-        sample_key(ids[begin:end], None if marks is None else marks[begin:end], own - begin)
-        for begin, end, own in zip(offsets[:-1], offsets[1:], np.split(positions, starts), strict=True)
+        sample_key(ids[begin:end], None if marks is None else marks[begin:end], targets - begin)
+        for begin, end, targets in zip(offsets[:-1], offsets[1:], np.split(positions, starts), strict=True)
     ]
     return keys, starts
 
 
-def _top(found: Decoding, temperature: float) -> tuple[np.ndarray, np.ndarray]:
+def _top(decoding: Decoding, temperature: float) -> tuple[np.ndarray, np.ndarray]:
     """Return the highest log-probabilities of each target, (targets, k) float16, and their ids, (targets, k) int32."""
-    compute, rows = found.log_probabilities(temperature), found.rows
-    size = max(1, CHUNK[rows.device.type] // len(found.decoder))
+    compute, rows = decoding.log_probabilities(temperature), decoding.rows
+    size = max(1, CHUNK[rows.device.type] // len(decoding.decoder))
     values, ids = [rows.new_zeros(0, TOP).float()], [torch.zeros(0, TOP, dtype=torch.int64, device=rows.device)]
     for start in range(0, len(rows), size):
-        best = compute(slice(start, start + size), rows).topk(min(TOP, len(found.decoder)), dim=1)
+        best = compute(slice(start, start + size), rows).topk(min(TOP, len(decoding.decoder)), dim=1)
         values.append(best.values)
         ids.append(best.indices)
     return torch.cat(values).cpu().numpy().astype(np.float16), torch.cat(ids).cpu().numpy().astype(np.int32)

@@ -45,8 +45,8 @@ class Examples:
 
         `memory` describes those that were in memory, if any.
         """
-        found = {"train": _digest(self.train), "dev": _digest(self.held)}
-        return found | ({"memory": self.in_memory} if self.in_memory else {})
+        digests = {"train": _digest(self.train), "dev": _digest(self.held)}
+        return digests | ({"memory": self.in_memory} if self.in_memory else {})
 
 
 def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bool = True) -> Examples:

@@ -11,8 +11,8 @@ from unmask.support.choices import Device, Format, Precision
 from unmask.support.settings import Overrides, check_overrides
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
-from unmask.workflows.finetuning.job import Job, LabelledFiles, Start
-from unmask.workflows.finetuning.run import run_job
+from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles
+from unmask.workflows.finetuning.run_job import run_job
 from unmask.workflows.finetuning.trials import run_trials
 
 
@@ -85,9 +85,9 @@ def finetune(
     check_overrides(settings or {})
     changes = {**({} if minutes is None else {"budget.max_minutes": minutes}), **(settings or {})}
     machine = choose_machine(device, precision, workers)
-    start = Start(model, tokenizer, allow_pickle)
+    start = InitialModel(model, tokenizer, allow_pickle)
     files = LabelledFiles(as_sources(train), as_sources(dev), columns or {}, format)
-    job = Job(task, start, files, changes, frozen, downstream, machine, quiet, all_examples, recipe)
+    job = FinetuningJob(task, start, files, changes, frozen, downstream, machine, quiet, all_examples, recipe)
     if seeds is None and not search:
         return run_job(job, out, resume=resume)
     best = run_trials(job, out, seeds=1 if seeds is None else seeds, search=search, resume=resume)

@@ -118,8 +118,8 @@ def freeze(
     linear, direct = chosen is not None and chosen.kind == "linear", body is encoder
     at = SUMMARY if texts and linear and (direct or not encoder.head.mean) else None
     every = [*samples[0], *samples[1]]
-    sequences = [one for number, sample in enumerate(every) for one in sample.sequences(number)]
-    offsets = np.cumsum([0, *(len(one if at is None else one.positions[at]) for one in sequences)])
+    sequences = [sequence for number, sample in enumerate(every) for sequence in sample.sequences(number)]
+    offsets = np.cumsum([0, *(len(sequence if at is None else sequence.positions[at]) for sequence in sequences)])
     read = at == SUMMARY or encoder.head.pools_tokens  # what the head reads, if there is no other model in between
     pooled = direct and read and (POOLER in encoder.provides or encoder.head.mean)
     path = folder / f"{_digest(f'{weights} {numbers} {at} {pooled} {machine.dtype}', sequences, at)}.safetensors"

@@ -26,7 +26,7 @@ from unmask.training.machine import Machine
 
 
 @dataclass(frozen=True)
-class Start:
+class InitialModel:
     """The initial model of a fine-tuning run.
 
     Attributes:
@@ -65,12 +65,12 @@ class LabelledFiles:
     def in_memory(self) -> str:
         """A description of the examples that are not in files; empty if all are."""
         parts = (("train", self.train), ("dev", self.dev))
-        tables = [(name, one) for name, part in parts for one in part if isinstance(one, Table)]
+        tables = [(name, source) for name, part in parts for source in part if isinstance(source, Table)]
         return "; ".join(f"{name}: {table.name}, {counted(len(table), 'row')}" for name, table in tables)
 
 
 @dataclass(frozen=True)
-class Job:
+class FinetuningJob:
     """A fine-tuning run.
 
     Attributes:
@@ -88,7 +88,7 @@ class Job:
     """
 
     task: str
-    start: Start
+    start: InitialModel
     files: LabelledFiles
     settings: Overrides = field(default_factory=dict)
     frozen: bool = False

@@ -25,9 +25,9 @@ from unmask.tasks import TASKS
 from unmask.tasks.task import Framed
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
+from unmask.workflows.finetuning.assembly import build_learner
 from unmask.workflows.finetuning.examples import Examples, frame_examples, read_examples
-from unmask.workflows.finetuning.job import Job, defaults
-from unmask.workflows.finetuning.learner import build_learner
+from unmask.workflows.finetuning.job import FinetuningJob, defaults
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Prepared:
         split: the examples of `data`; with early stopping, or if a setting of the task is tuned, the training examples
             divided into those to train on and a tenth for this choice.
         learner: encoder and head, on the device.
-        kept: whether the head is that of the model.
+        reuses_head: whether the head is that of the model.
         train, held: samples to train on, and samples to evaluate on during training.
         inputs: fingerprints of model and examples.
         source: name of what the model was made of, in messages; empty: `notes` name it.
@@ -69,7 +69,7 @@ class Prepared:
     data: Examples
     split: Examples
     learner: Learner
-    kept: bool
+    reuses_head: bool
     train: Framed
     held: Framed
     inputs: dict[str, str]
@@ -85,7 +85,7 @@ class Prepared:
         return self.recipe.budget.patience is not None
 
 
-def prepare(job: Job, machine: Machine, display: Display, *, choosing: bool) -> Prepared:
+def prepare(job: FinetuningJob, machine: Machine, display: Display, *, choosing: bool) -> Prepared:
     """Read model and examples, resolve the settings, and convert the examples to samples.
 
     Args:
@@ -97,13 +97,14 @@ def prepare(job: Job, machine: Machine, display: Display, *, choosing: bool) -> 
     Raises:
         UserError: files, model and settings are inconsistent.
     """
-    base = _load(job)
+    table = _table(job)
+    base = _load(job, table)
     unsettled = TASKS[job.task]()
     read = read_examples(unsettled, job.files, base, hold_out=not job.all_examples)
     for note in read.notes:
         display.say(note)
     data = read.inner(unsettled) if choosing else read
-    recipe = _resolve(job, base, data)
+    recipe = _resolve(job, table, base, data)
     ready = assemble(base, recipe, data, f"{job.start.model}", machine)
     if job.files.dev and (choosing or ready.stops_early):  # used at the end or by another run: check them now
         recipe.task.frame(base.tokenizer, read.held, data.labels, gold=True)
@@ -127,7 +128,7 @@ def assemble(
         UserError: examples, recipe and model are inconsistent.
     """
     task = recipe.task
-    learner, kept = build_learner(base, data.labels, recipe, teacher)
+    learner, reuses_head = build_learner(base, data.labels, recipe, teacher)
     learner.to(machine.device)
     stops_early = recipe.budget.patience is not None
     # examples for early stopping or for tuning a setting are neither trained on nor reported on
@@ -139,7 +140,7 @@ def assemble(
         held = frame_examples(task, base, evaluated, data.labels, "evaluation")
     how = "Trained on frozen features" if recipe.frozen else "Fine-tuned"
     return Prepared(
-        base, recipe, data, split, learner, kept, train, held, inputs.result(), source, how, teacher=teacher
+        base, recipe, data, split, learner, reuses_head, train, held, inputs.result(), source, how, teacher=teacher
     )
 
 
@@ -150,9 +151,9 @@ class _LoadSettings(msgspec.Struct, frozen=True):
     dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
 
 
-def _load(job: Job) -> Model:
-    given = {key: value for key, value in (_table(job) | dict(job.settings)).items() if key in ("seed", "dropout")}
-    settings, start = convert(put({}, given, _LoadSettings), _LoadSettings, argument("settings")), job.start
+def _load(job: FinetuningJob, table: dict[str, Any]) -> Model:
+    values = {key: value for key, value in (table | dict(job.settings)).items() if key in ("seed", "dropout")}
+    settings, start = convert(put({}, values, _LoadSettings), _LoadSettings, argument("settings")), job.start
     return load_model(
         start.model,
         tokenizer=start.tokenizer,
@@ -162,7 +163,7 @@ def _load(job: Job) -> Model:
     )
 
 
-def _table(job: Job) -> dict[str, Any]:
+def _table(job: FinetuningJob) -> dict[str, Any]:
     """Return the recipe that a job names, as a table; empty if it names none.
 
     Raises:
@@ -180,9 +181,9 @@ def _table(job: Job) -> dict[str, Any]:
     return table
 
 
-def _resolve(job: Job, base: Model, data: Examples) -> FinetuningRecipe:
-    """Return the recipe: the defaults, overridden by the user's settings, then resolved by the training examples."""
-    rule = _table(job) or defaults(
+def _resolve(job: FinetuningJob, table: dict[str, Any], base: Model, data: Examples) -> FinetuningRecipe:
+    """Return the recipe, that of the job or the rule, overridden by its settings and resolved by the examples."""
+    rule = table or defaults(
         job.task,
         base.encoder.settings,
         len(data.train),

@@ -23,10 +23,10 @@ from unmask.support.environment import rank_and_size
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, call, rendered, setting
 from unmask.tasks import TASKS
-from unmask.training.runs.directory import RunDirectory
 from unmask.workflows.finetuning.frozen import FEATURES
-from unmask.workflows.finetuning.job import Job
-from unmask.workflows.finetuning.run import run_job
+from unmask.workflows.finetuning.job import FinetuningJob
+from unmask.workflows.finetuning.run_job import run_job
+from unmask.workflows.pretraining.restarts import resumable
 
 FACTORS = (0.5, 1.0, 2.0, 4.0)
 """Multiples of the default learning rate that a search tries."""
@@ -34,7 +34,7 @@ RATE = "optimizer.learning_rate"
 """Key of the setting that is searched."""
 
 
-def run_trials(job: Job, out: str | Path, *, seeds: int, search: bool = False, resume: bool = False) -> Path:
+def run_trials(job: FinetuningJob, out: str | Path, *, seeds: int, search: bool = False, resume: bool = False) -> Path:
     """Fine-tune with several seeds; write the best model and a report.
 
     Args:
@@ -60,20 +60,20 @@ def run_trials(job: Job, out: str | Path, *, seeds: int, search: bool = False, r
         chosen = _rate(started[0]) if started else max(rates, key=lambda rate: rates[rate])
         job = _with(job, RATE, chosen)
     first = job.settings.get("seed", 0)
-    found: dict[str, dict[str, float]] = {}
+    metrics: dict[str, dict[str, float]] = {}
     for seed in range(first, first + seeds):
         run = out / f"seed-{seed}"
         run_job(_with(job, "seed", seed), run, resume=_can_resume(run, resume), features=out / FEATURES)
-        found[run.name] = _metrics(run)
-    best = max(found, key=lambda name: found[name][_metric(job.task, found[name])])
+        metrics[run.name] = _metrics(run)
+    best = max(metrics, key=lambda name: metrics[name][_metric(job.task, metrics[name])])
     _copy_model(out / best / "model", out / "model")
     shutil.rmtree(out / FEATURES, ignore_errors=True)
-    replace_file(out / "seeds.json", msgspec.json.format(msgspec.json.encode({"rates": rates, "seeds": found})))
-    replace_file(out / "report.md", rendered(_report(out, job.task, rates, found, best)).encode())
+    replace_file(out / "seeds.json", msgspec.json.format(msgspec.json.encode({"rates": rates, "seeds": metrics})))
+    replace_file(out / "report.md", rendered(_report(out, job.task, rates, metrics, best)).encode())
     return out / "model"
 
 
-def _check(job: Job, out: Path, seeds: int, search: bool, resume: bool) -> None:
+def _check(job: FinetuningJob, out: Path, seeds: int, search: bool, resume: bool) -> None:
     """Raise an error for options that are impossible or have no effect."""
     if seeds < 1:
         raise UserError(
@@ -104,14 +104,14 @@ def _check(job: Job, out: Path, seeds: int, search: bool, resume: bool) -> None:
         raise UserError(f"{setting('seed', seed)}: not a whole number from 0")
 
 
-def _with(job: Job, key: str, value: Any) -> Job:
+def _with(job: FinetuningJob, key: str, value: Any) -> FinetuningJob:
     """Return the job with one setting changed."""
     return replace(job, settings={**job.settings, key: value})
 
 
-def _search(job: Job, out: Path, resume: bool) -> dict[float, float]:
+def _search(job: FinetuningJob, out: Path, resume: bool) -> dict[float, float]:
     """Return the score of each learning rate on a tenth of the training examples."""
-    found = {}
+    scores = {}
     rate = None
     for factor in sorted(FACTORS, key=lambda factor: factor != 1):  # the default rate first, to read it from the run
         run = out / f"rate-x{factor:g}"
@@ -119,8 +119,8 @@ def _search(job: Job, out: Path, resume: bool) -> dict[float, float]:
         run_job(trial, run, resume=_can_resume(run, resume), choosing=True, features=out / FEATURES)
         used = _rate(run)
         rate = rate or used
-        found[used] = _score(run, job.task)
-    return found
+        scores[used] = _score(run, job.task)
+    return scores
 
 
 def _rates(out: Path, task: str) -> dict[float, float]:
@@ -134,13 +134,8 @@ def _rate(run: Path) -> float:
 
 
 def _can_resume(run: Path, resume: bool) -> bool:
-    """Return whether a run can be resumed; clear one that was interrupted before its first checkpoint."""
-    if not resume or not (run / "recipe.toml").exists():
-        return False
-    if any((run / "checkpoints").glob("step-*")):
-        return True
-    RunDirectory.forget_unstarted(run)
-    return False
+    """Return whether a run is to be resumed and can be; see `resumable`."""
+    return resume and (run / "recipe.toml").exists() and resumable(run)
 
 
 def _metrics(run: Path) -> dict[str, float]:
@@ -167,10 +162,10 @@ def _copy_model(source: Path, target: Path) -> None:
 
 
 def _report(
-    out: Path, task: str, rates: Mapping[float, float], found: Mapping[str, Mapping[str, float]], best: str
+    out: Path, task: str, rates: Mapping[float, float], trials: Mapping[str, Mapping[str, float]], best: str
 ) -> str:
-    names = list(next(iter(found.values())))
-    many = f"{len(found)} seeds" if len(found) > 1 else "one seed"
+    names = list(next(iter(trials.values())))
+    many = f"{len(trials)} seeds" if len(trials) > 1 else "one seed"
     lines = [f"# {task.replace('-', ' ').capitalize()}, {many}", ""]
     if rates:
         chosen_by = _metric(task, _metrics(next(out.glob("rate-x*"))))
@@ -178,17 +173,17 @@ def _report(
         lines += [f"| {rate:g} | {score:.2f} |" for rate, score in rates.items()]
         lines += ["", f"Selected: {_rate(out / best):g}.", ""]
     lines += ["| dev data | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    for run, metrics in found.items():
+    for run, metrics in trials.items():
         lines.append(f"| [{run}]({run}/report.md) | " + " | ".join(f"{metrics[name]:.2f}" for name in names) + " |")
-    columns = [[metrics[name] for metrics in found.values()] for name in names]
+    columns = [[metrics[name] for metrics in trials.values()] for name in names]
     lines.append("| **mean** | " + " | ".join(f"{statistics.mean(column):.2f}" for column in columns) + " |")
-    if len(found) > 1:
+    if len(trials) > 1:
         spread = " | ".join(f"{statistics.stdev(column):.2f}" for column in columns)
         lines.append(f"| standard deviation | {spread} |")
-    if len(found) > 1:
+    if len(trials) > 1:
         lines += [
             "",
-            f"`model/` is that of {best}, the best by {_metric(task, found[best])} on the dev data. Expect it to "
+            f"`model/` is that of {best}, the best by {_metric(task, trials[best])} on the dev data. Expect it to "
             "score like the mean: its own score is biased by the selection.",
         ]
     lines += [

@@ -31,7 +31,7 @@ from unmask.objectives.teacher import TEACHER
 from unmask.recipes.recipe import Recipe
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, call, setting
-from unmask.support.settings import flatten
+from unmask.support.settings import Overrides, flatten
 
 SHOWN = {"layout.kind", "layout.length", "masking.kind", "masking.rate", "masking.final_rate"}
 """Settings that are described by words of their own."""
@@ -46,7 +46,11 @@ def build_curriculum(recipe: Recipe, tokenizer: Tokenizer, learner: Learner) -> 
                 share=share,
                 length=stage.layout.length,
                 name=name,
-                weights={key: one.weight for key, one in stage.objectives.items() if one.weight != whole[key].weight},
+                weights={
+                    key: objective.weight
+                    for key, objective in stage.objectives.items()
+                    if objective.weight != whole[key].weight
+                },
             )
             for share, stage, name in zip(recipe.shares, stages, describe(stages), strict=True)
         ],
@@ -66,10 +70,10 @@ def build_curriculum(recipe: Recipe, tokenizer: Tokenizer, learner: Learner) -> 
 
 def describe(stages: Sequence[Recipe]) -> list[str]:
     """Return what distinguishes each stage: "length 64, layout document_sentences, objectives masked_lm"."""
-    found = [_settings(stage) for stage in stages]
-    keys = dict.fromkeys(key for one in found for key in one)
-    differing = [key for key in keys if len({one[key] for one in found if key in one}) > 1]
-    texts = [", ".join(f"{key} {one[key]}" for key in differing if one.get(key)) for one in found]
+    summaries = [_settings(stage) for stage in stages]
+    keys = dict.fromkeys(key for summary in summaries for key in summary)
+    differing = [key for key in keys if len({summary[key] for summary in summaries if key in summary}) > 1]
+    texts = [", ".join(f"{key} {summary[key]}" for key in differing if summary.get(key)) for summary in summaries]
     return [text or f"length {stage.layout.length}" for text, stage in zip(texts, stages, strict=True)]
 
 
@@ -77,17 +81,17 @@ def _settings(stage: Recipe) -> dict[str, str]:
     """Return the settings of a stage by their names in descriptions."""
     layout, objectives = stage.layout, stage.objectives
     masking: Any = stage.masking
-    found = {
+    settings = {
         "length": str(layout.length),
         "layout": _kind(layout),
         "masking": _kind(masking),
         "objectives": " and ".join(objectives),
     }
     if rate := getattr(masking, "rate", None):
-        found["masking rate"] = f"{rate:g}" if masking.final_rate is None else f"{rate:g} to {masking.final_rate:g}"
-    own: dict[str, Any] = {"layout": layout, "masking": masking, "objective": objectives}
-    more = flatten(msgspec.to_builtins(own))
-    return found | {key: str(value) for key, value in more.items() if key not in SHOWN and value is not None}
+        settings["masking rate"] = f"{rate:g}" if masking.final_rate is None else f"{rate:g} to {masking.final_rate:g}"
+    parts: dict[str, Any] = {"layout": layout, "masking": masking, "objective": objectives}
+    more = flatten(msgspec.to_builtins(parts))
+    return settings | {key: str(value) for key, value in more.items() if key not in SHOWN and value is not None}
 
 
 def _kind(settings: msgspec.Struct) -> str:
@@ -171,8 +175,9 @@ def check_memory(shape: BodySettings, source: Source) -> None:
 def check_shape(shape: BodySettings, recipe: Recipe, init: str | Path) -> None:
     """Raise an error if a model lacks what the recipe's objectives need, or has too few positions for its layout."""
     stages = recipe.every_stage
-    given = shape.provides.union({TEACHER}, *(stage.masking.provides | stage.layout.provides for stage in stages))
-    missing = sorted(frozenset().union(*(one.requires for one in recipe.all_objectives.values())) - given)
+    provided = shape.provides.union({TEACHER}, *(stage.masking.provides | stage.layout.provides for stage in stages))
+    required = frozenset().union(*(objective.requires for objective in recipe.all_objectives.values()))
+    missing = sorted(required - provided)
     if missing:
         raise UserError(
             f"the recipe {recipe.name} needs {', '.join(missing)}, which {init} does not provide",
@@ -188,7 +193,7 @@ def check_shape(shape: BodySettings, recipe: Recipe, init: str | Path) -> None:
 
 def check_teacher(recipe: Recipe, teacher: object) -> None:
     """Raise an error if objectives lack a teacher to learn from, or a teacher has no effect."""
-    taught = [name for name, one in recipe.all_objectives.items() if TEACHER in one.requires]
+    taught = [name for name, objective in recipe.all_objectives.items() if TEACHER in objective.requires]
     if taught and teacher is None:
         raise UserError(
             f"objective.{taught[0]} learns from a teacher",
@@ -208,6 +213,25 @@ def check_init(init: str | Path | None, layers: int | None) -> None:
             f"{argument('layers')} has no effect without {argument('init')}",
             remedy=f"pass {setting('encoder.layers', 'N')}",
         )
+
+
+def refuse_fixed(settings: Overrides, *, encoder: str, tokenizer: str, layers: str = "omit it") -> None:
+    """Raise an error for settings of an encoder or a tokenizer that is not the recipe's.
+
+    Args:
+        settings: the settings that the user gave.
+        encoder: what determines the encoder, except for its dropout; "": the recipe does.
+        tokenizer: why the tokenizer is fixed; "": it is not.
+        layers: what to do instead of setting the number of layers.
+    """
+    for key, value in settings.items():
+        if encoder and key.startswith("encoder.") and key != "encoder.dropout":
+            raise UserError(
+                f"{setting(key, value)} has no effect: {encoder} determines the encoder",
+                remedy=layers if key == "encoder.layers" else "omit it",
+            )
+        if tokenizer and key.startswith("tokenizer."):
+            raise UserError(f"{setting(key, value)} has no effect: {tokenizer}", remedy="omit it")
 
 
 def check_layers(shape: BodySettings, layers: int, init: str | Path) -> None:

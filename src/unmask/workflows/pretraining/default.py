@@ -31,8 +31,8 @@ from unmask.support.messages import argument, setting
 from unmask.support.settings import Overrides
 from unmask.training.machine import Machine
 from unmask.training.runs.display import duration
-from unmask.workflows.pretraining.corpus import refuse_standard_input
 from unmask.workflows.pretraining.search import cost, training_speed
+from unmask.workflows.pretraining.text_corpus import refuse_standard_input
 
 SIZES = ("modernbert-tiny", "modernbert-mini", "modernbert-small", "modernbert-medium")
 """The recipes to choose from, smallest first."""
@@ -93,8 +93,10 @@ def for_text(paths: Sequence[str | Path], options: TextOptions, settings: Overri
     """
     refuse_standard_input(paths)
     check_sources(paths, options)
-    usual = read_recipe(SIZES[0], settings).tokenizer.vocabulary
-    size, lowercase = suited_vocabulary(read_documents(paths, options, Skipped()), usual)
+    recipe = read_recipe(SIZES[0], settings)
+    if {"tokenizer.vocabulary", "tokenizer.lowercase"} <= settings.keys():
+        return recipe  # there is nothing to choose: the text need not be read
+    size, lowercase = suited_vocabulary(read_documents(paths, options, Skipped()), recipe.tokenizer.vocabulary)
     return read_recipe(SIZES[0], {"tokenizer.vocabulary": size, "tokenizer.lowercase": lowercase, **settings})
 
 
@@ -105,11 +107,11 @@ def for_model(init: str | Path, settings: Overrides) -> Recipe:
         UserError: there is no such model, or a setting is invalid.
     """
     shape = read_settings(init)
-    own: dict[str, Any] = {"layout.length": min(shape.positions, read_recipe("adapt").layout.length)}
+    defaults: dict[str, Any] = {"layout.length": min(shape.positions, read_recipe("adapt").layout.length)}
     if LEFT_TO_RIGHT in shape.provides:
-        own |= {"encoder.kind": shape.__struct_config__.tag, "masking.kind": "none"}
-        own |= {"objective.masked_lm": False, "objective.causal_lm.weight": 1.0}
-    return read_recipe("adapt", {**own, **settings})
+        defaults |= {"encoder.kind": shape.__struct_config__.tag, "masking.kind": "none"}
+        defaults |= {"objective.masked_lm": False, "objective.causal_lm.weight": 1.0}
+    return read_recipe("adapt", {**defaults, **settings})
 
 
 def choose(
@@ -136,19 +138,19 @@ def choose(
             if name == SIZES[0]:
                 raise
             continue
-        found = cost(recipe)
-        tokens = found.num_tokens(speed)
-        if tokens >= ENOUGH * found.inner and most >= found.inner:
+        costs = cost(recipe)
+        tokens = costs.num_tokens(speed)
+        if tokens >= ENOUGH * costs.inner and most >= costs.inner:
             break
-    given = any(key.split(".")[0] == "budget" for key in settings)
-    if tokens > most and not given:
+    budgeted = any(key.split(".")[0] == "budget" for key in settings)
+    if tokens > most and not budgeted:
         tokens, settings = most, {"budget.tokens": most, **settings}
     passes = _rounded(tokens / text)
     recipe = read_recipe(name, {**words, **rules(tokens, recipe.encoder.width), **settings})
-    size = f"{recipe.encoder.shape}, {found.parameters / 1e6:.1f} million parameters"
+    size = f"{recipe.encoder.shape}, {costs.parameters / 1e6:.1f} million parameters"
     return recipe, [
         f"recipe: {name} ({size}), the best one for about {_rounded(tokens)} tokens, {passes} times this text, "
-        f"{duration(tokens * found.flops / speed)}; for more or less time: {setting('budget.minutes', 'N')}",
+        f"{duration(tokens * costs.flops / speed)}; for more or less time: {setting('budget.minutes', 'N')}",
         *([f"after {PASSES} times an encoder gets worse at other text: choose a smaller budget"] * (tokens > most)),
         *expectations(name, worth(tokens, text)),
     ]

@@ -41,7 +41,7 @@ from unmask.workflows.pretraining.checks import (
     check_vocabulary,
     check_words,
 )
-from unmask.workflows.pretraining.start import Start, build_learner, continued
+from unmask.workflows.pretraining.start import InitialWeights, build_learner, continued
 
 HELDOUT_TOKENS = 40_000
 """Number of held-out tokens that each evaluation reads."""
@@ -86,7 +86,9 @@ def pretrain_corpus(
     check_init(init, layers)
     recipe = as_recipe(recipe)
     corpus = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
-    start = Start() if init is None else continued(init, recipe, corpus, layers=layers, allow_pickle=allow_pickle)
+    start = (
+        InitialWeights() if init is None else continued(init, recipe, corpus, layers=layers, allow_pickle=allow_pickle)
+    )
     return train_encoder(recipe, corpus, out, start, resume=resume, machine=machine, quiet=quiet)
 
 
@@ -94,7 +96,7 @@ def train_encoder(
     recipe: Recipe,
     corpus: Corpus,
     out: str | Path,
-    start: Start,
+    start: InitialWeights,
     *,
     teacher: Teacher | None = None,
     resume: bool = False,
@@ -188,21 +190,21 @@ def baseline(learner: Learner, heldout: Sequence[Batch], token: int) -> dict[str
         heldout: batches to score on, at least one.
         token: id of the most frequent token.
     """
-    found: dict[str, float] = {}
+    losses: dict[str, float] = {}
     for name, part in learner.active(heldout[0]).items():
-        found |= part.baseline(name, heldout, token)
-    return found
+        losses |= part.baseline(name, heldout, token)
+    return losses
 
 
 def _trained(recipe: Recipe, curriculum: Curriculum, total: int) -> dict[str, int]:
     """Return the last step of each objective, by name, without those that have no step."""
-    found: dict[str, int] = {}
+    last_steps: dict[str, int] = {}
     begin = 0
     for stage, end in zip(recipe.every_stage, stage_ends(curriculum.stages, total), strict=True):
         if end > begin:
-            found |= dict.fromkeys(stage.objectives, end)
+            last_steps |= dict.fromkeys(stage.objectives, end)
         begin = end
-    return {name: found[name] for name in recipe.all_objectives if name in found}
+    return {name: last_steps[name] for name in recipe.all_objectives if name in last_steps}
 
 
 def _remarks(
@@ -211,7 +213,7 @@ def _remarks(
     metrics: Mapping[str, float],
     trained: Mapping[str, int],
     trainer: Trainer,
-    start: Start,
+    start: InitialWeights,
 ) -> Remarks:
     """Gather the objectives' notes, warnings and usage examples for the report of a finished run.
 
@@ -251,7 +253,7 @@ def _finish(
     corpus: Corpus,
     curriculum: Curriculum,
     trainer: Trainer,
-    start: Start,
+    start: InitialWeights,
     heldout: Sequence[Batch],
     display: Display,
 ) -> Remarks:

@@ -41,6 +41,7 @@ from unmask.training.machine import Machine
 from unmask.training.plan import FORWARDS_PER_STEP
 from unmask.training.runs.directory import MARK, SEARCHED, RunDirectory
 from unmask.training.settings import BudgetSettings
+from unmask.workflows.pretraining.restarts import resumable
 from unmask.workflows.pretraining.start import build_learner
 
 SHARE = 0.35
@@ -147,10 +148,7 @@ def search_rate(recipe: Recipe, out: Path, train: Train, report: Callable[[str],
         run = folder / f"x{factor:g}"
         trial = _scaled(with_rates(recipe, factor), SEARCH_SHARE / len(FACTORS))
         report(f"trying {factor:g} times the learning rate, {trial.optimizer.learning_rate:g}")
-        resume = any((run / "checkpoints").glob("step-*"))
-        if not resume:
-            RunDirectory.forget_unstarted(run)
-        train(trial, run, resume)
+        train(trial, run, resumable(run))
         heldout = RunDirectory(run).read_metrics("heldout")
         if not heldout:
             raise UserError(
@@ -161,8 +159,8 @@ def search_rate(recipe: Recipe, out: Path, train: Train, report: Callable[[str],
         replace_file(folder / RATES, msgspec.json.encode({f"{key:g}": value for key, value in losses.items()}))
         shutil.rmtree(run / "checkpoints", ignore_errors=True)
     best = min(losses, key=lambda factor: losses[factor] if math.isfinite(losses[factor]) else math.inf)
-    found = ", ".join(f"{losses[factor]:.3f} at {factor:g}" for factor in FACTORS)
-    report(f"held-out loss by multiple of the learning rate: {found}; chosen: {best:g}")
+    listed = ", ".join(f"{losses[factor]:.3f} at {factor:g}" for factor in FACTORS)
+    report(f"held-out loss by multiple of the learning rate: {listed}; chosen: {best:g}")
     return _scaled(with_rates(recipe, best), 1 - SEARCH_SHARE)
 
 
@@ -187,8 +185,8 @@ def _begin(folder: Path, mark: bytes) -> None:
 def _read(folder: Path) -> dict[float, float]:
     """Return the losses found so far, by multiple."""
     path = folder / RATES
-    found: Mapping[str, float | None] = msgspec.json.decode(path.read_bytes()) if path.exists() else {}
-    return {float(key): math.nan if value is None else value for key, value in found.items()}
+    losses: Mapping[str, float | None] = msgspec.json.decode(path.read_bytes()) if path.exists() else {}
+    return {float(key): math.nan if value is None else value for key, value in losses.items()}
 
 
 def _scaled(recipe: Recipe, share: float) -> Recipe:

@@ -70,7 +70,7 @@ def build_learner(
             objectives[name] = settings.build(context)
     if base is None:
         return Learner(encoder, objectives), []
-    lacking = [what for name, one in objectives.items() if name not in taught for what in base.take(name, one)]
+    lacking = [part for name, head in objectives.items() if name not in taught for part in base.take(name, head)]
     return Learner(encoder, objectives), [*base.created, *lacking]
 
 
@@ -80,7 +80,7 @@ _LAYER = re.compile(r"(^|\.)blocks\.(\d+)\.")
 
 
 @dataclass(frozen=True)
-class Start:
+class InitialWeights:
     """The weights that a run starts from.
 
     Attributes:
@@ -102,7 +102,7 @@ class Start:
 
 def continued(
     init: str | Path, recipe: Recipe, corpus: Corpus, *, layers: int | None = None, allow_pickle: bool = False
-) -> Start:
+) -> InitialWeights:
     """Return the start of a run that continues from a model; see `adapt`.
 
     Raises:
@@ -110,7 +110,7 @@ def continued(
     """
     base = load_base(init, recipe, corpus, allow_pickle=allow_pickle)
     model, changes = adapt(base, f"{init}", corpus.tokenizer, recipe.all_objectives, layers=layers)
-    return Start(model, f"{init}", changes=changes, inputs=base.inputs("init"), tokens=base.tokens)
+    return InitialWeights(model, f"{init}", changes=changes, inputs=base.inputs("init"), tokens=base.tokens)
 
 
 def load_base(init: str | Path, recipe: Recipe, corpus: Corpus, *, allow_pickle: bool) -> Model:
@@ -155,11 +155,11 @@ def adapt(
     changes = []
     if layers is not None:
         check_layers(base.encoder.settings, layers, init)
-        kept = spread(layers, base.encoder.num_layers, base.encoder.settings.period)
-        names = ", ".join(str(number + 1) for number in kept)
-        plural = "s" if len(kept) > 1 else ""
+        selected = spread(layers, base.encoder.num_layers, base.encoder.settings.period)
+        names = ", ".join(str(number + 1) for number in selected)
+        plural = "s" if len(selected) > 1 else ""
         changes.append(f"the new body has layer{plural} {names} of the {base.encoder.num_layers} layers of {init}")
-        base = select_layers(base, kept)
+        base = select_layers(base, selected)
     if added := tokenizer.size - base.tokenizer.size:
         rows = "its row is the mean" if added == 1 else "their rows are the means"
         tokens = "its old tokens' rows" if added == 1 else "their old tokens' rows"
@@ -179,21 +179,21 @@ def spread(count: int, total: int, period: int = 1) -> list[int]:
     return [round(number * (total - 1) / max(1, count - 1)) for number in range(count)]
 
 
-def select_layers(model: Model, kept: Sequence[int]) -> Model:
+def select_layers(model: Model, selected: Sequence[int]) -> Model:
     """Return a model with some of the layers, whose numbers from 0 are given in ascending order."""
     encoder = model.encoder
     total = encoder.num_layers
-    settings = msgspec.structs.replace(encoder.settings, layers=len(kept))
-    heads = {head: select_tensors(tensors, kept, total) for head, tensors in model.heads.items()}
-    return _rebuilt(model, settings, encoder.vocabulary, select_tensors(encoder.state_dict(), kept, total), heads)
+    settings = msgspec.structs.replace(encoder.settings, layers=len(selected))
+    heads = {head: select_tensors(tensors, selected, total) for head, tensors in model.heads.items()}
+    return _rebuilt(model, settings, encoder.vocabulary, select_tensors(encoder.state_dict(), selected, total), heads)
 
 
-def select_tensors(tensors: Tensors, kept: Sequence[int], total: int) -> Tensors:
+def select_tensors(tensors: Tensors, selected: Sequence[int], total: int) -> Tensors:
     """Return the tensors of some layers, renumbered, and all others; if there are no such layers, all tensors."""
-    numbers = {name: int(found[2]) for name in tensors if (found := _LAYER.search(name))}
+    numbers = {name: int(match[2]) for name in tensors if (match := _LAYER.search(name))}
     if {*numbers.values()} != {*range(total)}:
         return tensors
-    new = {old: number for number, old in enumerate(kept)}
+    new = {old: number for number, old in enumerate(selected)}
     return {
         _LAYER.sub(rf"\g<1>blocks.{new[numbers[name]]}.", name, count=1) if name in numbers else name: value
         for name, value in tensors.items()

@@ -13,7 +13,7 @@ from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, load_model, save_model
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
-from unmask.workflows.distillation import task
+from unmask.workflows.distillation import task_distillation
 from unmask.workflows.distillation.distill import distill
 
 from .conftest import CPU, FILES, SHAPE, TASKS_OF, learn
@@ -58,14 +58,14 @@ def test_a_student_learns_what_the_teacher_predicts(tuned, examples, tmp_path):
 
 
 def test_the_teacher_is_not_changed(tuned, examples, tmp_path, monkeypatch):
-    seen, real = [], task.teacher_of_task
+    seen, real = [], task_distillation.teacher_of_task
 
     def remember(model):
         teacher = real(model)
         seen.append((teacher, {name: value.clone() for name, value in teacher.learner.state_dict().items()}))
         return teacher
 
-    monkeypatch.setattr(task, "teacher_of_task", remember)
+    monkeypatch.setattr(task_distillation, "teacher_of_task", remember)
     learn("tinybert-mini", tuned("classification"), tmp_path / "run", train=examples / FILES["classification"])
     ((teacher, before),) = seen
     rows = "encoder.embeddings.words.weight"  # only those of the examples' tokens are kept in training
@@ -130,7 +130,7 @@ def test_T1_a_resumed_distillation_equals_an_unbroken_one(stop, tuned, examples,
 def test_only_the_used_rows_of_student_and_teacher_give_the_same_student(tuned, examples, tmp_path, monkeypatch):
     given = {"train": examples / FILES["classification"]}
     reduced = learn("distilbert-mini", tuned("classification"), tmp_path / "reduced", **given)
-    from unmask.workflows.finetuning import run as run_module
+    from unmask.workflows.finetuning import run_job as run_module
 
     monkeypatch.setattr(run_module, "TOKEN_EMBEDDINGS", "nothing has this")
     whole = learn("distilbert-mini", tuned("classification"), tmp_path / "whole", **given)

@@ -28,11 +28,11 @@ from unmask.support.settings import convert, put
 from unmask.tasks.task import Task
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
-from unmask.workflows.distillation.examples import read_lesson, with_predictions
 from unmask.workflows.distillation.general import check_targets, vocabulary_difference
 from unmask.workflows.distillation.lesson import Lesson
 from unmask.workflows.distillation.student import student_of, student_settings
 from unmask.workflows.distillation.targets import TargetStore
+from unmask.workflows.distillation.teacher_labels import read_lesson, with_predictions
 from unmask.workflows.finetuning.examples import Examples
 from unmask.workflows.finetuning.job import defaults
 from unmask.workflows.finetuning.prepare import Phase, Prepared, assemble, check_effects
@@ -75,11 +75,11 @@ def prepare_lesson(lesson: Lesson, machine: Machine, display: Display) -> Prepar
         check_targets(phases[-1].objectives)
         data_of = hashlib.sha256("".join(data.fingerprints().values()).encode()).hexdigest()
         store = TargetStore(lesson.targets, {"teacher": identity, "data set": data_of})
-    given = bool(why) or store is not None or _predicts_again(recipe, phases[-1])
-    if given:
+    attached = bool(why) or store is not None or _predicts_again(recipe, phases[-1])
+    if attached:
         precise = machine if store is None and not why else exact
         ready = with_predictions(ready, model, precise, display, store, same=not why)
-    read = not why and (not given or len(phases) > 1)
+    read = not why and (not attached or len(phases) > 1)
     taught.to(machine.device, machine.dtype)
     return replace(
         ready,
@@ -105,9 +105,9 @@ def prepare_baseline(lesson: Lesson, machine: Machine, display: Display) -> Prep
     model = load_model(lesson.teacher, allow_pickle=lesson.allow_pickle)
     assert model.task is not None
     student, about = _student(lesson, model)
-    own = replace(lesson, unlabelled=(), augment=0, masked_lm=None)
-    data = read_lesson(own, model.task, model, machine, display, [])
-    recipe = _resolve(own, model.task, student, data, teacher_of_task(model))
+    labeled = replace(lesson, unlabelled=(), augment=0, masked_lm=None)
+    data = read_lesson(labeled, model.task, model, machine, display, [])
+    recipe = _resolve(labeled, model.task, student, data, teacher_of_task(model))
     recipe = msgspec.structs.replace(recipe, objective=Objectives(), distillation=None)
     return replace(assemble(student, recipe, data, "", machine), notes=(about,))
 
@@ -124,12 +124,12 @@ def teacher_of_task(model: Model) -> Teacher:
 def phases_of(recipe: FinetuningRecipe) -> tuple[Phase, ...]:
     """Return the parts of a run: layers are matched, then predictions are learned, or everything at once."""
     assert recipe.distillation is not None
-    own = (recipe.task.part,) if recipe.distillation.gold else ()
+    gold = (recipe.task.part,) if recipe.distillation.gold else ()
     names, share = tuple(recipe.objectives), recipe.distillation.intermediate
     if not share:
-        return (Phase(1.0, (*own, *names)),)
+        return (Phase(1.0, (*gold, *names)),)
     others = tuple(name for name in names if name != LAYER_MATCHING)
-    return Phase(share, (LAYER_MATCHING,)), Phase(1 - share, (*own, *others))
+    return Phase(share, (LAYER_MATCHING,)), Phase(1 - share, (*gold, *others))
 
 
 def _predicts_again(recipe: FinetuningRecipe, last: Phase) -> bool:
@@ -141,8 +141,8 @@ def _predicts_again(recipe: FinetuningRecipe, last: Phase) -> bool:
 
 def _student(lesson: Lesson, teacher: Model) -> tuple[Model, str]:
     """Return the student before it learns, and a line about it."""
-    given = lesson.settings.get("seed", 0)
-    seed = given if isinstance(given, int) and given >= 0 else 0  # others are refused with the other settings
+    setting = lesson.settings.get("seed", 0)
+    seed = setting if isinstance(setting, int) and setting >= 0 else 0  # others are refused with the other settings
     if lesson.init is None:
         shape = student_settings(lesson.recipe.encoder, teacher.encoder.settings, lesson.layers)
         return student_of(teacher, shape, f"{lesson.teacher}", seed=seed)
@@ -158,7 +158,9 @@ def _resolve(lesson: Lesson, task: Task, student: Model, data: Examples, teacher
     kind, tokens = str(task.__struct_config__.tag), student.tokens
     table: Any = defaults(kind, student.encoder.settings, len(data.train), pretrained=tokens != 0, tokens=tokens)
     objectives = lesson.recipe.objectives
-    taught = {name: msgspec.to_builtins(one) for name, one in objectives.items() if TEACHER in one.requires}
+    taught = {
+        name: msgspec.to_builtins(objective) for name, objective in objectives.items() if TEACHER in objective.requires
+    }
     taught[SOFT_TARGETS] = {"temperature": 1.0, **taught.get(SOFT_TARGETS, {}), "all_tokens": False}
     table |= {"task": msgspec.to_builtins(_untuned(task)), "objective": taught, "distillation": {}}
     if put(table, lesson.settings, FinetuningRecipe)["objective"].get(LAYER_MATCHING):
@@ -188,10 +190,13 @@ def _difference(lesson: Lesson, teacher: Model, student: Model) -> str:
     """Return why a student reads texts in another way than its teacher; "" if it does not."""
     if why := vocabulary_difference(teacher, student):
         return f"the vocabulary of the student is not that of {lesson.teacher}: {why}"
-    ours, theirs = (one.encoder.settings.summary for one in (student, teacher))
-    if ours == theirs:
+    student_summary, teacher_summary = (model.encoder.settings.summary for model in (student, teacher))
+    if student_summary == teacher_summary:
         return ""
-    return f"the student reads the vector of a text at its {ours} token, and {lesson.teacher} at the {theirs} one"
+    return (
+        f"the student reads the vector of a text at its {student_summary} token, and {lesson.teacher} at the "
+        f"{teacher_summary} one"
+    )
 
 
 def _check_predictions_alone(recipe: FinetuningRecipe, why: str) -> None:

@@ -36,9 +36,9 @@ from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
 from unmask.training.runs.plots import plot_confusion, plot_training, try_to_draw
 from unmask.training.runs.report import finetuning_report, metric_name, model_card
+from unmask.workflows.finetuning.assembly import finished_model
 from unmask.workflows.finetuning.frozen import FEATURES, Reindex, freeze, only_used_rows
-from unmask.workflows.finetuning.job import Job
-from unmask.workflows.finetuning.learner import finished_model
+from unmask.workflows.finetuning.job import FinetuningJob
 from unmask.workflows.finetuning.prepare import Phase, Prepared, prepare
 
 EVALUATION_SHARE = 0.05
@@ -52,7 +52,7 @@ EVALUATION_TOKENS = 8192
 
 
 def run_job(
-    job: Job, out: str | Path, *, resume: bool = False, choosing: bool = False, features: Path | None = None
+    job: FinetuningJob, out: str | Path, *, resume: bool = False, choosing: bool = False, features: Path | None = None
 ) -> Path:
     """Fine-tune as described in `unmask.workflows.finetuning.finetune`.
 
@@ -166,7 +166,7 @@ def _reduced(ready: Prepared, parts: tuple[Sequence[Sample], Sequence[Sample]]) 
     """Return a context in which only the token embeddings that occur in the samples are trained, if that is exact."""
     recipe = ready.recipe
     bodies = [ready.base.encoder, *(() if ready.teacher is None else (ready.teacher.encoder,))]
-    decoded = any(TOKEN_EMBEDDINGS in one.requires for one in recipe.objectives.values())
+    decoded = any(TOKEN_EMBEDDINGS in objective.requires for objective in recipe.objectives.values())
     whole = recipe.frozen or decoded or recipe.optimizer.kind == "lamb"
     if whole or any(TOKEN_EMBEDDINGS not in body.provides for body in bodies):
         return nullcontext(lambda sample: sample)
@@ -185,13 +185,14 @@ def _trainer(
 ) -> Trainer:
     learner, recipe = ready.learner, ready.recipe
     phases = ready.phases or (Phase(1.0, tuple(learner.parts)),)
+    stages = [(phase.share, " and ".join(phase.objectives)) for phase in phases]
     last = {recipe.task.part, *phases[-1].objectives}  # the task is always evaluated
     watched = split([learner.prepare(reindex(sample), last) for sample in held], EVALUATION_TOKENS) if held else []
     return Trainer(
         learner,
-        ExampleSource(samples, seed=recipe.seed, stages=[(one.share, " and ".join(one.objectives)) for one in phases]),
+        ExampleSource(samples, seed=recipe.seed, stages=stages),
         prepare=lambda sample: learner.prepare(reindex(sample), phases[sample.stage].objectives),
-        heldout=[collate(some) for some in watched],
+        heldout=[collate(part) for part in watched],
         evaluation_share=EVALUATION_SHARE,
         settings=recipe,
         run=run,
@@ -252,8 +253,8 @@ def _announce(ready: Prepared, display: Display) -> None:
         display.say(note)
     base, recipe, data, source = ready.base, ready.recipe, ready.data, ready.source
     title = recipe.task.part.replace("_", " ")
-    own = f" (its own is for {', '.join(base.labels)})" if base.labels else ""
-    new = [*base.created, *(() if ready.kept else (f"the {title} head{own}",))]
+    previous = f" (its own is for {', '.join(base.labels)})" if base.labels else ""
+    new = [*base.created, *(() if ready.reuses_head else (f"the {title} head{previous}",))]
     labels = f", labels: {', '.join(data.labels)}" if data.labels else ""
     lacking = f", as {source} lacks it" if source else ""
     weights = f"newly initialized{lacking}: {', '.join(new)}" if new else f"all weights from {source}" if source else ""

@@ -15,7 +15,7 @@ from unmask.data.text.documents import TextOptions
 from unmask.support.choices import Device, Documents, Files, Precision, as_files
 from unmask.support.environment import num_cores, rank_and_size, refuse_several_processes
 from unmask.support.errors import UserError, check_count
-from unmask.support.messages import argument, call, flags, setting
+from unmask.support.messages import argument, call, flags
 from unmask.support.settings import Overrides, check_overrides, write_line
 from unmask.workflows.pretraining.restarts import restarted, started, supervise
 
@@ -98,17 +98,24 @@ def pretrain(
     from unmask.recipes.recipe import as_recipe
     from unmask.training.machine import choose_machine
     from unmask.training.runs.directory import RunDirectory
-    from unmask.workflows.pretraining.checks import check_teacher
-    from unmask.workflows.pretraining.corpus import corpus_from_text
+    from unmask.workflows.pretraining.checks import check_teacher, refuse_fixed
     from unmask.workflows.pretraining.default import SIZES, choose, for_model, for_text
     from unmask.workflows.pretraining.pretrain import pretrain_corpus
     from unmask.workflows.pretraining.search import search_rate
+    from unmask.workflows.pretraining.text_corpus import corpus_from_text
 
     run, reading, changes = Path(out), TextOptions(field, documents, strict), settings or {}
     resume = resume or (restarted() and started(run))
     if restarted() and not resume and rank_and_size()[0] == 0:
         RunDirectory.forget_unstarted(run)
-    _check_sources(corpus, text, init, extend, changes, reading, allow_pickle=allow_pickle, search=search)
+    _check_sources(corpus, text, init, extend, reading, allow_pickle=allow_pickle, search=search)
+    owner = "the corpus" if corpus is not None else "the model" if init else ""
+    refuse_fixed(
+        changes,
+        encoder=argument("init") if init else "",
+        tokenizer=owner and f"{owner} has its own tokenizer",
+        layers=f"pass {argument('layers', 'N')} for fewer layers",
+    )
     machine = choose_machine(device, precision, workers)
     continues = resume and not recipe and (run / "recipe.toml").is_file()  # the recipe of the run is taken as it is
     named = run / "recipe.toml" if continues else recipe
@@ -184,7 +191,6 @@ def _check_sources(
     text: Sequence[str | Path],
     init: str | Path | None,
     extend: int | None,
-    settings: Overrides,
     reading: TextOptions,
     *,
     allow_pickle: bool,
@@ -211,12 +217,3 @@ def _check_sources(
             f"{argument('extend')} has no effect on a corpus that is already built",
             remedy=f"extend its tokenizer with {call('tokenizer extend')}, and rebuild it",
         )
-    for key, value in settings.items():
-        if key.startswith("tokenizer.") and (corpus is not None or init):
-            owner = "the corpus" if corpus is not None else "the model"
-            raise UserError(f"{setting(key, value)} has no effect: {owner} has its own tokenizer", remedy="omit it")
-        if init and key.startswith("encoder.") and key != "encoder.dropout":
-            fewer = f"pass {argument('layers', 'N')} for fewer layers" if key == "encoder.layers" else "omit it"
-            raise UserError(
-                f"{setting(key, value)} has no effect: {argument('init')} determines the encoder", remedy=fewer
-            )

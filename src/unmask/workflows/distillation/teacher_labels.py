@@ -55,15 +55,15 @@ def with_predictions(
     at, evaluated = ready.learner.parts[task.part].at, (ready.split if ready.stops_early else ready.data).held
 
     def predicted(framed: Framed, examples: Sequence[Any]) -> Framed:
-        theirs = framed if same else task.frame(model.tokenizer, examples, model.labels, gold=True)
+        of_teacher = framed if same else task.frame(model.tokenizer, examples, model.labels, gold=True)
         compute = partial(backend.logits, task.part)
-        logits = compute(theirs.samples) if store is None else stored(store, theirs.samples, at, compute)
+        logits = compute(of_teacher.samples) if store is None else stored(store, of_teacher.samples, at, compute)
         return replace(framed, samples=attach(framed.samples, logits, at))
 
-    found = replace(ready, train=predicted(ready.train, ready.split.train), held=predicted(ready.held, evaluated))
+    train, held = predicted(ready.train, ready.split.train), predicted(ready.held, evaluated)
     if store is not None:
         store.flush()
-    return found
+    return replace(ready, train=train, held=held)
 
 
 def stored(
@@ -89,8 +89,8 @@ def attach(samples: Sequence[Sample], logits: Sequence[np.ndarray], at: str) -> 
         return []
     rows, ends = np.concatenate(logits), np.cumsum([len(sample.positions[at]) for sample in samples])
     assert len(rows) == ends[-1], "teacher and student predict the same targets"
-    own = np.split(rows, ends[:-1])
-    return [sample.add(labels={SOFT_TARGETS: some.ravel()}) for sample, some in zip(samples, own, strict=True)]
+    parts = np.split(rows, ends[:-1])
+    return [sample.add(labels={SOFT_TARGETS: targets.ravel()}) for sample, targets in zip(samples, parts, strict=True)]
 
 
 def read_lesson(
@@ -106,16 +106,16 @@ def read_lesson(
     files = lesson.files
     read = partial(task.read, columns=files.columns, kind=files.kind, notes=notes)
     train = read(files.train) if files.train else []
-    texts = [one for path in lesson.unlabelled for one in _read_unlabelled(path, task, lesson, notes)]
-    found = task.labelled(texts, Predictor(model, machine, display).run(texts, notes)) if texts else []
+    texts = [text for path in lesson.unlabelled for text in _read_unlabelled(path, task, lesson, notes)]
+    labelled = task.labelled(texts, Predictor(model, machine, display).run(texts, notes)) if texts else []
     if files.dev:
         held = read(files.dev)
     elif train:
         train, held = task.hold_out(train, HOLD_OUT_SEED, notes)
     else:
-        found, held = _hold_out(task, found)
+        labelled, held = _hold_out(task, labelled)
         notes.append("scored by how often the student agrees with the teacher: there are no labeled examples")
-    train = [*train, *found]
+    train = [*train, *labelled]
     notes += compare_parts(task, train, held, "dev" if files.dev else "held-out")
     if lesson.augment:
         train += _variants(lesson, train, model, machine, display, notes)
@@ -136,15 +136,16 @@ def _variants(
             f"words are replaced by those with similar embeddings, as {lesson.teacher} cannot fill masks; for words "
             f"that fit their context, pass {argument('masked_lm', 'MODEL')}"
         )
-    found = augment(train, lesson.augment, Proposer(proposing, machine), int(lesson.settings.get("seed", 0)), display)
-    notes.append(f"{len(found):,} variants of {len(train):,} training examples")
-    return found
+    seed = int(lesson.settings.get("seed", 0))
+    variants = augment(train, lesson.augment, Proposer(proposing, machine), seed, display)
+    notes.append(f"{len(variants):,} variants of {len(train):,} training examples")
+    return variants
 
 
 def _read_unlabelled(path: Any, task: Task, lesson: Lesson, notes: list[str]) -> list[Any]:
     """Return the examples of a file of texts, or of examples whose labels are ignored."""
     files = lesson.files
-    columns = {ours: theirs for ours, theirs in files.columns.items() if ours != "label"}
+    columns = {name: column for name, column in files.columns.items() if name != "label"}
     if is_plain(path, files.kind) and not task.pairs:
         return task.from_texts(read_texts(path, columns=columns, notes=notes))
     return task.read([path], columns=columns, kind=files.kind, gold=False, notes=notes)

@@ -45,14 +45,14 @@ def build_learner(
     small = None if chosen is None else Downstream(chosen, base.encoder)
     body = base.encoder if small is None else small
     head = recipe.task.build(body.head, labels)
-    kept = tuple(base.labels) == tuple(labels) and base.downstream == chosen and not base.take(recipe.task.part, head)
-    if kept and small is not None:
+    reused = tuple(base.labels) == tuple(labels) and base.downstream == chosen and not base.take(recipe.task.part, head)
+    if reused and small is not None:
         small.load_own(base.heads["downstream"])
     objectives: dict[str, Objective] = {recipe.task.part: head}
     context = BuildContext(body, teacher, base.tokenizer.size, objectives)
     for name, settings in recipe.objectives.items():
         objectives[name] = settings.build(context)
-    return Learner(body, objectives), kept
+    return Learner(body, objectives), reused
 
 
 def _check_downstream(chosen: DownstreamSettings, layers: int, part: str, at: str) -> None:

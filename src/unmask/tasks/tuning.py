@@ -103,11 +103,11 @@ def describe_calibration(probabilities: np.ndarray, gold: np.ndarray, temperatur
         temperature: the model's.
     """
     used = divisor(temperature)
-    found = {"expected_calibration_error": _error(probabilities, gold)}
+    errors = {"expected_calibration_error": _error(probabilities, gold)}
     if used != 1:
-        found["without_temperature"] = _error(at_temperature(probabilities, 1 / used), gold)
-        found["temperature"] = used
-    return found
+        errors["without_temperature"] = _error(at_temperature(probabilities, 1 / used), gold)
+        errors["temperature"] = used
+    return errors
 
 
 def _error(probabilities: np.ndarray, gold: np.ndarray) -> float:

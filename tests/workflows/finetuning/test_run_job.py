@@ -13,7 +13,7 @@ from unmask.model.model import load_model
 from unmask.support.errors import InputWarning
 from unmask.support.settings import parse_overrides
 from unmask.training.loop import Trainer
-from unmask.workflows.finetuning import run as run_module
+from unmask.workflows.finetuning import run_job as run_module
 from unmask.workflows.finetuning.finetune import finetune
 
 from .conftest import run

@@ -1,18 +1,37 @@
-"""The temperature is that of a generic minimizer, and makes overconfident probabilities right."""
+"""The best threshold, compared with trying many; the temperature is that of a generic minimizer, and calibrates."""
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 
-from unmask.tasks.calibration import (
+from unmask.tasks.tuning import (
     HOTTEST,
     at_temperature,
     check_temperature,
     describe_calibration,
     divisor,
     find_temperature,
+    find_threshold,
 )
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_other_threshold_is_better(seed):
+    rng = np.random.default_rng(seed)
+    margins = np.round(rng.normal(size=int(rng.integers(1, 30))), 1)  # with ties
+    below, above = rng.random((2, len(margins)))
+
+    def total(threshold):
+        return np.where(margins > threshold, above, below).sum()
+
+    assert total(find_threshold(margins, below, above)) == pytest.approx(
+        max(map(total, np.arange(-5, 5, 0.05) + 0.025))
+    )
+
+
+def test_the_one_nearest_to_0_is_chosen_among_equals():
+    assert find_threshold(np.array([-3.0, 2.0]), np.array([1, 0]), np.array([0, 1])) == -0.5
 
 
 def drawn(classes, scale, size=3000):

@@ -71,19 +71,19 @@ def corpus_from_text(
         return _started_on(paths, out, extend)
     options = options or TextOptions()
     _check(paths, recipe, init, extend, layers, options)
-    given = None if init is None else load_tokenizer(find(init))
-    made_from = _made_from(paths, options, recipe.tokenizer if given is None else given, extend)
+    pretrained = None if init is None else load_tokenizer(find(init))
+    made_from = _made_from(paths, options, recipe.tokenizer if pretrained is None else pretrained, extend)
     if made_from and made_from == RunDirectory.prepared_from(out):
         RunDirectory.forget_unstarted(out)
     with RunDirectory.reserved(out, made_from) as folder:
-        if given is not None and extend is None:
-            tokenizer = given
+        if pretrained is not None and extend is None:
+            tokenizer = pretrained
         else:
-            learn = partial(_learn, recipe.tokenizer, given, extend or 0, report)
+            learn = partial(_learn, recipe.tokenizer, pretrained, extend or 0, report)
             tokenizer = _tokenizer(paths, options, learn, folder / "tokenizer", report)
         check_words(recipe, tokenizer)  # before the corpus is built; `pretrain` checks again
-        if (found := _finished(folder / "corpus", report)) is not None:
-            return found
+        if (corpus := _finished(folder / "corpus", report)) is not None:
+            return corpus
         return build_corpus(paths, tokenizer, folder / "corpus", options=options, workers=workers, report=report)
 
 
@@ -211,17 +211,17 @@ def _tokenizer(
 
 def _learn(
     settings: TokenizerSettings,
-    given: Tokenizer | None,
+    tokenizer: Tokenizer | None,
     extend: int,
     report: Callable[[str], None],
     documents: Iterator[str],
 ) -> Tokenizer:
     """Train a tokenizer on documents, or extend the given one."""
-    if given is None:
+    if tokenizer is None:
         report("training the tokenizer")
         return train_tokenizer(settings.kind, documents, size=settings.vocabulary, lowercase=settings.lowercase)
     report("extending the tokenizer")
-    extension = extend_tokenizer(given, documents, add=extend)
+    extension = extend_tokenizer(tokenizer, documents, add=extend)
     for line in extension.summary(extend):
         report(line)
     return extension.tokenizer

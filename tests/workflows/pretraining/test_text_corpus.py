@@ -15,9 +15,9 @@ from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides
 from unmask.training.runs.directory import RunDirectory
-from unmask.workflows.pretraining import corpus as module
-from unmask.workflows.pretraining.corpus import corpus_from_text
+from unmask.workflows.pretraining import text_corpus as module
 from unmask.workflows.pretraining.pretrain import pretrain_corpus
+from unmask.workflows.pretraining.text_corpus import corpus_from_text
 
 from ... import forking
 
@@ -236,7 +236,7 @@ def test_standard_input_is_never_reused():
 
 KILLER = """
 import os, signal, sys
-from unmask.workflows.pretraining import corpus, pretrain
+from unmask.workflows.pretraining import pretrain, text_corpus
 from unmask.training.runs import directory
 from unmask.cli.main import main
 
@@ -251,7 +251,7 @@ main(sys.argv[1:])
 @pytest.mark.parametrize(
     ("place", "expected"),
     [
-        ("corpus.build_corpus", [TOKENIZER]),
+        ("text_corpus.build_corpus", [TOKENIZER]),
         ("pretrain.open_run", [TOKENIZER, CORPUS]),
         ("directory.RunDirectory._write_provenance", [TOKENIZER, CORPUS]),
         ("directory.RunDirectory.log", [TOKENIZER, CORPUS]),
