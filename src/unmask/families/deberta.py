@@ -180,7 +180,7 @@ DEBERTA = Family(
         always={**ONLY, "pos_att_type": TERMS, "pooler_hidden_act": "gelu", "pooler_dropout": 0.0, "legacy": True},
         head_dropout="cls_dropout",
         tensors={
-            **{ours: theirs for ours, theirs in BERT_TENSORS.items() if "positions" not in ours},
+            **{own_name: stored_name for own_name, stored_name in BERT_TENSORS.items() if "positions" not in own_name},
             **in_layers("encoder.layer.{}", {"attention.qkv": tuple(f"{name}_proj" for name in BERT_QKV)}),
             "embeddings.distances.table.weight": "encoder.rel_embeddings.weight",
             "embeddings.distances.norm": "encoder.LayerNorm",

@@ -49,7 +49,7 @@ TENSORS: Names = {
     "blocks.{}.final_norm": "norm",
 }
 CONFIG = {
-    **{ours: theirs for ours, theirs in BERT_CONFIG.items() if ours != "segments"},
+    **{name: key for name, key in BERT_CONFIG.items() if name != "segments"},
     **{"key_heads": "num_key_value_heads", "dropout": "attention_dropout", "epsilon": "rms_norm_eps"},
     "classifier_pooling": "classifier_pooling",
 }

@@ -116,7 +116,7 @@ ROFORMER = Family(
         config=BERT_CONFIG,
         defaults={"max_position_embeddings": 1536},
         tensors={
-            **{ours: theirs for ours, theirs in BERT_TENSORS.items() if "positions" not in ours},
+            **{own_name: stored_name for own_name, stored_name in BERT_TENSORS.items() if "positions" not in own_name},
             "embeddings.project": "embeddings_project",
         },
         optional=(SINUSOIDS,),

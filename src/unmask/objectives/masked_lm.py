@@ -50,7 +50,7 @@ class MaskedLM(VocabularyObjective):
 
     at = "masked"
     gold = MASKED
-    which = "masked"
+    token_kind = "masked"
     requires = frozenset({MASKED})
 
     def __init__(self, context: BuildContext, weight: float = 1.0) -> None:

@@ -34,7 +34,7 @@ def recipe_schema() -> dict[str, Any]:
 def _without_null(value: Any) -> Any:
     """Return a schema in which false takes the place of null."""
     if isinstance(value, list):
-        return [_without_null(one) for one in value]
+        return [_without_null(item) for item in value]
     if not isinstance(value, dict):
         return value
     if value == {"type": "null"}:

@@ -160,8 +160,8 @@ class Patience:
 
     def _losses(self) -> list[float]:
         """Return the held-out losses in order; a loss that is not finite is logged as null and returned as infinity."""
-        found = [line["loss"] for line in self.run.read_metrics("heldout")]
-        return [math.inf if loss is None else loss for loss in found]
+        losses = [line["loss"] for line in self.run.read_metrics("heldout")]
+        return [math.inf if loss is None else loss for loss in losses]
 
 
 def _write(path: Path, weights: Mapping[str, Tensor]) -> None:

@@ -63,13 +63,13 @@ def directions(matrices: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
     shapes: dict[torch.Size, list[int]] = {}
     for index, matrix in enumerate(matrices):
         shapes.setdefault(matrix.shape, []).append(index)
-    found: list[Tensor] = list(matrices)
+    results: list[Tensor] = list(matrices)
     for shape, indices in shapes.items():
         stacked = torch.stack([matrices[index] for index in indices]).to(dtype)  # (matrices, rows, columns)
         scaled = orthogonalize(stacked).mul_(SCALE * max(shape) ** 0.5)
         for index, direction in zip(indices, scaled, strict=True):
-            found[index] = direction
-    return found
+            results[index] = direction
+    return results
 
 
 def orthogonalize(x: Tensor) -> Tensor:
@@ -222,11 +222,11 @@ class Optimizer:
 
     def state(self) -> dict[str, Tensor]:
         """Return the moments and the means by parameter name, empty before the first step."""
-        found = {f"{name}.{key}": value for name, moments in self.moments.items() for key, value in moments.items()}
+        tensors = {f"{name}.{key}": value for name, moments in self.moments.items() for key, value in moments.items()}
         if self.averaged:
-            found |= {f"{name}.{MEAN}": mean for name, mean in self.means.items()}
-            found[AVERAGED] = torch.tensor(self.averaged)
-        return found
+            tensors |= {f"{name}.{MEAN}": mean for name, mean in self.means.items()}
+            tensors[AVERAGED] = torch.tensor(self.averaged)
+        return tensors
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Load what `state` returned.
@@ -268,11 +268,11 @@ class Optimizer:
 
     def _with_gradient(self, group: Group) -> dict[int, list[str]]:
         """Return the names of a group's parameters that have a gradient, by the number of steps they have taken."""
-        found: dict[int, list[str]] = {}
+        by_steps: dict[int, list[str]] = {}
         for name in group.names:
             if self.names[name].grad is not None:
-                found.setdefault(self._taken.get(name, 0), []).append(name)
-        return found
+                by_steps.setdefault(self._taken.get(name, 0), []).append(name)
+        return by_steps
 
     def _uncorrected(self, taken: int) -> tuple[float, float]:
         """Return the factors that undo the bias correction after `taken` steps: of the rate, and of the root of v."""
@@ -319,8 +319,8 @@ class Optimizer:
             number = self.stacked.get(weight, 1)
             parts += zip(weight.chunk(number), grad.lerp(mean, momentum).chunk(number), strict=True)
         weights = [weight for weight, _ in parts]
-        found = optimizer.directions([direction for _, direction in parts], self.dtype)
-        for weight, direction in zip(weights, found, strict=True):
+        scaled = optimizer.directions([direction for _, direction in parts], self.dtype)
+        for weight, direction in zip(weights, scaled, strict=True):
             weight.mul_(1 - rate * decay).add_(direction, alpha=-rate)
 
     def _adapt(self, names: Sequence[str], decay: float, rate: float) -> None:

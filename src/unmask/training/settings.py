@@ -174,10 +174,10 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     either = ("steps", "tokens", "minutes", "epochs")
 
     def __post_init__(self) -> None:
-        given = [value for value in (self.steps, self.tokens, self.minutes, self.epochs) if value is not None]
-        if len(given) != 1:
+        values = [value for value in (self.steps, self.tokens, self.minutes, self.epochs) if value is not None]
+        if len(values) != 1:
             raise ValueError("set exactly one of steps, tokens, minutes and epochs in the budget")
-        limits = [*given, *([] if self.max_minutes is None else [self.max_minutes])]
+        limits = [*values, *([] if self.max_minutes is None else [self.max_minutes])]
         if not all(0 < limit < math.inf for limit in limits) or (self.patience is not None and self.patience < 1):
             raise ValueError("a budget must be positive")
         if self.minutes is not None and self.max_minutes is not None:

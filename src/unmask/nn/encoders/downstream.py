@@ -192,8 +192,8 @@ class Downstream(Encoder):
 
     def forward(self, tokens: Tokens, keep: Keep = NOTHING, carry: Carry = NO_CARRY) -> Encoded:
         """See `Encoder`; there is no pooler, as the encoder's was trained on its last layer only."""
-        found = self.encoder(tokens, keep | Keep(frozenset(self.numbers))).layers
-        x = self._combine([found[number] for number in self.numbers])  # (tokens, width)
+        layers = self.encoder(tokens, keep | Keep(frozenset(self.numbers))).layers
+        x = self._combine([layers[number] for number in self.numbers])  # (tokens, width)
         starts, ends = tokens.offsets[:-1].long(), tokens.offsets[1:].long()
         summary = starts if self.head.summary == "first" else ends - 1  # (sequences,)
         if self.chosen.kind == "average" or (self.chosen.kind == "linear" and self.encoder.head.mean):
@@ -203,7 +203,7 @@ class Downstream(Encoder):
             forward, backward = x.index_select(0, ends - 1), x.index_select(0, starts)
             half = self.lstm.width
             x = x.index_copy(0, summary, torch.cat([forward[:, :half], backward[:, half:]], 1))
-        return Encoded(last=x, layers={number: found[number] for number in keep.layers})
+        return Encoded(last=x, layers={number: layers[number] for number in keep.layers})
 
     def own_state(self) -> dict[str, Tensor]:
         """Return the tensors that do not belong to the encoder."""

@@ -58,8 +58,8 @@ class Distances(nn.Module):
 
     def rows(self, distances: Tensor) -> Tensor:
         """Return the row of the embedding of each distance, the position of the query minus that of the key, int64."""
-        found = distances if self.buckets is None else log_buckets(distances, self.buckets, self.longest)
-        return (found + self.span).clamp(0, 2 * self.span - 1)
+        bins = distances if self.buckets is None else log_buckets(distances, self.buckets, self.longest)
+        return (bins + self.span).clamp(0, 2 * self.span - 1)
 
 
 def log_buckets(distances: Tensor, buckets: int, longest: int) -> Tensor:
@@ -138,8 +138,8 @@ class Convolution(nn.Module):
             rows: if given, the tokens to return, (rows,) int64.
         """
         near = select(self._neighbors(x, tokens), rows)  # (tokens or rows, size * width)
-        found = self.activation(self.dropout(self.out(near)))
-        return self.norm(onto + pad(found, (0, 0, 0, onto.shape[0] - found.shape[0])))
+        convolved = self.activation(self.dropout(self.out(near)))
+        return self.norm(onto + pad(convolved, (0, 0, 0, onto.shape[0] - convolved.shape[0])))
 
     def _neighbors(self, x: Tensor, tokens: Tokens) -> Tensor:
         """Return each token beside those around it, (tokens, size * width); 0 beyond the ends of its sequence."""
@@ -149,12 +149,12 @@ class Convolution(nn.Module):
         group = tokens.groups[0]
         if group.real is not None and group.index is None:  # padding in the stream
             x = x * group.real.reshape(-1, 1)
-        found = []
+        neighbors = []
         for offset in range(-self.reach, self.reach + 1):
             at = (torch.arange(count, device=x.device) + offset).clamp(min=0).clamp(max=count - 1)
             inside = numbers[at] == numbers + offset  # in another sequence, positions start again
-            found.append(x.index_select(0, at) * inside[:, None])
-        return torch.cat(found, 1)
+            neighbors.append(x.index_select(0, at) * inside[:, None])
+        return torch.cat(neighbors, 1)
 
 
 class DisentangledBlock(Block):

@@ -173,8 +173,8 @@ def look_up(table: Tensor, ids: Tensor) -> Tensor:
     exact = torch.is_grad_enabled() and not torch.compiler.is_compiling()
     if not table.is_cpu or table.dtype != torch.bfloat16 or not exact:
         return embedding(ids, table)
-    found: Tensor = _LookUp.apply(table, ids)  # type: ignore[no-untyped-call]
-    return found
+    rows: Tensor = _LookUp.apply(table, ids)  # type: ignore[no-untyped-call]
+    return rows
 
 
 class DistanceEmbeddings(Embeddings):

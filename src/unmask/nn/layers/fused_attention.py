@@ -154,7 +154,7 @@ class _Attention(torch.autograd.Function):
         saved: list[Tensor | None] = []
         learning = ctx.needs_input_grad[0]
         for number, group in enumerate(groups):
-            inputs = _to_heads(qkv, group, heads, 3, own=spec.rotation is not None)  # (3, rows, longest, head width)
+            inputs = _to_heads(qkv, group, heads, 3, copy=spec.rotation is not None)  # (3, rows, longest, head width)
             if inputs.dtype == torch.bfloat16 and inputs.shape[1] * group.longest**2 <= FEW_SCORES:
                 inputs = inputs.float()
             if spec.rotation is not None:
@@ -166,11 +166,11 @@ class _Attention(torch.autograd.Function):
             for part in blocks.parts():
                 key, value = (blocks.keys(x, part) for x in inputs[1:])
                 probabilities = softmax(blocks.scores(blocks.queries(inputs[0], part), key, part))
-                kept = _kept(probabilities, dropout, ctx.seed, number, part)
-                dropped = probabilities if kept is None else probabilities * kept
+                mask = _kept(probabilities, dropout, ctx.seed, number, part)
+                dropped = probabilities if mask is None else probabilities * mask
                 torch.bmm(dropped, value, out=blocks.queries(output, part))
                 if learning and group.longest < LONG:
-                    saved += (probabilities, kept)
+                    saved += (probabilities, mask)
             _from_heads(blocks.strip(output).mul_(1 / (1 - dropout))[None], group, heads, out)
         ctx.save_for_backward(*saved)
         return out
@@ -194,14 +194,14 @@ class _Attention(torch.autograd.Function):
                 query, out = blocks.queries(inputs[0], part), blocks.queries(grad, part)
                 key, value = (blocks.keys(x, part) for x in inputs[1:])
                 if group.longest < LONG:
-                    probabilities, kept = next(saved), next(saved)
+                    probabilities, mask = next(saved), next(saved)
                 else:
                     probabilities = softmax(blocks.scores(query, key, part))
-                    kept = _kept(probabilities, dropout, ctx.seed, number, part)
-                dropped = probabilities if kept is None else probabilities * kept
+                    mask = _kept(probabilities, dropout, ctx.seed, number, part)
+                dropped = probabilities if mask is None else probabilities * mask
                 blocks.add_product(sums[2], part, dropped.transpose(1, 2), out)
                 scores = torch.bmm(out, value.transpose(1, 2))
-                scores = softmax_backward(scores if kept is None else scores.mul_(kept), probabilities)
+                scores = softmax_backward(scores if mask is None else scores.mul_(mask), probabilities)
                 torch.bmm(scores, key, out=blocks.queries(sums[0], part))
                 blocks.add_product(sums[1], part, scores.transpose(1, 2), query)
             sums = blocks.strip(sums)
@@ -219,14 +219,14 @@ def _stream(like: Tensor, width: int, groups: tuple[Group, ...]) -> Tensor:
     return stream
 
 
-def _to_heads(stream: Tensor, group: Group, heads: int, parts: int, *, own: bool = False) -> Tensor:
+def _to_heads(stream: Tensor, group: Group, heads: int, parts: int, *, copy: bool = False) -> Tensor:
     """Return a group's tokens by heads: (tokens, parts * width) to (parts, sequences * heads, longest, head width).
 
-    Unless `own` is set the result may be a view of the stream, as for one sequence or one head.
+    Unless `copy` is set the result may be a view of the stream, as for one sequence or one head.
     """
     rows = stream[group.start : group.stop] if group.slots is None else stream.index_select(0, group.slots)
     x = rows.view(group.sequences, group.longest, parts, heads, -1).permute(2, 0, 3, 1, 4)
-    if own:
+    if copy:
         x = x.clone(memory_format=torch.contiguous_format)
     return x.reshape(parts, group.sequences * heads, group.longest, -1)
 

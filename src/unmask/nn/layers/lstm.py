@@ -107,9 +107,9 @@ class _Recurrence(torch.autograd.Function):
         outputs, memory, squashed, shown = (gates.new_empty(len(gates), size) for size in (width, inner, inner, inner))
         step, back = packed(recurrent), packed(project)
         parts = gates[:, : 3 * inner], *gates.chunk(4, 1), outputs, memory, squashed, shown
-        for given, sigmoids, enter, forget, leave, new, output, cell, tanh, seen in _steps(sizes, inputs, *parts):
-            size = len(given)
-            before = product_plus(hidden[:size], step, given)  # (sequences, 4 * cells)
+        for from_input, sigmoids, enter, forget, leave, new, output, cell, tanh, seen in _steps(sizes, inputs, *parts):
+            size = len(from_input)
+            before = product_plus(hidden[:size], step, from_input)  # (sequences, 4 * cells)
             torch.sigmoid(before[:, : 3 * inner], out=sigmoids)
             torch.tanh(before[:, 3 * inner :], out=new)
             cells = torch.mul(cells[:size], forget, out=cell).addcmul_(enter, new)
@@ -133,10 +133,12 @@ class _Recurrence(torch.autograd.Function):
         parts = gates[:, : 3 * inner], *gates.chunk(4, 1), memory, before, squashed
         grads_of = grad_gates, grad_gates[:, : 3 * inner], *grad_gates.chunk(4, 1)
         steps = zip(_steps(sizes, grad, outputs), _steps(sizes, *parts), _steps(sizes, *grads_of), strict=True)
-        for (own, output), (sigmoids, enter, forget, leave, new, cell, previous, tanh), into in reversed(list(steps)):
-            size = len(own)
+        for (grad_output, output), (sigmoids, enter, forget, leave, new, cell, previous, tanh), into in reversed(
+            list(steps)
+        ):
+            size = len(grad_output)
             grad_gate, grad_sigmoids, grad_enter, grad_forget, grad_leave, grad_new = into
-            grad_shown = product(_stop_clipped(own.add_(grad_hidden[:size]), output, clip), project.t())
+            grad_shown = product(_stop_clipped(grad_output.add_(grad_hidden[:size]), output, clip), project.t())
             torch.mul(grad_shown, tanh, out=grad_leave)
             carried = grad_cells[:size].add_(tanh_backward(grad_shown.mul_(leave), tanh))
             _stop_clipped(carried, cell, clip)

@@ -123,8 +123,8 @@ class Sinks:
         self._events.write(dict(metrics))
         if self._open is None:
             self._open = {}
-            for name in (found := Table[Callable[[Path], Sink | None]](GROUP, {})):
-                self._guarded(name, partial(self._start, name, found))
+            for name in (table := Table[Callable[[Path], Sink | None]](GROUP, {})):
+                self._guarded(name, partial(self._start, name, table))
         for name, sink in list(self._open.items()):
             self._guarded(name, partial(sink.write, dict(metrics)))
 
@@ -135,8 +135,8 @@ class Sinks:
             self._guarded(name, sink.close)
         self._open = None
 
-    def _start(self, name: str, found: Table[Callable[[Path], Sink | None]]) -> None:
-        sink = found[name](self._run)
+    def _start(self, name: str, table: Table[Callable[[Path], Sink | None]]) -> None:
+        sink = table[name](self._run)
         if sink is not None and self._open is not None:
             self._open[name] = sink
 
