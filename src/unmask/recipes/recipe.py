@@ -27,7 +27,7 @@ from unmask.nn.encoders.downstream import DownstreamSettings
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import ObjectiveSettings
 from unmask.objectives.teacher import TEACHER
-from unmask.recipes.requirements import Part, check
+from unmask.recipes.requirements import RecipePart, check
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import in_recipe, setting
 from unmask.support.settings import Overrides, check_overrides, convert, flatten, put, to_table
@@ -100,10 +100,12 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
                 f"pass {setting('batch.sequences', streams)}"
             )
         parts = [
-            Part("encoder", provides=self.encoder.provides, requires=self.encoder.requires),
-            Part("masking", provides=self.masking.provides),
-            Part("layout", provides=self.layout.provides, without=self.layout.without),
-            Part("teacher", provides=frozenset({TEACHER})),  # whether there is one is checked when objectives are built
+            RecipePart("encoder", provides=self.encoder.provides, requires=self.encoder.requires),
+            RecipePart("masking", provides=self.masking.provides),
+            RecipePart("layout", provides=self.layout.provides, without=self.layout.without),
+            RecipePart(
+                "teacher", provides=frozenset({TEACHER})
+            ),  # whether there is one is checked when objectives are built
         ]
         check([*parts, *objective_parts(self.objectives)], _offers())
         if self.stages:
@@ -230,10 +232,10 @@ def _by_name(objective: Any) -> dict[str, ObjectiveSettings]:
     return {name: settings for name, settings in tables.items() if settings is not None}
 
 
-def objective_parts(objectives: Mapping[str, ObjectiveSettings]) -> list[Part]:
+def objective_parts(objectives: Mapping[str, ObjectiveSettings]) -> list[RecipePart]:
     """Return the objectives as parts that ask for names and take them."""
     return [
-        Part(f"objective.{name}", requires=objective.requires, exclusive=objective.exclusive)
+        RecipePart(f"objective.{name}", requires=objective.requires, exclusive=objective.exclusive)
         for name, objective in objectives.items()
     ]
 

@@ -13,7 +13,7 @@ from unmask.support.messages import setting, settings
 
 
 @dataclass(frozen=True)
-class Part:
+class RecipePart:
     """A table of a recipe.
 
     Attributes:
@@ -31,7 +31,7 @@ class Part:
     without: Mapping[str, Any] = field(default_factory=dict)
 
 
-def check(parts: Sequence[Part], offers: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+def check(parts: Sequence[RecipePart], offers: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
     """Check that everything asked for is given and not taken by another part, and that nothing is given needlessly.
 
     Args:

@@ -1,7 +1,6 @@
-"""Losses and accuracies of a learner on prepared batches.
+"""Losses and accuracies of a learner on prepared batches, and early stopping.
 
-Early stopping: end when the held-out loss has stopped falling, and return to the weights with the lowest loss.
-
+`Patience` ends a run when the held-out loss has stopped falling, and returns to the weights with the lowest loss.
 Input: the held-out losses that the run has logged, so that a resumed run decides as if it had never been interrupted.
 The weights of the lowest loss are stored in RUN/checkpoints/best.safetensors. The data that stop a run must not be the
 data it is reported on: fine-tuning holds out part of the training examples for this (workflows/finetuning/run.py).

@@ -3,7 +3,15 @@
 Input: a module with gradients, the recipe's [optimizer], and the encoder's layer groups from the bottom up. Output: the
 module with updated parameters.
 
-**Weight decay.** Matrices decay, biases and norms do not (the embeddings do, as in google-research/bert).
+**Muon** (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon) takes orthogonalized momentum as the direction
+of the matrices of the encoder's layers. `directions` returns, for matrices, those of the same shape whose singular
+values are all about 1: U V^T of the singular value decomposition U S V^T, approximated by five Newton-Schulz
+iterations, which are products of matrices and so are as fast in bf16 as training itself. The iterations map singular
+values from about 0.01 up to 1 into [0.7, 1.2]; exactly 1 is not needed. Matrices of one shape are multiplied as one
+batch. The step is scaled by 0.2 sqrt(larger dimension), so that its root mean square is that of AdamW's (Liu et al.
+2025 (Moonlight), section 2.2) and both can have a similar learning rate. Query, key and value are orthogonalized apart,
+as are other matrices stacked in one weight. Embeddings, norms, biases and everything above the encoder have AdamW's
+step.
 
 **LAMB** (You et al. 2020, Algorithm 2, with the identity for phi) scales AdamW's step on each matrix to the norm of
 that matrix, so that very large batches can be trained at very large learning rates. As in google-research/albert,
@@ -11,27 +19,13 @@ biases and norms keep AdamW's step, the ratio is 1 if a norm is zero, and ratios
 key and value are one matrix here and share a ratio. ALBERT and BERT omit the bias correction, which the paper's
 Algorithm 2 includes.
 
-**Muon** (Jordan et al. 2024) takes orthogonalized momentum as the direction of the matrices of the
-encoder's layers. Query, key and value are orthogonalized apart, as are other matrices stacked in one weight.
-Embeddings, norms, biases and everything above the encoder have AdamW's step.
+**Weight decay.** Matrices decay, biases and norms do not (the embeddings do, as in google-research/bert).
 
 **Layer-wise decay of the learning rate** (Howard and Ruder 2018, section 3.2; Clark et al. 2020, appendix B). In an
 encoder with L layers, the learning rate of layer l (0: the embeddings) is learning_rate * layer_decay^(L + 1 - l); that
 of the modules above the encoder (pooler and heads) is learning_rate. So the top layer has layer_decay^1; ELECTRA's code
 has layer_decay^2 there, which its author calls a mistake (google-research/electra#51). XLNet counts from the top layer
 instead, and its code excludes the embeddings. A decoder that is tied to the embeddings has their learning rate.
-
-Muon's direction: momentum, orthogonalized (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon).
-
-Input: matrices. Output: matrices of the same shape whose singular values are all about 1: U V^T of the singular value
-decomposition U S V^T, approximated by five Newton-Schulz iterations, which are products of matrices and so are as fast
-in bf16 as training itself. The iterations map singular values from about 0.01 up to 1 into [0.7, 1.2]; exactly 1 is not
-needed.
-
-Matrices of one shape are multiplied as one batch. The step is scaled by 0.2 sqrt(larger dimension), so that its root
-mean square is that of AdamW's (Liu et al. 2025 (Moonlight), section 2.2) and both can have a similar learning rate.
-
-
 """
 
 from __future__ import annotations
@@ -44,7 +38,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from unmask.training import kernels, optimizer
+from unmask.training import kernels
 from unmask.training.settings import OptimizerSettings
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -99,7 +93,7 @@ MEAN, AVERAGED = "mean", "averaged_steps"
 
 
 @dataclass
-class Group:
+class ParameterGroup:
     """Parameters with the same hyperparameters.
 
     Attributes:
@@ -248,7 +242,7 @@ class Optimizer:
             else {}
         )
 
-    def _group(self, layer_groups: Sequence[nn.Module]) -> list[Group]:
+    def _group(self, layer_groups: Sequence[nn.Module]) -> list[ParameterGroup]:
         """Group the parameters by weight decay and factor of the learning rate."""
         share: dict[Tensor, float] = {
             value: self.settings.layer_decay ** (len(layer_groups) - depth)
@@ -256,17 +250,17 @@ class Optimizer:
             for value in layer_group.parameters()
         }
         inner = {value for layer_group in layer_groups[1:] for value in layer_group.parameters()}
-        groups: dict[tuple[Rule, bool, float], Group] = {}
+        groups: dict[tuple[Rule, bool, float], ParameterGroup] = {}
         for name, value in self.names.items():
             matrix, factor = value.ndim >= 2, share.get(value, 1.0)
             rule: Rule = self.settings.kind if matrix else "adamw"
             if rule == "muon" and (value not in inner or value.ndim > 2):
                 rule = "adamw"
-            new = Group(rule, factor, self.settings.weight_decay if matrix else 0.0)
+            new = ParameterGroup(rule, factor, self.settings.weight_decay if matrix else 0.0)
             groups.setdefault((rule, matrix, factor), new).names.append(name)
         return list(groups.values())
 
-    def _with_gradient(self, group: Group) -> dict[int, list[str]]:
+    def _with_gradient(self, group: ParameterGroup) -> dict[int, list[str]]:
         """Return the names of a group's parameters that have a gradient, by the number of steps they have taken."""
         by_steps: dict[int, list[str]] = {}
         for name in group.names:
@@ -319,7 +313,7 @@ class Optimizer:
             number = self.stacked.get(weight, 1)
             parts += zip(weight.chunk(number), grad.lerp(mean, momentum).chunk(number), strict=True)
         weights = [weight for weight, _ in parts]
-        scaled = optimizer.directions([direction for _, direction in parts], self.dtype)
+        scaled = directions([direction for _, direction in parts], self.dtype)
         for weight, direction in zip(weights, scaled, strict=True):
             weight.mul_(1 - rate * decay).add_(direction, alpha=-rate)
 

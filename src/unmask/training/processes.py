@@ -4,10 +4,9 @@ A step's samples are the same for any number of processes. Each process takes it
 (training/replicas.py) and metrics are summed over the processes, so that all of them take the same optimizer step. Only
 the main process writes files.
 
-The steps of a run for one process: the samples of each step, its stage, and this process's share of the samples.
-
-Input: a source, the recipe's batch settings, and the run's progress. Output: `Step`s, made in advance by workers if
-there are any.
+`StepFeed` returns the steps of a run for one process: the samples of each step, its stage, and this process's share of
+the samples. Input: a source, the recipe's batch settings, and the run's progress. Output: `Step`s, made in advance by
+workers if there are any.
 """
 
 from __future__ import annotations

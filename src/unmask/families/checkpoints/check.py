@@ -1,11 +1,10 @@
-"""Checks that the weights of a directory match its config, made before memory is allocated.
+"""Checks of the weights of a directory: that they are undamaged, and that they match its config.
 
-Checksums of the files of a model directory that unmask wrote, so that damage to them is not taken for weights.
-
+Checksums are of the files of a model directory that unmask wrote, so that damage to them is not taken for weights.
 Input: a directory. Output: `checksums.json` in it, with the sha256 of each file that `load_model` reads. Directories of
 other programs have no such file, and are not checked; transformers ignores it.
 
-
+Whether weights match their config is checked before memory is allocated, on bodies without memory (`body_on_meta`).
 """
 
 from __future__ import annotations

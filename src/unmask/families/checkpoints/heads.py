@@ -1,11 +1,8 @@
-"""The heads in a directory: their names there and here, and the labels that they predict.
+"""The heads in a directory: how texts are pooled, the names of tensors there and here, and the labels predicted.
 
-How token vectors become the vector of a text, in the files of sentence-transformers.
-
-Input and output: `modules.json`, which lists the steps; `1_Pooling/config.json`, the kind of pooling; and
-`sentence_bert_config.json`, the maximum length. The names of classes are compared, never imported.
-
-
+How token vectors become the vector of a text is in the files of sentence-transformers: `modules.json`, which lists the
+steps; `1_Pooling/config.json`, the kind of pooling; and `sentence_bert_config.json`, the maximum length. They are read
+and written. The names of classes are compared, never imported.
 """
 
 from __future__ import annotations

@@ -3,11 +3,10 @@
 `safetensors` itself rejects most malformed files. This module also rejects what it accepts: duplicate keys, invalid
 names, headers with a million tensors, weights that are not finite.
 
-Weights in several safetensors files, as transformers writes large models.
-
-Input: a directory with `model.safetensors.index.json`, `{"weight_map": {tensor: file}}`, and these files beside it.
-Output: the shapes and values of the tensors, as of a single file. The index comes from strangers: files are named in it
-without a path, each tensor has to be in the file that it is listed in, and in no other.
+Weights may be in several files, as transformers writes large models. Input: a directory with
+`model.safetensors.index.json`, `{"weight_map": {tensor: file}}`, and these files beside it. Output: the shapes and
+values of the tensors, as of a single file. The index comes from strangers: files are named in it without a path, each
+tensor has to be in the file that it is listed in, and in no other.
 """
 
 from __future__ import annotations

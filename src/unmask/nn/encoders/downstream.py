@@ -29,7 +29,7 @@ from unmask.data.batches.batch import Tokens
 from unmask.nn.encoders.downstream_kind import DownstreamKind
 from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep, mean_vectors
 from unmask.nn.layers.dropout import Dropout
-from unmask.nn.layers.fused_attention import pack
+from unmask.nn.layers.lstm import pack
 from unmask.support.errors import UserError
 
 RNN_LAYERS = 2
@@ -107,7 +107,7 @@ class Mix(nn.Module):
         return self.gamma * sum(share * layer for share, layer in zip(shares, layers, strict=True))
 
 
-class Lstm(nn.Module):
+class BidirectionalLstm(nn.Module):
     """A bidirectional LSTM over the sequences of a ragged stream, without padding.
 
     Args:
@@ -152,7 +152,7 @@ class Downstream(Encoder):
         self.mix = Mix(len(self.numbers)) if several and chosen.combine == "mix" else None
         self.lstm = None
         if chosen.kind == "rnn":
-            self.lstm = Lstm(self.width, chosen.width or 200, encoder.head.rnn_dropout)
+            self.lstm = BidirectionalLstm(self.width, chosen.width or 200, encoder.head.rnn_dropout)
             self.width = 2 * self.lstm.width
         # the head is a single linear layer, for whole texts and for tokens
         self.head = replace(

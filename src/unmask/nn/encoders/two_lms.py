@@ -19,8 +19,7 @@ from unmask.data.batches.batch import Tokens
 from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep, Shape
 from unmask.nn.layers.characters import CharacterCnn
 from unmask.nn.layers.dropout import Dropout
-from unmask.nn.layers.fused_attention import mirror, pack
-from unmask.nn.layers.lstm import Lstm, LstmState
+from unmask.nn.layers.lstm import Lstm, LstmState, mirror, pack
 
 
 class TwoLms(Encoder):

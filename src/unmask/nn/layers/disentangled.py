@@ -1,14 +1,13 @@
-"""Disentangled attention (He et al. 2021 (DeBERTa), section 3.1), as in DeBERTa-v2 and v3.
+"""Disentangled attention (He et al. 2021 (DeBERTa), section 3.1), as in DeBERTa-v2 and v3, and the layers that have it.
 
 A score is the sum of three products: of the contents of query and key, of the query with the distance of the key, and
 of the key with the distance of the query. Distances have embeddings, which all layers share, and which the layers'
 own projections of queries and keys convert to vectors of heads. Long distances share embeddings, in logarithmic
 buckets (modeling_deberta_v2.py of transformers 5; in the first DeBERTa distances have projections of their own).
 
-A layer of DeBERTa: disentangled attention and feed-forward, post-norm, and in the first one perhaps a convolution.
-
-He et al. 2021 (DeBERTa). The convolution is that of the 900M and 1.5B models of DeBERTa-v2: it reads the input of the
-first layer, and its output is added to that of the layer (ConvLayer in modeling_deberta_v2.py of transformers 5).
+A layer consists of disentangled attention and feed-forward, post-norm, and the first one perhaps also of a convolution:
+in the 900M and 1.5B models of DeBERTa-v2 it reads the input of the first layer, and its output is added to that of the
+layer (ConvLayer in modeling_deberta_v2.py of transformers 5).
 """
 
 from __future__ import annotations

@@ -1,23 +1,16 @@
-"""Attention for CPUs: two batched products with a softmax in between, as one autograd function.
+"""Fast attention kernels with dropout and gradients: `fused` for CPUs, and `varlen` for GPUs in bf16.
 
-torch's fused kernel for CPUs has a slow backward pass and no dropout. Sequences are padded to the longest one of their
-`Group`, or short ones are put into common rows, in which tokens attend to those of their own sequence: a padding
-position reads an arbitrary token, is attended to with probability 0, and its output is discarded.
-Heads are computed in chunks, so that their probabilities stay in the cache; those of long sequences are not saved for
-the backward pass but recomputed. With a window, only keys in reach are read (score_blocks.py). Queries and keys, and
-their gradients, are rotated in the group's copy by heads.
+**On CPUs** attention is two batched products with a softmax in between, as one autograd function: torch's fused kernel
+for CPUs has a slow backward pass and no dropout. Sequences are padded to the longest one of their `Group`, or short
+ones are put into common rows, in which tokens attend to those of their own sequence: a padding position reads an
+arbitrary token, is attended to with probability 0, and its output is discarded. Heads are computed in chunks, so that
+their probabilities stay in the cache; those of long sequences are not saved for the backward pass but recomputed. With
+a window, only keys in reach are read (score_blocks.py). Queries and keys, and their gradients, are rotated in the
+group's copy by heads.
 
-The order in which recurrent networks read a ragged batch: step by step, in each step the longer sequences first.
-
-Tokens of a batch are ordered by sequence, the shortest first; torch's recurrent networks and `Lstm` want them ordered
-by time step, so that each step is a few contiguous rows.
-
-Attention for GPUs in bf16: torch's variable-length FlashAttention (Dao 2023), which needs no padding.
-
-torch's public function for it does not support dropout, so the underlying operator is called. That one is private: if
-the installed version of torch lacks it, sequences are padded for the public `scaled_dot_product_attention`.
-
-
+**On GPUs** it is torch's variable-length FlashAttention (Dao 2023), which needs no padding. torch's public function for
+it does not support dropout, so the underlying operator is called. That one is private: if the installed version of
+torch lacks it, sequences are padded for the public `scaled_dot_product_attention`.
 """
 
 from __future__ import annotations
@@ -34,89 +27,6 @@ from unmask.nn.layers.dropout import draw, keep
 from unmask.nn.layers.plain_attention import AttentionSpec, attended_positions
 from unmask.nn.layers.rotary import Rotation
 from unmask.nn.layers.score_blocks import choose, pays
-
-
-def pack(position_ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the order in which recurrent networks read a batch, and the number of sequences in each time step.
-
-    The longest sequence, which is the last of the batch, comes first in each step. The sizes must be on the CPU, so on
-    a GPU this synchronizes.
-
-    Args:
-        position_ids: (tokens,), each token's index in its sequence; sequences must be in order of length.
-
-    Returns:
-        Token indices, (tokens,), and sizes, (longest,) int64 on the CPU.
-    """
-    count = len(position_ids)
-    # at equal positions, later tokens belong to later and therefore longer sequences
-    order = (position_ids * count + (count - 1 - torch.arange(count, device=position_ids.device))).argsort()
-    return order, torch.bincount(position_ids).cpu()
-
-
-def mirror(position_ids: Tensor, offsets: Tensor) -> Tensor:
-    """Return for each token the one as far from the end of its sequence as it is from the start, (tokens,).
-
-    Args:
-        position_ids: (tokens,), each token's index in its sequence.
-        offsets: (sequences + 1,), where each sequence starts.
-    """
-    starts = torch.arange(len(position_ids), device=position_ids.device) - position_ids  # (tokens,)
-    sequence = torch.bucketize(starts, offsets[1:], right=True)
-    return offsets[1:].long().index_select(0, sequence) - 1 - position_ids
-
-
-def varlen(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
-    """Compute attention; see `Kernel`. Biases and padding in the stream are not supported."""
-    assert spec.bias is None
-    x = qkv.view(len(qkv), 3, spec.heads, -1)  # (tokens, 3, heads, head width)
-    query, key, value = x.unbind(1)
-    longest = max(group.longest for group in tokens.groups)
-    if spec.rotation is not None:
-        tables = spec.rotation.tables(longest, x.shape[-1], x)
-        cos, sin = (table[tokens.position_ids][:, None, None] for table in tables)  # (tokens, 1, 1, head width / 2)
-        query, key = spec.rotation.rotate(x[:, :2], cos, sin).unbind(1)
-    flash = _flash()
-    if flash is None:
-        return torch.cat([_padded(query, key, value, group, spec) for group in tokens.groups])
-    output, *_ = flash(
-        query,
-        key,
-        value,
-        tokens.offsets,
-        tokens.offsets,
-        longest,
-        longest,
-        spec.dropout,
-        is_causal=spec.causal,
-        return_debug_mask=False,
-        window_size_left=spec.window,
-        window_size_right=0 if spec.causal and spec.window is not None else spec.window,
-    )
-    return output.flatten(1)
-
-
-def _flash() -> Any:
-    """Return torch's operator, or None if this version lacks it."""
-    return getattr(torch.ops.aten, "_flash_attention_forward", None)
-
-
-def _padded(query: Tensor, key: Tensor, value: Tensor, group: Group, spec: AttentionSpec) -> Tensor:
-    """Return the outputs of a group's tokens, (tokens of the group, width)."""
-    query, key, value = (_by_heads(x, group) for x in (query, key, value))
-    attended = attended_positions(group, spec, query.device)
-    if attended is not None and group.real is not None and spec.limited:
-        attended = attended | ~group.real[:, None, :, None]  # torch returns NaN for tokens that attend to nothing
-    output = scaled_dot_product_attention(query, key, value, attended, spec.dropout)
-    rows = output.transpose(1, 2).reshape(group.sequences * group.longest, -1)
-    return rows if group.index is None else rows.index_select(0, group.index)
-
-
-def _by_heads(x: Tensor, group: Group) -> Tensor:
-    """Return a group's tokens by sequence: (tokens, heads, head width) to (sequences, heads, longest, head width)."""
-    rows = x[group.start : group.stop] if group.slots is None else x.index_select(0, group.slots)
-    return rows.reshape(group.sequences, group.longest, *x.shape[1:]).transpose(1, 2)
-
 
 FEW_SCORES = 2**18
 """Maximum number of attention scores that are computed in float32: bf16 products would need a new kernel for nearly
@@ -272,3 +182,55 @@ def _kept(probabilities: Tensor, rate: float, seed: int, group: int, part: slice
     if not rate:
         return None
     return keep(probabilities.shape, rate, probabilities.dtype, (seed, group, part.start), probabilities.device)
+
+
+def varlen(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
+    """Compute attention; see `Kernel`. Biases and padding in the stream are not supported."""
+    assert spec.bias is None
+    x = qkv.view(len(qkv), 3, spec.heads, -1)  # (tokens, 3, heads, head width)
+    query, key, value = x.unbind(1)
+    longest = max(group.longest for group in tokens.groups)
+    if spec.rotation is not None:
+        tables = spec.rotation.tables(longest, x.shape[-1], x)
+        cos, sin = (table[tokens.position_ids][:, None, None] for table in tables)  # (tokens, 1, 1, head width / 2)
+        query, key = spec.rotation.rotate(x[:, :2], cos, sin).unbind(1)
+    flash = _flash()
+    if flash is None:
+        return torch.cat([_padded(query, key, value, group, spec) for group in tokens.groups])
+    output, *_ = flash(
+        query,
+        key,
+        value,
+        tokens.offsets,
+        tokens.offsets,
+        longest,
+        longest,
+        spec.dropout,
+        is_causal=spec.causal,
+        return_debug_mask=False,
+        window_size_left=spec.window,
+        window_size_right=0 if spec.causal and spec.window is not None else spec.window,
+    )
+    return output.flatten(1)
+
+
+def _flash() -> Any:
+    """Return torch's operator, or None if this version lacks it."""
+    return getattr(torch.ops.aten, "_flash_attention_forward", None)
+
+
+def _padded(query: Tensor, key: Tensor, value: Tensor, group: Group, spec: AttentionSpec) -> Tensor:
+    """Return the outputs of a group's tokens, (tokens of the group, width)."""
+    query, key, value = (_by_heads(x, group) for x in (query, key, value))
+    attended = attended_positions(group, spec, query.device)
+    if attended is not None and group.real is not None and spec.limited:
+        attended = attended | ~group.real[:, None, :, None]  # torch returns NaN for tokens that attend to nothing
+    output = scaled_dot_product_attention(query, key, value, attended, spec.dropout)
+    rows = output.transpose(1, 2).reshape(group.sequences * group.longest, -1)
+    return rows if group.index is None else rows.index_select(0, group.index)
+
+
+def _by_heads(x: Tensor, group: Group) -> Tensor:
+    """Return a group's tokens by sequence: (tokens, heads, head width) to (sequences, heads, longest, head width)."""
+    rows = x[group.start : group.stop] if group.slots is None else x.index_select(0, group.slots)
+    return rows.reshape(group.sequences, group.longest, *x.shape[1:]).transpose(1, 2)

@@ -7,7 +7,7 @@ Scores are those of Transformer-XL (Dai et al. 2019, section 3.3): the content o
 and its distance, with a bias v; XLNet adds whether the key is in the same segment, with a third bias. Distances are
 sinusoids, projected. Sequences that are read backwards have negated distances, as positions are those in the text.
 
-A layer of XLNet: relative attention and feed-forward, post-norm, for tokens and queries alike (Yang et al. 2019).
+`RelativeBlock` is the layer of XLNet: this attention and feed-forward, post-norm, for tokens and queries alike.
 """
 
 from __future__ import annotations

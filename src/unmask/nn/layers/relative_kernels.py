@@ -1,7 +1,16 @@
-"""Attention with relative positions and relative segments of one stream to the keys of one group.
+"""What rows attend to in attention with relative positions and segments, and the kernels that compute it.
 
-Input: queries for content, for positions and for segments, keys and values, and the keys of distances, all by heads.
-Output: what each row attends to, weighted. The scores are
+`views` returns what all layers of a body share. Input: a ragged batch, and how many tokens of memory precede each of
+its sequences. Output: for each attention group the rows that attend (its tokens, and its queries if there are any), the
+keys that are hidden from them, and the distances of the keys.
+
+A token sees the tokens whose rank in the factorization order is not above its own; ordinary tokens, which are not
+predicted, share a rank. A query sees only those with a lower rank, so not the token itself. Without an order all tokens
+see each other. Memory is seen by all (Yang et al. 2019 (XLNet), sections 2.3 and 2.4).
+
+A kernel computes the attention of one stream to the keys of one group. Input: queries for content, for positions and
+for segments, keys and values, and the keys of distances, all by heads. Output: what each row attends to, weighted. The
+scores are
 
     content_query key^T + shift(position_query distance^T) + segment_query * other + mask,
 
@@ -10,19 +19,7 @@ section 2.6. Queries are scaled already. The score of a row of a distance's tabl
 the stream: for consecutive tokens the shift is a view of the same memory with another stride, for the few queries it is
 an index.
 
-There are two kernels with equal outputs and gradients: `fused`, one autograd function, and `plain`, for export.
-
-What the rows of each attention group attend to: what all layers of a body with relative attention share.
-
-Input: a ragged batch, and how many tokens of memory precede each of its sequences. Output: for each group the rows that
-attend (its tokens, and its queries if there are any), the keys that are hidden from them, and the distances of the
-keys.
-
-A token sees the tokens whose rank in the factorization order is not above its own; ordinary tokens, which are not
-predicted, share a rank. A query sees only those with a lower rank, so not the token itself. Without an order all tokens
-see each other. Memory is seen by all (Yang et al. 2019 (XLNet), sections 2.3 and 2.4).
-
-
+There are two kernels with equal outputs and gradients: `plain`, for export, and `fused`, one autograd function.
 """
 
 from __future__ import annotations

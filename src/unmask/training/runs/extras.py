@@ -1,7 +1,6 @@
-"""Optional dependencies of a run: matplotlib for its plots, TensorBoard for its events (the extra `plots`).
+"""Optional dependencies of a run, and where its metrics go besides metrics.jsonl.
 
-Where the metrics of a run go besides metrics.jsonl: TensorBoard's events, and trackers that other packages add.
-
+The extra `plots` is matplotlib for the plots of a run, and TensorBoard for its events. Other packages can add trackers.
 Input: the lines of metrics.jsonl. Output: whatever a sink makes of them. A package adds one by an entry point,
 
     [project.entry-points."unmask.metrics_sinks"]

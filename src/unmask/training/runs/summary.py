@@ -1,10 +1,6 @@
-"""Summaries of runs, read from their directories without changing anything.
+"""Summaries of runs, and overviews of them for the terminal: one line per run, or a page on one run.
 
-Input: directories. Output: a `Summary` of each run.
-
-Overviews of runs for the terminal: one line per run, or a page on one run.
-
-Input: summaries. Output: text.
+Input: the directories of runs, which are read without changing anything. Output: a `Summary` of each run, and text.
 """
 
 from __future__ import annotations
