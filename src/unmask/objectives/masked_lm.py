@@ -57,6 +57,7 @@ class MaskedLM(VocabularyObjective):
         super().__init__()
         head, narrow = context.head, context.decoder_width
         self.weight = weight
+        self.tied = not head.untied
         self.decoder = Linear(head.width, context.vocabulary, bias=head.decoder_bias) if head.untied else None
         if self.decoder is not None:
             head.init(self)

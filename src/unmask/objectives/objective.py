@@ -161,13 +161,13 @@ class Objective(nn.Module):
 
     Attributes:
         requires: names of labels that the layout or the masking must provide.
-        at: name of the positions at which `predict` returns logits.
+        at: name of the positions at which `predict` returns logits; "": at every token.
         weight: weight in the sum of losses.
         keep: layers and attention scores that the body must return.
         optional: parts of its heads that a published model may lack: prefixes of their names, mapped to descriptions.
     """
 
-    at: str
+    at: str = ""
     requires: frozenset[str] = frozenset()
     weight: float = 1.0
     keep: Keep = NOTHING
@@ -255,10 +255,12 @@ class VocabularyObjective(Objective):
     Attributes:
         gold: name of the labels, the tokens to predict.
         token_kind: what these tokens are called in reports.
+        tied: whether the decoder is the table of token embeddings; if not, it is a layer of the head.
     """
 
     gold: str
     token_kind: str
+    tied: bool = True
 
     @abstractmethod
     def decoding(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Decoding:
@@ -279,7 +281,7 @@ class VocabularyObjective(Objective):
 
     def notes(self, name: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> Sequence[str]:
         """See `Objective`."""
-        return most_frequent(self.which, baseline.get(f"{name}_accuracy"))
+        return most_frequent(self.token_kind, baseline.get(f"{name}_accuracy"))
 
 
 def classify(logits: Tensor, gold: Tensor) -> Part:
