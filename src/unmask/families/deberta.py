@@ -24,7 +24,6 @@ from unmask.families.format import (
     Tensors,
     architectures,
     in_layers,
-    without_pooler,
 )
 from unmask.nn.encoders.encoder import NARROW_BLOCKS
 from unmask.nn.encoders.transformer import Transformer
@@ -197,7 +196,6 @@ DEBERTA = Family(
             "lm_predictions.lm_head.": "cls.predictions.transform.",
         },
         architectures=architectures("DebertaV2"),
-        without_pooler=without_pooler("DebertaV2", "Model"),
         read=read_distances,
         write=write_distances,
     ),

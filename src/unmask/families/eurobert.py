@@ -24,7 +24,6 @@ from unmask.families.format import (
     architectures,
     check_only,
     read_rotation,
-    without_pooler,
     write_rotation,
 )
 from unmask.nn.encoders.encoder import NARROW_BLOCKS, HeadSpec
@@ -142,7 +141,6 @@ EUROBERT = Family(
         unbiased=("lm_head",),
         decoder="",
         architectures=architectures("EuroBert"),
-        without_pooler=without_pooler("EuroBert", "Model"),
         read=read,
         write=write,
     ),

@@ -67,7 +67,7 @@ class Format:
         decoder: their name of the vocabulary decoder, which is tied and not stored; "" if there is none.
         former: maps beginnings of their former names of tensors to those above.
         architectures: maps sets of our heads to their names of architectures.
-        without_pooler: architectures without a pooler.
+        without_pooler: architectures without a pooler, in families that have `pooler`.
     """
 
     model_type: str
