@@ -304,11 +304,17 @@ def recipe_table(source: str | Path) -> tuple[dict[str, Any], str]:
 
 
 def _parse(text: str, name: str) -> dict[str, Any]:
-    """Parse TOML; numbers of thousands of digits and deep nesting are not valid either."""
+    """Parse TOML; numbers of thousands of digits and deep nesting are not valid either.
+
+    The `kind` of the optimizer is "adamw" if it is not set.
+    """
     try:
-        return tomllib.loads(text)
+        table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise UserError(f"not valid TOML: {error}", file=name) from error
+    if isinstance(optimizer := table.get("optimizer"), dict):
+        optimizer.setdefault("kind", "adamw")
+    return table
 
 
 def recipe_text(source: str | Path) -> tuple[str, str]:

@@ -17,6 +17,7 @@ def recipe_schema() -> dict[str, Any]:
     (pretraining, finetuning), components = msgspec.json.schema_components(
         (Recipe, FinetuningRecipe), ref_template="#/$defs/{name}"
     )
+    del components["AdamWSettings"]["required"]  # the `kind` of the optimizer, which has a default
     schema: dict[str, Any] = _without_null(
         {
             "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -33,13 +33,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from unmask.training import kernels
-from unmask.training.settings import OptimizerSettings
+
+if TYPE_CHECKING:
+    from unmask.training.optimizer_settings import OptimizerSettings
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ITERATIONS = 5
@@ -83,7 +85,6 @@ def orthogonalize(x: Tensor) -> Tensor:
     return x.mT if tall else x
 
 
-Rule = Literal["adamw", "lamb", "muon"]
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 """The state of each parameter with AdamW's or LAMB's step."""
 MOMENTUM = "momentum"
@@ -97,21 +98,22 @@ class ParameterGroup:
     """Parameters with the same hyperparameters.
 
     Attributes:
-        rule: how their steps are computed.
+        special: whether they have the step of the optimizer's kind, and not AdamW's.
         factor: factor of their learning rate.
         decay: their weight decay.
         names: names of the parameters.
     """
 
-    rule: Rule
+    special: bool
     factor: float
     decay: float
     names: list[str] = field(default_factory=list)
 
 
 class Optimizer:
-    """AdamW, LAMB or Muon over a module; see the module's docstring for the conventions.
+    """AdamW over a module, and base class of the other kinds; see the module's docstring for the conventions.
 
+    A subclass has `is_special`, which parameters have its step and not AdamW's, and `update`, which takes that step.
     AdamW is torch's fused kernel if there is one, called without torch.optim, which takes a second to import.
 
     Args:
@@ -122,8 +124,12 @@ class Optimizer:
         dtype: dtype of Muon's products.
 
     Attributes:
+        names: the parameters by name.
         groups: the parameters, grouped by their hyperparameters.
+        moments: the state of each parameter by name, and by the names in `state_names` for special ones.
     """
+
+    state_names: tuple[str, ...] = MOMENTS
 
     def __init__(
         self,
@@ -141,19 +147,30 @@ class Optimizer:
             name: value for name, value in module.named_parameters() if value.requires_grad
         }
         self.groups = self._group(layer_groups)
-        # modules whose weight consists of several matrices, such as query, key and value, have an attribute `stacked`
-        inner: list[Any] = [part for part in module.modules() if hasattr(part, "stacked")]
-        self.stacked: dict[Tensor, int] = {part.weight: part.stacked for part in inner}
-        # for LAMB, AdamW updates a zero tensor instead of each matrix, which then holds the direction
-        adapted = {name for group in self.groups if group.rule == "lamb" for name in group.names}
-        self.targets: dict[str, Tensor] = {
-            name: torch.zeros_like(value) if name in adapted else value for name, value in self.names.items()
-        }
+        self.targets: dict[str, Tensor] = dict(self.names)
         self.moments: dict[str, dict[str, Tensor]] = {}
         self.means: dict[str, Tensor] = {}
         self.averaged = 0
         self._taken: dict[str, int] = {}
         self._excess: Tensor | None = None
+
+    def is_special(self, value: Tensor, inner: bool) -> bool:
+        """Return whether a parameter has the step of the optimizer's kind.
+
+        Args:
+            value: the parameter.
+            inner: whether it is in the encoder's layers, and not in the embeddings or above the encoder.
+        """
+        return False
+
+    def update(self, group: ParameterGroup, factor: float) -> None:
+        """Take the step of a group of special parameters, where `factor` is that of the schedule."""
+        raise NotImplementedError
+
+    def gradient(self, name: str) -> Tensor | None:
+        """Return the clipped gradient of a parameter, if it has one."""
+        grad = self.names[name].grad
+        return grad if grad is None or self._excess is None else grad / self._excess
 
     def gradients(self) -> list[Tensor]:
         """Return the existing gradients, in the order of the names."""
@@ -177,16 +194,12 @@ class Optimizer:
         """
         rate = self.settings.learning_rate * factor
         for group in self.groups:
-            if group.rule == "muon":
-                names = [name for name in group.names if self.names[name].grad is not None]
-                self._muon(names, self.settings.matrix_rate * factor * group.factor, group.decay)
+            if group.special:
+                self.update(group, factor)
                 continue
-            adapted = group.rule == "lamb"
             for taken, names in self._with_gradient(group).items():
                 scale, root = self._uncorrected(taken)
-                self._adamw(names, scale * (1.0 if adapted else rate * group.factor), group.decay / scale, root)
-                if adapted:
-                    self._adapt(names, group.decay, rate * group.factor)
+                self._adamw(names, scale * (rate * group.factor), group.decay / scale, root)
         self.zero_grad()
         return rate
 
@@ -230,7 +243,7 @@ class Optimizer:
         self.moments = {
             name: {key: state[f"{name}.{key}"].clone().to(self.names[name].device) for key in keys}
             for group in self.groups
-            for keys in [(MOMENTUM,) if group.rule == "muon" else MOMENTS]
+            for keys in [self.state_names if group.special else MOMENTS]
             for name in group.names
             if f"{name}.{keys[0]}" in state
         }
@@ -250,14 +263,12 @@ class Optimizer:
             for value in layer_group.parameters()
         }
         inner = {value for layer_group in layer_groups[1:] for value in layer_group.parameters()}
-        groups: dict[tuple[Rule, bool, float], ParameterGroup] = {}
+        groups: dict[tuple[bool, bool, float], ParameterGroup] = {}
         for name, value in self.names.items():
             matrix, factor = value.ndim >= 2, share.get(value, 1.0)
-            rule: Rule = self.settings.kind if matrix else "adamw"
-            if rule == "muon" and (value not in inner or value.ndim > 2):
-                rule = "adamw"
-            new = ParameterGroup(rule, factor, self.settings.weight_decay if matrix else 0.0)
-            groups.setdefault((rule, matrix, factor), new).names.append(name)
+            special = self.is_special(value, value in inner)
+            new = ParameterGroup(special, factor, self.settings.weight_decay if matrix else 0.0)
+            groups.setdefault((special, matrix, factor), new).names.append(name)
         return list(groups.values())
 
     def _with_gradient(self, group: ParameterGroup) -> dict[int, list[str]]:
@@ -299,23 +310,27 @@ class Optimizer:
             divisor=self._excess,
         )
 
-    def _muon(self, names: Sequence[str], rate: float, decay: float) -> None:
-        """Take Muon's step, with Nesterov momentum."""
-        momentum = self.settings.momentum
-        assert momentum is not None
-        parts: list[tuple[Tensor, Tensor]] = []  # a matrix of the weight and the direction of its momentum
-        for name in names:
-            weight, grad = self.names[name], self.names[name].grad
-            assert grad is not None
-            grad = grad if self._excess is None else grad / self._excess
-            mean = self.moments.setdefault(name, {MOMENTUM: torch.zeros_like(weight)})[MOMENTUM]
-            mean.lerp_(grad, 1 - momentum)
-            number = self.stacked.get(weight, 1)
-            parts += zip(weight.chunk(number), grad.lerp(mean, momentum).chunk(number), strict=True)
-        weights = [weight for weight, _ in parts]
-        scaled = directions([direction for _, direction in parts], self.dtype)
-        for weight, direction in zip(weights, scaled, strict=True):
-            weight.mul_(1 - rate * decay).add_(direction, alpha=-rate)
+
+class Lamb(Optimizer):
+    """LAMB on matrices: AdamW updates a zero tensor instead of each matrix, which then holds the direction."""
+
+    def __init__(
+        self, module: nn.Module, settings: OptimizerSettings, layer_groups: Sequence[nn.Module] = (), **options: Any
+    ) -> None:
+        super().__init__(module, settings, layer_groups, **options)
+        adapted = [name for group in self.groups if group.special for name in group.names]
+        self.targets |= {name: torch.zeros_like(self.names[name]) for name in adapted}
+
+    def is_special(self, value: Tensor, inner: bool) -> bool:
+        """See `Optimizer`."""
+        return value.ndim >= 2
+
+    def update(self, group: ParameterGroup, factor: float) -> None:
+        """See `Optimizer`."""
+        for taken, names in self._with_gradient(group).items():
+            scale, root = self._uncorrected(taken)
+            self._adamw(names, scale, group.decay / scale, root)
+            self._adapt(names, group.decay, self.settings.learning_rate * factor * group.factor)
 
     def _adapt(self, names: Sequence[str], decay: float, rate: float) -> None:
         """Update matrices by LAMB's step; their targets hold the negative of AdamW's direction."""
@@ -325,3 +340,43 @@ class Optimizer:
         ratios = torch.where((norms > 0) & (lengths > 0), norms / lengths, 1.0)  # (weights,)
         kernels.add_products_(weights, steps, rate * ratios)
         kernels.zero_(steps)
+
+
+class Muon(Optimizer):
+    """Muon, with Nesterov momentum, on the matrices of the encoder's layers.
+
+    Attributes:
+        stacked: number of matrices in weights that consist of several, such as query, key and value; the modules that
+            have these weights have an attribute `stacked`.
+    """
+
+    state_names = (MOMENTUM,)
+
+    def __init__(
+        self, module: nn.Module, settings: OptimizerSettings, layer_groups: Sequence[nn.Module] = (), **options: Any
+    ) -> None:
+        super().__init__(module, settings, layer_groups, **options)
+        parts: list[Any] = [part for part in module.modules() if hasattr(part, "stacked")]
+        self.stacked: dict[Tensor, int] = {part.weight: part.stacked for part in parts}
+
+    def is_special(self, value: Tensor, inner: bool) -> bool:
+        """See `Optimizer`."""
+        return inner and value.ndim == 2
+
+    def update(self, group: ParameterGroup, factor: float) -> None:
+        """See `Optimizer`."""
+        rate, momentum = self.settings.matrix_rate * factor * group.factor, self.settings.momentum
+        assert momentum is not None
+        parts: list[tuple[Tensor, Tensor]] = []  # a matrix of the weight and the direction of its momentum
+        for name in group.names:
+            weight, grad = self.names[name], self.gradient(name)
+            if grad is None:
+                continue
+            mean = self.moments.setdefault(name, {MOMENTUM: torch.zeros_like(weight)})[MOMENTUM]
+            mean.lerp_(grad, 1 - momentum)
+            number = self.stacked.get(weight, 1)
+            parts += zip(weight.chunk(number), grad.lerp(mean, momentum).chunk(number), strict=True)
+        weights = [weight for weight, _ in parts]
+        scaled = directions([direction for _, direction in parts], self.dtype)
+        for weight, direction in zip(weights, scaled, strict=True):
+            weight.mul_(1 - rate * group.decay).add_(direction, alpha=-rate)
