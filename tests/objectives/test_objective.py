@@ -39,6 +39,7 @@ from unmask.tasks.answer_head import AnswerHead
 from unmask.tasks.classification import ClassificationHead
 from unmask.tasks.regression import RegressionHead
 from unmask.tasks.token_classification import TokenClassificationHead
+from unmask.testing import check_objective
 from unmask.training.carry import CarryTable
 from unmask.training.loop import Trainer
 from unmask.training.machine import choose_machine
@@ -160,6 +161,11 @@ def assert_equal_batches(first, second):
     for ours, theirs in ((first.positions, second.positions), (first.labels, second.labels)):
         assert ours.keys() == theirs.keys()
         assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name in OBJECTIVES])
+def test_objectives_pass_the_check_for_packages(name):
+    check_objective(name, body_of(name), samples())
 
 
 @pytest.mark.parametrize("name", NAMES)

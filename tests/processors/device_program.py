@@ -23,7 +23,6 @@ from unmask.training import evaluate, kernels
 from unmask.training.carry import CarryTable
 from unmask.training.evaluate import add_parts
 from unmask.training.machine import Machine
-from unmask.training.optimizer import Optimizer
 from unmask.training.precision import Working
 from unmask.training.processes import Processes
 from unmask.training.replicas import Replicas
@@ -94,7 +93,7 @@ def step(recipe, corpus, precision, device):
         replicas = replicas_of(learner, working)
         replicas.copy.train()
         groups = learner.encoder.layer_groups
-        optimizer = Optimizer(learner, recipe.optimizer, groups, tokens=4096.0, dtype=machine.dtype)
+        optimizer = recipe.optimizer.build(learner, groups, tokens=4096.0, dtype=machine.dtype)
         there = batch.map(mode.from_tensor).to(device)
         table = CarryTable(source.streams)
         there = table.attach(there, replicas.copy)

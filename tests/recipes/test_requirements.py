@@ -2,7 +2,7 @@
 
 import pytest
 
-from unmask.recipes.requirements import Part, check
+from unmask.recipes.requirements import RecipePart, check
 from unmask.support.messages import in_command, rendered
 
 OFFERS = {
@@ -12,7 +12,7 @@ OFFERS = {
 
 
 def part(name="a", provides=(), requires=(), exclusive=(), without=()):
-    return Part(name, frozenset(provides), frozenset(requires), frozenset(exclusive), dict(without))
+    return RecipePart(name, frozenset(provides), frozenset(requires), frozenset(exclusive), dict(without))
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,16 @@ def test_the_keys_of_shipped_recipes_are_in_it():
         assert table["optimizer"].keys() <= properties(schema, type(read_recipe(name).optimizer).__name__).keys()
 
 
+def test_an_optimizer_without_a_kind_is_adamw(tmp_path):
+    lines = recipe_text("bert-tiny")[0].splitlines()
+    start = lines.index("[optimizer]")
+    del lines[next(number for number, line in enumerate(lines) if number > start and line.startswith("kind"))]
+    path = tmp_path / "recipe.toml"
+    path.write_text("\n".join(lines))
+    assert read_recipe(path).optimizer.kind == "adamw"
+    assert "required" not in recipe_schema()["$defs"]["AdamWSettings"]
+
+
 def test_the_command_prints_it(capsys):
     main(["recipes", "schema"])
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(recipe_schema()))

@@ -53,6 +53,33 @@ class TwinSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_field
 TWIN = Family(TwinSettings, replace(BERT.format, model_type="twin"))
 '''
 
+OPTIMIZER = '''
+"""Steps in the direction of the sign of the momentum."""
+import torch
+from unmask.training.optimizer import Optimizer
+from unmask.training.optimizer_settings import OptimizerSettings
+
+class SignSettings(OptimizerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="sign"):
+    memory: float = 0.9
+
+    def build(self, module, layer_groups=(), **options) -> Optimizer:
+        return Sign(module, self, layer_groups, **options)
+
+class Sign(Optimizer):
+    state_names = ("momentum",)
+
+    def is_special(self, value, inner):
+        return value.ndim >= 2
+
+    def update(self, group, factor):
+        for name in group.names:
+            if (grad := self.gradient(name)) is not None:
+                momentum = self.moments.setdefault(name, {"momentum": torch.zeros_like(grad)})["momentum"]
+                momentum.lerp_(grad, 1 - self.settings.memory)
+                rate = self.settings.learning_rate * factor * group.factor
+                self.names[name].mul_(1 - rate * group.decay).sub_(momentum.sign(), alpha=rate)
+'''
+
 
 def install(site, name, entries, modules=None):
     """Install a package as pip does, with its modules and metadata."""
@@ -187,6 +214,43 @@ print(type(model.encoder.settings).__name__, model.labels)
     assert "masked_lm_accuracy" in done.stdout
     assert done.stdout.endswith("TwinSettings ('1', '2', '3')\n")
     assert '"model_type": "twin"' in (folder / "run/model/config.json").read_text()
+
+
+def test_an_optimizer_is_chosen_by_its_kind_and_resumed_exactly(folder):
+    site = folder / "site"
+    entries = {"unmask.optimizers": {"sign": "toy_optimizer:SignSettings"}}
+    install(site, "unmask-toys", entries, {"toy_optimizer": OPTIMIZER})
+    program = f"""
+import toy_optimizer  # before unmask, to detect circular imports
+import shlex
+import torch
+from safetensors.torch import load_file
+from unmask.cli.main import main
+
+words = "pretrain bert-tiny --text articles.txt --out run --set optimizer.kind=sign --set optimizer.memory=0.5 "
+assert main(shlex.split(words + {SMALL!r})) == 0
+state = load_file("run/checkpoints/step-00000004/optimizer.safetensors")
+for ending in (".weight.momentum", ".bias.exp_avg"):
+    assert any(name.endswith(ending) for name in state)
+
+torch.manual_seed(0)
+first, second = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+optimizer, resumed = (toy_optimizer.SignSettings().build(module) for module in (first, second))
+for number in range(4):
+    gradients = [torch.randn_like(value) for value in first.parameters()]
+    if number == 2:
+        second.load_state_dict(first.state_dict())
+        resumed.load(optimizer.state())
+    for module, each in ((first, optimizer), (second, resumed)):
+        for value, gradient in zip(module.parameters(), gradients):
+            value.grad = gradient.clone()
+        each.step(1.0)
+assert first.weight.equal(second.weight) and first.bias.equal(second.bias)
+"""
+    done = call(["-c", program], site, cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = tomllib.loads((folder / "run/recipe.toml").read_text())["optimizer"]
+    assert (table["kind"], table["memory"]) == ("sign", 0.5)
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,12 @@ def test_faults_of_objectives_are_found(masked, monkeypatch):
         check_objective("masked_lm", body(), masked)
 
 
+def test_flops_that_do_not_add_up_are_found(masked, monkeypatch):
+    monkeypatch.setattr("unmask.testing.parts.head_flops", lambda head, encoder, batch: len(batch.keys) ** 2)
+    with pytest.raises(AssertionError, match="FLOPs do not add up"):
+        check_objective("masked_lm", body(), masked)
+
+
 def test_a_forgotten_member_is_found():
     class Forgetful(Objective):
         def prepare(self, sample, name):

@@ -33,13 +33,13 @@ from unmask.support.settings import write
 from unmask.training import loop
 from unmask.training.loop import Trainer, open_run
 from unmask.training.machine import Machine
+from unmask.training.optimizer_settings import AdamWSettings
 from unmask.training.processes import Processes
 from unmask.training.replicas import OverlappedReplicas
 from unmask.training.runs.display import Display
 from unmask.training.settings import (
     BatchSettings,
     BudgetSettings,
-    OptimizerSettings,
     ScheduleSettings,
     TrainingSettings,
 )
@@ -156,7 +156,7 @@ class Recall(Objective):
 def settings(steps, micro_tokens=1000, **budget):
     return TrainingSettings(
         batch=BatchSettings(sequences=STREAMS, micro_tokens=micro_tokens),
-        optimizer=OptimizerSettings(learning_rate=2e-2, weight_decay=0.0, clip=0.0),
+        optimizer=AdamWSettings(learning_rate=2e-2, weight_decay=0.0, clip=0.0),
         schedule=ScheduleSettings(),
         budget=BudgetSettings(**(budget or {"steps": steps})),
     )

@@ -75,7 +75,7 @@ def test_it_does_not_go_with_early_stopping():
     table = {
         "task": {"kind": "classification", "length": 16},
         "batch": {"sequences": 4},
-        "optimizer": {"average": 0.5},
+        "optimizer": {"kind": "adamw", "average": 0.5},
         "schedule": {},
         "budget": {"epochs": 1.0, "patience": 2},
     }

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from unmask.training import kernels
-from unmask.training.optimizer import Optimizer
-from unmask.training.settings import OptimizerSettings
+from unmask.training.optimizer_settings import AdamWSettings
+from unmask.training.optimizers import OPTIMIZERS
 
 SHAPES = [(5, 3), (7,), (2, 4)]
 PRIVATE = [
@@ -66,7 +66,7 @@ def trained(settings, steps=5):
     """The weights and moments after some steps with a clipped gradient; operators are looked up when called."""
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.LayerNorm(5), torch.nn.Linear(5, 2))
-    optimizer = Optimizer(module, settings)
+    optimizer = settings.build(module)
     generator = torch.Generator().manual_seed(1)
     for number in range(steps):
         for parameter in module.parameters():
@@ -80,7 +80,7 @@ def trained(settings, steps=5):
 @pytest.mark.parametrize("kind", ["adamw", "lamb"])
 @pytest.mark.parametrize("correction", [True, False])
 def test_steps_are_those_of_the_fused_kernel(kind, correction, hidden, monkeypatch):
-    settings = OptimizerSettings(kind=kind, learning_rate=0.01, weight_decay=0.1, bias_correction=correction)
+    settings = OPTIMIZERS[kind](learning_rate=0.01, weight_decay=0.1, bias_correction=correction)
     weights, state = trained(settings)
     remove(monkeypatch, *hidden)
     ours, moments = trained(settings)
@@ -97,8 +97,8 @@ def test_the_comparison_notices_a_planted_fault(monkeypatch):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "adamw_", other)
-        faulty, _ = trained(OptimizerSettings(learning_rate=0.01, weight_decay=0.1))
-    weights, _ = trained(OptimizerSettings(learning_rate=0.01, weight_decay=0.1))
+        faulty, _ = trained(AdamWSettings(learning_rate=0.01, weight_decay=0.1))
+    weights, _ = trained(AdamWSettings(learning_rate=0.01, weight_decay=0.1))
     with pytest.raises(AssertionError):
         torch.testing.assert_close(faulty, weights, rtol=1e-6, atol=1e-6)
 

@@ -5,13 +5,11 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.training.optimizer import SCALE, Optimizer, directions, orthogonalize
-from unmask.training.settings import OptimizerSettings
+from unmask.training.optimizer import SCALE, directions, orthogonalize
+from unmask.training.optimizer_settings import MuonSettings
 from unmask.workflows.pretraining.start import build_learner
 
-SETTINGS = OptimizerSettings(
-    kind="muon", learning_rate=1e-3, matrix_learning_rate=0.02, momentum=0.9, weight_decay=0.1, clip=0.0
-)
+SETTINGS = MuonSettings(learning_rate=1e-3, matrix_learning_rate=0.02, momentum=0.9, weight_decay=0.1, clip=0.0)
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 8), (2, 4, 16), (2, 16, 4)])
@@ -57,7 +55,7 @@ def test_steps_are_those_of_another_implementation(recipe, fault):
     learner, _ = build_learner(recipe, 50, None)
     changed = {"momentum": {"momentum": 0.95}, "decay": {"weight_decay": 0.5}}.get(fault, {})
     settings = msgspec.structs.replace(SETTINGS, **changed)
-    optimizer = Optimizer(learner, settings, learner.encoder.layer_groups, dtype=torch.bfloat16)
+    optimizer = settings.build(learner, learner.encoder.layer_groups, dtype=torch.bfloat16)
     optimizer.stacked = {} if fault.startswith("query") else optimizer.stacked
     matrices, rest = {}, {}
     for name, value in learner.named_parameters():
@@ -101,7 +99,7 @@ def test_steps_are_those_of_another_implementation(recipe, fault):
 
 def test_only_matrices_of_the_layers_have_momentum(recipe):
     learner, _ = build_learner(recipe, 50, None)
-    optimizer = Optimizer(learner, SETTINGS, learner.encoder.layer_groups)
+    optimizer = SETTINGS.build(learner, learner.encoder.layer_groups)
     gradients(learner, np.random.default_rng(0))
     optimizer.step(1.0)
     for name, _ in learner.named_parameters():
@@ -112,7 +110,7 @@ def test_only_matrices_of_the_layers_have_momentum(recipe):
 def test_the_state_is_restored_to_the_bit(recipe):
     def trained(steps, state=None, weights=None):
         learner, _ = build_learner(recipe, 50, None)
-        optimizer = Optimizer(learner, SETTINGS, learner.encoder.layer_groups)
+        optimizer = SETTINGS.build(learner, learner.encoder.layer_groups)
         if state is not None:
             learner.load_state_dict(weights)
             optimizer.load(state)
@@ -133,7 +131,7 @@ def test_clipping_scales_what_enters_the_momentum(recipe):
     def momentum(clip):
         learner, _ = build_learner(recipe, 50, None)
         settings = msgspec.structs.replace(SETTINGS, clip=clip)
-        optimizer = Optimizer(learner, settings, learner.encoder.layer_groups)
+        optimizer = settings.build(learner, learner.encoder.layer_groups)
         gradients(learner, np.random.default_rng(0))
         norm = optimizer.clip()
         optimizer.step(1.0)

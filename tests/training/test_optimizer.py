@@ -7,13 +7,18 @@ import pytorch_optimizer
 import torch
 from torch import nn
 
-from unmask.training.optimizer import Optimizer
-from unmask.training.settings import OptimizerSettings
+from unmask.training.optimizer_settings import AdamWSettings
+from unmask.training.optimizers import OPTIMIZERS
 from unmask.workflows.pretraining.start import build_learner
 
 KINDS = ["adamw", "lamb"]
-SETTINGS = OptimizerSettings(learning_rate=0.1, betas=(0.8, 0.9), epsilon=1e-3, weight_decay=0.3)
+SETTINGS = AdamWSettings(learning_rate=0.1, betas=(0.8, 0.9), epsilon=1e-3, weight_decay=0.3)
 STEPS = 6
+
+
+def of_kind(kind, **changes):
+    """Return `SETTINGS` for a kind of optimizer."""
+    return OPTIMIZERS[kind](**{**msgspec.structs.asdict(SETTINGS), **changes})
 
 
 def network():
@@ -79,9 +84,9 @@ FAULTS = ["epsilon", "biases decay", "biases are adapted", "clipped"]
     ("kind", "fault"), [*((kind, "") for kind in KINDS), *(("lamb", fault) for fault in FAULTS), ("adamw", FAULTS[1])]
 )
 def test_each_step_follows_the_formulas(kind, bias_correction, fault):
-    settings = msgspec.structs.replace(SETTINGS, kind=kind, bias_correction=bias_correction)
+    settings = of_kind(kind, bias_correction=bias_correction)
     module = network()
-    optimizer, expected, rng = Optimizer(module, settings), Formulas(module, settings, fault), np.random.default_rng(0)
+    optimizer, expected, rng = settings.build(module), Formulas(module, settings, fault), np.random.default_rng(0)
     for number in range(STEPS):
         factor = 1 - number / 10
         gradients(module, rng)
@@ -99,9 +104,9 @@ def test_lamb_is_that_of_another_implementation():
     """pytorch-optimizer differs: it clips the norm of the weights at 10 and adds epsilon to that of the step (neither
     matters here), and by default corrects the bias of the first moment only and adapts biases.
     """
-    settings = msgspec.structs.replace(SETTINGS, kind="lamb", bias_correction=False, epsilon=1e-12)
+    settings = of_kind("lamb", bias_correction=False, epsilon=1e-12)
     module, other = network(), network()
-    optimizer = Optimizer(module, settings)
+    optimizer = settings.build(module)
     matrices, vectors = (
         [value for value in other.parameters() if (value.ndim > 1) == wanted] for wanted in (True, False)
     )
@@ -132,7 +137,7 @@ def test_lamb_without_a_norm_takes_the_step_of_adamw(zero):
         for parameter in module.parameters():
             nn.init.constant_(parameter, 0.0 if zero == "weight" else 0.5)
             parameter.grad = torch.full_like(parameter, 1.0 if zero == "weight" else 0.0)
-        Optimizer(module, msgspec.structs.replace(SETTINGS, kind=kind, weight_decay=0.0)).step(1.0)
+        of_kind(kind, weight_decay=0.0).build(module).step(1.0)
         moved.append(module.weight.detach())
     assert moved[0].isfinite().all()
     assert moved[0].equal(moved[1])
@@ -142,9 +147,9 @@ def test_lamb_without_a_norm_takes_the_step_of_adamw(zero):
 @pytest.mark.parametrize("bias_correction", [True, False])
 def test_a_parameter_that_begins_later_takes_the_steps_of_a_new_one(kind, bias_correction):
     """Such as a head of a later stage; before, it neither changes nor has any state."""
-    settings = msgspec.structs.replace(SETTINGS, kind=kind, bias_correction=bias_correction)
+    settings = of_kind(kind, bias_correction=bias_correction)
     late, fresh, rng = network(), network(), np.random.default_rng(0)
-    optimizer, expected = Optimizer(late, settings), Optimizer(fresh, settings)
+    optimizer, expected = settings.build(late), settings.build(fresh)
     start = values(late)["dense.weight"].copy()
     for _ in range(STEPS):
         gradients(late, rng)
@@ -152,7 +157,7 @@ def test_a_parameter_that_begins_later_takes_the_steps_of_a_new_one(kind, bias_c
         optimizer.step(1.0)
         assert (values(late)["dense.weight"] == start).all()
         assert "dense.weight.step" not in optimizer.state()
-    resumed = Optimizer(late, settings)
+    resumed = settings.build(late)
     resumed.load(optimizer.state())
     for _ in range(STEPS):
         gradients(late, rng)
@@ -166,9 +171,9 @@ def test_a_parameter_that_begins_later_takes_the_steps_of_a_new_one(kind, bias_c
 @pytest.mark.parametrize("bias_correction", [True, False])
 def test_the_state_is_restored_to_the_bit(kind, bias_correction):
     """Including a parameter that has had no gradient yet."""
-    settings = msgspec.structs.replace(SETTINGS, kind=kind, bias_correction=bias_correction)
+    settings = of_kind(kind, bias_correction=bias_correction)
     module, rng = network().float(), np.random.default_rng(0)
-    optimizer = Optimizer(module, settings)
+    optimizer = settings.build(module)
     assert optimizer.state() == {}
 
     def step(module, optimizer, rng, number):
@@ -183,7 +188,7 @@ def test_the_state_is_restored_to_the_bit(kind, bias_correction):
     assert {name.rpartition(".")[0] for name in state} == {name for name in values(module) if name != "dense.weight"}
     again = network().float()
     again.load_state_dict(module.state_dict())
-    resumed = Optimizer(again, settings)
+    resumed = settings.build(again)
     resumed.load(state)
     same = np.random.default_rng()
     same.bit_generator.state = rng.bit_generator.state
@@ -204,9 +209,9 @@ def test_biases_and_norms_neither_decay_nor_are_adapted(recipe, kind):
     before = {name: value.detach().clone() for name, value in learner.named_parameters()}
 
     def moved(gradient, **changed):
-        settings = OptimizerSettings(kind=kind, weight_decay=0.5, learning_rate=0.1, **changed)
+        settings = OPTIMIZERS[kind](weight_decay=0.5, learning_rate=0.1, **changed)
         learner.load_state_dict(before, strict=False)
-        optimizer = Optimizer(learner, settings)
+        optimizer = settings.build(learner)
         for value in learner.parameters():
             value.grad = torch.full_like(value, gradient)
         optimizer.step(1.0)
@@ -235,8 +240,8 @@ def test_the_rate_falls_with_the_distance_from_the_head(recipe, kind):
 
     def steps(layer_decay):
         learner.load_state_dict(before, strict=False)
-        settings = OptimizerSettings(kind=kind, learning_rate=0.01, layer_decay=layer_decay, weight_decay=0.1)
-        optimizer, rng = Optimizer(learner, settings, learner.encoder.layer_groups), np.random.default_rng(0)
+        settings = OPTIMIZERS[kind](learning_rate=0.01, layer_decay=layer_decay, weight_decay=0.1)
+        optimizer, rng = settings.build(learner, learner.encoder.layer_groups), np.random.default_rng(0)
         for value in learner.parameters():
             value.grad = torch.from_numpy(rng.normal(size=value.shape)).float()
         assert optimizer.step(1.0) == 0.01

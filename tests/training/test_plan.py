@@ -7,12 +7,12 @@ import pytest
 
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.sources import ExampleSource
+from unmask.training.optimizer_settings import AdamWSettings
 from unmask.training.plan import Plan
 from unmask.training.runs.display import Display
 from unmask.training.settings import (
     BatchSettings,
     BudgetSettings,
-    OptimizerSettings,
     ScheduleSettings,
     TrainingSettings,
 )
@@ -25,7 +25,7 @@ def test_budget_in_epochs(examples, epochs, steps):
     samples = [Sample(key=(), ids=np.arange(4), segments=np.zeros(4)) for _ in range(examples)]
     settings = TrainingSettings(
         batch=BatchSettings(sequences=16),
-        optimizer=OptimizerSettings(),
+        optimizer=AdamWSettings(),
         schedule=ScheduleSettings(),
         budget=BudgetSettings(epochs=epochs),
     )

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask.recipes.recipe import read_recipe
-from unmask.training.settings import OptimizerSettings, ScheduleSettings
+from unmask.training.optimizer_settings import AdamWSettings
+from unmask.training.settings import ScheduleSettings
 
 COSINE = [1, (1 + math.sqrt(0.5)) / 2, 0.5, (1 - math.sqrt(0.5)) / 2, 0]
 STABLE = {"kind": "warmup_stable_decay"}
@@ -75,12 +76,12 @@ def test_invalid_schedules_are_refused(settings, message):
 @pytest.mark.parametrize("layer_decay", [0.0, -0.5, 1.1, math.nan])
 def test_a_layer_decay_out_of_range_is_refused(layer_decay):
     with pytest.raises(ValueError, match=r"layer_decay must lie in \(0, 1\]"):
-        OptimizerSettings(layer_decay=layer_decay)
+        AdamWSettings(layer_decay=layer_decay)
 
 
 def test_half_lives_mean_the_same_at_any_batch_size():
     """After a half-life's tokens the weight of a gradient has halved, whatever the number of steps they take."""
-    settings = OptimizerSettings(half_lives=(4e4, 1e7))
+    settings = AdamWSettings(half_lives=(4e4, 1e7))
     for tokens in (512, 4096):
         first, second = settings.decays(tokens)
         assert first ** (4e4 / tokens) == pytest.approx(0.5)
@@ -88,14 +89,14 @@ def test_half_lives_mean_the_same_at_any_batch_size():
 
 
 def test_betas_are_those_of_adamw_unless_half_lives_are_set():
-    assert OptimizerSettings().decays(1024) == (0.9, 0.999)
-    assert OptimizerSettings(betas=(0.8, 0.9)).decays(1024) == (0.8, 0.9)
+    assert AdamWSettings().decays(1024) == (0.9, 0.999)
+    assert AdamWSettings(betas=(0.8, 0.9)).decays(1024) == (0.8, 0.9)
     with pytest.raises(ValueError, match="at most one of"):
-        OptimizerSettings(betas=(0.9, 0.99), half_lives=(1e4, 1e6))
+        AdamWSettings(betas=(0.9, 0.99), half_lives=(1e4, 1e6))
 
 
 def test_another_kind_loses_what_only_muon_has():
     recipe = read_recipe("modernbert-mini", {"optimizer.kind": "adamw", "optimizer.learning_rate": 1e-3})
-    assert recipe.optimizer == OptimizerSettings(
+    assert recipe.optimizer == AdamWSettings(
         learning_rate=1e-3, betas=(0.9, 0.98), epsilon=1e-6, weight_decay=0.01, clip=1.0
     )

@@ -24,7 +24,6 @@ from unmask.families.format import (
     Tensors,
     architectures,
     in_layers,
-    without_pooler,
 )
 from unmask.nn.encoders.encoder import NARROW_BLOCKS
 from unmask.nn.encoders.transformer import Transformer
@@ -180,7 +179,7 @@ DEBERTA = Family(
         always={**ONLY, "pos_att_type": TERMS, "pooler_hidden_act": "gelu", "pooler_dropout": 0.0, "legacy": True},
         head_dropout="cls_dropout",
         tensors={
-            **{ours: theirs for ours, theirs in BERT_TENSORS.items() if "positions" not in ours},
+            **{own_name: stored_name for own_name, stored_name in BERT_TENSORS.items() if "positions" not in own_name},
             **in_layers("encoder.layer.{}", {"attention.qkv": tuple(f"{name}_proj" for name in BERT_QKV)}),
             "embeddings.distances.table.weight": "encoder.rel_embeddings.weight",
             "embeddings.distances.norm": "encoder.LayerNorm",
@@ -197,7 +196,6 @@ DEBERTA = Family(
             "lm_predictions.lm_head.": "cls.predictions.transform.",
         },
         architectures=architectures("DebertaV2"),
-        without_pooler=without_pooler("DebertaV2", "Model"),
         read=read_distances,
         write=write_distances,
     ),

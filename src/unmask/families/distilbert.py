@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from unmask.families.body import TransformerSettings
-from unmask.families.format import BERT_EMBEDDINGS, TASK_HEADS, Family, Format, architectures, in_layers, without_pooler
+from unmask.families.format import BERT_EMBEDDINGS, TASK_HEADS, Family, Format, architectures, in_layers
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.nn.encoders.transformer import Transformer
 from unmask.nn.layers.embeddings import Embeddings
@@ -80,6 +80,5 @@ DISTILBERT = Family(
         },
         decoder="vocab_projector.weight",
         architectures=architectures("DistilBert"),
-        without_pooler=without_pooler("DistilBert", "Model"),
     ),
 )

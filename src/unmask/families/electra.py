@@ -24,7 +24,6 @@ from unmask.families.format import (
     Family,
     Format,
     architectures,
-    without_pooler,
 )
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.nn.encoders.transformer import Transformer
@@ -98,7 +97,6 @@ ELECTRA = Family(
         },
         decoder="generator_lm_head.weight",
         architectures=architectures("Electra", replaced_token="ForPreTraining"),
-        without_pooler=without_pooler("Electra"),
         read=read_embedding,
         write=write_embedding,
     ),

@@ -24,7 +24,6 @@ from unmask.families.format import (
     architectures,
     check_only,
     read_rotation,
-    without_pooler,
     write_rotation,
 )
 from unmask.nn.encoders.encoder import NARROW_BLOCKS, HeadSpec
@@ -49,7 +48,7 @@ TENSORS: Names = {
     "blocks.{}.final_norm": "norm",
 }
 CONFIG = {
-    **{ours: theirs for ours, theirs in BERT_CONFIG.items() if ours != "segments"},
+    **{name: key for name, key in BERT_CONFIG.items() if name != "segments"},
     **{"key_heads": "num_key_value_heads", "dropout": "attention_dropout", "epsilon": "rms_norm_eps"},
     "classifier_pooling": "classifier_pooling",
 }
@@ -142,7 +141,6 @@ EUROBERT = Family(
         unbiased=("lm_head",),
         decoder="",
         architectures=architectures("EuroBert"),
-        without_pooler=without_pooler("EuroBert", "Model"),
         read=read,
         write=write,
     ),

@@ -67,7 +67,7 @@ class Format:
         decoder: their name of the vocabulary decoder, which is tied and not stored; "" if there is none.
         former: maps beginnings of their former names of tensors to those above.
         architectures: maps sets of our heads to their names of architectures.
-        without_pooler: architectures without a pooler.
+        without_pooler: architectures without a pooler, in families that have `pooler`.
     """
 
     model_type: str
@@ -114,12 +114,12 @@ class Format:
     def _theirs(self) -> Iterator[str]:
         return (name for names in self.tensors.values() for name in _several(names))
 
-    def names(self, ours: str) -> tuple[str, ...]:
+    def names(self, own_name: str) -> tuple[str, ...]:
         """Return their names of one of our tensors, whose rows are concatenated; none if directories do not have it."""
-        for beginning, theirs in self.tensors.items():
-            if match := _pattern(beginning).fullmatch(ours):
-                *number, rest = match.groups(default="")
-                return tuple(name.format(*number) + rest for name in _several(theirs))
+        for beginning, stored in self.tensors.items():
+            if match := _pattern(beginning).fullmatch(own_name):
+                *number, ending = match.groups(default="")
+                return tuple(name.format(*number) + ending for name in _several(stored))
         return ()
 
     def stored(self, settings: Any, state: Mapping[str, Tensor]) -> Tensors:
@@ -130,24 +130,24 @@ class Format:
             state: its tensors by our names.
         """
         tensors: Tensors = {}
-        for ours, value in state.items():
-            names = self.names(ours)
+        for name, value in state.items():
+            names = self.names(name)
             tensors |= zip(names, value.chunk(len(names)) if names else (), strict=True)
         return self.to_hf(settings, tensors)
 
-    def loaded(self, settings: Any, tensors: Tensors, ours: Iterable[str]) -> tuple[Any, Tensors]:
+    def loaded(self, settings: Any, tensors: Tensors, own_names: Iterable[str]) -> tuple[Any, Tensors]:
         """Return the settings and the tensors of a body by our names: the inverse of `stored`.
 
         Args:
             settings: the settings of the body by its config.
             tensors: its tensors by their names.
-            ours: our names of them.
+            own_names: our names of them.
 
         Raises:
             ValueError: they do not belong to a supported body.
         """
         settings, tensors = self.from_hf(settings, tensors)
-        named = {name: self.names(name) for name in ours}
+        named = {name: self.names(name) for name in own_names}
         parts = {name: [tensors[part] for part in names if part in tensors] for name, names in named.items()}
         return settings, {
             name: values[0] if len(values) == 1 else torch.cat(values) for name, values in parts.items() if values
@@ -172,7 +172,8 @@ def in_layers(layer: str, names: Names) -> Names:
         names: our names in a layer, and theirs.
     """
     return {
-        f"blocks.{{}}.{ours}": tuple(f"{layer}.{name}" for name in _several(theirs)) for ours, theirs in names.items()
+        f"blocks.{{}}.{own_name}": tuple(f"{layer}.{name}" for name in _several(stored))
+        for own_name, stored in names.items()
     }
 
 
@@ -284,7 +285,7 @@ def architectures(name: str, **others: str) -> dict[tuple[str, ...], str]:
         ("token_classification",): f"{name}ForTokenClassification",
         ("question_answering",): f"{name}ForQuestionAnswering",
         ("masked_lm",): f"{name}ForMaskedLM",
-        **{tuple(heads.split("__")): f"{name}{theirs}" for heads, theirs in others.items()},
+        **{tuple(heads.split("__")): f"{name}{ending}" for heads, ending in others.items()},
     }
 
 

@@ -146,15 +146,15 @@ def read_attention(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[
             raise TypeError(f"layer_types: {GLOBAL} is not every {every} layers")
     if not isinstance(window, int):
         raise TypeError("local_attention must be an integer")
-    found = {"global_every": every, "window": window // 2}
+    settings = {"global_every": every, "window": window // 2}
     rotations = config.get("rope_parameters") or {}
     for name, kind, key in (("global_base", GLOBAL, "global_rope_theta"), ("local_base", LOCAL, "local_rope_theta")):
         rotation = rotations.get(kind) or {}
         if rotation.get("rope_type", "default") != "default":
             raise TypeError(f"rope_type {rotation['rope_type']!r}: only default is supported")
         base = rotation.get("rope_theta", config.get(key))
-        found |= {} if base is None else {name: base}
-    return found
+        settings |= {} if base is None else {name: base}
+    return settings
 
 
 def write_attention(settings: ModernBertSettings) -> dict[str, Any]:

@@ -103,7 +103,7 @@ MPNET = Family(
     Format(
         model_type="mpnet",
         prefix="mpnet.",
-        config={ours: theirs for ours, theirs in BERT_CONFIG.items() if ours != "segments"},
+        config={name: key for name, key in BERT_CONFIG.items() if name != "segments"},
         defaults={"layer_norm_eps": 1e-12},
         always={"relative_attention_num_buckets": BUCKETS},
         tensors={

@@ -143,7 +143,6 @@ NEOBERT = Family(
         },
         decoder="",
         architectures={**architectures("NeoBERT"), (): "NeoBERT", ("masked_lm",): "NeoBERTLMHead"},
-        without_pooler=("NeoBERT", "NeoBERTLMHead"),
         read=read,
         write=write,
     ),

@@ -1,18 +1,13 @@
-"""RoBERTa (Liu et al. 2019): BERT with offset positions, and its checkpoint format (modeling_roberta.py).
+"""RoBERTa (Liu et al. 2019), XLM-RoBERTa and CamemBERT: BERT with offset positions; their directories.
 
 The first position is the padding id plus one (fairseq: 2), and the table of positions has as many additional rows.
 Sequence-level heads have a dense layer of their own with tanh, like BERT's pooler, preceded by dropout too.
-The masked-LM head always uses GELU, as in transformers.
+The masked-LM head always uses GELU, as in transformers (modeling_roberta.py of transformers 5).
 
-XLM-RoBERTa (Conneau et al. 2020): RoBERTa's body over a unigram vocabulary of 100 languages; its directories.
-
-XLM-R, mE5 and the multilingual rerankers of this family have its `model_type` (modeling_xlm_roberta.py of transformers
-5). Its vocabulary has RoBERTa's special tokens (data/tokenizers/unigram.py).
-
-CamemBERT (Martin et al. 2020): RoBERTa's body over a French unigram vocabulary; its directories.
-
-The names of tensors are RoBERTa's (modeling_camembert.py of transformers 5), and its vocabulary has RoBERTa's special
-tokens (data/tokenizers/unigram.py).
+XLM-RoBERTa (Conneau et al. 2020) is RoBERTa's body over a unigram vocabulary of 100 languages. XLM-R, mE5 and the
+multilingual rerankers of this family have its `model_type` (modeling_xlm_roberta.py). CamemBERT (Martin et al. 2020) is
+the same over a French unigram vocabulary; its names of tensors are RoBERTa's (modeling_camembert.py). Both vocabularies
+have RoBERTa's special tokens (data/tokenizers/unigram.py).
 """
 
 from __future__ import annotations

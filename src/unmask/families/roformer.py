@@ -28,7 +28,6 @@ from unmask.families.format import (
     Format,
     Tensors,
     architectures,
-    without_pooler,
 )
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.nn.encoders.transformer import Transformer
@@ -116,7 +115,7 @@ ROFORMER = Family(
         config=BERT_CONFIG,
         defaults={"max_position_embeddings": 1536},
         tensors={
-            **{ours: theirs for ours, theirs in BERT_TENSORS.items() if "positions" not in ours},
+            **{own_name: stored_name for own_name, stored_name in BERT_TENSORS.items() if "positions" not in own_name},
             "embeddings.project": "embeddings_project",
         },
         optional=(SINUSOIDS,),
@@ -124,7 +123,6 @@ ROFORMER = Family(
         heads={"masked_lm": BERT_LM, **DENSE_HEADS},
         decoder="cls.predictions.decoder.weight",
         architectures=architectures("RoFormer"),
-        without_pooler=without_pooler("RoFormer", "Model"),
         read=read_embedding,
         write=write_embedding,
         to_hf=lambda settings, tensors: {**tensors, SINUSOIDS: sinusoids(settings)},

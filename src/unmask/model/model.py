@@ -155,26 +155,32 @@ def load_model(
     if tokenizer is not None:
         raise UserError(f"{argument('tokenizer')} has no effect: the model has its own", remedy="remove it")
     directory = find(source, allow_pickle=allow_pickle)
-    found, words = _read(directory, allow_pickle=allow_pickle)
-    new = _num_new(found, words, directory)
-    complete = not new and body_on_meta(found.settings, 1).state_dict().keys() <= found.encoder.keys()
+    pretrained, words = _read(directory, allow_pickle=allow_pickle)
+    new = _num_new(pretrained, words, directory)
+    complete = not new and body_on_meta(pretrained.settings, 1).state_dict().keys() <= pretrained.encoder.keys()
     with WithoutDraws() if complete else nullcontext():
         encoder = build_encoder(
-            found.settings, found.vocabulary + new, dropout=dropout, keep_head_dropout=keep_head_dropout, seed=seed
+            pretrained.settings,
+            pretrained.vocabulary + new,
+            dropout=dropout,
+            keep_head_dropout=keep_head_dropout,
+            seed=seed,
         )
-    body, heads = _extend(found, decoder_of(encoder).detach()) if new else (found.encoder, found.heads)
+    body, heads = _extend(pretrained, decoder_of(encoder).detach()) if new else (pretrained.encoder, pretrained.heads)
     missing = encoder.load_state_dict(body, strict=False).missing_keys
-    if missing and (reads := sorted(POOLED & found.heads.keys())):
+    if missing and (reads := sorted(POOLED & pretrained.heads.keys())):
         raise UserError(
             f"the pooler that the {reads[0]} head reads is missing",
             file=directory / "model.safetensors",
             remedy="the file is incomplete: copy it again",
         )
     created = (*(("the pooler",) if missing else ()), *((f"{new} special tokens",) if new else ()))
-    task, downstream = _task(found, directory)
+    task, downstream = _task(pretrained, directory)
     heads = {"downstream": {}, **heads} if downstream else heads  # averaging has no tensors
     revision, pooling = hub.revision_of(directory), read_pooling(directory)
-    model = Model(encoder, words, heads, found.labels, task, created, downstream, found.tokens, revision, pooling)
+    model = Model(
+        encoder, words, heads, pretrained.labels, task, created, downstream, pretrained.tokens, revision, pooling
+    )
     if downstream is not None:
         _check_downstream(model, directory)
     return model
@@ -191,35 +197,35 @@ def _read(directory: Path, *, allow_pickle: bool) -> tuple[huggingface.Pretraine
         checked = pool.submit(check_checksums, directory)
         if published := allennlp.is_directory(directory):
             words = load_tokenizer(directory) if (directory / "vocab.txt").exists() else without_words()
-            found = allennlp.read(directory, words.size)
+            pretrained = allennlp.read(directory, words.size)
         else:
-            found = huggingface.read(directory, allow_pickle=allow_pickle)
+            pretrained = huggingface.read(directory, allow_pickle=allow_pickle)
         checked.result()
     if not published:
         words = load_tokenizer(directory)
     known = {*OBJECTIVES, "downstream", *(task().part for task in TASKS.values())}
-    if unknown := sorted(found.heads.keys() - known):
+    if unknown := sorted(pretrained.heads.keys() - known):
         raise UserError(f"unknown head '{unknown[0]}'", file=directory / "model.safetensors")
-    words.summary = found.settings.summary
-    kind = (found.task or {}).get("kind")
+    words.summary = pretrained.settings.summary
+    kind = (pretrained.task or {}).get("kind")
     if isinstance(kind, str) and kind in TASKS and TASKS[kind].weightless:
-        found = replace(found, heads={**found.heads, TASKS[kind].part: {}})
-    return found, words
+        pretrained = replace(pretrained, heads={**pretrained.heads, TASKS[kind].part: {}})
+    return pretrained, words
 
 
-def _num_new(found: huggingface.Pretrained, words: Tokenizer, directory: Path) -> int:
+def _num_new(pretrained: huggingface.Pretrained, words: Tokenizer, directory: Path) -> int:
     """Return how many added tokens of the tokenizer lack weights.
 
     Raises:
         UserError: the tokenizer is not that of the model.
     """
-    new, wrong = max(0, words.size - found.vocabulary), ""
-    if not found.settings.reads(words.kind.name):
+    new, wrong = max(0, words.size - pretrained.vocabulary), ""
+    if not pretrained.settings.reads(words.kind.name):
         wrong = f"the model cannot read the tokenizer beside it, which is of the kind {words.kind.name}"
-    elif found.settings.mismatch(words.pad):
+    elif pretrained.settings.mismatch(words.pad):
         wrong = f"the padding id in config.json differs from that of the tokenizer, {words.pad}"
     elif new > words.added:
-        wrong = f"the tokenizer has {words.size} tokens, but the model {found.vocabulary}"
+        wrong = f"the tokenizer has {words.size} tokens, but the model {pretrained.vocabulary}"
     elif new > MAX_NEW:
         wrong = f"the tokenizer has {new:,} added tokens without weights, more than {MAX_NEW}"
     if wrong:
@@ -248,30 +254,30 @@ def _untrained(source: str, tokenizer: str | Path | None, dropout: float | None,
 
 
 def _extend(
-    found: huggingface.Pretrained, words: Tensor
+    pretrained: huggingface.Pretrained, words: Tensor
 ) -> tuple[Mapping[str, Tensor], Mapping[str, Mapping[str, Tensor]]]:
     """Return encoder and heads with additional rows for special tokens that the published vocabulary lacks.
 
     Args:
-        found: contents of the directory.
+        pretrained: contents of the directory.
         words: newly initialized token embeddings, (extended vocabulary, width).
     """
     rows = words.clone()
-    rows[: found.vocabulary] = found.encoder["embeddings.words.weight"]
-    count = len(words) - found.vocabulary
+    rows[: pretrained.vocabulary] = pretrained.encoder["embeddings.words.weight"]
+    count = len(words) - pretrained.vocabulary
     heads = {
         head: {
             name: torch.cat([value, value.new_zeros(count, *value.shape[1:])])
-            if value.shape == (found.vocabulary,) or name == "decoder.weight"
+            if value.shape == (pretrained.vocabulary,) or name == "decoder.weight"
             else value
             for name, value in tensors.items()
         }
-        for head, tensors in found.heads.items()
+        for head, tensors in pretrained.heads.items()
     }
-    return {**found.encoder, "embeddings.words.weight": rows}, heads
+    return {**pretrained.encoder, "embeddings.words.weight": rows}, heads
 
 
-def _task(found: huggingface.Pretrained, directory: Path) -> tuple[Task | None, DownstreamSettings | None]:
+def _task(pretrained: huggingface.Pretrained, directory: Path) -> tuple[Task | None, DownstreamSettings | None]:
     """Return the settings of the task and of the downstream model, None each if there are none.
 
     The settings of the task are those stored under "unmask"; in a directory of another library they follow from the
@@ -280,18 +286,18 @@ def _task(found: huggingface.Pretrained, directory: Path) -> tuple[Task | None, 
     Raises:
         UserError: the stored settings are damaged, or the head that they require is missing.
     """
-    kind = next((kind for kind, task in TASKS.items() if task().part in found.heads), None)
-    if kind is None and found.task is not None and "downstream" in found.task:
+    kind = next((kind for kind, task in TASKS.items() if task().part in pretrained.heads), None)
+    if kind is None and pretrained.task is not None and "downstream" in pretrained.task:
         raise UserError("the head on the downstream model is missing", file=directory / "model.safetensors")
     if kind is None:
         return None, None
-    length = min(found.settings.positions, read_length(directory))
-    written = found.task or {"kind": kind, "length": length}
-    own = {key: value for key, value in written.items() if key != "downstream"}
-    table = {"task": own, "downstream": written.get("downstream")}
+    length = min(pretrained.settings.positions, read_length(directory))
+    written = pretrained.task or {"kind": kind, "length": length}
+    settings = {key: value for key, value in written.items() if key != "downstream"}
+    table = {"task": settings, "downstream": written.get("downstream")}
     read = convert(table, _Task, f"{directory / 'config.json'}: unmask")
     task = read.task
-    if task.part not in found.heads or task.length > found.settings.positions:
+    if task.part not in pretrained.heads or task.length > pretrained.settings.positions:
         raise UserError("the settings under 'unmask' do not match the weights", file=directory / "config.json")
     return task, read.downstream
 

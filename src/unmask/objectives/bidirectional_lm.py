@@ -115,13 +115,13 @@ class BidirectionalLM(Objective):
         Shape:
             drawn: (words,) distinct; rows: (tokens, width); gold: (tokens,).
         """
-        own = (rows * self.decoder[gold]).sum(1) + self.bias[gold]  # (tokens,)
+        gold_logits = (rows * self.decoder[gold]).sum(1) + self.bias[gold]  # (tokens,)
         others = linear(rows, self.decoder[drawn], self.bias[drawn])  # (tokens, words)
-        right = own.float() - self._log_expected(gold)
+        right = gold_logits.float() - self._log_expected(gold)
         wrong = (others.float() - self._log_expected(drawn)).masked_fill(drawn == gold[:, None], -math.inf)
         logits = torch.cat([right[:, None], wrong], 1)
         loss = (logits.logsumexp(1) - right).sum()
-        return loss, (own >= others.amax(1)).sum()
+        return loss, (gold_logits >= others.amax(1)).sum()
 
     def _log_expected(self, words: Tensor) -> Tensor:
         """Return the logarithm of how often words are among those drawn, counted once."""

@@ -44,7 +44,7 @@ class CausalLM(VocabularyObjective):
 
     at = "before"
     gold = "next"
-    which = "next"
+    token_kind = "next"
 
     def __init__(self, weight: float = 1.0) -> None:
         super().__init__()

@@ -110,12 +110,11 @@ def head_flops(head: Objective, encoder: Encoder, batch: Batch) -> int:
         encoder: the body.
         batch: a batch that was prepared for it, on the CPU.
     """
-    at = getattr(head, "at", None)  # an objective without positions reads every token
-    vectors = len(batch.tokens.ids if at is None else batch.positions[at])
+    vectors = len(batch.positions[head.at] if head.at else batch.tokens.ids)
     weights = matrices(head)
     if isinstance(head, VocabularyObjective):
-        weights += decoder_of(encoder).numel() if getattr(head, "decoder", None) is None else 0  # counted if its own
-    elif weights and POOLER in encoder.provides and (at == "summary" or encoder.head.pools_tokens):
+        weights += decoder_of(encoder).numel() if head.tied else 0  # counted already if it is a layer of the head
+    elif weights and POOLER in encoder.provides and (head.at == "summary" or encoder.head.pools_tokens):
         weights += matrices(cast(WithPooler, encoder).pooler)
     return 2 * vectors * weights
 

@@ -60,8 +60,8 @@ class HiddenCosine(Objective):
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the cosines, (tokens, 1)."""
-        theirs = self.teacher.read(batch).last.float()  # (tokens, width)
-        return cosine_similarity(encoded.last.float(), theirs, dim=1)[:, None]
+        target = self.teacher.read(batch).last.float()  # (tokens, width)
+        return cosine_similarity(encoded.last.float(), target, dim=1)[:, None]
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""

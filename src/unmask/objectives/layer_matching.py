@@ -67,20 +67,20 @@ class LayerMatchingSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid
             _check_attention(context.body, teacher.encoder, pairs)
         return LayerMatching(self, context, teacher, pairs)
 
-    def _mapping(self, ours: int, theirs: int) -> Sequence[int]:
-        """Return g(m) for each layer m of the student, which has `ours` layers; the teacher has `theirs`."""
-        if not self.layers and ours <= theirs:
-            return [-(-number * theirs // ours) for number in range(1, ours + 1)]
+    def _mapping(self, student_layers: int, teacher_layers: int) -> Sequence[int]:
+        """Return g(m) for each layer m of the student, given the numbers of layers of the student and the teacher."""
+        if not self.layers and student_layers <= teacher_layers:
+            return [-(-number * teacher_layers // student_layers) for number in range(1, student_layers + 1)]
         if not self.layers:
             raise UserError(
-                f"the student has {ours} layers, but the teacher only {theirs}",
+                f"the student has {student_layers} layers, but the teacher only {teacher_layers}",
                 remedy=f"pass {setting(f'objective.{NAME}.layers', '[…]')}, the teacher's layer for each of the "
                 "student's",
             )
-        if len(self.layers) != ours or not all(1 <= number <= theirs for number in self.layers):
+        if len(self.layers) != student_layers or not all(1 <= number <= teacher_layers for number in self.layers):
             raise UserError(
-                f"objective.{NAME}.layers must name one of the teacher's layers 1 to {theirs} for each of the "
-                f"student's {ours} layers, not {list(self.layers)}"
+                f"objective.{NAME}.layers must name one of the teacher's layers 1 to {teacher_layers} for each of the "
+                f"student's {student_layers} layers, not {list(self.layers)}"
             )
         return self.layers
 
@@ -106,9 +106,9 @@ class LayerMatching(Objective):
         bottom = {0} if settings.embeddings else set()
         self.keep = self._keep(bottom | pairs.keys(), set(pairs))
         teacher.ask(NAME, self._keep(bottom | {*pairs.values()}, {*pairs.values()}))
-        ours, theirs = context.body.width, teacher.encoder.width
+        width, teacher_width = context.body.width, teacher.encoder.width
         self.project_embeddings, self.project_hidden = (
-            Linear(ours, theirs, bias=False) if ours != theirs and self.factors[name] else None
+            Linear(width, teacher_width, bias=False) if width != teacher_width and self.factors[name] else None
             for name in ("embeddings", "hidden")
         )
         context.head.init(self)
@@ -128,17 +128,17 @@ class LayerMatching(Objective):
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the sum of the errors of each kind, (kinds,)."""
-        taught, found = self.teacher.read(batch), dict[str, Tensor]()
+        taught, errors = self.teacher.read(batch), dict[str, Tensor]()
         if self.factors["embeddings"]:
-            found["embeddings"] = _squared(encoded.layers[0], taught.layers[0], self.project_embeddings)
+            errors["embeddings"] = _squared(encoded.layers[0], taught.layers[0], self.project_embeddings)
         if self.factors["hidden"]:
-            pairs = ((encoded.layers[ours], taught.layers[theirs]) for ours, theirs in self.pairs.items())
-            found["hidden"] = torch.stack([_squared(*pair, self.project_hidden) for pair in pairs]).sum()
+            pairs = ((encoded.layers[layer], taught.layers[target]) for layer, target in self.pairs.items())
+            errors["hidden"] = torch.stack([_squared(*pair, self.project_hidden) for pair in pairs]).sum()
         if self.factors["attention"]:
-            scores = ((encoded.scores[ours], taught.scores[theirs]) for ours, theirs in self.pairs.items())
+            scores = ((encoded.scores[layer], taught.scores[target]) for layer, target in self.pairs.items())
             lengths = batch.tokens.offsets.diff()  # (sequences,)
-            found["attention"] = torch.stack([_squared_scores(*pair, lengths) for pair in scores]).sum()
-        return torch.stack(list(found.values()))
+            errors["attention"] = torch.stack([_squared_scores(*pair, lengths) for pair in scores]).sum()
+        return torch.stack(list(errors.values()))
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
@@ -148,21 +148,22 @@ class LayerMatching(Objective):
         return Part(loss, {name: error.detach() for name, error in errors.items()})
 
 
-def _squared(ours: Tensor, theirs: Tensor, projection: nn.Module | None) -> Tensor:
+def _squared(x: Tensor, target: Tensor, projection: nn.Module | None) -> Tensor:
     """Return the squared error, averaged over the width and summed over tokens; each is (tokens, its width)."""
-    ours = ours if projection is None else projection(ours)
-    return (ours.float() - theirs.float()).square().mean(1).sum()
+    x = x if projection is None else projection(x)
+    return (x.float() - target.float()).square().mean(1).sum()
 
 
-def _squared_scores(ours: Sequence[Tensor], theirs: Sequence[Tensor], lengths: Tensor) -> Tensor:
+def _squared_scores(scores: Sequence[Tensor], targets: Sequence[Tensor], lengths: Tensor) -> Tensor:
     """Return the squared error of attention scores, averaged over heads and keys and summed over queries.
 
     Args:
-        ours, theirs: for each group of the batch (sequences, heads, longest, longest), 0 at padding.
+        scores, targets: for each group of the batch (sequences, heads, longest, longest), 0 at padding.
         lengths: lengths of the batch's sequences, (sequences,).
     """
     errors = [
-        (one.float() - other.float()).square().sum((2, 3)).mean(1) for one, other in zip(ours, theirs, strict=True)
+        (score.float() - target.float()).square().sum((2, 3)).mean(1)
+        for score, target in zip(scores, targets, strict=True)
     ]
     return (torch.cat(errors) / lengths).sum()
 
@@ -173,8 +174,8 @@ def _check_attention(student: Encoder, teacher: Encoder, pairs: dict[int, int]) 
     for name, body in (("student", student), ("teacher", teacher)):
         if SCORES not in body.provides:
             raise UserError(f"the {name} has no attention scores to compare", remedy=remedy)
-    for ours, theirs in pairs.items():
-        (heads, reach), (other_heads, other_reach) = _attention(student, ours), _attention(teacher, theirs)
+    for layer, teacher_layer in pairs.items():
+        (heads, reach), (other_heads, other_reach) = _attention(student, layer), _attention(teacher, teacher_layer)
         if heads != other_heads:
             raise UserError(
                 f"the attention scores of {heads} heads cannot be compared with those of the teacher's {other_heads}",
@@ -182,7 +183,7 @@ def _check_attention(student: Encoder, teacher: Encoder, pairs: dict[int, int]) 
             )
         if reach != other_reach:
             raise UserError(
-                f"layer {ours} of the student attends {reach}, but layer {theirs} of the teacher {other_reach}",
+                f"layer {layer} of the student attends {reach}, but layer {teacher_layer} of the teacher {other_reach}",
                 remedy=f"{remedy}, or choose other layers with objective.{NAME}.layers",
             )
 

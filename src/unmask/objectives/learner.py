@@ -54,7 +54,11 @@ class Learner(nn.Module):
     @property
     def weights(self) -> Mapping[str, float]:
         """Each part's weight in the loss."""
-        return {name: weight for own, part in self.parts.items() for name, weight in part.part_weights(own).items()}
+        return {
+            part_name: weight
+            for name, part in self.parts.items()
+            for part_name, weight in part.part_weights(name).items()
+        }
 
     def prepare(self, sample: Sample, objectives: Collection[str] | None = None) -> Sample:
         """Return the sample prepared by the objectives with these names; None: by every objective.
@@ -82,23 +86,23 @@ class Learner(nn.Module):
 
     def forward(self, batch: Batch) -> Loss:
         """Return all parts of the loss that the batch was prepared for, including those without a target in it."""
-        active, found = self.active(batch), dict[str, Part]()
+        active, parts = self.active(batch), dict[str, Part]()
         for part in active.values():
             batch, before = part.before(self.encoder, batch)
-            found |= before
+            parts |= before
         encoded = self.encoder(batch.tokens, self.keep(batch), batch.carry)
-        found |= {name: part.score(self.encoder, encoded, batch) for name, part in active.items()}
-        return Loss(found, encoded.carry)
+        parts |= {name: part.score(self.encoder, encoded, batch) for name, part in active.items()}
+        return Loss(parts, encoded.carry)
 
     def keep(self, batch: Batch) -> Keep:
         """Return what the objectives of a batch need of the encoder."""
         active = self.active(batch).values()
         keep: Keep = reduce(or_, (part.keep for part in active), NOTHING)
         read = [part.reads(self.encoder, batch) for part in active]
-        found = [rows for rows in read if rows is not None]
-        if len(found) < len(read) or not found:
+        rows_read = [rows for rows in read if rows is not None]
+        if len(rows_read) < len(read) or not rows_read:
             return keep
-        rows = found[0] if len(found) == 1 else torch.cat(found).unique()  # type: ignore[no-untyped-call]
+        rows = rows_read[0] if len(rows_read) == 1 else torch.cat(rows_read).unique()  # type: ignore[no-untyped-call]
         few = len(rows) < MOST_ROWS * len(batch.tokens.ids)
-        some = len(rows) > 0 or TWO_STREAMS in self.encoder.provides  # whose queries may be all that is read
-        return replace(keep, rows=rows) if few and some else keep
+        any_rows = len(rows) > 0 or TWO_STREAMS in self.encoder.provides  # whose queries may be all that is read
+        return replace(keep, rows=rows) if few and any_rows else keep

@@ -50,13 +50,14 @@ class MaskedLM(VocabularyObjective):
 
     at = "masked"
     gold = MASKED
-    which = "masked"
+    token_kind = "masked"
     requires = frozenset({MASKED})
 
     def __init__(self, context: BuildContext, weight: float = 1.0) -> None:
         super().__init__()
         head, narrow = context.head, context.decoder_width
         self.weight = weight
+        self.tied = not head.untied
         self.decoder = Linear(head.width, context.vocabulary, bias=head.decoder_bias) if head.untied else None
         if self.decoder is not None:
             head.init(self)

@@ -149,7 +149,7 @@ class Decoding(NamedTuple):
     def log_probabilities(self, temperature: float) -> SoftTargets:
         """See `Distributions`."""
 
-        def compute(chunk: slice, ours: Tensor) -> Tensor:
+        def compute(chunk: slice, student: Tensor) -> Tensor:
             logits = product(self.rows[chunk], self.decoder, self.bias)  # (targets of the chunk, vocabulary)
             return (logits.float() / temperature).log_softmax(1)
 
@@ -161,13 +161,13 @@ class Objective(nn.Module):
 
     Attributes:
         requires: names of labels that the layout or the masking must provide.
-        at: name of the positions at which `predict` returns logits.
+        at: name of the positions at which `predict` returns logits; "": at every token.
         weight: weight in the sum of losses.
         keep: layers and attention scores that the body must return.
         optional: parts of its heads that a published model may lack: prefixes of their names, mapped to descriptions.
     """
 
-    at: str
+    at: str = ""
     requires: frozenset[str] = frozenset()
     weight: float = 1.0
     keep: Keep = NOTHING
@@ -211,8 +211,8 @@ class Objective(nn.Module):
     @property
     def can_imitate(self) -> bool:
         """Whether it can learn from the predictions of a teacher."""
-        own = type(self)
-        return own.imitate is not Objective.imitate or own.decoding is not Objective.decoding
+        kind = type(self)
+        return kind.imitate is not Objective.imitate or kind.decoding is not Objective.decoding
 
     def published(self) -> dict[str, Tensor]:
         """Return its tensors as stored in a model directory."""
@@ -254,11 +254,13 @@ class VocabularyObjective(Objective):
 
     Attributes:
         gold: name of the labels, the tokens to predict.
-        which: what these tokens are called in reports.
+        token_kind: what these tokens are called in reports.
+        tied: whether the decoder is the table of token embeddings; if not, it is a layer of the head.
     """
 
     gold: str
-    which: str
+    token_kind: str
+    tied: bool = True
 
     @abstractmethod
     def decoding(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Decoding:
@@ -279,7 +281,7 @@ class VocabularyObjective(Objective):
 
     def notes(self, name: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> Sequence[str]:
         """See `Objective`."""
-        return most_frequent(self.which, baseline.get(f"{name}_accuracy"))
+        return most_frequent(self.token_kind, baseline.get(f"{name}_accuracy"))
 
 
 def classify(logits: Tensor, gold: Tensor) -> Part:
@@ -301,9 +303,9 @@ def imitate_softmax(logits: Tensor, targets: Tensor, temperature: float) -> Part
     Shape:
         logits, targets: (targets, classes).
     """
-    ours, theirs = ((values.float() / temperature).log_softmax(1) for values in (logits, targets))
-    loss = temperature**2 * kl_div(ours, theirs, reduction="sum", log_target=True)
-    return Part(loss, {"agreement": count_correct(ours.detach(), theirs.argmax(1))})
+    student, teacher = ((values.float() / temperature).log_softmax(1) for values in (logits, targets))
+    loss = temperature**2 * kl_div(student, teacher, reduction="sum", log_target=True)
+    return Part(loss, {"agreement": count_correct(student.detach(), teacher.argmax(1))})
 
 
 def accuracy_of(token: int, name: str, label: str, batches: Sequence[Batch]) -> dict[str, float]:
@@ -312,11 +314,13 @@ def accuracy_of(token: int, name: str, label: str, batches: Sequence[Batch]) -> 
     return {f"{name}_accuracy": float((gold == token).float().mean())} if len(gold) else {}
 
 
-def most_frequent(which: str, share: float | None) -> list[str]:
+def most_frequent(token_kind: str, share: float | None) -> list[str]:
     """Return the sentence that reports the accuracy of always predicting the most frequent token."""
     if share is None:
         return []
-    return [f"Always predicting the most frequent token would be right for {100 * share:.2f} % of the {which} tokens."]
+    return [
+        f"Always predicting the most frequent token would be right for {100 * share:.2f} % of the {token_kind} tokens."
+    ]
 
 
 def decoder_of(encoder: Encoder) -> Tensor:

@@ -45,7 +45,7 @@ class PermutationLM(VocabularyObjective):
 
     at = TARGETS
     gold = TARGETS
-    which = "predicted"
+    token_kind = "predicted"
     requires = frozenset({TARGETS})
 
     def __init__(self, vocabulary: int, weight: float = 1.0) -> None:

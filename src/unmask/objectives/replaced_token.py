@@ -221,10 +221,10 @@ class ReplacedToken(Objective):
 
     def notes(self, name: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> Sequence[str]:
         """See `Objective`."""
-        kept = 100 * metrics.get(f"{name}_baseline", 0.0)
+        unreplaced = 100 * metrics.get(f"{name}_baseline", 0.0)
         return [
             *most_frequent("masked", baseline.get(f"{GENERATOR}_accuracy")),
-            f"Always predicting that a token was not replaced would be right for {kept:.2f} % of all tokens.",
+            f"Always predicting that a token was not replaced would be right for {unreplaced:.2f} % of all tokens.",
         ]
 
     def warnings(self, name: str, metrics: Mapping[str, float]) -> Sequence[str]:
@@ -233,10 +233,10 @@ class ReplacedToken(Objective):
         The hidden states of such an encoder lie on a line, one point per token, which is worse for tasks than random
         weights (docs/family.md).
         """
-        loss, kept = metrics.get(f"{name}_loss"), metrics.get(f"{name}_baseline")
-        if loss is None or kept is None:
+        loss, unreplaced = metrics.get(f"{name}_loss"), metrics.get(f"{name}_baseline")
+        if loss is None or unreplaced is None:
             return ()
-        constant = -sum(share * math.log(share) for share in (kept, 1 - kept) if share)
+        constant = -sum(share * math.log(share) for share in (unreplaced, 1 - unreplaced) if share)
         if loss < CONTEXT_FREE * constant:
             return ()
         return (

@@ -68,8 +68,8 @@ class Teacher:
     def predict(self, name: str, batch: Batch) -> Distributions | Tensor:
         """Return the logits of a head, (targets, classes), or if they are over the vocabulary, the distributions."""
         head, read = self.learner.parts[name], self.read(batch)
-        found = head.decoding(self.encoder, read, batch)
-        return head.predict(self.encoder, read, batch) if found is None else found
+        decoding = head.decoding(self.encoder, read, batch)
+        return head.predict(self.encoder, read, batch) if decoding is None else decoding
 
     def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Teacher:
         """Move the weights in place. `Module.to` of the objective does not move them, so call this once on creation."""

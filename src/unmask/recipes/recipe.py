@@ -27,7 +27,7 @@ from unmask.nn.encoders.downstream import DownstreamSettings
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import ObjectiveSettings
 from unmask.objectives.teacher import TEACHER
-from unmask.recipes.requirements import Part, check
+from unmask.recipes.requirements import RecipePart, check
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import in_recipe, setting
 from unmask.support.settings import Overrides, check_overrides, convert, flatten, put, to_table
@@ -100,10 +100,12 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
                 f"pass {setting('batch.sequences', streams)}"
             )
         parts = [
-            Part("encoder", provides=self.encoder.provides, requires=self.encoder.requires),
-            Part("masking", provides=self.masking.provides),
-            Part("layout", provides=self.layout.provides, without=self.layout.without),
-            Part("teacher", provides=frozenset({TEACHER})),  # whether there is one is checked when objectives are built
+            RecipePart("encoder", provides=self.encoder.provides, requires=self.encoder.requires),
+            RecipePart("masking", provides=self.masking.provides),
+            RecipePart("layout", provides=self.layout.provides, without=self.layout.without),
+            RecipePart(
+                "teacher", provides=frozenset({TEACHER})
+            ),  # whether there is one is checked when objectives are built
         ]
         check([*parts, *objective_parts(self.objectives)], _offers())
         if self.stages:
@@ -117,8 +119,8 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def all_objectives(self) -> dict[str, ObjectiveSettings]:
         """Settings of the objectives of all stages, by name, each as in the last stage that has it."""
-        found = {name: one for stage in self.every_stage for name, one in stage.objectives.items()}
-        return {name: found[name] for name in OBJECTIVES if name in found}
+        by_name = {name: objective for stage in self.every_stage for name, objective in stage.objectives.items()}
+        return {name: by_name[name] for name in OBJECTIVES if name in by_name}
 
     @cached_property  # in the dict, which is no setting
     def every_stage(self) -> tuple[Recipe, ...]:
@@ -161,10 +163,12 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError(str(error)) from error
         if len(stages) > 1 and any(stage.layout.num_streams for stage in stages):
             raise ValueError(f"contiguous streams have a single stage: remove the stages ({setting('stages', [])})")
-        built = {name: msgspec.structs.replace(one, weight=1.0) for name, one in self.all_objectives.items()}
+        built = {
+            name: msgspec.structs.replace(objective, weight=1.0) for name, objective in self.all_objectives.items()
+        }
         for number, stage in enumerate(stages):
-            for name, one in stage.objectives.items():
-                if msgspec.structs.replace(one, weight=1.0) != built[name]:
+            for name, objective in stage.objectives.items():
+                if msgspec.structs.replace(objective, weight=1.0) != built[name]:
                     raise ValueError(
                         f"stages[{number}]: objective.{name} differs between stages: only its weight can, as its head "
                         "is built once"
@@ -224,14 +228,15 @@ class FinetuningRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unkno
 
 def _by_name(objective: Any) -> dict[str, ObjectiveSettings]:
     """Return the settings in [objective.NAME] tables, by name."""
-    given = {name: getattr(objective, name) for name in OBJECTIVES}
-    return {name: settings for name, settings in given.items() if settings is not None}
+    tables = {name: getattr(objective, name) for name in OBJECTIVES}
+    return {name: settings for name, settings in tables.items() if settings is not None}
 
 
-def objective_parts(objectives: Mapping[str, ObjectiveSettings]) -> list[Part]:
+def objective_parts(objectives: Mapping[str, ObjectiveSettings]) -> list[RecipePart]:
     """Return the objectives as parts that ask for names and take them."""
     return [
-        Part(f"objective.{name}", requires=one.requires, exclusive=one.exclusive) for name, one in objectives.items()
+        RecipePart(f"objective.{name}", requires=objective.requires, exclusive=objective.exclusive)
+        for name, objective in objectives.items()
     ]
 
 
@@ -299,11 +304,17 @@ def recipe_table(source: str | Path) -> tuple[dict[str, Any], str]:
 
 
 def _parse(text: str, name: str) -> dict[str, Any]:
-    """Parse TOML; numbers of thousands of digits and deep nesting are not valid either."""
+    """Parse TOML; numbers of thousands of digits and deep nesting are not valid either.
+
+    The `kind` of the optimizer is "adamw" if it is not set.
+    """
     try:
-        return tomllib.loads(text)
+        table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise UserError(f"not valid TOML: {error}", file=name) from error
+    if isinstance(optimizer := table.get("optimizer"), dict):
+        optimizer.setdefault("kind", "adamw")
+    return table
 
 
 def recipe_text(source: str | Path) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from unmask.support.messages import setting, settings
 
 
 @dataclass(frozen=True)
-class Part:
+class RecipePart:
     """A table of a recipe.
 
     Attributes:
@@ -31,7 +31,7 @@ class Part:
     without: Mapping[str, Any] = field(default_factory=dict)
 
 
-def check(parts: Sequence[Part], offers: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+def check(parts: Sequence[RecipePart], offers: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
     """Check that everything asked for is given and not taken by another part, and that nothing is given needlessly.
 
     Args:
@@ -41,10 +41,10 @@ def check(parts: Sequence[Part], offers: Mapping[str, Sequence[Mapping[str, Any]
     Raises:
         ValueError: the parts are incompatible; the message names what is missing and what to set.
     """
-    given = frozenset().union(*(part.provides for part in parts))
+    provided = frozenset().union(*(part.provides for part in parts))
     asked = frozenset().union(*(part.requires for part in parts))
     for part in parts:
-        for name in sorted(part.requires - given):
+        for name in sorted(part.requires - provided):
             ways = [_options(offers[name])] if name in offers else []
             if part.name.startswith("objective."):
                 ways.append(setting(part.name, False))

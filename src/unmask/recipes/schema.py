@@ -17,6 +17,7 @@ def recipe_schema() -> dict[str, Any]:
     (pretraining, finetuning), components = msgspec.json.schema_components(
         (Recipe, FinetuningRecipe), ref_template="#/$defs/{name}"
     )
+    del components["AdamWSettings"]["required"]  # the `kind` of the optimizer, which has a default
     schema: dict[str, Any] = _without_null(
         {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -34,7 +35,7 @@ def recipe_schema() -> dict[str, Any]:
 def _without_null(value: Any) -> Any:
     """Return a schema in which false takes the place of null."""
     if isinstance(value, list):
-        return [_without_null(one) for one in value]
+        return [_without_null(item) for item in value]
     if not isinstance(value, dict):
         return value
     if value == {"type": "null"}:

@@ -25,6 +25,7 @@ from unmask.families import FAMILIES
 from unmask.model.model import Model, load_model, save_model
 from unmask.nn.encoders.encoder import Encoder
 from unmask.objectives import OBJECTIVES
+from unmask.objectives.flops import head_flops
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
 
@@ -128,7 +129,8 @@ def check_objective(kind: str, encoder: Encoder, samples: list[Sample]) -> None:
         samples: two or more samples, with what the layout and the masking give.
 
     Raises:
-        AssertionError: it does not do this, the gradient does not reach its head, or a directory does not restore it.
+        AssertionError: it does not do this, its FLOPs do not add up, the gradient does not reach its head, or a
+            directory does not restore it.
     """
     torch.manual_seed(0)
     settings = OBJECTIVES[kind]()
@@ -140,11 +142,16 @@ def check_objective(kind: str, encoder: Encoder, samples: list[Sample]) -> None:
     prepared = [learner.prepare(sample.named((0, number))) for number, sample in enumerate(samples)]
     assert (samples[0].ids == kept).all() and not samples[0].counts, "prepare changes its input"
     assert all(kind in sample.counts for sample in prepared), "prepare counts no terms of the loss"
-    whole = _loss(learner, kind, collate(prepared))
-    parts = [_loss(learner, kind, collate([sample])) for sample in prepared]
-    assert torch.isclose(whole, torch.stack(parts).sum(), rtol=1e-3), "the loss is not a sum over the samples"
+    batch, singles = collate(prepared), [collate([sample]) for sample in prepared]
+    losses = _losses(learner, batch)
+    separate = [_losses(learner, single) for single in singles]
+    for name, loss in losses.items():
+        summed = torch.stack([parts[name] for parts in separate]).sum()
+        assert torch.isclose(loss, summed, rtol=1e-3), "the loss is not a sum over the samples"
+    operations = sum(head_flops(objective, encoder, single) for single in singles)
+    assert head_flops(objective, encoder, batch) == operations, "FLOPs do not add up over the samples"
     learner.zero_grad()
-    torch.autograd.backward(whole)
+    torch.autograd.backward(list(losses.values()))
     for name, weight in objective.named_parameters():
         assert weight.grad is not None, f"the gradient does not reach {name}"
     published = objective.published()
@@ -177,8 +184,8 @@ def check_reader(suffix: str, path: str | Path) -> None:
             assert plain, f"record {number}: '{name}' is neither a text, a number, a truth value nor a list of them"
 
 
-def _loss(learner: Learner, kind: str, batch: Batch) -> torch.Tensor:
-    return learner(batch)[kind].sum
+def _losses(learner: Learner, batch: Batch) -> dict[str, torch.Tensor]:
+    return {name: part.sum for name, part in learner(batch).items()}
 
 
 def _tokenizer() -> Tokenizer:

@@ -87,16 +87,16 @@ class Calibration:
         limits = self.settings.batch
         if limits.micro_tokens != "auto":
             return limits.micro_tokens
-        found: list[int] = []
+        fitting: list[int] = []
         limiting: list[int] = []
         for stage in range(len(self.source.stages)):
             cursor = self.source.enter(self.source.start, stage)
             samples, _ = self.source.take(cursor, tokens=limits.tokens, sequences=limits.sequences)
             samples = self.processes.share(sorted(samples, key=len))
-            found.append(find_micro_tokens(samples, learn, self.machine, reserve=RESERVED_BYTES * parameters))
-            if found[-1] < total_length(samples):
-                limiting.append(found[-1])
-        return min(self.processes.gather(min(limiting, default=max(found))))
+            fitting.append(find_micro_tokens(samples, learn, self.machine, reserve=RESERVED_BYTES * parameters))
+            if fitting[-1] < total_length(samples):
+                limiting.append(fitting[-1])
+        return min(self.processes.gather(min(limiting, default=max(fitting))))
 
     def total(self, before: int, seconds_per_step: Callable[[int], float], display: Display) -> int:
         """Convert the budget into steps and print the plan.

@@ -84,10 +84,10 @@ class CarryTable:
                 continue
             padded = rows.new_zeros(-(-self.streams // size), *rows.shape[1:])
             padded[: len(rows)] = rows
-            found = self.processes.collect(padded)
+            parts = self.processes.collect(padded)
             if self.processes.is_main:
                 table[name] = torch.empty(self.streams, *rows.shape[1:], dtype=rows.dtype)
-                for rank, part in enumerate(found):
+                for rank, part in enumerate(parts):
                     mine = table[name][rank::size]
                     mine.copy_(part[: len(mine)])
         return table

@@ -61,7 +61,7 @@ class Progress(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         self.seconds += seconds
 
 
-class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Checksums(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The sha256 of each file of a checkpoint."""
 
     files: dict[str, str]
@@ -144,7 +144,7 @@ def save_checkpoint(
             _write(aside / CARRY_FILE, safetensors.torch.save(dict(carry)))
         _write(aside / "progress.json", msgspec.json.encode(progress))
         files = {path.name: sha256(path) for path in sorted(aside.iterdir())}
-        _write(aside / "manifest.json", msgspec.json.encode(Manifest(files)))
+        _write(aside / "manifest.json", msgspec.json.encode(Checksums(files)))
         sync(aside)
         if final.exists():
             final.rename(folder / f".replaced-{final.name}")
@@ -206,7 +206,7 @@ def check_checkpoint(path: Path) -> None:
         UserError: a file is missing or altered.
     """
     try:
-        manifest = msgspec.json.decode((path / "manifest.json").read_bytes(), type=Manifest)
+        manifest = msgspec.json.decode((path / "manifest.json").read_bytes(), type=Checksums)
         for name, digest in manifest.files.items():
             if sha256(path / name) != digest:
                 raise UserError("the file was altered or truncated", file=path / name)

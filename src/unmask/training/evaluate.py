@@ -1,7 +1,6 @@
-"""Losses and accuracies of a learner on prepared batches.
+"""Losses and accuracies of a learner on prepared batches, and early stopping.
 
-Early stopping: end when the held-out loss has stopped falling, and return to the weights with the lowest loss.
-
+`Patience` ends a run when the held-out loss has stopped falling, and returns to the weights with the lowest loss.
 Input: the held-out losses that the run has logged, so that a resumed run decides as if it had never been interrupted.
 The weights of the lowest loss are stored in RUN/checkpoints/best.safetensors. The data that stop a run must not be the
 data it is reported on: fine-tuning holds out part of the training examples for this (workflows/finetuning/run_job.py).
@@ -160,8 +159,8 @@ class Patience:
 
     def _losses(self) -> list[float]:
         """Return the held-out losses in order; a loss that is not finite is logged as null and returned as infinity."""
-        found = [line["loss"] for line in self.run.read_metrics("heldout")]
-        return [math.inf if loss is None else loss for loss in found]
+        losses = [line["loss"] for line in self.run.read_metrics("heldout")]
+        return [math.inf if loss is None else loss for loss in losses]
 
 
 def _write(path: Path, weights: Mapping[str, Tensor]) -> None:

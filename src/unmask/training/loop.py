@@ -41,7 +41,6 @@ from unmask.training.checkpoint import (
 from unmask.training.evaluate import Patience, add_parts, as_numbers, evaluate, summarize
 from unmask.training.interrupt import Interrupt, Interrupted
 from unmask.training.machine import Machine, keep_few_kernels
-from unmask.training.optimizer import Optimizer
 from unmask.training.plan import EVALUATION_SHARE, FORWARDS_PER_STEP
 from unmask.training.precision import PROBE, name_remedy
 from unmask.training.processes import Processes, StepFeed, Sums
@@ -145,12 +144,8 @@ class Trainer:
         self.carry = CarryTable(source.streams, self.processes)
         self.saver = Saver(run.checkpoints)
         self.calibration = Calibration(source, settings, machine, self.processes)
-        self.optimizer = Optimizer(
-            learner,
-            settings.optimizer,
-            learner.encoder.layer_groups,
-            tokens=self.calibration.plan.tokens,
-            dtype=machine.dtype,
+        self.optimizer = settings.optimizer.build(
+            learner, learner.encoder.layer_groups, tokens=self.calibration.plan.tokens, dtype=machine.dtype
         )
         self.patience = Patience(run, settings.budget.patience if heldout else None, self.processes)
         self.progress = Progress(cursor=source.start, threads=torch.get_num_threads())

@@ -3,7 +3,15 @@
 Input: a module with gradients, the recipe's [optimizer], and the encoder's layer groups from the bottom up. Output: the
 module with updated parameters.
 
-**Weight decay.** Matrices decay, biases and norms do not (the embeddings do, as in google-research/bert).
+**Muon** (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon) takes orthogonalized momentum as the direction
+of the matrices of the encoder's layers. `directions` returns, for matrices, those of the same shape whose singular
+values are all about 1: U V^T of the singular value decomposition U S V^T, approximated by five Newton-Schulz
+iterations, which are products of matrices and so are as fast in bf16 as training itself. The iterations map singular
+values from about 0.01 up to 1 into [0.7, 1.2]; exactly 1 is not needed. Matrices of one shape are multiplied as one
+batch. The step is scaled by 0.2 sqrt(larger dimension), so that its root mean square is that of AdamW's (Liu et al.
+2025 (Moonlight), section 2.2) and both can have a similar learning rate. Query, key and value are orthogonalized apart,
+as are other matrices stacked in one weight. Embeddings, norms, biases and everything above the encoder have AdamW's
+step.
 
 **LAMB** (You et al. 2020, Algorithm 2, with the identity for phi) scales AdamW's step on each matrix to the norm of
 that matrix, so that very large batches can be trained at very large learning rates. As in google-research/albert,
@@ -11,27 +19,13 @@ biases and norms keep AdamW's step, the ratio is 1 if a norm is zero, and ratios
 key and value are one matrix here and share a ratio. ALBERT and BERT omit the bias correction, which the paper's
 Algorithm 2 includes.
 
-**Muon** (Jordan et al. 2024) takes orthogonalized momentum as the direction of the matrices of the
-encoder's layers. Query, key and value are orthogonalized apart, as are other matrices stacked in one weight.
-Embeddings, norms, biases and everything above the encoder have AdamW's step.
+**Weight decay.** Matrices decay, biases and norms do not (the embeddings do, as in google-research/bert).
 
 **Layer-wise decay of the learning rate** (Howard and Ruder 2018, section 3.2; Clark et al. 2020, appendix B). In an
 encoder with L layers, the learning rate of layer l (0: the embeddings) is learning_rate * layer_decay^(L + 1 - l); that
 of the modules above the encoder (pooler and heads) is learning_rate. So the top layer has layer_decay^1; ELECTRA's code
 has layer_decay^2 there, which its author calls a mistake (google-research/electra#51). XLNet counts from the top layer
 instead, and its code excludes the embeddings. A decoder that is tied to the embeddings has their learning rate.
-
-Muon's direction: momentum, orthogonalized (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon).
-
-Input: matrices. Output: matrices of the same shape whose singular values are all about 1: U V^T of the singular value
-decomposition U S V^T, approximated by five Newton-Schulz iterations, which are products of matrices and so are as fast
-in bf16 as training itself. The iterations map singular values from about 0.01 up to 1 into [0.7, 1.2]; exactly 1 is not
-needed.
-
-Matrices of one shape are multiplied as one batch. The step is scaled by 0.2 sqrt(larger dimension), so that its root
-mean square is that of AdamW's (Liu et al. 2025 (Moonlight), section 2.2) and both can have a similar learning rate.
-
-
 """
 
 from __future__ import annotations
@@ -39,13 +33,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from unmask.training import kernels, optimizer
-from unmask.training.settings import OptimizerSettings
+from unmask.training import kernels
+
+if TYPE_CHECKING:
+    from unmask.training.optimizer_settings import OptimizerSettings
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ITERATIONS = 5
@@ -63,13 +59,13 @@ def directions(matrices: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
     shapes: dict[torch.Size, list[int]] = {}
     for index, matrix in enumerate(matrices):
         shapes.setdefault(matrix.shape, []).append(index)
-    found: list[Tensor] = list(matrices)
+    results: list[Tensor] = list(matrices)
     for shape, indices in shapes.items():
         stacked = torch.stack([matrices[index] for index in indices]).to(dtype)  # (matrices, rows, columns)
         scaled = orthogonalize(stacked).mul_(SCALE * max(shape) ** 0.5)
         for index, direction in zip(indices, scaled, strict=True):
-            found[index] = direction
-    return found
+            results[index] = direction
+    return results
 
 
 def orthogonalize(x: Tensor) -> Tensor:
@@ -89,7 +85,6 @@ def orthogonalize(x: Tensor) -> Tensor:
     return x.mT if tall else x
 
 
-Rule = Literal["adamw", "lamb", "muon"]
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 """The state of each parameter with AdamW's or LAMB's step."""
 MOMENTUM = "momentum"
@@ -99,25 +94,26 @@ MEAN, AVERAGED = "mean", "averaged_steps"
 
 
 @dataclass
-class Group:
+class ParameterGroup:
     """Parameters with the same hyperparameters.
 
     Attributes:
-        rule: how their steps are computed.
+        special: whether they have the step of the optimizer's kind, and not AdamW's.
         factor: factor of their learning rate.
         decay: their weight decay.
         names: names of the parameters.
     """
 
-    rule: Rule
+    special: bool
     factor: float
     decay: float
     names: list[str] = field(default_factory=list)
 
 
 class Optimizer:
-    """AdamW, LAMB or Muon over a module; see the module's docstring for the conventions.
+    """AdamW over a module, and base class of the other kinds; see the module's docstring for the conventions.
 
+    A subclass has `is_special`, which parameters have its step and not AdamW's, and `update`, which takes that step.
     AdamW is torch's fused kernel if there is one, called without torch.optim, which takes a second to import.
 
     Args:
@@ -128,8 +124,12 @@ class Optimizer:
         dtype: dtype of Muon's products.
 
     Attributes:
+        names: the parameters by name.
         groups: the parameters, grouped by their hyperparameters.
+        moments: the state of each parameter by name, and by the names in `state_names` for special ones.
     """
+
+    state_names: tuple[str, ...] = MOMENTS
 
     def __init__(
         self,
@@ -147,19 +147,30 @@ class Optimizer:
             name: value for name, value in module.named_parameters() if value.requires_grad
         }
         self.groups = self._group(layer_groups)
-        # modules whose weight consists of several matrices, such as query, key and value, have an attribute `stacked`
-        inner: list[Any] = [part for part in module.modules() if hasattr(part, "stacked")]
-        self.stacked: dict[Tensor, int] = {part.weight: part.stacked for part in inner}
-        # for LAMB, AdamW updates a zero tensor instead of each matrix, which then holds the direction
-        adapted = {name for group in self.groups if group.rule == "lamb" for name in group.names}
-        self.targets: dict[str, Tensor] = {
-            name: torch.zeros_like(value) if name in adapted else value for name, value in self.names.items()
-        }
+        self.targets: dict[str, Tensor] = dict(self.names)
         self.moments: dict[str, dict[str, Tensor]] = {}
         self.means: dict[str, Tensor] = {}
         self.averaged = 0
         self._taken: dict[str, int] = {}
         self._excess: Tensor | None = None
+
+    def is_special(self, value: Tensor, inner: bool) -> bool:
+        """Return whether a parameter has the step of the optimizer's kind.
+
+        Args:
+            value: the parameter.
+            inner: whether it is in the encoder's layers, and not in the embeddings or above the encoder.
+        """
+        return False
+
+    def update(self, group: ParameterGroup, factor: float) -> None:
+        """Take the step of a group of special parameters, where `factor` is that of the schedule."""
+        raise NotImplementedError
+
+    def gradient(self, name: str) -> Tensor | None:
+        """Return the clipped gradient of a parameter, if it has one."""
+        grad = self.names[name].grad
+        return grad if grad is None or self._excess is None else grad / self._excess
 
     def gradients(self) -> list[Tensor]:
         """Return the existing gradients, in the order of the names."""
@@ -183,16 +194,12 @@ class Optimizer:
         """
         rate = self.settings.learning_rate * factor
         for group in self.groups:
-            if group.rule == "muon":
-                names = [name for name in group.names if self.names[name].grad is not None]
-                self._muon(names, self.settings.matrix_rate * factor * group.factor, group.decay)
+            if group.special:
+                self.update(group, factor)
                 continue
-            adapted = group.rule == "lamb"
             for taken, names in self._with_gradient(group).items():
                 scale, root = self._uncorrected(taken)
-                self._adamw(names, scale * (1.0 if adapted else rate * group.factor), group.decay / scale, root)
-                if adapted:
-                    self._adapt(names, group.decay, rate * group.factor)
+                self._adamw(names, scale * (rate * group.factor), group.decay / scale, root)
         self.zero_grad()
         return rate
 
@@ -222,11 +229,11 @@ class Optimizer:
 
     def state(self) -> dict[str, Tensor]:
         """Return the moments and the means by parameter name, empty before the first step."""
-        found = {f"{name}.{key}": value for name, moments in self.moments.items() for key, value in moments.items()}
+        tensors = {f"{name}.{key}": value for name, moments in self.moments.items() for key, value in moments.items()}
         if self.averaged:
-            found |= {f"{name}.{MEAN}": mean for name, mean in self.means.items()}
-            found[AVERAGED] = torch.tensor(self.averaged)
-        return found
+            tensors |= {f"{name}.{MEAN}": mean for name, mean in self.means.items()}
+            tensors[AVERAGED] = torch.tensor(self.averaged)
+        return tensors
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Load what `state` returned.
@@ -236,7 +243,7 @@ class Optimizer:
         self.moments = {
             name: {key: state[f"{name}.{key}"].clone().to(self.names[name].device) for key in keys}
             for group in self.groups
-            for keys in [(MOMENTUM,) if group.rule == "muon" else MOMENTS]
+            for keys in [self.state_names if group.special else MOMENTS]
             for name in group.names
             if f"{name}.{keys[0]}" in state
         }
@@ -248,7 +255,7 @@ class Optimizer:
             else {}
         )
 
-    def _group(self, layer_groups: Sequence[nn.Module]) -> list[Group]:
+    def _group(self, layer_groups: Sequence[nn.Module]) -> list[ParameterGroup]:
         """Group the parameters by weight decay and factor of the learning rate."""
         share: dict[Tensor, float] = {
             value: self.settings.layer_decay ** (len(layer_groups) - depth)
@@ -256,23 +263,21 @@ class Optimizer:
             for value in layer_group.parameters()
         }
         inner = {value for layer_group in layer_groups[1:] for value in layer_group.parameters()}
-        groups: dict[tuple[Rule, bool, float], Group] = {}
+        groups: dict[tuple[bool, bool, float], ParameterGroup] = {}
         for name, value in self.names.items():
             matrix, factor = value.ndim >= 2, share.get(value, 1.0)
-            rule: Rule = self.settings.kind if matrix else "adamw"
-            if rule == "muon" and (value not in inner or value.ndim > 2):
-                rule = "adamw"
-            new = Group(rule, factor, self.settings.weight_decay if matrix else 0.0)
-            groups.setdefault((rule, matrix, factor), new).names.append(name)
+            special = self.is_special(value, value in inner)
+            new = ParameterGroup(special, factor, self.settings.weight_decay if matrix else 0.0)
+            groups.setdefault((special, matrix, factor), new).names.append(name)
         return list(groups.values())
 
-    def _with_gradient(self, group: Group) -> dict[int, list[str]]:
+    def _with_gradient(self, group: ParameterGroup) -> dict[int, list[str]]:
         """Return the names of a group's parameters that have a gradient, by the number of steps they have taken."""
-        found: dict[int, list[str]] = {}
+        by_steps: dict[int, list[str]] = {}
         for name in group.names:
             if self.names[name].grad is not None:
-                found.setdefault(self._taken.get(name, 0), []).append(name)
-        return found
+                by_steps.setdefault(self._taken.get(name, 0), []).append(name)
+        return by_steps
 
     def _uncorrected(self, taken: int) -> tuple[float, float]:
         """Return the factors that undo the bias correction after `taken` steps: of the rate, and of the root of v."""
@@ -305,23 +310,27 @@ class Optimizer:
             divisor=self._excess,
         )
 
-    def _muon(self, names: Sequence[str], rate: float, decay: float) -> None:
-        """Take Muon's step, with Nesterov momentum."""
-        momentum = self.settings.momentum
-        assert momentum is not None
-        parts: list[tuple[Tensor, Tensor]] = []  # a matrix of the weight and the direction of its momentum
-        for name in names:
-            weight, grad = self.names[name], self.names[name].grad
-            assert grad is not None
-            grad = grad if self._excess is None else grad / self._excess
-            mean = self.moments.setdefault(name, {MOMENTUM: torch.zeros_like(weight)})[MOMENTUM]
-            mean.lerp_(grad, 1 - momentum)
-            number = self.stacked.get(weight, 1)
-            parts += zip(weight.chunk(number), grad.lerp(mean, momentum).chunk(number), strict=True)
-        weights = [weight for weight, _ in parts]
-        found = optimizer.directions([direction for _, direction in parts], self.dtype)
-        for weight, direction in zip(weights, found, strict=True):
-            weight.mul_(1 - rate * decay).add_(direction, alpha=-rate)
+
+class Lamb(Optimizer):
+    """LAMB on matrices: AdamW updates a zero tensor instead of each matrix, which then holds the direction."""
+
+    def __init__(
+        self, module: nn.Module, settings: OptimizerSettings, layer_groups: Sequence[nn.Module] = (), **options: Any
+    ) -> None:
+        super().__init__(module, settings, layer_groups, **options)
+        adapted = [name for group in self.groups if group.special for name in group.names]
+        self.targets |= {name: torch.zeros_like(self.names[name]) for name in adapted}
+
+    def is_special(self, value: Tensor, inner: bool) -> bool:
+        """See `Optimizer`."""
+        return value.ndim >= 2
+
+    def update(self, group: ParameterGroup, factor: float) -> None:
+        """See `Optimizer`."""
+        for taken, names in self._with_gradient(group).items():
+            scale, root = self._uncorrected(taken)
+            self._adamw(names, scale, group.decay / scale, root)
+            self._adapt(names, group.decay, self.settings.learning_rate * factor * group.factor)
 
     def _adapt(self, names: Sequence[str], decay: float, rate: float) -> None:
         """Update matrices by LAMB's step; their targets hold the negative of AdamW's direction."""
@@ -331,3 +340,43 @@ class Optimizer:
         ratios = torch.where((norms > 0) & (lengths > 0), norms / lengths, 1.0)  # (weights,)
         kernels.add_products_(weights, steps, rate * ratios)
         kernels.zero_(steps)
+
+
+class Muon(Optimizer):
+    """Muon, with Nesterov momentum, on the matrices of the encoder's layers.
+
+    Attributes:
+        stacked: number of matrices in weights that consist of several, such as query, key and value; the modules that
+            have these weights have an attribute `stacked`.
+    """
+
+    state_names = (MOMENTUM,)
+
+    def __init__(
+        self, module: nn.Module, settings: OptimizerSettings, layer_groups: Sequence[nn.Module] = (), **options: Any
+    ) -> None:
+        super().__init__(module, settings, layer_groups, **options)
+        parts: list[Any] = [part for part in module.modules() if hasattr(part, "stacked")]
+        self.stacked: dict[Tensor, int] = {part.weight: part.stacked for part in parts}
+
+    def is_special(self, value: Tensor, inner: bool) -> bool:
+        """See `Optimizer`."""
+        return inner and value.ndim == 2
+
+    def update(self, group: ParameterGroup, factor: float) -> None:
+        """See `Optimizer`."""
+        rate, momentum = self.settings.matrix_rate * factor * group.factor, self.settings.momentum
+        assert momentum is not None
+        parts: list[tuple[Tensor, Tensor]] = []  # a matrix of the weight and the direction of its momentum
+        for name in group.names:
+            weight, grad = self.names[name], self.gradient(name)
+            if grad is None:
+                continue
+            mean = self.moments.setdefault(name, {MOMENTUM: torch.zeros_like(weight)})[MOMENTUM]
+            mean.lerp_(grad, 1 - momentum)
+            number = self.stacked.get(weight, 1)
+            parts += zip(weight.chunk(number), grad.lerp(mean, momentum).chunk(number), strict=True)
+        weights = [weight for weight, _ in parts]
+        scaled = directions([direction for _, direction in parts], self.dtype)
+        for weight, direction in zip(weights, scaled, strict=True):
+            weight.mul_(1 - rate * group.decay).add_(direction, alpha=-rate)

@@ -48,8 +48,8 @@ class Plan:
         self.budget = settings.budget
         self.counted = [_count(source, settings.batch, self.budget, stage) for stage in range(len(self.stages))]
         shares = [stage.share for stage in self.stages]
-        self.tokens = sum(share * found.tokens for share, found in zip(shares, self.counted, strict=True))
-        self.epochs = sum(share * found.epochs for share, found in zip(shares, self.counted, strict=True))
+        self.tokens = sum(share * counts.tokens for share, counts in zip(shares, self.counted, strict=True))
+        self.epochs = sum(share * counts.epochs for share, counts in zip(shares, self.counted, strict=True))
 
     def steps(self, seconds: float | None) -> int:
         """Return the number of steps of the budget; only minutes need the seconds per step."""
@@ -70,7 +70,7 @@ class Plan:
 
         def tokens(step: int) -> float:
             spent = [max(0, min(step, end) - begin) for begin, end in pairwise(ends)]
-            return sum(found.tokens * steps for found, steps in zip(self.counted, spent, strict=True))
+            return sum(counts.tokens * steps for counts, steps in zip(self.counted, spent, strict=True))
 
         return tokens
 
@@ -91,8 +91,8 @@ class Plan:
         """Return a line for each stage, for display."""
         ends = [0, *stage_ends(self.stages, total)]
         return [
-            f"{stage.name or f'length {stage.length}'}: {end - begin:,} steps of {found.tokens:,.0f} tokens"
-            for stage, found, (begin, end) in zip(self.stages, self.counted, pairwise(ends), strict=True)
+            f"{stage.name or f'length {stage.length}'}: {end - begin:,} steps of {counts.tokens:,.0f} tokens"
+            for stage, counts, (begin, end) in zip(self.stages, self.counted, pairwise(ends), strict=True)
         ]
 
 

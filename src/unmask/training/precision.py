@@ -1,10 +1,11 @@
-"""bf16 computation with float32 weights.
+"""bf16 computation with float32 weights, and the number of tokens that fit into memory at once.
 
 In bf16 the forward and backward pass run on a working copy of the learner, whose weights, activations and gradients are
 bf16, so that nothing is converted between matrix products. The learner itself keeps the float32 weights, which are
 rounded into the copy after each step (Micikevicius et al. 2018, section 3.1). Losses are summed in float32.
 
-The number of tokens that fit into memory at once, and the error for running out of memory.
+How many tokens fit is measured by two trial micro-batches; running out of memory anyway is an error that names the
+settings to change.
 """
 
 from __future__ import annotations

@@ -4,10 +4,9 @@ A step's samples are the same for any number of processes. Each process takes it
 (training/replicas.py) and metrics are summed over the processes, so that all of them take the same optimizer step. Only
 the main process writes files.
 
-The steps of a run for one process: the samples of each step, its stage, and this process's share of the samples.
-
-Input: a source, the recipe's batch settings, and the run's progress. Output: `Step`s, made in advance by workers if
-there are any.
+`StepFeed` returns the steps of a run for one process: the samples of each step, its stage, and this process's share of
+the samples. Input: a source, the recipe's batch settings, and the run's progress. Output: `Step`s, made in advance by
+workers if there are any.
 """
 
 from __future__ import annotations
@@ -121,10 +120,10 @@ class Processes:
         """Return the value of each process, in the order of their ranks."""
         if self.size == 1:
             return [value]
-        found: list[Any] = [None] * self.size
+        values: list[Any] = [None] * self.size
         with self.watched():
-            dist.all_gather_object(found, value, group=self._control)
-        return found
+            dist.all_gather_object(values, value, group=self._control)
+        return values
 
     def broadcast(self, value: _T) -> _T:
         """Return the value of the main process."""
@@ -154,8 +153,8 @@ class Processes:
         numbers = torch.tensor(values, dtype=torch.float64)  # (values,)
         with self.watched():
             dist.all_reduce(numbers, op, group=self._control)
-        found: list[float] = numbers.tolist()
-        return found
+        reduced: list[float] = numbers.tolist()
+        return reduced
 
     def all_reduce_tensors(self, tensors: Iterable[Tensor]) -> None:
         """Replace tensors by their sums over the processes, which all pass tensors of the same shapes."""
@@ -173,10 +172,10 @@ class Processes:
         if self.size == 1:
             return [tensor.cpu()]
         data = tensor.cpu().contiguous().view(-1).view(torch.uint8)  # any dtype
-        found = [torch.empty_like(data) for _ in range(self.size)] if self.is_main else None
+        parts = [torch.empty_like(data) for _ in range(self.size)] if self.is_main else None
         with self.watched():
-            dist.gather(data, found, group=self._control)
-        return [part.view(tensor.dtype).view(tensor.shape) for part in found or []]
+            dist.gather(data, parts, group=self._control)
+        return [part.view(tensor.dtype).view(tensor.shape) for part in parts or []]
 
     def barrier(self) -> None:
         """Wait for all other processes."""
@@ -208,13 +207,13 @@ class Processes:
         store = self._store
 
         def search() -> None:
-            found, limit = list(range(self.size)), time.monotonic() + SEARCH_SECONDS
+            silent, limit = list(range(self.size)), time.monotonic() + SEARCH_SECONDS
             with suppress(RuntimeError):
                 store.set(f"lives/{self.rank}", "")
-                while found and time.monotonic() < limit:
-                    found = [rank for rank in found if not store.check([f"lives/{rank}"])]
+                while silent and time.monotonic() < limit:
+                    silent = [rank for rank in silent if not store.check([f"lives/{rank}"])]
                     time.sleep(0.05)
-                missing[:] = found
+                missing[:] = silent
 
         thread = Thread(target=search, daemon=True)  # may block forever if the process that hosts the store hangs
         thread.start()
@@ -287,9 +286,11 @@ class StepFeed:
         workers: int,
     ) -> None:
         if source.streams and batch.sequences != source.streams:
-            given = f"batch.sequences is {batch.sequences}" if batch.sequences else f"batch.tokens is {batch.tokens}"
+            step_size = (
+                f"batch.sequences is {batch.sequences}" if batch.sequences else f"batch.tokens is {batch.tokens}"
+            )
             raise UserError(
-                f"layout.streams is {source.streams}, and each step reads one window of every stream, but {given}",
+                f"layout.streams is {source.streams}, and each step reads one window of every stream, but {step_size}",
                 remedy=f"pass {setting('batch.sequences', source.streams)}",
             )
         self.source = source

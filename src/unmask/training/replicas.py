@@ -65,8 +65,8 @@ class Replicas:
         if self.processes.size == 1:
             return
         trained = [parameter for parameter in self.learner.parameters() if parameter.requires_grad]
-        found = self.processes.all_reduce_sum([float(parameter.grad is not None) for parameter in trained])
-        for parameter, count in zip(trained, found, strict=True):
+        counts = self.processes.all_reduce_sum([float(parameter.grad is not None) for parameter in trained])
+        for parameter, count in zip(trained, counts, strict=True):
             if count and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         self.processes.all_reduce_tensors(parameter.grad for parameter in trained if parameter.grad is not None)

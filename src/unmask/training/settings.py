@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from unmask.training.optimizers import AnyOptimizer
+
 
 class BatchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The recipe's [batch]: the size of an optimizer step, in exactly one of two units.
@@ -31,79 +33,6 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise ValueError("set exactly one of batch.tokens and batch.sequences")
         if min(value for value in (self.tokens, self.sequences, self.micro_tokens) if isinstance(value, int)) < 1:
             raise ValueError("tokens, sequences and micro_tokens must be at least 1")
-
-
-class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The recipe's [optimizer].
-
-    Attributes:
-        kind: "adamw" (Loshchilov and Hutter 2019); "lamb" (You et al. 2020) for very large batches; or "muon" (Jordan
-            et al. 2024): Muon for the matrices of the encoder's layers, AdamW for all other parameters. None decays
-            biases and norms.
-        learning_rate: peak learning rate.
-        matrix_learning_rate: peak learning rate of Muon; None: `learning_rate`.
-        momentum: decay rate of Muon's momentum per step; 0.95 if it is not set.
-        betas: decay rates of AdamW's moments per step; (0.9, 0.999) if `half_lives` is not set either.
-        half_lives: the same in tokens: after how many tokens the weight of a gradient in each moment has halved. Unlike
-            `betas` they have the same meaning for any batch size.
-        epsilon, weight_decay: hyperparameters of AdamW, and of LAMB, whose direction is AdamW's.
-        bias_correction: off in google-research/bert; without it short fine-tuning is unstable (Mosbach et al. 2021).
-        clip: maximum norm of the whole gradient; 0: no clipping.
-        layer_decay: ratio of the learning rate of each layer of the encoder to that of the layer above it (see
-            training/optimizer.py); 1.0: the same rate for all.
-        average: share of the budget at whose end the weights are averaged over the steps (Izmailov et al. 2018); 0:
-            the weights of the last step are taken.
-    """
-
-    kind: Literal["adamw", "lamb", "muon"] = "adamw"
-    learning_rate: float = 1e-4
-    matrix_learning_rate: float | None = None
-    momentum: float | None = None
-    betas: tuple[float, float] | None = None
-    half_lives: tuple[float, float] | None = None
-    epsilon: float = 1e-6
-    weight_decay: float = 0.01
-    bias_correction: bool = True
-    clip: float = 1.0
-    layer_decay: float = 1.0
-    average: float = 0.0
-
-    either = ("betas", "half_lives")
-    kept = ("learning_rate", *either, "epsilon", "weight_decay", "bias_correction", "clip", "layer_decay", "average")
-
-    def __post_init__(self) -> None:
-        positive = all(0 < value < math.inf for value in (self.learning_rate, self.matrix_rate, self.epsilon))
-        if not positive or not all(0 <= value < math.inf for value in (self.weight_decay, self.clip)):
-            raise ValueError("learning rates and epsilon must be positive, weight_decay and clip not negative")
-        if self.kind != "muon" and (self.matrix_learning_rate, self.momentum) != (None, None):
-            raise ValueError('matrix_learning_rate and momentum go with kind = "muon"')
-        if self.betas is not None and self.half_lives is not None:
-            raise ValueError("set at most one of optimizer.betas and optimizer.half_lives")
-        if self.kind == "muon" and self.momentum is None:
-            msgspec.structs.force_setattr(self, "momentum", 0.95)
-        if self.betas is None and self.half_lives is None:
-            msgspec.structs.force_setattr(self, "betas", (0.9, 0.999))
-        if not all(0 <= beta < 1 for beta in (*(self.betas or ()), self.momentum or 0.0)):
-            raise ValueError("betas and momentum must lie in [0, 1)")
-        if not all(0 < tokens < math.inf for tokens in self.half_lives or ()):
-            raise ValueError("half_lives must be positive numbers of tokens")
-        if not 0 < self.layer_decay <= 1:
-            raise ValueError("layer_decay must lie in (0, 1]")
-        if not 0 <= self.average <= 1:
-            raise ValueError("average must lie in [0, 1]")
-
-    @property
-    def matrix_rate(self) -> float:
-        """Peak learning rate of Muon."""
-        return self.learning_rate if self.matrix_learning_rate is None else self.matrix_learning_rate
-
-    def decays(self, tokens: float) -> tuple[float, float]:
-        """Return the decay rates of AdamW's moments per step, of a run whose steps have `tokens` tokens on average."""
-        if self.half_lives is None:
-            assert self.betas is not None
-            return self.betas
-        first, second = (0.5 ** (tokens / half_life) for half_life in self.half_lives)
-        return first, second
 
 
 class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -174,10 +103,10 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     either = ("steps", "tokens", "minutes", "epochs")
 
     def __post_init__(self) -> None:
-        given = [value for value in (self.steps, self.tokens, self.minutes, self.epochs) if value is not None]
-        if len(given) != 1:
+        values = [value for value in (self.steps, self.tokens, self.minutes, self.epochs) if value is not None]
+        if len(values) != 1:
             raise ValueError("set exactly one of steps, tokens, minutes and epochs in the budget")
-        limits = [*given, *([] if self.max_minutes is None else [self.max_minutes])]
+        limits = [*values, *([] if self.max_minutes is None else [self.max_minutes])]
         if not all(0 < limit < math.inf for limit in limits) or (self.patience is not None and self.patience < 1):
             raise ValueError("a budget must be positive")
         if self.minutes is not None and self.max_minutes is not None:
@@ -194,6 +123,6 @@ class TrainingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
     batch: BatchSettings
-    optimizer: OptimizerSettings
+    optimizer: AnyOptimizer
     schedule: ScheduleSettings
     budget: BudgetSettings

@@ -9,7 +9,7 @@ import torch
 
 from unmask.data.batches.batch import add_counts, collate
 from unmask.families.bert import BertSettings
-from unmask.nn.encoders.downstream import Downstream, DownstreamSettings, Lstm, Mix, resolve_layers
+from unmask.nn.encoders.downstream import BidirectionalLstm, Downstream, DownstreamSettings, Mix, resolve_layers
 from unmask.nn.encoders.encoder import Keep
 from unmask.objectives.flops import forward_flops
 from unmask.objectives.learner import Learner
@@ -45,7 +45,7 @@ def theirs(lstm, x):
 
 def assert_lstm_equals_torchs(samples):
     tokens = collate(samples).tokens
-    lstm, x = Lstm(12, 8, 0.0), torch.randn(len(tokens.ids), 12)
+    lstm, x = BidirectionalLstm(12, 8, 0.0), torch.randn(len(tokens.ids), 12)
     found = lstm(x, tokens)
     for start, stop in pairwise(tokens.offsets.tolist()):
         torch.testing.assert_close(found[start:stop], theirs(lstm, x[start:stop])[0], rtol=0, atol=1e-6)

@@ -50,12 +50,12 @@ from unmask.tasks.token_classification import TokenClassification
 from unmask.training.evaluate import evaluate
 from unmask.training.loop import Trainer
 from unmask.training.machine import Machine
+from unmask.training.optimizer_settings import AdamWSettings
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
 from unmask.training.settings import (
     BatchSettings,
     BudgetSettings,
-    OptimizerSettings,
     ScheduleSettings,
     TrainingSettings,
 )
@@ -69,7 +69,7 @@ def train(learner, source, path, *, prepare=None, heldout=(), steps=40):
     """Train for a few steps, and return the mean losses of the first and the last ones."""
     settings = TrainingSettings(
         batch=BatchSettings(sequences=8, micro_tokens=200),
-        optimizer=OptimizerSettings(learning_rate=2e-2, weight_decay=0.0),
+        optimizer=AdamWSettings(learning_rate=2e-2, weight_decay=0.0),
         schedule=ScheduleSettings(),
         budget=BudgetSettings(steps=steps),
     )

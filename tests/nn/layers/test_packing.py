@@ -3,7 +3,7 @@
 import torch
 from torch.nn.utils.rnn import pack_sequence
 
-from unmask.nn.layers.fused_attention import mirror, pack
+from unmask.nn.layers.lstm import mirror, pack
 
 LENGTHS = (1, 2, 2, 5)
 POSITIONS = torch.cat([torch.arange(length) for length in LENGTHS])

@@ -40,7 +40,7 @@ class WordOrder(VocabularyObjective):
     """
 
     at = gold = SHUFFLED
-    which = "shuffled"
+    token_kind = "shuffled"
     requires = frozenset({SHUFFLED})
 
     def __init__(self, context: BuildContext, weight: float = 1.0) -> None:

@@ -127,8 +127,8 @@ def read(directory: Path, vocabulary: int) -> Pretrained:
         inner[last] = tuple(value.shape)
     with _opened(path) as file:
         names = list(_check(file, expected, path.stat().st_size))
-        found = {name: checked(torch.from_numpy(file[name].astype("float32")[()]), name, path) for name in names}
-    return Pretrained(settings, vocabulary, _ours(settings, found), {})
+        tensors = {name: checked(torch.from_numpy(file[name].astype("float32")[()]), name, path) for name in names}
+    return Pretrained(settings, vocabulary, _ours(settings, tensors), {})
 
 
 def write(directory: Path, encoder: Encoder, vocabulary: Iterable[str]) -> None:
@@ -168,42 +168,45 @@ def write(directory: Path, encoder: Encoder, vocabulary: Iterable[str]) -> None:
 
 def _theirs(settings: ElmoSettings, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors of an encoder under their names."""
-    found = {"char_embed": state["characters.characters.weight"]}
+    tensors = {"char_embed": state["characters.characters.weight"]}
     for number, (size, filters) in enumerate(settings.filters):
         kernel = state[f"characters.filters.{number}.weight"].view(filters, settings.characters, size)
-        found[f"CNN/W_cnn_{number}"] = kernel.permute(2, 1, 0)[None]  # (1, size, width of the embeddings, filters)
-        found[f"CNN/b_cnn_{number}"] = state[f"characters.filters.{number}.bias"]
-    for ours, group, end in _linear(settings):
-        found[f"{group}/W_{end}"] = state[f"{ours}.weight"].t()
-        found[f"{group}/b_{end}"] = state[f"{ours}.bias"]
-    for ours, group in _lstms(settings):
-        weights = torch.cat([state[f"{ours}.input.weight"], state[f"{ours}.recurrent.weight"]], 1)
-        bias = state[f"{ours}.input.bias"].clone()  # (4 * cells,)
+        tensors[f"CNN/W_cnn_{number}"] = kernel.permute(2, 1, 0)[None]  # (1, size, width of the embeddings, filters)
+        tensors[f"CNN/b_cnn_{number}"] = state[f"characters.filters.{number}.bias"]
+    for name, group, end in _linear(settings):
+        tensors[f"{group}/W_{end}"] = state[f"{name}.weight"].t()
+        tensors[f"{group}/b_{end}"] = state[f"{name}.bias"]
+    for name, group in _lstms(settings):
+        weights = torch.cat([state[f"{name}.input.weight"], state[f"{name}.recurrent.weight"]], 1)
+        bias = state[f"{name}.input.bias"].clone()  # (4 * cells,)
         bias[settings.cells : 2 * settings.cells] -= 1
-        found[f"{group}/W_0"], found[f"{group}/B"] = (
+        tensors[f"{group}/W_0"], tensors[f"{group}/B"] = (
             _reordered(weights, (0, 3, 1, 2)).t(),
             _reordered(bias, (0, 3, 1, 2)),
         )
-        found[f"{group}/W_P_0"] = state[f"{ours}.project.weight"].t()
-    return found
+        tensors[f"{group}/W_P_0"] = state[f"{name}.project.weight"].t()
+    return tensors
 
 
 def _ours(settings: ElmoSettings, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors of a file under our names; the inverse of `_theirs`."""
-    found = {"characters.characters.weight": tensors["char_embed"]}
+    state = {"characters.characters.weight": tensors["char_embed"]}
     for number in range(len(settings.filters)):
         kernel = tensors[f"CNN/W_cnn_{number}"][0]  # (size, width of the embeddings, filters)
-        found[f"characters.filters.{number}.weight"] = kernel.permute(2, 1, 0).flatten(1)
-        found[f"characters.filters.{number}.bias"] = tensors[f"CNN/b_cnn_{number}"]
-    for ours, group, end in _linear(settings):
-        found[f"{ours}.weight"], found[f"{ours}.bias"] = tensors[f"{group}/W_{end}"].t(), tensors[f"{group}/b_{end}"]
-    for ours, group in _lstms(settings):
+        state[f"characters.filters.{number}.weight"] = kernel.permute(2, 1, 0).flatten(1)
+        state[f"characters.filters.{number}.bias"] = tensors[f"CNN/b_cnn_{number}"]
+    for own_name, group, end in _linear(settings):
+        state[f"{own_name}.weight"], state[f"{own_name}.bias"] = (
+            tensors[f"{group}/W_{end}"].t(),
+            tensors[f"{group}/b_{end}"],
+        )
+    for own_name, group in _lstms(settings):
         weights = _reordered(tensors[f"{group}/W_0"].t(), OURS)  # (4 * cells, width)
         bias = _reordered(tensors[f"{group}/B"], OURS)  # (4 * cells,)
         bias[settings.cells : 2 * settings.cells] += 1
-        found[f"{ours}.input.weight"], found[f"{ours}.recurrent.weight"] = weights.chunk(2, 1)
-        found[f"{ours}.input.bias"], found[f"{ours}.project.weight"] = bias, tensors[f"{group}/W_P_0"].t()
-    return {name: value.contiguous() for name, value in found.items()}
+        state[f"{own_name}.input.weight"], state[f"{own_name}.recurrent.weight"] = weights.chunk(2, 1)
+        state[f"{own_name}.input.bias"], state[f"{own_name}.project.weight"] = bias, tensors[f"{group}/W_P_0"].t()
+    return {name: value.contiguous() for name, value in state.items()}
 
 
 def _reordered(stacked: Tensor, order: tuple[int, ...]) -> Tensor:
@@ -222,9 +225,9 @@ def _linear(settings: ElmoSettings) -> Iterator[tuple[str, str, str]]:
 
 def _lstms(settings: ElmoSettings) -> Iterator[tuple[str, str]]:
     """Yield our name of each LSTM, and theirs."""
-    for direction, ours in enumerate(("forward_lm", "backward_lm")):
+    for direction, model in enumerate(("forward_lm", "backward_lm")):
         for layer in range(settings.layers):
-            yield f"{ours}.{layer}", f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
+            yield f"{model}.{layer}", f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
 
 
 def _file(directory: Path, end: str) -> Path:
@@ -233,13 +236,13 @@ def _file(directory: Path, end: str) -> Path:
     Raises:
         UserError: there is none, or there are several.
     """
-    found = sorted(directory.glob(f"*{end}"))
-    if not found:
+    paths = sorted(directory.glob(f"*{end}"))
+    if not paths:
         raise UserError(f"no {end} beside the weights", file=directory, remedy="download it, too")
-    if len(found) > 1:
-        names = ", ".join(path.name for path in found)
+    if len(paths) > 1:
+        names = ", ".join(path.name for path in paths)
         raise UserError(f"several files of the same kind: {names}", file=directory, remedy="keep those of one model")
-    return found[0]
+    return paths[0]
 
 
 def _h5py() -> Any:

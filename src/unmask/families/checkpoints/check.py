@@ -1,11 +1,10 @@
-"""Checks that the weights of a directory match its config, made before memory is allocated.
+"""Checks of the weights of a directory: that they are undamaged, and that they match its config.
 
-Checksums of the files of a model directory that unmask wrote, so that damage to them is not taken for weights.
-
+Checksums are of the files of a model directory that unmask wrote, so that damage to them is not taken for weights.
 Input: a directory. Output: `checksums.json` in it, with the sha256 of each file that `load_model` reads. Directories of
 other programs have no such file, and are not checked; transformers ignores it.
 
-
+Whether weights match their config is checked before memory is allocated, on bodies without memory (`body_on_meta`).
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ REMEDY = f"copy the directory again, or, if the change was made on purpose, remo
 
 def write_checksums(directory: Path, names: Iterable[str]) -> None:
     """Record the checksums of the given files of a directory, those that exist."""
-    found = {name: sha256(directory / name) for name in sorted(names) if (directory / name).is_file()}
-    replace_file(directory / NAME, msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+    checksums = {name: sha256(directory / name) for name in sorted(names) if (directory / name).is_file()}
+    replace_file(directory / NAME, msgspec.json.format(msgspec.json.encode(checksums)) + b"\n")
 
 
 def check_checksums(directory: Path) -> None:
@@ -126,7 +125,7 @@ def check(form: Format, settings: BodySettings, vocabulary: int, shapes: Shapes,
         UserError: a tensor is missing or has the wrong shape; the message names it.
     """
     body = body_on_meta(settings, vocabulary)
-    ours = {name: tuple(value.shape) for name, value in body.state_dict().items()}
+    shapes_of_body = {name: tuple(value.shape) for name, value in body.state_dict().items()}
     with torch.device("meta"):
         stored = form.stored(settings, body.state_dict())
     wanted = {name: tuple(value.shape) for name, value in stored.items()}
@@ -136,7 +135,7 @@ def check(form: Format, settings: BodySettings, vocabulary: int, shapes: Shapes,
         raise UserError(f"config.json specifies {len(expected)} layers, but the weights have {len(layers)}", file=path)
     for pooler in filter(None, (form.pooler, form.head_pooler, OWN_POOLER)):
         if any(name.startswith(f"{pooler}.") for name in shapes):
-            wanted |= {f"{pooler}.{part}": ours[f"pooler.{part}"] for part in form.pooler_parts}
+            wanted |= {f"{pooler}.{part}": shapes_of_body[f"pooler.{part}"] for part in form.pooler_parts}
     missing = [name for name in wanted if name not in shapes and name not in form.optional]
     if missing:
         raise UserError(
@@ -163,7 +162,7 @@ def _head_shapes(form: Format, body: Encoder) -> dict[str, tuple[int, ...]]:
     for head in form.heads.keys() & OBJECTIVES.keys():
         with on_meta():
             state = OBJECTIVES[head]().build(context).state_dict()
-        named = {head_name(form, head, ours): tuple(value.shape) for ours, value in state.items()}
+        named = {head_name(form, head, part): tuple(value.shape) for part, value in state.items()}
         shapes |= {name: shape for name, shape in named.items() if name}
     return shapes
 

@@ -1,11 +1,8 @@
-"""The heads in a directory: their names there and here, and the labels that they predict.
+"""The heads in a directory: how texts are pooled, the names of tensors there and here, and the labels predicted.
 
-How token vectors become the vector of a text, in the files of sentence-transformers.
-
-Input and output: `modules.json`, which lists the steps; `1_Pooling/config.json`, the kind of pooling; and
-`sentence_bert_config.json`, the maximum length. The names of classes are compared, never imported.
-
-
+How token vectors become the vector of a text is in the files of sentence-transformers: `modules.json`, which lists the
+steps; `1_Pooling/config.json`, the kind of pooling; and `sentence_bert_config.json`, the maximum length. They are read
+and written. The names of classes are compared, never imported.
 """
 
 from __future__ import annotations
@@ -74,14 +71,14 @@ def read_pooling(directory: Path) -> Pooling | None:
         steps = [(str(step["type"]).rpartition(".")[2], str(step["path"])) for step in _read(path)]
     except (TypeError, KeyError) as error:
         raise UserError("not a list of modules with a type and a path", file=path) from error
-    found, unsupported = "mean", ""
+    mode, unsupported = "mean", ""
     for kind, folder in steps:
         if kind == "Pooling":
             if Path(folder).is_absolute() or ".." in Path(folder).parts:
                 raise UserError(f"the path '{folder}' is outside of the directory", file=path)
             config = _read(directory / folder / "config.json")
             modes = sorted(_modes(config)) if isinstance(config, dict) else []
-            found = _MODES.get(modes[0], "mean") if modes else "mean"
+            mode = _MODES.get(modes[0], "mean") if modes else "mean"
             if len(modes) != 1 or modes[0] not in _MODES:
                 unsupported = f"pooling by {' and '.join(modes) or 'nothing'}"
         elif kind not in ("Transformer", "Normalize"):
@@ -89,7 +86,7 @@ def read_pooling(directory: Path) -> Pooling | None:
     config = _read(directory / LENGTH) if (directory / LENGTH).exists() else {}
     length = config.get("max_seq_length") if isinstance(config, dict) else None
     return Pooling(
-        kind="cls" if found == "cls" else "mean",
+        kind="cls" if mode == "cls" else "mean",
         normalize=any(kind == "Normalize" for kind, _ in steps),
         length=length if isinstance(length, int) and length > 2 else None,
         unsupported=unsupported,
@@ -108,7 +105,7 @@ def write_pooling(directory: Path, pooling: Pooling, width: int) -> None:
         }
         for number, name in enumerate(names)
     ]
-    modes = {f"{_PREFIX}{theirs}": ours == pooling.kind for theirs, ours in _MODES.items()}
+    modes = {f"{_PREFIX}{mode}": pooling_kind == pooling.kind for mode, pooling_kind in _MODES.items()}
     folder = directory / "1_Pooling"
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / "config.json", {"word_embedding_dimension": width, **modes})
@@ -157,12 +154,12 @@ MULTI_LABEL = "multi_label_classification"
 """problem_type in config.json of a classifier that decides on each label separately."""
 
 
-def head_name(form: Format, head: str, ours: str) -> str:
+def head_name(form: Format, head: str, name: str) -> str:
     """Return their name of a tensor of one of our heads; "" if the format has none."""
     names = form.heads[head]
-    if ours in names:
-        return names[ours]
-    part, _, kind = ours.rpartition(".")
+    if name in names:
+        return names[name]
+    part, _, kind = name.rpartition(".")
     return f"{names[part]}.{kind}" if part in names else ""
 
 
@@ -178,7 +175,7 @@ def find_heads(form: Format, tensors: Mapping[str, Tensor], path: Path, classifi
     Raises:
         UserError: a part of a head is missing.
     """
-    found = {}
+    heads = {}
     ambiguous = {form.heads[name]["out"] for name in CLASSIFIERS if name in form.heads}
     in_task = form.head_pooler and any(f"{name}.weight" in tensors for name in ambiguous)
     for head, parts in form.heads.items():
@@ -186,29 +183,29 @@ def find_heads(form: Format, tensors: Mapping[str, Tensor], path: Path, classifi
             continue
         if in_task and any(name.startswith(f"{form.head_pooler}.") for name in parts.values()):
             continue  # the pooler of a task's head is the dense layer of the masked-LM head elsewhere
-        ours = [
+        tensor_names = [
             name
-            for part, theirs in parts.items()
+            for part, stored_part in parts.items()
             for name in ([part] if part == "bias" else [f"{part}.weight", f"{part}.bias"])
-            if not (theirs in form.unbiased and name.endswith(".bias"))
+            if not (stored_part in form.unbiased and name.endswith(".bias"))
         ]
-        names = {name: head_name(form, head, name) for name in ours}
+        names = {name: head_name(form, head, name) for name in tensor_names}
         missing = [name for name in names.values() if name not in tensors]
         if not missing:
-            found[head] = names
+            heads[head] = names
         elif len(missing) < len(names):
             raise UserError(f"tensor {missing[0]} of the {head} head is missing", file=path, remedy="download it again")
-    return found
+    return heads
 
 
 def find_own(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, str]]:
     """Return the heads that only unmask knows, each as a mapping of our names to those in the file."""
-    found: dict[str, dict[str, str]] = {}
+    heads: dict[str, dict[str, str]] = {}
     for name in tensors:
         if name.startswith(OWN) and not name.startswith(f"{OWN_POOLER}."):
-            head, _, ours = name.removeprefix(OWN).partition(".")
-            found.setdefault(head, {})[ours] = name
-    return found
+            head, _, part = name.removeprefix(OWN).partition(".")
+            heads.setdefault(head, {})[part] = name
+    return heads
 
 
 def classifier_head(form: Format, config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path) -> str:
@@ -256,8 +253,8 @@ def read_labels(
     """
     head = next((heads[name] for name in NAMED if name in heads), None)
     if head is None:
-        own = any(name.startswith(OWN) for names in heads.values() for name in names.values())
-        added = own and config.get("problem_type") != "regression"  # the head of a task from a plug-in
+        has_own_head = any(name.startswith(OWN) for names in heads.values() for name in names.values())
+        added = has_own_head and config.get("problem_type") != "regression"  # the head of a task from a plug-in
         names = config.get("id2label") if added else None
         return tuple(map(str, names.values())) if isinstance(names, dict) else ()
     number = len(tensors[head["out.weight"]]) if "out.weight" in head else 0

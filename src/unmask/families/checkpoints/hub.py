@@ -33,10 +33,10 @@ def parse(source: str | Path) -> tuple[str, str | None] | None:
     Args:
         source: a MODEL argument.
     """
-    found = _NAME.fullmatch(str(source)) if isinstance(source, str) else None
-    if found is None or Path(source).exists() or Path(str(source).partition("/")[0]).exists():
+    match = _NAME.fullmatch(str(source)) if isinstance(source, str) else None
+    if match is None or Path(source).exists() or Path(str(source).partition("/")[0]).exists():
         return None
-    return found[1], found[2]
+    return match[1], match[2]
 
 
 def download(
@@ -70,8 +70,8 @@ def _shards(folder: Path) -> list[str]:
 
 def revision_of(directory: Path) -> str:
     """Return NAMESPACE/NAME@COMMIT of a directory in the cache; "" for other directories."""
-    found = _SNAPSHOT.search(directory.absolute().as_posix())
-    return f"{found[1]}/{found[2]}@{found[3]}" if found else ""
+    match = _SNAPSHOT.search(directory.absolute().as_posix())
+    return f"{match[1]}/{match[2]}@{match[3]}" if match else ""
 
 
 def upload(directory: Path, name: str, *, private: bool = False) -> str:
@@ -88,9 +88,9 @@ def upload(directory: Path, name: str, *, private: bool = False) -> str:
     Raises:
         UserError: huggingface_hub is not installed, or the Hub refuses the upload.
     """
-    if (found := _NAME.fullmatch(name)) is None or found[2]:
+    if (match := _NAME.fullmatch(name)) is None or match[2]:
         raise UserError(f"'{name}' is not the name of a repository", remedy="write NAMESPACE/NAME")
-    files: Sequence[str] = [one for one in (*FILES, *_shards(directory), CARD) if (directory / one).is_file()]
+    files: Sequence[str] = [file for file in (*FILES, *_shards(directory), CARD) if (directory / file).is_file()]
     hub = _library("models cannot be uploaded")
     with _explaining(hub, name, None):
         api = hub.HfApi()

@@ -64,14 +64,14 @@ def by_model_type(families: Iterable[Family]) -> dict[str, Family]:
     Raises:
         UserError: two families have the same model_type.
     """
-    found: dict[str, Family] = {}
+    table: dict[str, Family] = {}
     for family in families:
-        if (other := found.setdefault(family.format.model_type, family)) is not family:
+        if (other := table.setdefault(family.format.model_type, family)) is not family:
             raise UserError(
                 f"the families {other.kind} and {family.kind} have the same model_type, '{family.format.model_type}'",
                 remedy="change the model_type of one of their formats",
             )
-    return found
+    return table
 
 
 MODEL_TYPES = by_model_type(FAMILIES.values())
@@ -124,18 +124,18 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     form = family.format
     settings, vocabulary = _settings(family, config, config_file)
     path, shapes, load = _open(directory, allow_pickle)
-    theirs = {_modern(form, name): name for name in shapes}
-    if len(theirs) != len(shapes):
+    stored_names = {_modern(form, name): name for name in shapes}
+    if len(stored_names) != len(shapes):
         raise UserError(
             f"two tensors have the same name apart from the prefix '{form.prefix}' or gamma and beta", file=path
         )
-    if form.words not in theirs and form.decoder in theirs:  # a file may store either of the tied tensors
-        theirs[form.words] = theirs.pop(form.decoder)
-    check(form, settings, vocabulary, {name: shapes[old] for name, old in theirs.items()}, path)
+    if form.words not in stored_names and form.decoder in stored_names:  # a file may store either of the tied tensors
+        stored_names[form.words] = stored_names.pop(form.decoder)
+    check(form, settings, vocabulary, {name: shapes[old] for name, old in stored_names.items()}, path)
 
-    known = [name for name in theirs if _is_known(form, name)]
-    found = load([theirs[name] for name in known])
-    tensors = {name: found[theirs[name]] for name in known}
+    known = [name for name in stored_names if _is_known(form, name)]
+    stored = load([stored_names[name] for name in known])
+    tensors = {name: stored[stored_names[name]] for name in known}
     check_decoder(form, tensors, path)
     try:
         settings, body = form.loaded(settings, tensors, body_on_meta(settings, 1).state_dict())
@@ -153,7 +153,7 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
         settings,
         vocabulary,
         body,
-        {head: {ours: tensors[name] for ours, name in names.items()} for head, names in heads.items()},
+        {head: {tensor_part: tensors[name] for tensor_part, name in names.items()} for head, names in heads.items()},
         read_labels(config, config_file, tensors, heads),
         task if isinstance(task, dict) else None,
         tokens if isinstance(tokens, int) and tokens >= 0 else None,
@@ -195,9 +195,9 @@ def write(
     if pooler:
         tensors |= {f"{pooler}.{part}": state[f"pooler.{part}"] for part in form.pooler_parts}
     for head, values in heads.items():
-        for ours, value in values.items():
-            name = head_name(form, head, ours) if head in known else ""
-            tensors[name or f"{OWN}{head}.{ours}"] = value
+        for tensor_part, value in values.items():
+            name = head_name(form, head, tensor_part) if head in known else ""
+            tensors[name or f"{OWN}{head}.{tensor_part}"] = value
     plain = {name: value.detach().cpu().float().contiguous() for name, value in tensors.items()}
     replace_file(directory / "model.safetensors", safetensors.torch.save(plain, {"format": "pt"}))
     write_config(directory, encoder, heads, labels, task, pad, tokens)
@@ -265,7 +265,7 @@ def _settings(family: Family, config: Mapping[str, Any], path: Path) -> tuple[Bo
     if (learned and config.get("position_embedding_type", "absolute") != "absolute") or config.get("is_decoder"):
         raise UserError("relative positions and decoders are not supported", file=path)
     config = {**form.defaults, **config}
-    table = {ours: config[name] for ours, name in form.config.items() if name in config}
+    table = {setting: config[name] for setting, name in form.config.items() if name in config}
     activation = table.pop("activation", "gelu")
     if not isinstance(activation, str) or activation not in form.activations:
         raise UserError(
@@ -340,19 +340,19 @@ def _modern(form: Format, name: str) -> str:
 def _is_known(form: Format, name: str) -> bool:
     if name == form.decoder:
         return True
-    heads = tuple(theirs for names in form.heads.values() for theirs in names.values())
+    heads = tuple(stored_name for names in form.heads.values() for stored_name in names.values())
     inside = (OWN, *heads, *filter(None, (*form.beginnings, form.pooler, form.head_pooler)))
     return name.startswith(inside) and not name.endswith(".attn.bias")  # GPT's causal mask
 
 
 def _config(form: Format, settings: Any, vocabulary: int, architecture: str, labels: Sequence[str]) -> dict[str, Any]:
-    ours = {name: getattr(settings, name) for name in settings.__struct_fields__}
-    ours["activation"] = {ours: name for name, ours in reversed([*form.activations.items()])}[settings.activation]
+    values = {key: getattr(settings, key) for key in settings.__struct_fields__}
+    values["activation"] = {name: key for key, name in reversed([*form.activations.items()])}[settings.activation]
     config: dict[str, Any] = {
         "architectures": [architecture],
         "model_type": form.model_type,
         "vocab_size": vocabulary,
-        **{name: ours[part] for part, name in form.config.items()},
+        **{key: values[part] for part, key in form.config.items()},
         "tie_word_embeddings": True,
         **form.always,
     }

@@ -3,11 +3,10 @@
 `safetensors` itself rejects most malformed files. This module also rejects what it accepts: duplicate keys, invalid
 names, headers with a million tensors, weights that are not finite.
 
-Weights in several safetensors files, as transformers writes large models.
-
-Input: a directory with `model.safetensors.index.json`, `{"weight_map": {tensor: file}}`, and these files beside it.
-Output: the shapes and values of the tensors, as of a single file. The index comes from strangers: files are named in it
-without a path, each tensor has to be in the file that it is listed in, and in no other.
+Weights may be in several files, as transformers writes large models. Input: a directory with
+`model.safetensors.index.json`, `{"weight_map": {tensor: file}}`, and these files beside it. Output: the shapes and
+values of the tensors, as of a single file. The index comes from strangers: files are named in it without a path, each
+tensor has to be in the file that it is listed in, and in no other.
 """
 
 from __future__ import annotations
@@ -88,10 +87,10 @@ def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     Raises:
         ValueError: a key occurs twice.
     """
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    table = dict(pairs)
+    if len(table) != len(pairs):
         raise ValueError("duplicate key")
-    return found
+    return table
 
 
 INDEX = "model.safetensors.index.json"
@@ -133,7 +132,7 @@ def read_shard_shapes(files: Mapping[str, Path]) -> dict[str, tuple[int, ...]]:
     Raises:
         UserError: a file is missing or malformed, or its tensors are not those that are listed in it.
     """
-    found: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     holders: dict[str, Path] = {}
     for file in dict.fromkeys(files.values()):
         require_regular(file)
@@ -142,14 +141,14 @@ def read_shard_shapes(files: Mapping[str, Path]) -> dict[str, tuple[int, ...]]:
         for tensor, shape in read_shapes(file).items():
             if tensor in holders:
                 raise UserError(f"{tensor} is also in {holders[tensor].name}", file=file, remedy=REMEDY)
-            found[tensor], holders[tensor] = shape, file
-    for tensor in sorted(found.keys() | files.keys()):
+            shapes[tensor], holders[tensor] = shape, file
+    for tensor in sorted(shapes.keys() | files.keys()):
         if tensor not in holders:
             raise UserError(f"{tensor!r} is missing, which {INDEX} lists here", file=files[tensor], remedy=REMEDY)
         if files.get(tensor) != holders[tensor]:
             where = f"in {files[tensor].name}" if tensor in files else "nowhere"
             raise UserError(f"{tensor} is here, but {INDEX} lists it {where}", file=holders[tensor], remedy=REMEDY)
-    return found
+    return shapes
 
 
 def read_shard_tensors(files: Mapping[str, Path], names: Iterable[str]) -> dict[str, Tensor]:
@@ -157,4 +156,6 @@ def read_shard_tensors(files: Mapping[str, Path], names: Iterable[str]) -> dict[
     wanted: dict[Path, list[str]] = {}
     for name in names:
         wanted.setdefault(files[name], []).append(name)
-    return {name: value for file, own in wanted.items() for name, value in read_tensors(file, own).items()}
+    return {
+        name: value for file, file_names in wanted.items() for name, value in read_tensors(file, file_names).items()
+    }

@@ -29,7 +29,7 @@ from unmask.data.batches.batch import Tokens
 from unmask.nn.encoders.downstream_kind import DownstreamKind
 from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep, mean_vectors
 from unmask.nn.layers.dropout import Dropout
-from unmask.nn.layers.fused_attention import pack
+from unmask.nn.layers.lstm import pack
 from unmask.support.errors import UserError
 
 RNN_LAYERS = 2
@@ -107,7 +107,7 @@ class Mix(nn.Module):
         return self.gamma * sum(share * layer for share, layer in zip(shares, layers, strict=True))
 
 
-class Lstm(nn.Module):
+class BidirectionalLstm(nn.Module):
     """A bidirectional LSTM over the sequences of a ragged stream, without padding.
 
     Args:
@@ -152,7 +152,7 @@ class Downstream(Encoder):
         self.mix = Mix(len(self.numbers)) if several and chosen.combine == "mix" else None
         self.lstm = None
         if chosen.kind == "rnn":
-            self.lstm = Lstm(self.width, chosen.width or 200, encoder.head.rnn_dropout)
+            self.lstm = BidirectionalLstm(self.width, chosen.width or 200, encoder.head.rnn_dropout)
             self.width = 2 * self.lstm.width
         # the head is a single linear layer, for whole texts and for tokens
         self.head = replace(
@@ -192,8 +192,8 @@ class Downstream(Encoder):
 
     def forward(self, tokens: Tokens, keep: Keep = NOTHING, carry: Carry = NO_CARRY) -> Encoded:
         """See `Encoder`; there is no pooler, as the encoder's was trained on its last layer only."""
-        found = self.encoder(tokens, keep | Keep(frozenset(self.numbers))).layers
-        x = self._combine([found[number] for number in self.numbers])  # (tokens, width)
+        layers = self.encoder(tokens, keep | Keep(frozenset(self.numbers))).layers
+        x = self._combine([layers[number] for number in self.numbers])  # (tokens, width)
         starts, ends = tokens.offsets[:-1].long(), tokens.offsets[1:].long()
         summary = starts if self.head.summary == "first" else ends - 1  # (sequences,)
         if self.chosen.kind == "average" or (self.chosen.kind == "linear" and self.encoder.head.mean):
@@ -203,7 +203,7 @@ class Downstream(Encoder):
             forward, backward = x.index_select(0, ends - 1), x.index_select(0, starts)
             half = self.lstm.width
             x = x.index_copy(0, summary, torch.cat([forward[:, :half], backward[:, half:]], 1))
-        return Encoded(last=x, layers={number: found[number] for number in keep.layers})
+        return Encoded(last=x, layers={number: layers[number] for number in keep.layers})
 
     def own_state(self) -> dict[str, Tensor]:
         """Return the tensors that do not belong to the encoder."""

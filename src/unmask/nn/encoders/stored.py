@@ -1,16 +1,13 @@
-"""A frozen encoder with precomputed features, which it looks up by row index.
+"""Encoders in special forms: one that reads padded input, and one that looks up features computed before.
 
-Input: batches whose token ids are row indices in a table on disk. Output: the layers that were stored there. It can
-replace the encoder that computed them. It has no parameters and is not part of checkpoints.
+`Padded` gives a body padded input, for export: the only place where a batch itself contains padding. Input: token ids
+(batch, length), and a mask of real tokens. Output: the last layer, (batch, length, width). The batch is one group of
+sequences of equal length whose padding stays in the stream, so that no shape depends on data and the exported program
+accepts any batch size and length. Attention ignores padding, so inputs and outputs there are arbitrary.
 
-A wrapper that gives a body padded input, for export: the only place where a batch itself contains padding.
-
-Input: token ids (batch, length), and a mask of real tokens. Output: the last layer, (batch, length, width). The batch
-is one group of sequences of equal length whose padding stays in the stream, so that no shape depends on data and the
-exported program accepts any batch size and length. Attention ignores padding, so inputs and outputs there are
-arbitrary.
-
-
+`Stored` is a frozen encoder with precomputed features, which it looks up by row index. Input: batches whose token ids
+are row indices in a table on disk. Output: the layers that were stored there. It can replace the encoder that computed
+them. It has no parameters and is not part of checkpoints.
 """
 
 from __future__ import annotations

@@ -76,12 +76,12 @@ class Transformer(Encoder):
         scores: dict[int, list[Tensor]] = {}
         for number in range(1, self.num_layers + 1):
             block = self.blocks[min(number, len(self.blocks)) - 1]
-            kept = scores.setdefault(number, []) if number in keep.scores else None
+            layer_scores = scores.setdefault(number, []) if number in keep.scores else None
             rows = keep.rows if number == self.num_layers and number not in keep.layers else None
-            if self.recompute and torch.is_grad_enabled() and kept is None:
+            if self.recompute and torch.is_grad_enabled() and layer_scores is None:
                 y = checkpoint(block, x, tokens, rows=rows, use_reentrant=False)
             else:
-                y = block(x, tokens, kept, rows)  # (tokens or rows, width)
+                y = block(x, tokens, layer_scores, rows)  # (tokens or rows, width)
             x = y if rows is None else torch.zeros_like(x).index_copy(0, rows, y)
             if number in keep.layers:
                 layers[number] = x[:count]

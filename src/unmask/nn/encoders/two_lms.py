@@ -19,8 +19,7 @@ from unmask.data.batches.batch import Tokens
 from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep, Shape
 from unmask.nn.layers.characters import CharacterCnn
 from unmask.nn.layers.dropout import Dropout
-from unmask.nn.layers.fused_attention import mirror, pack
-from unmask.nn.layers.lstm import Lstm, LstmState
+from unmask.nn.layers.lstm import Lstm, LstmState, mirror, pack
 
 
 class TwoLms(Encoder):
@@ -88,9 +87,9 @@ class TwoLms(Encoder):
             (self.backward_lm, slice(first, None), slice(border, None)),
         ):
             order, sizes = pack(tokens.position_ids[within])
-            own = {name: rows[chosen] for name, rows in carry.items()}
-            parts.append(self._read(lm, x[within], order, sizes.tolist(), own))
-        layers = [torch.cat(pair) for pair in zip(*(found for found, _ in parts), strict=True)]
+            chosen_carry = {name: rows[chosen] for name, rows in carry.items()}
+            parts.append(self._read(lm, x[within], order, sizes.tolist(), chosen_carry))
+        layers = [torch.cat(pair) for pair in zip(*(model_layers for model_layers, _ in parts), strict=True)]
         new = {name: torch.cat([after[name] for _, after in parts]) for name in parts[0][1]} if carry else {}
         return Encoded(last=layers[-1], layers={number: layers[number] for number in keep.layers}, carry=new)
 
@@ -115,8 +114,8 @@ class TwoLms(Encoder):
             state = LstmState(*(carry[name].flip(0) for name in _names(number))) if carry else layer.start(sizes[0])
             out, after = layer(y, sizes, state)
             y = out + y if number and self.residual else out
-            found = self.dropout(y) if number == len(lm) - 1 else y
-            layers.append(torch.empty_like(y).index_copy(0, order, found))
+            output = self.dropout(y) if number == len(lm) - 1 else y
+            layers.append(torch.empty_like(y).index_copy(0, order, output))
             states.append(LstmState(*(rows.flip(0) for rows in after)))
         return layers, _named(states)
 

@@ -180,9 +180,9 @@ class TwoStreams(Encoder):
             layers[number] = x[:count]
             entered.append(x[:count])
         x = self.dropout(x)
-        found = {number: layers[number] for number in keep.layers}
+        wanted = {number: layers[number] for number in keep.layers}
         queries = x[count : count + asked] if tokens.reading.queries is not None else None
-        return Encoded(x[:count], found, queries=queries), entered
+        return Encoded(x[:count], wanted, queries=queries), entered
 
     def _remember(self, tokens: Tokens, entered: Sequence[Tensor], carry: Carry) -> Carry:
         """Return the new state: the memory of each sequence, with the tokens of this batch that are remembered."""
@@ -194,10 +194,10 @@ class TwoStreams(Encoder):
         last = (
             slots - len(slots) + new[:, None]
         )  # (sequences, memory) position in the sequence; negative: in the memory
-        own, old = last >= 0, (last + len(slots)).clamp(max=len(slots) - 1)
+        is_new, old = last >= 0, (last + len(slots)).clamp(max=len(slots) - 1)
         at = (starts[:, None] + last.clamp(min=0)).view(-1)
         state = {}
         for name, x in zip(self._names, entered, strict=False):
             before = carry[name].gather(1, old[:, :, None].expand(-1, -1, self.width))
-            state[name] = torch.where(own[:, :, None], x.index_select(0, at).view(count, -1, self.width), before)
+            state[name] = torch.where(is_new[:, :, None], x.index_select(0, at).view(count, -1, self.width), before)
         return {**state, REMEMBERED: (carry[REMEMBERED] + new).clamp(max=len(slots))}

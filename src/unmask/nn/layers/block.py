@@ -1,14 +1,14 @@
-"""A layer of the Transformer encoder, post-norm as in the paper and in BERT.
+"""Layers of Transformer encoders: post-norm with a plain feed-forward sublayer, and pre-norm with a gated one.
 
-Vaswani et al. 2017, section 3.1: LayerNorm(x + Sublayer(x)), with dropout on the sublayer's output (section 5.4).
-Layers may share a sublayer, including its LayerNorm (Lan et al. 2020 (ALBERT), section 3.1).
+`Block` is the layer of the paper and of BERT. Vaswani et al. 2017, section 3.1: LayerNorm(x + Sublayer(x)), with
+dropout on the sublayer's output (section 5.4). Layers may share a sublayer, including its LayerNorm (Lan et al. 2020
+(ALBERT), section 3.1).
 
-A layer of ModernBERT: pre-norm, with a gated feed-forward sublayer and, unless it is global, local attention.
-
-Warner et al. 2024, section 2.1: x + Sublayer(LayerNorm(x)) (Xiong et al. 2020), GELU gated by a second linear function
-(Shazeer 2020), and no biases. The first layer does not normalize its input, as the embeddings are normalized. Here the
-last layer contains the LayerNorm of the output, so that its output is what heads read; in transformers that LayerNorm
-belongs to the body. Dropout is where it is there: on the attention's output and inside the feed-forward sublayer.
+`PreNormBlock` is the layer of ModernBERT. Warner et al. 2024, section 2.1: x + Sublayer(LayerNorm(x)) (Xiong et al.
+2020), GELU gated by a second linear function (Shazeer 2020), and no biases; unless the layer is global, its attention
+is local. The first layer does not normalize its input, as the embeddings are normalized. Here the last layer contains
+the LayerNorm of the output, so that its output is what heads read; in transformers that LayerNorm belongs to the body.
+Dropout is where it is there: on the attention's output and inside the feed-forward sublayer.
 """
 
 from __future__ import annotations

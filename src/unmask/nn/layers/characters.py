@@ -72,9 +72,9 @@ class CharacterCnn(nn.Module):
         """Return the maxima of all filters over words of at most `longest` ids, (words, filters)."""
         x = self.characters(ids[:, : longest + max(self.sizes)])  # (words, length, width of the embeddings)
         maxima = []
-        for size, own in zip(self.sizes, self.filters, strict=True):
+        for size, filters in zip(self.sizes, self.filters, strict=True):
             windows = x[:, : longest + size].unfold(1, size, 1)  # (words, windows, width of the embeddings, size)
-            maxima.append(own(windows.flatten(2).flatten(0, 1)).view(len(ids), windows.shape[1], -1).max(1).values)
+            maxima.append(filters(windows.flatten(2).flatten(0, 1)).view(len(ids), windows.shape[1], -1).max(1).values)
         return self.activation(torch.cat(maxima, 1))
 
 

@@ -1,14 +1,13 @@
-"""Disentangled attention (He et al. 2021 (DeBERTa), section 3.1), as in DeBERTa-v2 and v3.
+"""Disentangled attention (He et al. 2021 (DeBERTa), section 3.1), as in DeBERTa-v2 and v3, and the layers that have it.
 
 A score is the sum of three products: of the contents of query and key, of the query with the distance of the key, and
 of the key with the distance of the query. Distances have embeddings, which all layers share, and which the layers'
 own projections of queries and keys convert to vectors of heads. Long distances share embeddings, in logarithmic
 buckets (modeling_deberta_v2.py of transformers 5; in the first DeBERTa distances have projections of their own).
 
-A layer of DeBERTa: disentangled attention and feed-forward, post-norm, and in the first one perhaps a convolution.
-
-He et al. 2021 (DeBERTa). The convolution is that of the 900M and 1.5B models of DeBERTa-v2: it reads the input of the
-first layer, and its output is added to that of the layer (ConvLayer in modeling_deberta_v2.py of transformers 5).
+A layer consists of disentangled attention and feed-forward, post-norm, and the first one perhaps also of a convolution:
+in the 900M and 1.5B models of DeBERTa-v2 it reads the input of the first layer, and its output is added to that of the
+layer (ConvLayer in modeling_deberta_v2.py of transformers 5).
 """
 
 from __future__ import annotations
@@ -58,8 +57,8 @@ class Distances(nn.Module):
 
     def rows(self, distances: Tensor) -> Tensor:
         """Return the row of the embedding of each distance, the position of the query minus that of the key, int64."""
-        found = distances if self.buckets is None else log_buckets(distances, self.buckets, self.longest)
-        return (found + self.span).clamp(0, 2 * self.span - 1)
+        bins = distances if self.buckets is None else log_buckets(distances, self.buckets, self.longest)
+        return (bins + self.span).clamp(0, 2 * self.span - 1)
 
 
 def log_buckets(distances: Tensor, buckets: int, longest: int) -> Tensor:
@@ -138,8 +137,8 @@ class Convolution(nn.Module):
             rows: if given, the tokens to return, (rows,) int64.
         """
         near = select(self._neighbors(x, tokens), rows)  # (tokens or rows, size * width)
-        found = self.activation(self.dropout(self.out(near)))
-        return self.norm(onto + pad(found, (0, 0, 0, onto.shape[0] - found.shape[0])))
+        convolved = self.activation(self.dropout(self.out(near)))
+        return self.norm(onto + pad(convolved, (0, 0, 0, onto.shape[0] - convolved.shape[0])))
 
     def _neighbors(self, x: Tensor, tokens: Tokens) -> Tensor:
         """Return each token beside those around it, (tokens, size * width); 0 beyond the ends of its sequence."""
@@ -149,12 +148,12 @@ class Convolution(nn.Module):
         group = tokens.groups[0]
         if group.real is not None and group.index is None:  # padding in the stream
             x = x * group.real.reshape(-1, 1)
-        found = []
+        neighbors = []
         for offset in range(-self.reach, self.reach + 1):
             at = (torch.arange(count, device=x.device) + offset).clamp(min=0).clamp(max=count - 1)
             inside = numbers[at] == numbers + offset  # in another sequence, positions start again
-            found.append(x.index_select(0, at) * inside[:, None])
-        return torch.cat(found, 1)
+            neighbors.append(x.index_select(0, at) * inside[:, None])
+        return torch.cat(neighbors, 1)
 
 
 class DisentangledBlock(Block):

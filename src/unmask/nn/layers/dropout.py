@@ -44,15 +44,15 @@ class Dropout(nn.Module):
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, onto: Tensor | None, rate: float) -> Tensor:
-        kept = keep(x.shape, rate, x.dtype, (draw(),))
-        ctx.save_for_backward(kept)
+        mask = keep(x.shape, rate, x.dtype, (draw(),))
+        ctx.save_for_backward(mask)
         ctx.scale = 1 / (1 - rate)
-        return (x * kept).mul_(ctx.scale) if onto is None else torch.addcmul(onto, x, kept, value=ctx.scale)
+        return (x * mask).mul_(ctx.scale) if onto is None else torch.addcmul(onto, x, mask, value=ctx.scale)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (kept,), (grad,) = ctx.saved_tensors, grads
-        return (grad * kept).mul_(ctx.scale), grad if ctx.needs_input_grad[1] else None, None
+        (mask,), (grad,) = ctx.saved_tensors, grads
+        return (grad * mask).mul_(ctx.scale), grad if ctx.needs_input_grad[1] else None, None
 
 
 def draw() -> int:

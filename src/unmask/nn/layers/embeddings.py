@@ -1,15 +1,12 @@
 """The input representation: token, position and segment embeddings, summed (Devlin et al. 2019, figure 2).
 
+Attention by learned positions may start local. The first columns of the table of positions are then sinusoids (Vaswani
+et al. 2017, section 3.5, of shorter wavelengths), and the query and key weights of a head read only these, so that its
+scores are highest at an offset. All of these weights are trained like any others. Rotary positions need biases only:
+see `Rotation.biases`.
+
 Embeddings may be narrower than the layers, and are then projected (Lan et al. 2020 (ALBERT), section 3.1). Positions
 may start at an offset: RoBERTa's position table begins with two unused rows. GPT's sum is not normalized.
-
-Initial weights with which attention by learned positions starts local.
-
-The first columns of the table of positions are sinusoids (Vaswani et al. 2017, section 3.5, of shorter wavelengths),
-and the query and key weights of a head read only these, so that its scores are highest at an offset. All of these
-weights are trained like any others. Rotary positions need biases only: see `Rotation.biases`.
-
-
 """
 
 from __future__ import annotations
@@ -173,8 +170,8 @@ def look_up(table: Tensor, ids: Tensor) -> Tensor:
     exact = torch.is_grad_enabled() and not torch.compiler.is_compiling()
     if not table.is_cpu or table.dtype != torch.bfloat16 or not exact:
         return embedding(ids, table)
-    found: Tensor = _LookUp.apply(table, ids)  # type: ignore[no-untyped-call]
-    return found
+    rows: Tensor = _LookUp.apply(table, ids)  # type: ignore[no-untyped-call]
+    return rows
 
 
 class DistanceEmbeddings(Embeddings):

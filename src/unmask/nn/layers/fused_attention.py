@@ -1,23 +1,16 @@
-"""Attention for CPUs: two batched products with a softmax in between, as one autograd function.
+"""Fast attention kernels with dropout and gradients: `fused` for CPUs, and `varlen` for GPUs in bf16.
 
-torch's fused kernel for CPUs has a slow backward pass and no dropout. Sequences are padded to the longest one of their
-`Group`, or short ones are put into common rows, in which tokens attend to those of their own sequence: a padding
-position reads an arbitrary token, is attended to with probability 0, and its output is discarded.
-Heads are computed in chunks, so that their probabilities stay in the cache; those of long sequences are not saved for
-the backward pass but recomputed. With a window, only keys in reach are read (score_blocks.py). Queries and keys, and
-their gradients, are rotated in the group's copy by heads.
+**On CPUs** attention is two batched products with a softmax in between, as one autograd function: torch's fused kernel
+for CPUs has a slow backward pass and no dropout. Sequences are padded to the longest one of their `Group`, or short
+ones are put into common rows, in which tokens attend to those of their own sequence: a padding position reads an
+arbitrary token, is attended to with probability 0, and its output is discarded. Heads are computed in chunks, so that
+their probabilities stay in the cache; those of long sequences are not saved for the backward pass but recomputed. With
+a window, only keys in reach are read (score_blocks.py). Queries and keys, and their gradients, are rotated in the
+group's copy by heads.
 
-The order in which recurrent networks read a ragged batch: step by step, in each step the longer sequences first.
-
-Tokens of a batch are ordered by sequence, the shortest first; torch's recurrent networks and `Lstm` want them ordered
-by time step, so that each step is a few contiguous rows.
-
-Attention for GPUs in bf16: torch's variable-length FlashAttention (Dao 2023), which needs no padding.
-
-torch's public function for it does not support dropout, so the underlying operator is called. That one is private: if
-the installed version of torch lacks it, sequences are padded for the public `scaled_dot_product_attention`.
-
-
+**On GPUs** it is torch's variable-length FlashAttention (Dao 2023), which needs no padding. torch's public function for
+it does not support dropout, so the underlying operator is called. That one is private: if the installed version of
+torch lacks it, sequences are padded for the public `scaled_dot_product_attention`.
 """
 
 from __future__ import annotations
@@ -35,35 +28,160 @@ from unmask.nn.layers.plain_attention import AttentionSpec, attended_positions
 from unmask.nn.layers.rotary import Rotation
 from unmask.nn.layers.score_blocks import choose, pays
 
+FEW_SCORES = 2**18
+"""Maximum number of attention scores that are computed in float32: bf16 products would need a new kernel for nearly
+every batch, as numbers of sequences and their lengths vary, which takes longer than so few scores."""
+LONG = 1024
+"""Minimum sequence length at which probabilities are recomputed in the backward pass."""
+REGISTER = 32
+"""bf16 numbers in a register. torch's bf16 softmax backward is slow for rows shorter than this: float32 is used."""
+MANY_REGISTERS = 128
+"""torch's bf16 softmax forward is slow for shorter rows that leave a register partly empty: float32 is used."""
 
-def pack(position_ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the order in which recurrent networks read a batch, and the number of sequences in each time step.
 
-    The longest sequence, which is the last of the batch, comes first in each step. The sizes must be on the CPU, so on
-    a GPU this synchronizes.
+def fused(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
+    """Compute attention; see `Kernel`. Biases are not supported."""
+    assert spec.bias is None
+    packed = None if tokens.packed is None or pays(spec.window, tokens.packed.longest) else tokens.packed
+    groups = tokens.groups if packed is None else (packed,)
+    output: Tensor = _Attention.apply(qkv, groups, spec)  # type: ignore[no-untyped-call]
+    return output
 
-    Args:
-        position_ids: (tokens,), each token's index in its sequence; sequences must be in order of length.
 
-    Returns:
-        Token indices, (tokens,), and sizes, (longest,) int64 on the CPU.
+class _Attention(torch.autograd.Function):
+    """softmax(query key^T / sqrt(width)) value, with dropout on the probabilities.
+
+    Shape:
+        qkv: (tokens, 3 * width), the concatenated query, key and value of each token, each for all heads; returns
+        (tokens, width).
     """
-    count = len(position_ids)
-    # at equal positions, later tokens belong to later and therefore longer sequences
-    order = (position_ids * count + (count - 1 - torch.arange(count, device=position_ids.device))).argsort()
-    return order, torch.bincount(position_ids).cpu()
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, groups: tuple[Group, ...], spec: AttentionSpec) -> Tensor:
+        heads, dropout = spec.heads, spec.dropout
+        ctx.groups, ctx.spec, ctx.seed = groups, spec, draw() if dropout else 0
+        out = _stream(qkv, qkv.shape[1] // 3, groups)
+        saved: list[Tensor | None] = []
+        learning = ctx.needs_input_grad[0]
+        for number, group in enumerate(groups):
+            inputs = _to_heads(qkv, group, heads, 3, copy=spec.rotation is not None)  # (3, rows, longest, head width)
+            if inputs.dtype == torch.bfloat16 and inputs.shape[1] * group.longest**2 <= FEW_SCORES:
+                inputs = inputs.float()
+            if spec.rotation is not None:
+                _rotate(inputs[:2], spec.rotation)
+            saved += [inputs] if learning else []
+            blocks = choose(group, spec, inputs)
+            inputs = blocks.pad(inputs)
+            output = torch.empty_like(inputs[0])
+            for part in blocks.parts():
+                key, value = (blocks.keys(x, part) for x in inputs[1:])
+                probabilities = softmax(blocks.scores(blocks.queries(inputs[0], part), key, part))
+                mask = _kept(probabilities, dropout, ctx.seed, number, part)
+                dropped = probabilities if mask is None else probabilities * mask
+                torch.bmm(dropped, value, out=blocks.queries(output, part))
+                if learning and group.longest < LONG:
+                    saved += (probabilities, mask)
+            _from_heads(blocks.strip(output).mul_(1 / (1 - dropout))[None], group, heads, out)
+        ctx.save_for_backward(*saved)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad_out,), spec = grads, ctx.spec
+        heads, dropout = spec.heads, spec.dropout
+        saved = iter(ctx.saved_tensors)
+        grad_qkv = _stream(grad_out, 3 * grad_out.shape[1], ctx.groups)
+        for number, group in enumerate(ctx.groups):
+            inputs = next(saved)
+            blocks = choose(group, spec, inputs)
+            inputs = blocks.pad(inputs)
+            grad = _to_heads(grad_out, group, heads, 1)[0].to(inputs.dtype) * (1 / (1 - dropout))
+            if group.real is not None:  # the outputs at padding were discarded
+                grad.view(group.sequences, heads, *grad.shape[1:]).mul_(group.real[:, None, :, None])
+            grad = blocks.pad(grad)
+            sums = blocks.sums_like(inputs)
+            for part in blocks.parts():
+                query, out = blocks.queries(inputs[0], part), blocks.queries(grad, part)
+                key, value = (blocks.keys(x, part) for x in inputs[1:])
+                if group.longest < LONG:
+                    probabilities, mask = next(saved), next(saved)
+                else:
+                    probabilities = softmax(blocks.scores(query, key, part))
+                    mask = _kept(probabilities, dropout, ctx.seed, number, part)
+                dropped = probabilities if mask is None else probabilities * mask
+                blocks.add_product(sums[2], part, dropped.transpose(1, 2), out)
+                scores = torch.bmm(out, value.transpose(1, 2))
+                scores = softmax_backward(scores if mask is None else scores.mul_(mask), probabilities)
+                torch.bmm(scores, key, out=blocks.queries(sums[0], part))
+                blocks.add_product(sums[1], part, scores.transpose(1, 2), query)
+            sums = blocks.strip(sums)
+            sums[:2].mul_(inputs.shape[-1] ** -0.5)
+            if spec.rotation is not None:
+                _rotate(sums[:2], spec.rotation, back=True)
+            _from_heads(sums, group, heads, grad_qkv)
+        return grad_qkv, None, None
 
 
-def mirror(position_ids: Tensor, offsets: Tensor) -> Tensor:
-    """Return for each token the one as far from the end of its sequence as it is from the start, (tokens,).
+def _stream(like: Tensor, width: int, groups: tuple[Group, ...]) -> Tensor:
+    """Return a new stream, (rows, width), for `_from_heads` to write to; its rows beyond the tokens are 0."""
+    stream = like.new_empty(len(like), width)
+    stream[groups[-1].stop :] = 0
+    return stream
 
-    Args:
-        position_ids: (tokens,), each token's index in its sequence.
-        offsets: (sequences + 1,), where each sequence starts.
+
+def _to_heads(stream: Tensor, group: Group, heads: int, parts: int, *, copy: bool = False) -> Tensor:
+    """Return a group's tokens by heads: (tokens, parts * width) to (parts, sequences * heads, longest, head width).
+
+    Unless `copy` is set the result may be a view of the stream, as for one sequence or one head.
     """
-    starts = torch.arange(len(position_ids), device=position_ids.device) - position_ids  # (tokens,)
-    sequence = torch.bucketize(starts, offsets[1:], right=True)
-    return offsets[1:].long().index_select(0, sequence) - 1 - position_ids
+    rows = stream[group.start : group.stop] if group.slots is None else stream.index_select(0, group.slots)
+    x = rows.view(group.sequences, group.longest, parts, heads, -1).permute(2, 0, 3, 1, 4)
+    if copy:
+        x = x.clone(memory_format=torch.contiguous_format)
+    return x.reshape(parts, group.sequences * heads, group.longest, -1)
+
+
+def _from_heads(x: Tensor, group: Group, heads: int, stream: Tensor) -> None:
+    """Write a group's tokens back into the stream: the inverse of `_to_heads`."""
+    parts = len(x)
+    x = x.view(parts, group.sequences, heads, group.longest, -1).permute(1, 3, 0, 2, 4)
+    rows = x.reshape(group.sequences * group.longest, -1)
+    stream[group.start : group.stop] = rows if group.index is None else rows.index_select(0, group.index)
+
+
+def _rotate(x: Tensor, rotation: Rotation, back: bool = False) -> None:
+    """Rotate a group's queries and keys, or with `back` their gradients, in place, (2, rows, longest, head width)."""
+    cos, sin = rotation.tables(x.shape[2], x.shape[3], x)
+    rotation.rotate_(x, cos, -sin if back else sin)
+
+
+def softmax(scores: Tensor) -> Tensor:
+    """Return the attention probabilities of masked scores, (batch, queries, keys)."""
+    if scores.dtype == torch.bfloat16 and scores.shape[-1] < MANY_REGISTERS and scores.shape[-1] % REGISTER:
+        return scores.softmax(-1, dtype=torch.float32).bfloat16()
+    return scores.softmax(-1)
+
+
+def softmax_backward(grad: Tensor, probabilities: Tensor) -> Tensor:
+    """Return the gradient of the scores, given the gradient of their softmax `probabilities`."""
+    backward = getattr(torch.ops.aten, "_softmax_backward_data", _public_softmax_backward)
+    if grad.dtype == torch.bfloat16 and grad.shape[-1] < REGISTER:
+        return backward(grad.float(), probabilities.float(), -1, torch.float32).bfloat16()
+    return backward(grad, probabilities, -1, probabilities.dtype)
+
+
+def _public_softmax_backward(grad: Tensor, probabilities: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+    """Compute the same as torch's private operator, which uses float32 for bf16."""
+    wide = torch.promote_types(dtype, torch.float32)
+    products = grad.to(wide) * probabilities.to(wide)
+    return products.addcmul_(probabilities.to(wide), products.sum(dim, keepdim=True), value=-1).to(dtype)
+
+
+def _kept(probabilities: Tensor, rate: float, seed: int, group: int, part: slice) -> Tensor | None:
+    """Return the dropout mask of a chunk's probabilities, which is the same at each call; None without dropout."""
+    if not rate:
+        return None
+    return keep(probabilities.shape, rate, probabilities.dtype, (seed, group, part.start), probabilities.device)
 
 
 def varlen(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
@@ -116,159 +234,3 @@ def _by_heads(x: Tensor, group: Group) -> Tensor:
     """Return a group's tokens by sequence: (tokens, heads, head width) to (sequences, heads, longest, head width)."""
     rows = x[group.start : group.stop] if group.slots is None else x.index_select(0, group.slots)
     return rows.reshape(group.sequences, group.longest, *x.shape[1:]).transpose(1, 2)
-
-
-FEW_SCORES = 2**18
-"""Maximum number of attention scores that are computed in float32: bf16 products would need a new kernel for nearly
-every batch, as numbers of sequences and their lengths vary, which takes longer than so few scores."""
-LONG = 1024
-"""Minimum sequence length at which probabilities are recomputed in the backward pass."""
-REGISTER = 32
-"""bf16 numbers in a register. torch's bf16 softmax backward is slow for rows shorter than this: float32 is used."""
-MANY_REGISTERS = 128
-"""torch's bf16 softmax forward is slow for shorter rows that leave a register partly empty: float32 is used."""
-
-
-def fused(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
-    """Compute attention; see `Kernel`. Biases are not supported."""
-    assert spec.bias is None
-    packed = None if tokens.packed is None or pays(spec.window, tokens.packed.longest) else tokens.packed
-    groups = tokens.groups if packed is None else (packed,)
-    output: Tensor = _Attention.apply(qkv, groups, spec)  # type: ignore[no-untyped-call]
-    return output
-
-
-class _Attention(torch.autograd.Function):
-    """softmax(query key^T / sqrt(width)) value, with dropout on the probabilities.
-
-    Shape:
-        qkv: (tokens, 3 * width), the concatenated query, key and value of each token, each for all heads; returns
-        (tokens, width).
-    """
-
-    @staticmethod
-    def forward(ctx: Any, qkv: Tensor, groups: tuple[Group, ...], spec: AttentionSpec) -> Tensor:
-        heads, dropout = spec.heads, spec.dropout
-        ctx.groups, ctx.spec, ctx.seed = groups, spec, draw() if dropout else 0
-        out = _stream(qkv, qkv.shape[1] // 3, groups)
-        saved: list[Tensor | None] = []
-        learning = ctx.needs_input_grad[0]
-        for number, group in enumerate(groups):
-            inputs = _to_heads(qkv, group, heads, 3, own=spec.rotation is not None)  # (3, rows, longest, head width)
-            if inputs.dtype == torch.bfloat16 and inputs.shape[1] * group.longest**2 <= FEW_SCORES:
-                inputs = inputs.float()
-            if spec.rotation is not None:
-                _rotate(inputs[:2], spec.rotation)
-            saved += [inputs] if learning else []
-            blocks = choose(group, spec, inputs)
-            inputs = blocks.pad(inputs)
-            output = torch.empty_like(inputs[0])
-            for part in blocks.parts():
-                key, value = (blocks.keys(x, part) for x in inputs[1:])
-                probabilities = softmax(blocks.scores(blocks.queries(inputs[0], part), key, part))
-                kept = _kept(probabilities, dropout, ctx.seed, number, part)
-                dropped = probabilities if kept is None else probabilities * kept
-                torch.bmm(dropped, value, out=blocks.queries(output, part))
-                if learning and group.longest < LONG:
-                    saved += (probabilities, kept)
-            _from_heads(blocks.strip(output).mul_(1 / (1 - dropout))[None], group, heads, out)
-        ctx.save_for_backward(*saved)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (grad_out,), spec = grads, ctx.spec
-        heads, dropout = spec.heads, spec.dropout
-        saved = iter(ctx.saved_tensors)
-        grad_qkv = _stream(grad_out, 3 * grad_out.shape[1], ctx.groups)
-        for number, group in enumerate(ctx.groups):
-            inputs = next(saved)
-            blocks = choose(group, spec, inputs)
-            inputs = blocks.pad(inputs)
-            grad = _to_heads(grad_out, group, heads, 1)[0].to(inputs.dtype) * (1 / (1 - dropout))
-            if group.real is not None:  # the outputs at padding were discarded
-                grad.view(group.sequences, heads, *grad.shape[1:]).mul_(group.real[:, None, :, None])
-            grad = blocks.pad(grad)
-            sums = blocks.sums_like(inputs)
-            for part in blocks.parts():
-                query, out = blocks.queries(inputs[0], part), blocks.queries(grad, part)
-                key, value = (blocks.keys(x, part) for x in inputs[1:])
-                if group.longest < LONG:
-                    probabilities, kept = next(saved), next(saved)
-                else:
-                    probabilities = softmax(blocks.scores(query, key, part))
-                    kept = _kept(probabilities, dropout, ctx.seed, number, part)
-                dropped = probabilities if kept is None else probabilities * kept
-                blocks.add_product(sums[2], part, dropped.transpose(1, 2), out)
-                scores = torch.bmm(out, value.transpose(1, 2))
-                scores = softmax_backward(scores if kept is None else scores.mul_(kept), probabilities)
-                torch.bmm(scores, key, out=blocks.queries(sums[0], part))
-                blocks.add_product(sums[1], part, scores.transpose(1, 2), query)
-            sums = blocks.strip(sums)
-            sums[:2].mul_(inputs.shape[-1] ** -0.5)
-            if spec.rotation is not None:
-                _rotate(sums[:2], spec.rotation, back=True)
-            _from_heads(sums, group, heads, grad_qkv)
-        return grad_qkv, None, None
-
-
-def _stream(like: Tensor, width: int, groups: tuple[Group, ...]) -> Tensor:
-    """Return a new stream, (rows, width), for `_from_heads` to write to; its rows beyond the tokens are 0."""
-    stream = like.new_empty(len(like), width)
-    stream[groups[-1].stop :] = 0
-    return stream
-
-
-def _to_heads(stream: Tensor, group: Group, heads: int, parts: int, *, own: bool = False) -> Tensor:
-    """Return a group's tokens by heads: (tokens, parts * width) to (parts, sequences * heads, longest, head width).
-
-    Unless `own` is set the result may be a view of the stream, as for one sequence or one head.
-    """
-    rows = stream[group.start : group.stop] if group.slots is None else stream.index_select(0, group.slots)
-    x = rows.view(group.sequences, group.longest, parts, heads, -1).permute(2, 0, 3, 1, 4)
-    if own:
-        x = x.clone(memory_format=torch.contiguous_format)
-    return x.reshape(parts, group.sequences * heads, group.longest, -1)
-
-
-def _from_heads(x: Tensor, group: Group, heads: int, stream: Tensor) -> None:
-    """Write a group's tokens back into the stream: the inverse of `_to_heads`."""
-    parts = len(x)
-    x = x.view(parts, group.sequences, heads, group.longest, -1).permute(1, 3, 0, 2, 4)
-    rows = x.reshape(group.sequences * group.longest, -1)
-    stream[group.start : group.stop] = rows if group.index is None else rows.index_select(0, group.index)
-
-
-def _rotate(x: Tensor, rotation: Rotation, back: bool = False) -> None:
-    """Rotate a group's queries and keys, or with `back` their gradients, in place, (2, rows, longest, head width)."""
-    cos, sin = rotation.tables(x.shape[2], x.shape[3], x)
-    rotation.rotate_(x, cos, -sin if back else sin)
-
-
-def softmax(scores: Tensor) -> Tensor:
-    """Return the attention probabilities of masked scores, (batch, queries, keys)."""
-    if scores.dtype == torch.bfloat16 and scores.shape[-1] < MANY_REGISTERS and scores.shape[-1] % REGISTER:
-        return scores.softmax(-1, dtype=torch.float32).bfloat16()
-    return scores.softmax(-1)
-
-
-def softmax_backward(grad: Tensor, probabilities: Tensor) -> Tensor:
-    """Return the gradient of the scores, given the gradient of their softmax `probabilities`."""
-    backward = getattr(torch.ops.aten, "_softmax_backward_data", _public_softmax_backward)
-    if grad.dtype == torch.bfloat16 and grad.shape[-1] < REGISTER:
-        return backward(grad.float(), probabilities.float(), -1, torch.float32).bfloat16()
-    return backward(grad, probabilities, -1, probabilities.dtype)
-
-
-def _public_softmax_backward(grad: Tensor, probabilities: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
-    """Compute the same as torch's private operator, which uses float32 for bf16."""
-    wide = torch.promote_types(dtype, torch.float32)
-    products = grad.to(wide) * probabilities.to(wide)
-    return products.addcmul_(probabilities.to(wide), products.sum(dim, keepdim=True), value=-1).to(dtype)
-
-
-def _kept(probabilities: Tensor, rate: float, seed: int, group: int, part: slice) -> Tensor | None:
-    """Return the dropout mask of a chunk's probabilities, which is the same at each call; None without dropout."""
-    if not rate:
-        return None
-    return keep(probabilities.shape, rate, probabilities.dtype, (seed, group, part.start), probabilities.device)

@@ -26,11 +26,11 @@ def for_inference(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
             mask = attended_positions(group, spec if local else AttentionSpec(spec.heads), qkv.device)
         heads = by_heads(qkv, group, spec)  # each (sequences, heads, longest, head width)
         output = scaled_dot_product_attention(*heads, attn_mask=mask, is_causal=spec.causal and not local)
-        rows, own = output.transpose(1, 2).reshape(-1, stream.shape[1]), stream[group.start : group.stop]
+        rows, target = output.transpose(1, 2).reshape(-1, stream.shape[1]), stream[group.start : group.stop]
         if group.index is None:
-            own.copy_(rows)
+            target.copy_(rows)
         else:
-            torch.index_select(rows, 0, group.index, out=own)
+            torch.index_select(rows, 0, group.index, out=target)
     stream[tokens.groups[-1].stop :] = 0
     return stream
 

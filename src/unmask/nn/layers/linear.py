@@ -45,8 +45,8 @@ class Linear(nn.Linear):
         if not (torch.is_grad_enabled() or torch.compiler.is_compiling()):
             y = product(filled, self._packed() if self.keeps_packed else self.weight, self.bias, activation)
         else:
-            own = _Linear.apply if _replaces_blas(x) else linear
-            y = own(filled, self.weight, self.bias)
+            function = _Linear.apply if _replaces_blas(x) else linear
+            y = function(filled, self.weight, self.bias)
             y = y if activation is None else activation(y)
         return y if filled is x else y[: len(x)]
 

@@ -1,4 +1,8 @@
-"""A layer of an LSTM with projection and clipping, in one direction, over packed sequences.
+"""A layer of an LSTM with projection and clipping, in one direction, over packed sequences, and how they are packed.
+
+Tokens of a batch are ordered by sequence, the shortest first; torch's recurrent networks and `Lstm` want them ordered
+by time step, in each step the longer sequences first, so that each step is a few contiguous rows, and those of a
+sequence that goes on come first. `pack` and `mirror` return the orders in which a ragged batch is read.
 
 Hochreiter and Schmidhuber 1997; projection: Sak et al. 2014, section 2; clipping of cells and of projected outputs as
 in TensorFlow's `LSTMCell` (`cell_clip`, `proj_clip`), which ELMo was trained with and torch's LSTM lacks. The
@@ -9,8 +13,7 @@ matrices in oneDNN's order (`packed`) and the sum in the same call, gates and th
 few operations per step as possible. What did not: `packed` in the backward pass, where transposing first takes as long
 as it saves in 20 steps.
 
-Rows are packed as torch packs them: ordered by step, in each step by decreasing length of the sequences, so that those
-of a sequence that goes on come first. Gates are in the order input, forget, output, new: the first three are sigmoids.
+Gates are in the order input, forget, output, new: the first three are sigmoids.
 """
 
 from __future__ import annotations
@@ -26,6 +29,36 @@ from unmask.nn.layers.linear import Linear, packed, product, product_plus
 
 sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
 """The gradient of a function's input, given that of its output and the output."""
+
+
+def pack(position_ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the order in which recurrent networks read a batch, and the number of sequences in each time step.
+
+    The longest sequence, which is the last of the batch, comes first in each step. The sizes must be on the CPU, so on
+    a GPU this synchronizes.
+
+    Args:
+        position_ids: (tokens,), each token's index in its sequence; sequences must be in order of length.
+
+    Returns:
+        Token indices, (tokens,), and sizes, (longest,) int64 on the CPU.
+    """
+    count = len(position_ids)
+    # at equal positions, later tokens belong to later and therefore longer sequences
+    order = (position_ids * count + (count - 1 - torch.arange(count, device=position_ids.device))).argsort()
+    return order, torch.bincount(position_ids).cpu()
+
+
+def mirror(position_ids: Tensor, offsets: Tensor) -> Tensor:
+    """Return for each token the one as far from the end of its sequence as it is from the start, (tokens,).
+
+    Args:
+        position_ids: (tokens,), each token's index in its sequence.
+        offsets: (sequences + 1,), where each sequence starts.
+    """
+    starts = torch.arange(len(position_ids), device=position_ids.device) - position_ids  # (tokens,)
+    sequence = torch.bucketize(starts, offsets[1:], right=True)
+    return offsets[1:].long().index_select(0, sequence) - 1 - position_ids
 
 
 class LstmState(NamedTuple):
@@ -107,9 +140,9 @@ class _Recurrence(torch.autograd.Function):
         outputs, memory, squashed, shown = (gates.new_empty(len(gates), size) for size in (width, inner, inner, inner))
         step, back = packed(recurrent), packed(project)
         parts = gates[:, : 3 * inner], *gates.chunk(4, 1), outputs, memory, squashed, shown
-        for given, sigmoids, enter, forget, leave, new, output, cell, tanh, seen in _steps(sizes, inputs, *parts):
-            size = len(given)
-            before = product_plus(hidden[:size], step, given)  # (sequences, 4 * cells)
+        for from_input, sigmoids, enter, forget, leave, new, output, cell, tanh, seen in _steps(sizes, inputs, *parts):
+            size = len(from_input)
+            before = product_plus(hidden[:size], step, from_input)  # (sequences, 4 * cells)
             torch.sigmoid(before[:, : 3 * inner], out=sigmoids)
             torch.tanh(before[:, 3 * inner :], out=new)
             cells = torch.mul(cells[:size], forget, out=cell).addcmul_(enter, new)
@@ -133,10 +166,12 @@ class _Recurrence(torch.autograd.Function):
         parts = gates[:, : 3 * inner], *gates.chunk(4, 1), memory, before, squashed
         grads_of = grad_gates, grad_gates[:, : 3 * inner], *grad_gates.chunk(4, 1)
         steps = zip(_steps(sizes, grad, outputs), _steps(sizes, *parts), _steps(sizes, *grads_of), strict=True)
-        for (own, output), (sigmoids, enter, forget, leave, new, cell, previous, tanh), into in reversed(list(steps)):
-            size = len(own)
+        for (grad_output, output), (sigmoids, enter, forget, leave, new, cell, previous, tanh), into in reversed(
+            list(steps)
+        ):
+            size = len(grad_output)
             grad_gate, grad_sigmoids, grad_enter, grad_forget, grad_leave, grad_new = into
-            grad_shown = product(_stop_clipped(own.add_(grad_hidden[:size]), output, clip), project.t())
+            grad_shown = product(_stop_clipped(grad_output.add_(grad_hidden[:size]), output, clip), project.t())
             torch.mul(grad_shown, tanh, out=grad_leave)
             carried = grad_cells[:size].add_(tanh_backward(grad_shown.mul_(leave), tanh))
             _stop_clipped(carried, cell, clip)

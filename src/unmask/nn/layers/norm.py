@@ -1,11 +1,10 @@
-"""Layer normalization (Ba et al. 2016) with accurate gradients in bf16.
+"""Layer normalization (Ba et al. 2016) with accurate gradients in bf16, and poolers, which return the vector of a text.
 
 On a CPU torch sums the gradients of weight and bias in bf16: if those of a few thousand tokens have the same sign, a
 third of their sum is lost. Here the backward pass is computed in float32, which is also faster.
 
-The vector of a whole text: a dense layer on the hidden state of [CLS] (Devlin et al. 2019, section 4.1).
-
-That of ModernBERT is normalized and has no biases; it is its masked-LM head, and single tokens are read through it too.
+A pooler is a dense layer on the hidden state of [CLS] (Devlin et al. 2019, section 4.1). That of ModernBERT is
+normalized and has no biases; it is its masked-LM head, and single tokens are read through it too.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""Attention with ordinary PyTorch operations: for export, for scores before the softmax, and for biases.
+"""The interface of attention kernels, and attention with ordinary PyTorch operations.
 
-Outputs and gradients equal those of the faster kernels, but it needs no custom autograd function, no private operator
-and no data-dependent shapes.
-
-The interface of attention kernels.
-
-
+`plain` is for export, for scores before the softmax, and for biases. Outputs and gradients equal those of the faster
+kernels, but it needs no custom autograd function, no private operator and no data-dependent shapes.
 """
 
 from __future__ import annotations

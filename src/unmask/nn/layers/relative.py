@@ -7,7 +7,7 @@ Scores are those of Transformer-XL (Dai et al. 2019, section 3.3): the content o
 and its distance, with a bias v; XLNet adds whether the key is in the same segment, with a third bias. Distances are
 sinusoids, projected. Sequences that are read backwards have negated distances, as positions are those in the text.
 
-A layer of XLNet: relative attention and feed-forward, post-norm, for tokens and queries alike (Yang et al. 2019).
+`RelativeBlock` is the layer of XLNet: this attention and feed-forward, post-norm, for tokens and queries alike.
 """
 
 from __future__ import annotations
@@ -138,9 +138,9 @@ class RelativeAttention(nn.Module):
             if view.queries is not None:
                 first = 0 if queries_alone else tokens
                 asked.append(self._attend(queries, first, view.queries, keys, values, near))
-        found = torch.cat([*content, *asked])  # (tokens + queries, width)
-        found = pad(found, (0, 0, 0, queries.shape[0] - found.shape[0]))
-        return self.out(select(found, rows))
+        attended = torch.cat([*content, *asked])  # (tokens + queries, width)
+        attended = pad(attended, (0, 0, 0, queries.shape[0] - attended.shape[0]))
+        return self.out(select(attended, rows))
 
     def _by_head(self, x: Tensor) -> Tensor:
         """Return (rows, heads, head width) from (rows, width)."""
@@ -149,10 +149,10 @@ class RelativeAttention(nn.Module):
     def _keys(self, pairs: Tensor, old: Tensor | None, view: View) -> Sequence[Tensor]:
         """Return keys and values of a group, (heads, sequences, keys, head width) each."""
         group = view.group
-        own = _by_sequence(pairs, group, 0)  # (sequences, longest, 2 * width)
+        rows = _by_sequence(pairs, group, 0)  # (sequences, longest, 2 * width)
         if old is not None:
-            own = torch.cat([old[view.sequences], own], 1)
-        return own.view(group.sequences, view.keys, 2, self.heads, -1).permute(2, 3, 0, 1, 4).unbind(0)
+            rows = torch.cat([old[view.sequences], rows], 1)
+        return rows.view(group.sequences, view.keys, 2, self.heads, -1).permute(2, 3, 0, 1, 4).unbind(0)
 
     def _attend(
         self, queries: Tensor, first: int, rows: Rows, keys: Tensor, values: Tensor, distances: Tensor
@@ -170,11 +170,11 @@ class RelativeAttention(nn.Module):
             contrast = self.segments[1] - self.segments[0]  # (heads, head width)
             differs = (segment * contrast[:, None, None]).sum(-1, keepdim=True)
         inputs = Inputs(content, position, differs, keys, values, distances)
-        found = self.kernel(inputs, rows, self.dropout if self.training else 0.0)
+        attended = self.kernel(inputs, rows, self.dropout if self.training else 0.0)
         if rows.seeing is not None:
-            found = found * rows.seeing
-        found = found.permute(1, 2, 0, 3).reshape(group.sequences * group.longest, -1)
-        return found if group.index is None else found.index_select(0, group.index)
+            attended = attended * rows.seeing
+        attended = attended.permute(1, 2, 0, 3).reshape(group.sequences * group.longest, -1)
+        return attended if group.index is None else attended.index_select(0, group.index)
 
 
 def _by_sequence(x: Tensor, group: Group, first: int) -> Tensor:
@@ -220,6 +220,6 @@ class RelativeBlock(nn.Module):
     ) -> Tensor:
         """Return the next layer's rows; arguments and shapes are those of `RelativeAttention.forward`."""
         attended = self.attention(x, memory, table, views, rows, queries_alone=queries_alone)
-        own = x[views[-1].group.stop :] if queries_alone else select(x, rows)
-        x = self.attention_norm(self.dropout(attended, onto=own))
+        residual = x[views[-1].group.stop :] if queries_alone else select(x, rows)
+        x = self.attention_norm(self.dropout(attended, onto=residual))
         return self.feed_forward_norm(self.dropout(self.feed_forward(x), onto=x))

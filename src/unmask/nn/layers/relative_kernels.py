@@ -1,7 +1,16 @@
-"""Attention with relative positions and relative segments of one stream to the keys of one group.
+"""What rows attend to in attention with relative positions and segments, and the kernels that compute it.
 
-Input: queries for content, for positions and for segments, keys and values, and the keys of distances, all by heads.
-Output: what each row attends to, weighted. The scores are
+`views` returns what all layers of a body share. Input: a ragged batch, and how many tokens of memory precede each of
+its sequences. Output: for each attention group the rows that attend (its tokens, and its queries if there are any), the
+keys that are hidden from them, and the distances of the keys.
+
+A token sees the tokens whose rank in the factorization order is not above its own; ordinary tokens, which are not
+predicted, share a rank. A query sees only those with a lower rank, so not the token itself. Without an order all tokens
+see each other. Memory is seen by all (Yang et al. 2019 (XLNet), sections 2.3 and 2.4).
+
+A kernel computes the attention of one stream to the keys of one group. Input: queries for content, for positions and
+for segments, keys and values, and the keys of distances, all by heads. Output: what each row attends to, weighted. The
+scores are
 
     content_query key^T + shift(position_query distance^T) + segment_query * other + mask,
 
@@ -10,19 +19,7 @@ section 2.6. Queries are scaled already. The score of a row of a distance's tabl
 the stream: for consecutive tokens the shift is a view of the same memory with another stride, for the few queries it is
 an index.
 
-There are two kernels with equal outputs and gradients: `fused`, one autograd function, and `plain`, for export.
-
-What the rows of each attention group attend to: what all layers of a body with relative attention share.
-
-Input: a ragged batch, and how many tokens of memory precede each of its sequences. Output: for each group the rows that
-attend (its tokens, and its queries if there are any), the keys that are hidden from them, and the distances of the
-keys.
-
-A token sees the tokens whose rank in the factorization order is not above its own; ordinary tokens, which are not
-predicted, share a rank. A query sees only those with a lower rank, so not the token itself. Without an order all tokens
-see each other. Memory is seen by all (Yang et al. 2019 (XLNet), sections 2.3 and 2.4).
-
-
+There are two kernels with equal outputs and gradients: `plain`, for export, and `fused`, one autograd function.
 """
 
 from __future__ import annotations
@@ -116,14 +113,14 @@ def views(tokens: Tokens, memory: int, remembered: Tensor | None, like: Tensor) 
         remembered: how many of them, the last ones, exist, (sequences,); None: all.
         like: a tensor with the dtype and device of the scores.
     """
-    found, first = [], 0
+    batch_views, first = [], 0
     for number, group in enumerate(tokens.groups):
         sequences = slice(first, first + group.sequences)
         first += group.sequences
         real = _real(group, memory, None if remembered is None else remembered[sequences], like.device)
         queries = _queries(tokens, number, memory, real, like) if tokens.reading.query_groups else None
-        found.append(View(_tokens(tokens, group, memory, real, like), queries, sequences, memory))
-    return found
+        batch_views.append(View(_tokens(tokens, group, memory, real, like), queries, sequences, memory))
+    return batch_views
 
 
 def _tokens(tokens: Tokens, group: Group, memory: int, real: Tensor | None, like: Tensor) -> Rows:
@@ -149,12 +146,12 @@ def _queries(tokens: Tokens, number: int, memory: int, real: Tensor | None, like
     place = tokens.position_ids[at]  # (sequences, longest)
     order, segments = reading.order, tokens.segments
     assert order is not None, "queries need an order"
-    own = _by_sequence(order, group)  # (sequences, longest token)
-    attended = _and(real, _with_memory(own[:, None] < order[at][:, :, None], memory, None))
+    token_order = _by_sequence(order, group)  # (sequences, longest token)
+    attended = _and(real, _with_memory(token_order[:, None] < order[at][:, :, None], memory, None))
     other = None
     if segments is not None:
-        mine, theirs = segments[at], _by_sequence(segments, group)
-        other = _with_memory(theirs[:, None] != mine[:, :, None], memory, mine != 0)
+        query_segments, key_segments = segments[at], _by_sequence(segments, group)
+        other = _with_memory(key_segments[:, None] != query_segments[:, :, None], memory, query_segments != 0)
     keys, width = memory + group.longest, 2 * group.longest + memory - 1
     row = torch.arange(asking.sequences * asking.longest, device=at.device) * width  # (sequences * longest,)
     starts = row + (group.longest - 1 - place).view(-1)
@@ -164,8 +161,8 @@ def _queries(tokens: Tokens, number: int, memory: int, real: Tensor | None, like
 
 def _by_sequence(values: Tensor, group: Group) -> Tensor:
     """Return the values of a group's rows, (sequences, longest), arbitrary at padding."""
-    found = values[group.start : group.stop] if group.slots is None else values.index_select(0, group.slots)
-    return found.view(group.sequences, group.longest)
+    rows = values[group.start : group.stop] if group.slots is None else values.index_select(0, group.slots)
+    return rows.view(group.sequences, group.longest)
 
 
 def _real(group: Group, memory: int, remembered: Tensor | None, device: torch.device) -> Tensor | None:
@@ -176,16 +173,16 @@ def _real(group: Group, memory: int, remembered: Tensor | None, device: torch.de
     if memory:
         old = torch.ones(group.sequences, memory, dtype=torch.bool, device=device)
         parts.append(old if remembered is None else torch.arange(memory, 0, -1, device=device) <= remembered[:, None])
-    own = torch.ones(group.sequences, group.longest, dtype=torch.bool, device=device)
-    return torch.cat([*parts, own if group.real is None else group.real], 1)[:, None]
+    new = torch.ones(group.sequences, group.longest, dtype=torch.bool, device=device)
+    return torch.cat([*parts, new if group.real is None else group.real], 1)[:, None]
 
 
-def _with_memory(found: Tensor, memory: int, value: Tensor | None) -> Tensor:
+def _with_memory(flags: Tensor, memory: int, value: Tensor | None) -> Tensor:
     """Return (sequences, rows, keys) from (sequences, rows, tokens), with a value for each row's memory; None: true."""
     if not memory:
-        return found
-    old = torch.ones(*found.shape[:2], memory, dtype=torch.bool, device=found.device)
-    return torch.cat([old if value is None else old & value[:, :, None], found], 2)
+        return flags
+    old = torch.ones(*flags.shape[:2], memory, dtype=torch.bool, device=flags.device)
+    return torch.cat([old if value is None else old & value[:, :, None], flags], 2)
 
 
 def _and(first: Tensor | None, second: Tensor) -> Tensor:
@@ -250,37 +247,37 @@ class _Attention(torch.autograd.Function):
         ctx.recompute = inputs.keys.shape[2] >= MANY_KEYS
         out = torch.empty_like(inputs.content)
         for heads, part in _parts(inputs):
-            probabilities, kept = _probabilities(inputs, rows, heads, part, dropout, ctx.seed)
-            dropped = probabilities if kept is None else probabilities * kept
+            probabilities, mask = _probabilities(inputs, rows, heads, part, dropout, ctx.seed)
+            dropped = probabilities if mask is None else probabilities * mask
             out[heads, part] = dropped @ inputs.values[heads, part]
             if learning and not ctx.recompute:
-                saved += (probabilities, kept)
+                saved += (probabilities, mask)
         ctx.save_for_backward(*inputs, *saved)
         return out.mul_(1 / (1 - dropout)) if dropout else out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        given = ctx.saved_tensors  # may be read only once
-        inputs, saved = Inputs(*given[:6]), iter(given[6:])
+        tensors = ctx.saved_tensors  # may be read only once
+        inputs, saved = Inputs(*tensors[:6]), iter(tensors[6:])
         rows, dropout = ctx.rows, ctx.dropout
         grad_out = grads[0] * (1 / (1 - dropout)) if dropout else grads[0]
         sums = Inputs(*(torch.empty_like(x) if x is not None else x for x in inputs))  # type: ignore[arg-type]
         sums.distances.zero_()
         for heads, part in _parts(inputs):
             if ctx.recompute:
-                probabilities, kept = _probabilities(inputs, rows, heads, part, dropout, ctx.seed)
+                probabilities, mask = _probabilities(inputs, rows, heads, part, dropout, ctx.seed)
             else:
-                probabilities, kept = next(saved), next(saved)
-            dropped = probabilities if kept is None else probabilities * kept
+                probabilities, mask = next(saved), next(saved)
+            dropped = probabilities if mask is None else probabilities * mask
             out = grad_out[heads, part]
             sums.values[heads, part] = dropped.transpose(2, 3) @ out
-            found = out @ inputs.values[heads, part].transpose(2, 3)
-            found = softmax_backward(found if kept is None else found.mul_(kept), probabilities)
-            sums.content[heads, part] = found @ inputs.keys[heads, part]
-            sums.keys[heads, part] = found.transpose(2, 3) @ inputs.content[heads, part]
+            scores = out @ inputs.values[heads, part].transpose(2, 3)
+            scores = softmax_backward(scores if mask is None else scores.mul_(mask), probabilities)
+            sums.content[heads, part] = scores @ inputs.keys[heads, part]
+            sums.keys[heads, part] = scores.transpose(2, 3) @ inputs.content[heads, part]
             if sums.segment is not None:
-                sums.segment[heads, part] = (found * rows.other[part]).sum(-1, keepdim=True)
-            _shift_back(found, inputs, rows, heads, part, sums)
+                sums.segment[heads, part] = (scores * rows.other[part]).sum(-1, keepdim=True)
+            _shift_back(scores, inputs, rows, heads, part, sums)
         return *sums, None, None
 
 
@@ -354,18 +351,18 @@ def _shifts(rows: Rows, part: slice, longest: int, keys: int, distances: int) ->
     return each.reshape(-1)
 
 
-def _shift_back(found: Tensor, inputs: Inputs, rows: Rows, heads: slice, part: slice, sums: Inputs) -> None:
+def _shift_back(scores: Tensor, inputs: Inputs, rows: Rows, heads: slice, part: slice, sums: Inputs) -> None:
     """Write the gradient of the position queries of a part, and add that of the distances, given that of the scores."""
     table = inputs.distances[heads]
-    count, sequences, longest, keys = found.shape
+    count, sequences, longest, keys = scores.shape
     distances = table.shape[1]
-    by_distance = found.new_zeros(count, sequences * longest, distances)
+    by_distance = scores.new_zeros(count, sequences * longest, distances)
     if rows.shifts is not None:
         shifts = _shifts(rows, part, longest, keys, distances).expand(count, -1)
-        by_distance.view(count, -1).scatter_(1, shifts, found.reshape(count, -1))
+        by_distance.view(count, -1).scatter_(1, shifts, scores.reshape(count, -1))
     else:
         strides = (longest * distances, distances - 1, 1)
-        by_distance.as_strided((count * sequences, longest, keys), strides, longest - 1).copy_(found.flatten(0, 1))
+        by_distance.as_strided((count * sequences, longest, keys), strides, longest - 1).copy_(scores.flatten(0, 1))
     sums.position[heads, part] = (by_distance @ table).view(count, sequences, longest, -1)
     queries = inputs.position[heads, part].reshape(count, sequences * longest, -1)
     sums.distances[heads] += by_distance.transpose(1, 2) @ queries

@@ -142,9 +142,9 @@ class Blocks(Whole):
 
     def add_product(self, sums: Tensor, part: slice, left: Tensor, right: Tensor) -> None:
         """See `Whole`."""
-        product = torch.bmm(left, right)
-        for shift, own in enumerate(torch.split(product, BLOCK, 1)):  # (blocks, block, head width)
-            sums[part.start].view(-1, BLOCK, sums.shape[-1])[shift : shift + self.count] += own
+        products = torch.bmm(left, right)
+        for shift, product in enumerate(torch.split(products, BLOCK, 1)):  # (blocks, block, head width)
+            sums[part.start].view(-1, BLOCK, sums.shape[-1])[shift : shift + self.count] += product
 
     def scores(self, query: Tensor, key: Tensor, part: slice) -> Tensor:
         """See `Whole`: (blocks, block, keys in reach)."""

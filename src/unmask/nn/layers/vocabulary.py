@@ -83,9 +83,9 @@ class _VocabularyLoss(torch.autograd.Function):
             grads = torch.empty_like(rows), torch.zeros_like(decoder), torch.zeros_like(bias, dtype=torch.float32)
         size = max(1, CHUNK[cpu_or_gpu(rows.device)] // len(decoder))
         for start in range(0, count, size):
-            some, column = rows[start : start + size], gold[start : start + size, None]  # (chunk, width), (real, 1)
+            chunk, column = rows[start : start + size], gold[start : start + size, None]  # (chunk, width), (real, 1)
             real = len(column)
-            logits = product(some, decoder, bias)  # (chunk, vocabulary)
+            logits = product(chunk, decoder, bias)  # (chunk, vocabulary)
             correct += count_correct(logits[:real], column.squeeze(1))
             probabilities = logits.softmax(1)
             reached = probabilities[:real].gather(1, column)
@@ -98,8 +98,8 @@ class _VocabularyLoss(torch.autograd.Function):
                 probabilities.view(-1).index_copy_(0, gold_indices, (reached - 1).squeeze(1))
                 probabilities[real:] = 0
                 torch.mm(probabilities, decoder, out=grads[0][start : start + size])
-                grads[1].addmm_(probabilities.t(), some)
-                grads[2].add_((probabilities.new_ones(1, len(some)) @ probabilities).squeeze(0))  # faster than a sum
+                grads[1].addmm_(probabilities.t(), chunk)
+                grads[2].add_((probabilities.new_ones(1, len(chunk)) @ probabilities).squeeze(0))  # faster than a sum
         if learning:
             ctx.save_for_backward(grads[0][:count], *grads[1:])
         ctx.mark_non_differentiable(correct, drawn)
@@ -122,16 +122,18 @@ class _SoftVocabularyLoss(torch.autograd.Function):
         size = max(1, CHUNK[cpu_or_gpu(rows.device)] // len(decoder))
         for start in range(0, len(rows), size):
             chunk = slice(start, start + size)
-            some, real = fill_up(rows[chunk]), len(rows[chunk])
-            ours = (product(some, decoder, bias)[:real].float() / temperature).log_softmax(1)  # (chunk, vocabulary)
-            theirs = targets(chunk, ours)  # (chunk, vocabulary)
-            agreed += count_correct(ours, theirs.argmax(1))
-            probabilities = theirs.exp()
-            loss += (probabilities * theirs.sub_(ours)).sum()
+            chunk_rows, real = fill_up(rows[chunk]), len(rows[chunk])
+            predicted = (product(chunk_rows, decoder, bias)[:real].float() / temperature).log_softmax(
+                1
+            )  # (chunk, vocabulary)
+            target = targets(chunk, predicted)  # (chunk, vocabulary)
+            agreed += count_correct(predicted, target.argmax(1))
+            probabilities = target.exp()
+            loss += (probabilities * target.sub_(predicted)).sum()
             if learning:
-                difference = fill_up(ours.exp_().sub_(probabilities).div_(temperature).to(rows.dtype))
+                difference = fill_up(predicted.exp_().sub_(probabilities).div_(temperature).to(rows.dtype))
                 grads[0][chunk] = torch.mm(difference, decoder)[:real]
-                grads[1].addmm_(difference.t(), some)
+                grads[1].addmm_(difference.t(), chunk_rows)
                 grads[2].add_((difference.new_ones(1, len(difference)) @ difference).squeeze(0))
         if learning:
             ctx.save_for_backward(*grads)
@@ -162,8 +164,8 @@ def draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
     size = probabilities.shape[1]
     whole = size - size % BLOCK
     blocks = probabilities[:, :whole].view(len(probabilities), size // BLOCK, BLOCK).sum(2, dtype=torch.float32)
-    rest = probabilities[:, whole:].sum(1, keepdim=True, dtype=torch.float32)
-    sums = torch.cat([blocks, rest], 1).cumsum(1)  # (targets, blocks)
+    remainder = probabilities[:, whole:].sum(1, keepdim=True, dtype=torch.float32)
+    sums = torch.cat([blocks, remainder], 1).cumsum(1)  # (targets, blocks)
     wanted = uniform[:, None] * sums[:, -1:]  # (targets, 1)
     block = _first_above(sums, wanted)
     wanted -= sums.gather(1, (block - 1).clamp_(min=0)) * (block > 0)

@@ -312,8 +312,8 @@ class RunDirectory:
     def cut_metrics(self, step: int) -> None:
         """Remove the lines after a step, because a resumed run will log them again."""
         if self.is_main and self.metrics.exists():
-            kept = [msgspec.json.encode(line) + b"\n" for line in self._lines() if line["step"] <= step]
-            replace_file(self.metrics, b"".join(kept))
+            lines = [msgspec.json.encode(line) + b"\n" for line in self._lines() if line["step"] <= step]
+            replace_file(self.metrics, b"".join(lines))
 
     def read_recipe(self) -> dict[str, Any]:
         """Return the contents of recipe.toml.

@@ -74,8 +74,8 @@ class Display:
                 for name in ("loss", "tokens_per_second", "flops_per_second"):
                     if math.isfinite(metrics[name]):
                         smooth[name] = metrics[name] * 0.05 + smooth.get(name, metrics[name]) * 0.95
-                done, rest = work(progress.step) - work(first), work(progress.total) - work(progress.step)
-                left = (time.monotonic() - start) / done * rest
+                done, remaining = work(progress.step) - work(first), work(progress.total) - work(progress.step)
+                left = (time.monotonic() - start) / done * remaining
                 text = (
                     f"step {progress.step}/{progress.total}  loss {smooth.get('loss', math.nan):.3f}  "
                     f"{duration(left)} left  {smooth['tokens_per_second']:,.0f} tokens/s  "
@@ -156,8 +156,8 @@ def speed(flops: float, peak: float | None = None) -> str:
 
 def duration(seconds: float) -> str:
     """Format seconds: 42 s, 3 min 20 s, 5 h 10 min."""
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, seconds_left = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
         return f"{hours} h {minutes:02} min"
-    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+    return f"{minutes} min {seconds_left:02} s" if minutes else f"{seconds_left} s"

@@ -1,7 +1,6 @@
-"""Optional dependencies of a run: matplotlib for its plots, TensorBoard for its events (the extra `plots`).
+"""Optional dependencies of a run, and where its metrics go besides metrics.jsonl.
 
-Where the metrics of a run go besides metrics.jsonl: TensorBoard's events, and trackers that other packages add.
-
+The extra `plots` is matplotlib for the plots of a run, and TensorBoard for its events. Other packages can add trackers.
 Input: the lines of metrics.jsonl. Output: whatever a sink makes of them. A package adds one by an entry point,
 
     [project.entry-points."unmask.metrics_sinks"]
@@ -123,8 +122,8 @@ class Sinks:
         self._events.write(dict(metrics))
         if self._open is None:
             self._open = {}
-            for name in (found := Table[Callable[[Path], Sink | None]](GROUP, {})):
-                self._guarded(name, partial(self._start, name, found))
+            for name in (table := Table[Callable[[Path], Sink | None]](GROUP, {})):
+                self._guarded(name, partial(self._start, name, table))
         for name, sink in list(self._open.items()):
             self._guarded(name, partial(sink.write, dict(metrics)))
 
@@ -135,8 +134,8 @@ class Sinks:
             self._guarded(name, sink.close)
         self._open = None
 
-    def _start(self, name: str, found: Table[Callable[[Path], Sink | None]]) -> None:
-        sink = found[name](self._run)
+    def _start(self, name: str, table: Table[Callable[[Path], Sink | None]]) -> None:
+        sink = table[name](self._run)
         if sink is not None and self._open is not None:
             self._open[name] = sink
 

@@ -189,8 +189,8 @@ def _axis_values(run: Summary, over: str, steps: np.ndarray) -> np.ndarray:
 
 def _points(lines: Sequence[Mapping[str, Any]], name: str, over: str) -> tuple[np.ndarray, np.ndarray]:
     """Return x and y of the lines that have a value (the loss of a skipped step is null)."""
-    found = [(line[over], line[name]) for line in lines if isinstance(line.get(name), int | float)]
-    x, y = np.array(found, dtype=float).reshape(-1, 2).T
+    pairs = [(line[over], line[name]) for line in lines if isinstance(line.get(name), int | float)]
+    x, y = np.array(pairs, dtype=float).reshape(-1, 2).T
     return x, y
 
 

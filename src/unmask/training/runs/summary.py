@@ -1,10 +1,6 @@
-"""Summaries of runs, read from their directories without changing anything.
+"""Summaries of runs, and overviews of them for the terminal: one line per run, or a page on one run.
 
-Input: directories. Output: a `Summary` of each run.
-
-Overviews of runs for the terminal: one line per run, or a page on one run.
-
-Input: summaries. Output: text.
+Input: the directories of runs, which are read without changing anything. Output: a `Summary` of each run, and text.
 """
 
 from __future__ import annotations
@@ -121,9 +117,9 @@ def find_runs(folder: str | Path) -> Iterator[Path]:
             "no such folder", file=folder, remedy=f"pass the {argument('out')} of a run, or a folder of runs"
         )
     for root, folders, files in os.walk(folder):
-        found = len(MARKS.intersection(files)) > 1
-        folders[:] = sorted(name for name in folders if name[0] != "." and not (found and name in INSIDES))
-        if found:
+        is_run = len(MARKS.intersection(files)) > 1
+        folders[:] = sorted(name for name in folders if name[0] != "." and not (is_run and name in INSIDES))
+        if is_run:
             yield Path(root)
 
 
@@ -201,17 +197,17 @@ def run_page(run: Summary) -> str:
     return rendered("\n\n".join(part for part in [*parts, _files(run.path)] if part))
 
 
-def seeds_page(path: Path, found: Seeds) -> str:
+def seeds_page(path: Path, runs: Seeds) -> str:
     """Return a page on fine-tuning runs with several seeds: the scores of each, their mean and standard deviation."""
-    parts = [f"{path}: fine-tuning, {counted(len(found.seeds), 'seed')}"]
-    if found.rates:
-        rates = [(f"{float(rate):g}", f"{score:.2f}") for rate, score in found.rates.items()]
+    parts = [f"{path}: fine-tuning, {counted(len(runs.seeds), 'seed')}"]
+    if runs.rates:
+        rates = [(f"{float(rate):g}", f"{score:.2f}") for rate, score in runs.rates.items()]
         parts.append(_columns([("learning rate", "on a tenth of the training examples"), *rates]))
-    names = list(next(iter(found.seeds.values())))
-    scores = {run: [metrics[name] for name in names] for run, metrics in found.seeds.items()}
+    names = list(next(iter(runs.seeds.values())))
+    scores = {run: [metrics[name] for name in names] for run, metrics in runs.seeds.items()}
     columns = list(zip(*scores.values(), strict=True))
     scores["mean"] = [mean(column) for column in columns]
-    if len(found.seeds) > 1:
+    if len(runs.seeds) > 1:
         scores["standard deviation"] = [stdev(column) for column in columns]
     rows = [(run, *(f"{score:.2f}" for score in row)) for run, row in scores.items()]
     parts += [_columns([("dev data", *names), *rows]), _files(path)]
@@ -226,7 +222,7 @@ def _origin(run: Summary) -> str:
     rows = [("command", shlex.join([name, *arguments])), ("inputs", _pairs(provenance.inputs))]
     for name in TABLES:
         if value := run.recipe.get(name):
-            shown = [_table(one) for one in (value if isinstance(value, list) else [value])]
+            shown = [_table(item) for item in (value if isinstance(value, list) else [value])]
             rows += zip((name, *[""] * (len(shown) - 1)), shown, strict=True)
     machine = {key: value for key, value in provenance.machine.items() if key != "matmul_flops_per_second"}
     fastest = f", matrix products at {speed(run.peak)}" if run.peak else ""
@@ -281,7 +277,9 @@ def _table(value: Any) -> str:
     if not isinstance(value, dict):
         return str(value)
     objectives = value.get("objective") or {}
-    return _pairs(flatten(value) | {f"objective.{name}": "added" for name, one in objectives.items() if one == {}})
+    return _pairs(
+        flatten(value) | {f"objective.{name}": "added" for name, settings in objectives.items() if settings == {}}
+    )
 
 
 def _pairs(table: Mapping[str, Any]) -> str:

@@ -167,7 +167,7 @@ def _reduced(ready: Prepared, parts: tuple[Sequence[Sample], Sequence[Sample]]) 
     recipe = ready.recipe
     bodies = [ready.base.encoder, *(() if ready.teacher is None else (ready.teacher.encoder,))]
     decoded = any(TOKEN_EMBEDDINGS in objective.requires for objective in recipe.objectives.values())
-    whole = recipe.frozen or decoded or recipe.optimizer.kind == "lamb"
+    whole = recipe.frozen or decoded or recipe.optimizer.reads_all_rows
     if whole or any(TOKEN_EMBEDDINGS not in body.provides for body in bodies):
         return nullcontext(lambda sample: sample)
     return only_used_rows([cast(WithTokenEmbeddings, body).words for body in bodies], parts)
