@@ -110,12 +110,14 @@ def test_a_forgotten_member_is_found():
 def test_readers(tmp_path, monkeypatch):
     path = tmp_path / "rows.lines"
     path.write_text("good day=1\nbad day=0\n")
-    monkeypatch.setitem(READERS._found, "lines", read_lines)
+    monkeypatch.setitem(READERS._components, "lines", read_lines)
     check_reader("lines", path)
     (first, second) = Classification().read([path], columns={})
     assert (first.values, second.line) == ({"text": "good day", "label": "1"}, 2)
     assert list(read_documents([path], TextOptions(), Skipped())) == ["good day", "bad day"]
-    monkeypatch.setitem(READERS._found, "lines", lambda path: ((number + 1, row) for number, row in read_lines(path)))
+    monkeypatch.setitem(
+        READERS._components, "lines", lambda path: ((number + 1, row) for number, row in read_lines(path))
+    )
     with pytest.raises(AssertionError, match="not numbered from 1"):
         check_reader("lines", path)
 

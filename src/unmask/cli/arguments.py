@@ -195,12 +195,12 @@ def parsed(parameters: Sequence[Parameter], options: argparse.Namespace) -> dict
     Raises:
         UserError: a KEY=VALUE, a column or a number of a list is not written as one.
     """
-    found = {parameter.name: getattr(options, parameter.name) for parameter in parameters}
+    values = {parameter.name: getattr(options, parameter.name) for parameter in parameters}
     for parameter in parameters:
         for kind, convert in CONVERTERS.items():
             if kind in (*parameter.outer, *parameter.types):
-                found[parameter.name] = convert(parameter.name, found[parameter.name])
-    return found
+                values[parameter.name] = convert(parameter.name, values[parameter.name])
+    return values
 
 
 def _numbers(name: str, words: Sequence[str]) -> tuple[int, ...]:

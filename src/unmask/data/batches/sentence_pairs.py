@@ -206,8 +206,8 @@ def truncate_pair(
     # first the longer text is reduced to the length of the other, then both alternate; on ties the second is cut
     gap = len(first) - len(second)
     longer = min(excess, abs(gap))
-    rest = excess - longer
-    cut_first = (longer if gap > 0 else 0) + rest // 2
+    remaining = excess - longer
+    cut_first = (longer if gap > 0 else 0) + remaining // 2
     cut_second = excess - cut_first
     return _trim(first, cut_first, rng), _trim(second, cut_second, rng)
 

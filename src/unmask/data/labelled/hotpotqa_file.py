@@ -84,17 +84,17 @@ def read_hotpotqa(paths: Sequence[Source], *, gold: bool = True) -> list[HotpotQ
 
 def describe_paragraphs(questions: Sequence[HotpotQuestion]) -> list[str]:
     """Return a line for each kind of thing that was left out or is used only for scoring, with its number."""
-    known = [{one.fact for one in question.sentences} for question in questions]
+    known = [{sentence.fact for sentence in question.sentences} for question in questions]
     counts = {
-        "paragraphs left out because they have no sentence": sum(one.without for one in questions),
+        "paragraphs left out because they have no sentence": sum(question.without for question in questions),
         "answers that occur nowhere in their paragraphs, and are used only for scoring": sum(
-            bool(one.answer) and one.answer not in CLOSED and not one.answers for one in questions
+            bool(question.answer) and question.answer not in CLOSED and not question.answers for question in questions
         ),
         "sentences whose title and number another one has": sum(
-            len(one.sentences) - len(facts) for one, facts in zip(questions, known, strict=True)
+            len(question.sentences) - len(facts) for question, facts in zip(questions, known, strict=True)
         ),
         "supporting facts that name no sentence, and are used only for scoring": sum(
-            fact not in facts for one, facts in zip(questions, known, strict=True) for fact in one.support
+            fact not in facts for question, facts in zip(questions, known, strict=True) for fact in question.support
         ),
     }
     return [f"{what}: {count:,} ({len(questions):,} questions)" for what, count in counts.items() if count]

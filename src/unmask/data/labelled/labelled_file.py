@@ -71,7 +71,7 @@ def list_labels(value: Any, file: str, line: int) -> tuple[str, ...]:
         UserError: it is something else, or a name is empty or occurs twice.
     """
     names = value if isinstance(value, list | tuple) else [value]
-    if wrong := [one for one in names if not isinstance(one, str | int) or isinstance(one, bool)]:
+    if wrong := [label for label in names if not isinstance(label, str | int) or isinstance(label, bool)]:
         raise UserError(f"'label' contains {type(wrong[0]).__name__}, not names", file=file, line=line)
     if isinstance(value, str) and SEPARATOR in value:
         raise UserError(f"the label '{value[:80]}' may be several", file=file, line=line, remedy="make it a list")
@@ -116,16 +116,16 @@ def parse_columns(text: str | None) -> dict[str, str]:
     """
     columns = {}
     for part in text.split(",") if text else ():
-        ours, equals, theirs = part.partition("=")
-        if not equals or not theirs:
+        column, equals, header = part.partition("=")
+        if not equals or not header:
             raise UserError(
                 f"{argument('columns', text)}: '{part}' is not NAME=COLUMN", remedy="for example text=3,label=1"
             )
-        if ours not in NAMES:
-            raise UserError(f"{argument('columns', text)}: unknown '{ours}'", remedy=nearest(ours, NAMES))
-        if theirs.isdecimal() and len(theirs) > 6:
-            raise UserError(f"{argument('columns', {ours: theirs[:20] + '…'})}: there is no such column")
-        columns[ours] = theirs
+        if column not in NAMES:
+            raise UserError(f"{argument('columns', text)}: unknown '{column}'", remedy=nearest(column, NAMES))
+        if header.isdecimal() and len(header) > 6:
+            raise UserError(f"{argument('columns', {column: header[:20] + '…'})}: there is no such column")
+        columns[column] = header
     return columns
 
 
@@ -158,16 +158,16 @@ def read_rows(
         raise UserError("there are no examples in the file", file=", ".join(map(display_name, paths)))
     first = rows[0]
     if mixed := next((row for row in rows if row.values.keys() != first.values.keys()), None):
-        what, ours = "pairs and single texts", "text_b"
+        what, column = "pairs and single texts", "text_b"
         if ("text_c" in mixed.values) != ("text_c" in first.values):
-            what, ours = "pairs with and without a negative", "text_c"
+            what, column = "pairs with and without a negative", "text_c"
         if ("label" in mixed.values) != ("label" in first.values):
-            what, ours = "rows with and without a label", "label"
+            what, column = "rows with and without a label", "label"
         raise UserError(
             f"{what} are mixed: {first.file}:{first.line} is of the other kind",
             file=mixed.file,
             line=mixed.line,
-            remedy=f"pass {argument('columns', {'text': '…', ours: '…'})}",
+            remedy=f"pass {argument('columns', {'text': '…', column: '…'})}",
         )
     return rows
 
@@ -265,11 +265,11 @@ def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Count
     if first is None:
         return
     width = len(first[1])
-    found, rest = _find(first, rows, kind, wanted, name)
-    if max(found.indices.values()) >= width:
-        raise UserError(f"there is no column {max(found.indices.values())}, counted from 0", file=name, line=first[0])
-    for line, cells in rest:
-        if len(cells) < width and found.damaged:
+    layout, remaining = _find(first, rows, kind, wanted, name)
+    if max(layout.indices.values()) >= width:
+        raise UserError(f"there is no column {max(layout.indices.values())}, counted from 0", file=name, line=first[0])
+    for line, cells in remaining:
+        if len(cells) < width and layout.damaged:
             omitted["fragments of rows broken by a line break in a question"] += 1
             continue
         if len(cells) != width:
@@ -280,9 +280,9 @@ def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Count
                 line=line,
                 remedy=remedy if len(cells) > width else "complete or remove the row",
             )
-        chosen = {ours: cells[index] for ours, index in found.indices.items()}
+        chosen = {column: cells[index] for column, index in layout.indices.items()}
         labels = split_labels(chosen.pop("label"), name, line) if wanted.fields.several else None
-        if row := _row(chosen, name, line, found, omitted, labels):
+        if row := _row(chosen, name, line, layout, omitted, labels):
             yield row
 
 
@@ -342,12 +342,12 @@ def _split_csv(path: str | Path, name: str) -> Iterator[tuple[int, list[str]]]:
 def _read_records(source: Source, kind: str | None, wanted: Wanted, name: str, omitted: Counter[str]) -> Iterator[Row]:
     """Yield the rows of a source of records; count in `omitted` those that the format itself excludes."""
     for number, record in read_records(source, kind):
-        found = wanted.named(list(record), name, number)
+        layout = wanted.named(list(record), name, number)
         names, values = list(record), list(record.values())
-        chosen = {ours: _Cell(ours, names[index], values[index]) for ours, index in found.indices.items()}
+        chosen = {column: _Cell(column, names[index], values[index]) for column, index in layout.indices.items()}
         labels = list_labels(chosen.pop("label").value, name, number) if wanted.fields.several else None
-        texts = {ours: cell.text(name, number) for ours, cell in chosen.items()}
-        if row := _row(texts, name, number, found, omitted, labels):
+        texts = {column: cell.text(name, number) for column, cell in chosen.items()}
+        if row := _row(texts, name, number, layout, omitted, labels):
             yield row
 
 
@@ -355,8 +355,8 @@ def _read_records(source: Source, kind: str | None, wanted: Wanted, name: str, o
 class _Cell:
     """The value of a record: our name of its column, the name there, and the value."""
 
-    ours: str
-    theirs: str
+    column: str
+    header: str
     value: Any
 
     def text(self, file: str, line: int) -> str:
@@ -364,35 +364,35 @@ class _Cell:
         value = self.value
         if value != value:  # what a data frame has in place of a missing value
             self.refuse("is missing", file, line)
-        if not isinstance(value, str | int | float) or (self.ours != "label" and not isinstance(value, str)):
+        if not isinstance(value, str | int | float) or (self.column != "label" and not isinstance(value, str)):
             several = " (this task has one label per text)" if isinstance(value, list) else ""
             self.refuse(f"is {type(value).__name__}, not text{several}", file, line)
         return str(value)
 
     def refuse(self, problem: str, file: str, line: int) -> NoReturn:
         """Raise an error that names the column."""
-        column = "" if self.theirs == self.ours else f" (column '{self.theirs}')"
-        raise UserError(f"'{self.ours}'{column} {problem}", file=file, line=line)
+        named = "" if self.header == self.column else f" (column '{self.header}')"
+        raise UserError(f"'{self.column}'{named} {problem}", file=file, line=line)
 
 
 def _row(
     values: Mapping[str, str],
     name: str,
     line: int,
-    found: Found,
+    layout: Found,
     omitted: Counter[str],
     labels: tuple[str, ...] | None,
 ) -> Row | None:
     """Return the row, or None if it is one that its format excludes."""
-    values = {ours: value.strip() for ours, value in values.items()}
-    if found.unlabeled is not None and values.get("label") == found.unlabeled:
+    values = {column: value.strip() for column, value in values.items()}
+    if layout.unlabeled is not None and values.get("label") == layout.unlabeled:
         omitted["pairs without a label"] += 1
         return None
-    for ours, value in values.items():
+    for column, value in values.items():
         if value:
             continue
-        if ours != "label" and found.damaged:
+        if column != "label" and layout.damaged:
             omitted["pairs with an empty question"] += 1
             return None
-        raise UserError(f"the {ours} is empty", file=name, line=line, remedy="fix or remove the row")
+        raise UserError(f"the {column} is empty", file=name, line=line, remedy="fix or remove the row")
     return Row(values, name, line, labels)

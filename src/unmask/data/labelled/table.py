@@ -120,11 +120,13 @@ def as_table(data: Data) -> Table:
         return Table(name, {str(key): _values(values, name) for key, values in data.items()})
     if _has(data, "column_names") and _has(data, "features"):  # of datasets
         names = data.column_names
-        return Table(name, {one: _values(data[one], name) for one in names}, class_names(data.features.to_dict()))
+        return Table(
+            name, {column: _values(data[column], name) for column in names}, class_names(data.features.to_dict())
+        )
     if _has(data, "column_names") and hasattr(data, "to_pydict"):  # of pyarrow
         return Table(name, data.to_pydict())
     if _has(data, "columns"):
-        return Table(name, {str(one): _values(data[one], name) for one in data.columns})
+        return Table(name, {str(column): _values(data[column], name) for column in data.columns})
     if isinstance(data, tuple) and len(data) in (2, 3) and not any(isinstance(part, str | Mapping) for part in data):
         names = CONTENT[len(data) - 2]
         return Table("<texts>", dict(zip(names, (_values(part, name) for part in data), strict=True)))

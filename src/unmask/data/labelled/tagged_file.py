@@ -288,7 +288,7 @@ def _read_columns(
 ) -> Iterator[Sentence]:
     assert not isinstance(path, Table)
     name = known.name
-    word_at, tag_at = (_number(columns, ours, default, name) for ours, default in (("text", 0), ("label", -1)))
+    word_at, tag_at = (_number(columns, column, default, name) for column, default in (("text", 0), ("label", -1)))
     words: list[str] = []
     tags: list[str] = []
     first, document, width, separator = 0, None, 0, " "
@@ -322,13 +322,13 @@ def _read_columns(
     yield from finished()
 
 
-def _number(columns: Mapping[str, str], ours: str, default: int, name: str) -> int:
-    theirs = columns.get(ours)
-    if theirs is not None and not theirs.isdecimal():
+def _number(columns: Mapping[str, str], column: str, default: int, name: str) -> int:
+    number = columns.get(column)
+    if number is not None and not number.isdecimal():
         raise UserError(
-            f"{argument('columns', {ours: theirs})}: columns of words have no names", file=name, remedy="use numbers"
+            f"{argument('columns', {column: number})}: columns of words have no names", file=name, remedy="use numbers"
         )
-    return default if theirs is None else int(theirs)
+    return default if number is None else int(number)
 
 
 def _check_cells(cells: Sequence[str], width: int, last: int, gold: bool, name: str, line: int) -> None:
@@ -349,9 +349,9 @@ def _read_rows(
     word_keys = (columns["text"],) if "text" in columns else WORDS if gold and not in_memory else (*WORDS, *TEXTS)
     tag_keys = (columns["label"],) if "label" in columns else (*TAGS, "label") if in_memory else TAGS
     for number, record in read_records(path, kind):
-        _, found = _value(record, word_keys, name, number)
-        if isinstance(found, str) and not gold:
-            yield replace(split_text(found), file=name, line=number)
+        _, content = _value(record, word_keys, name, number)
+        if isinstance(content, str) and not gold:
+            yield replace(split_text(content), file=name, line=number)
             continue
         words = _strings(record, word_keys, name, number)
         tags = _strings(record, tag_keys, name, number) if gold else []
