@@ -7,7 +7,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 
 import unmask
-from unmask.data.labelled.tagged_file import Sentence, join_words
+from unmask.data.labelled.tagged_file import TaggedSentence, join_words
 from unmask.inference.predictor import load
 from unmask.tasks.tagged import Entity, Tagged, read_tags
 from unmask.tasks.token_classification import TokenClassification
@@ -18,7 +18,7 @@ TASK = TokenClassification(temperature="tuned")
 
 def sentence(text):
     pairs = [[*word.split("/"), "O"][:2] for word in text.split()]
-    return Sentence(*join_words([word for word, _ in pairs]), tuple(tag for _, tag in pairs), "a.conll", 1, 1)
+    return TaggedSentence(*join_words([word for word, _ in pairs]), tuple(tag for _, tag in pairs), "a.conll", 1, 1)
 
 
 def test_a_case_by_hand():

@@ -5,8 +5,6 @@ How many cores other programs occupy, so that a run does not wait for them at ea
 A training step has thousands of points at which each thread waits for the slowest one. If another program occupies a
 core, the thread there waits for its time slice again and again, and a step of two threads takes many times as long as
 one of a single thread.
-
-
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from unmask.support.errors import UserError
 _Kind = TypeVar("_Kind")
 
 
-class Table(Mapping[str, _Kind]):
+class Registry(Mapping[str, _Kind]):
     """A registry of one kind of component by name: the built-in ones, then those of installed packages.
 
     Plug-ins are imported on first access, so that their modules can import those of unmask, and so that names are known

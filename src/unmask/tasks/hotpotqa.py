@@ -24,7 +24,7 @@ import numpy as np
 from unmask.data.labelled.hotpotqa_file import (
     CLOSED,
     HotpotQuestion,
-    Sentence,
+    PassageSentence,
     describe_paragraphs,
     join_paragraphs,
     read_hotpotqa,
@@ -250,7 +250,7 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True
             for answer, example, own in zip(answers, examples, scores, strict=True)
         ]
 
-    def _support(self, sentences: Sequence[Sentence], logits: np.ndarray) -> dict[str, Any]:
+    def _support(self, sentences: Sequence[PassageSentence], logits: np.ndarray) -> dict[str, Any]:
         made = [
             Support(one.title, one.number, one.start, one.end, float(1 / (1 + np.exp(-logit))))
             for one, logit in zip(sentences, logits, strict=True)
@@ -259,7 +259,7 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True
         return {"support": chosen, "sentences": tuple(sorted(made, key=lambda one: -one.probability))}
 
 
-def _starts(window: Window, sentences: Sequence[Sentence]) -> dict[int, int]:
+def _starts(window: Window, sentences: Sequence[PassageSentence]) -> dict[int, int]:
     """Return the first token in the window of each sentence that starts in it, by the number of the sentence."""
     found = {}
     for number, one in enumerate(sentences):

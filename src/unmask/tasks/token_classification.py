@@ -27,7 +27,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.batches.rng import derive_rng
 from unmask.data.labelled.table import Source
 from unmask.data.labelled.tagged_file import (
-    Sentence,
+    TaggedSentence,
     iterate_sentences,
     join_words,
     read_sentences,
@@ -99,7 +99,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
 
     def read(
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
-    ) -> list[Sentence]:
+    ) -> list[TaggedSentence]:
         """See `Task`; `notes` reports the entities that deviate from the tagging scheme of their file."""
         sentences = read_sentences(paths, columns=columns, kind=kind, gold=gold)
         for file in dict.fromkeys(sentence.file for sentence in sentences if sentence.irregular):
@@ -114,11 +114,11 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
 
     def iterate(
         self, source: Source, *, columns: Columns, kind: str | None = None, notes: Notes = None
-    ) -> Iterator[Sentence]:
+    ) -> Iterator[TaggedSentence]:
         """See `Task`."""
         return iterate_sentences(source, columns=columns, kind=kind)
 
-    def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Sentence]:
+    def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[TaggedSentence]:
         """See `Task`; the texts are split into words."""
         if texts_b is not None:
             raise UserError("second texts have no effect: this model tags single texts")
@@ -126,7 +126,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         check_unicode(texts)
         return [split_text(text) for text in texts]
 
-    def pose(self, text: str | Sequence[str]) -> Sentence:
+    def pose(self, text: str | Sequence[str]) -> TaggedSentence:
         """Return a text, or words that are joined into one, asked from a program, as an example.
 
         Raises:
@@ -136,11 +136,11 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
             return self.from_texts([text])[0]
         check_unicode(text)
         try:
-            return Sentence(*join_words(text))
+            return TaggedSentence(*join_words(text))
         except ValueError as error:
             raise UserError(str(error)) from error
 
-    def label_names(self, examples: Sequence[Sentence]) -> tuple[str, ...]:
+    def label_names(self, examples: Sequence[TaggedSentence]) -> tuple[str, ...]:
         """See `Task`: O, then B- and I- of each type, with the types in alphabetical order."""
         kinds = sorted({split_tag(tag)[1] for sentence in examples for tag in sentence.tags} - {""})
         if not kinds:
@@ -151,7 +151,9 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
             )
         return ("O", *(f"{role}-{kind}" for kind in kinds for role in "BI"))
 
-    def hold_out(self, examples: Sequence[Sentence], seed: int) -> tuple[list[Sentence], list[Sentence]]:
+    def hold_out(
+        self, examples: Sequence[TaggedSentence], seed: int
+    ) -> tuple[list[TaggedSentence], list[TaggedSentence]]:
         """See `Task`: splits by document if documents are marked, because sentences of one document share names."""
         units = [
             (sentence.file, number if sentence.document is None else -1 - sentence.document)
@@ -166,7 +168,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
                 file=examples[0].file,
                 remedy=f"pass {argument('dev', 'FILE')}",
             )
-        parts: tuple[list[Sentence], list[Sentence]] = ([], [])
+        parts: tuple[list[TaggedSentence], list[TaggedSentence]] = ([], [])
         for sentence, unit in zip(examples, units, strict=True):
             parts[unit in chosen].append(sentence)
         return parts
@@ -180,7 +182,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         """See `Task`: the temperature."""
         return self.temperature == "tuned"
 
-    def tune(self, examples: Sequence[Sentence], predictions: Sequence[Tagged]) -> TokenClassification:
+    def tune(self, examples: Sequence[TaggedSentence], predictions: Sequence[Tagged]) -> TokenClassification:
         """See `Task`: the temperature with the smallest loss of the words."""
         return msgspec.structs.replace(self, temperature=find_temperature(*_probabilities(examples, predictions)))
 
@@ -188,7 +190,9 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         """See `Task`."""
         return TokenClassificationHead(spec, len(labels), self.regularization)
 
-    def frame(self, tokenizer: Tokenizer, examples: Sequence[Sentence], labels: Sequence[str], *, gold: bool) -> Framed:
+    def frame(
+        self, tokenizer: Tokenizer, examples: Sequence[TaggedSentence], labels: Sequence[str], *, gold: bool
+    ) -> Framed:
         """See `Task`: one sample per window."""
         _check_labels(labels)
         frame = Frame.of(tokenizer)
@@ -223,24 +227,26 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         words = (subwords[word] for sentence in examples for word in sentence.words)
         return Framed(samples, read, (*notes, *tokenizer.notes(words)))
 
-    def measure(self, examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]) -> Measure:
+    def measure(
+        self, examples: Sequence[TaggedSentence], predictions: Sequence[Tagged], labels: Sequence[str]
+    ) -> Measure:
         """See `Task`: entities are compared, so that the tagging schemes of file and model may differ."""
         return metrics.measure(*gold_and_predicted(examples, predictions, labels))
 
-    def calibration(self, examples: Sequence[Sentence], predictions: Sequence[Tagged]) -> dict[str, float]:
+    def calibration(self, examples: Sequence[TaggedSentence], predictions: Sequence[Tagged]) -> dict[str, float]:
         """See `Task`: of the tags of all words, if the model's are IOB2, as those of the examples are."""
         known = {label for one in predictions if one.scores for label in one.scores.labels}
         if known != {"O", *(f"{role}-{kind}" for kind in _kinds(tuple(known)) for role in "BI")}:
             return {}
         return describe_calibration(*_probabilities(examples, predictions), self.temperature)
 
-    def labelled(self, examples: Sequence[Sentence], predictions: Sequence[Tagged]) -> list[Sentence]:
+    def labelled(self, examples: Sequence[TaggedSentence], predictions: Sequence[Tagged]) -> list[TaggedSentence]:
         """See `Task`."""
         pairs = zip(examples, predictions, strict=True)
         return [replace(one, tags=tuple(tags_of(one, prediction))) for one, prediction in pairs]
 
     def mistakes(
-        self, examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]
+        self, examples: Sequence[TaggedSentence], predictions: Sequence[Tagged], labels: Sequence[str]
     ) -> list[Mistake]:
         """See `Task`: the sentences with the most missed or spurious entities first."""
         found = []
@@ -262,12 +268,12 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         return sorted(found, key=lambda mistake: -mistake.score)
 
     def details(
-        self, examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]
+        self, examples: Sequence[TaggedSentence], predictions: Sequence[Tagged], labels: Sequence[str]
     ) -> dict[str, Any]:
         """See `Task`: the scores of each type of entity."""
         return {"by_type": metrics.by_type(*gold_and_predicted(examples, predictions, labels))}
 
-    def record(self, path: Path, example: Sentence, prediction: Tagged) -> Any:
+    def record(self, path: Path, example: TaggedSentence, prediction: Tagged) -> Any:
         """See `Task`: a prediction or, depending on the suffix, the lines of a sentence."""
         return write_columns(example, tags_of(example, prediction)) if path.suffix in COLUMNS else prediction
 
@@ -323,7 +329,7 @@ class TokenClassificationHead(Objective):
 
 
 def gold_and_predicted(
-    examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]
+    examples: Sequence[TaggedSentence], predictions: Sequence[Tagged], labels: Sequence[str]
 ) -> tuple[list[list[Chunk]], list[list[Chunk]]]:
     """Return the gold and the predicted entities of each sentence, with offsets in code points.
 
@@ -339,7 +345,7 @@ def gold_and_predicted(
     return [sentence.entities for sentence in examples], predicted
 
 
-def _subwords(tokenizer: Tokenizer, examples: Sequence[Sentence]) -> dict[str, Ids]:
+def _subwords(tokenizer: Tokenizer, examples: Sequence[TaggedSentence]) -> dict[str, Ids]:
     """Return the token ids of each word; [UNK] for words that the tokenizer reduces to nothing."""
     words = list(dict.fromkeys(word for sentence in examples for word in sentence.words))
     unknown = np.array([tokenizer.unk], np.int32)
@@ -359,7 +365,7 @@ def _check_labels(labels: Sequence[str]) -> None:
         ) from error
 
 
-def _numbers(sentence: Sentence, labels: Sequence[str]) -> np.ndarray:
+def _numbers(sentence: TaggedSentence, labels: Sequence[str]) -> np.ndarray:
     """Return the index of each word's tag, (words,)."""
     numbers = {label: number for number, label in enumerate(labels)}
     for index, tag in enumerate(sentence.tags):
@@ -372,7 +378,7 @@ def _kinds(labels: Sequence[str]) -> set[str]:
     return {split_tag(label)[1] for label in labels} - {""}
 
 
-def _unknown(sentence: Sentence, index: int, labels: Sequence[str]) -> UserError:
+def _unknown(sentence: TaggedSentence, index: int, labels: Sequence[str]) -> UserError:
     kinds = sorted(_kinds(labels))
     return UserError(
         f"unknown type '{split_tag(sentence.tags[index])[1]}'; the model knows {', '.join(kinds)}",
@@ -382,7 +388,7 @@ def _unknown(sentence: Sentence, index: int, labels: Sequence[str]) -> UserError
     )
 
 
-def _probabilities(examples: Sequence[Sentence], predictions: Sequence[Tagged]) -> tuple[np.ndarray, np.ndarray]:
+def _probabilities(examples: Sequence[TaggedSentence], predictions: Sequence[Tagged]) -> tuple[np.ndarray, np.ndarray]:
     """Return the probability of each tag of each word, (words, labels), and the index of each word's gold tag."""
     scored = [(one, found.scores) for one, found in zip(examples, predictions, strict=True) if found.scores]
     gold = np.concatenate([_numbers(one, scores.labels) for one, scores in scored])

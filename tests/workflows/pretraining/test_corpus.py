@@ -45,7 +45,7 @@ def source(documents, tmp_path):
 @pytest.fixture
 def prepare(source, tmp_path, monkeypatch):
     """Prepare tmp_path/run and return the messages; after the n-th call of the function `kill` it is killed."""
-    monkeypatch.setattr(module, "build_corpus", partial(build.build_corpus, shard_tokens=500))
+    monkeypatch.setattr(module, "write_corpus", partial(build.write_corpus, shard_tokens=500))
     out = tmp_path / "run"
 
     def prepare(*settings, kill=None, number=1, **options):

@@ -11,8 +11,6 @@ From documents to training samples: layout, then masking, then the counts of eac
 
 Input: the documents of a corpus. Output: a source of samples, a function that prepares each, and fixed evaluation
 batches.
-
-
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from unmask.data.batches.one_segment import DocumentSentencesSettings, FullSente
 from unmask.data.batches.paired_streams import PairedStreamsSettings, SentenceStreamsSettings
 from unmask.data.batches.sentence_pairs import SentencePairsSettings
 from unmask.data.batches.streams import ContiguousSettings
-from unmask.support.plugins import Table
+from unmask.support.plugins import Registry
 
-LAYOUTS: Table[type[LayoutSettings]] = Table(
+LAYOUTS: Registry[type[LayoutSettings]] = Registry(
     "unmask.layouts",
     {
         "single": SingleSettings,

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 from unmask.data.batches.masking import MaskingSettings, NoMaskingSettings, TokenMaskingSettings
 from unmask.data.batches.permutation_masking import PermutationMaskingSettings
 from unmask.data.batches.span_masking import NgramMaskingSettings, SpanMaskingSettings, WholeWordMaskingSettings
-from unmask.support.plugins import Table
+from unmask.support.plugins import Registry
 
-MASKINGS: Table[type[MaskingSettings] | type[NoMaskingSettings]] = Table(
+MASKINGS: Registry[type[MaskingSettings] | type[NoMaskingSettings]] = Registry(
     "unmask.maskings",
     {
         "token": TokenMaskingSettings,

@@ -18,8 +18,6 @@ end.
 A sentence <S> w1 ... wn </S> has n + 1 tokens to read, <S> w1 ... wn, and as many to predict, w1 ... wn </S>; read
 backwards both are swapped. Different from the reference, which shuffles sentences: they follow each other as in their
 documents.
-
-
 """
 
 from __future__ import annotations

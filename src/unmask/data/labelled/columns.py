@@ -95,7 +95,7 @@ SINGLE = Fields()
 
 
 @dataclass(frozen=True)
-class Found:
+class SelectedColumns:
     """The columns that were found in a file.
 
     Attributes:
@@ -122,7 +122,7 @@ class Wanted:
     columns: Mapping[str, str]
     fields: Fields
 
-    def numbered(self, name: str) -> Found | None:
+    def numbered(self, name: str) -> SelectedColumns | None:
         """Return the columns if they are given as numbers, which imply that there is no header; None otherwise.
 
         Raises:
@@ -132,9 +132,9 @@ class Wanted:
         needed = {"text", *self.columns, *(("label",) if self.fields.labels and not self.fields.optional else ())}
         if numbers and (named := sorted(needed - numbers.keys())):
             raise UserError(f"{argument('columns')} gives numbers, but none for {', '.join(named)}", file=name)
-        return Found(numbers) if numbers else None
+        return SelectedColumns(numbers) if numbers else None
 
-    def named(self, cells: Sequence[str], name: str, line: int) -> Found:
+    def named(self, cells: Sequence[str], name: str, line: int) -> SelectedColumns:
         """Find the columns among the names of a header.
 
         Raises:
@@ -161,13 +161,13 @@ class Wanted:
             indices[column] = names.index(header)
         # "-" marks pairs on whose label the annotators disagreed (Bowman et al. 2015, section 2.2)
         may_disagree = "text_b" in indices and "label" in indices and names[indices["label"]] == "gold_label"
-        return Found(indices, "-" if may_disagree else None, damaged=tuple(names) == QUESTIONS)
+        return SelectedColumns(indices, "-" if may_disagree else None, damaged=tuple(names) == QUESTIONS)
 
     def may_lack_header(self, first: Sequence[str]) -> bool:
         """Return whether the first row looks like the format that needs no header."""
         return not self.columns and self.fields.headerless.fits(first)
 
-    def unnamed(self, rows: Sequence[tuple[int, Sequence[str]]], name: str) -> Found:
+    def unnamed(self, rows: Sequence[tuple[int, Sequence[str]]], name: str) -> SelectedColumns:
         """Return the columns of the format that needs no header, given all rows with their line numbers.
 
         Raises:
@@ -184,7 +184,7 @@ class Wanted:
                     remedy=f"fix it, or pass {argument('columns')} with numbers from 0",
                 )
         indices = {column: index for column, index in headerless.indices.items() if column != "label" or gold}
-        return Found(indices, headerless.unlabeled if gold else None)
+        return SelectedColumns(indices, headerless.unlabeled if gold else None)
 
     def _candidates(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Return the possible names of each column."""

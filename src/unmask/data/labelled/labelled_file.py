@@ -10,8 +10,6 @@ TSV has no quoting; CSV follows RFC 4180; a byte-order mark is removed.
 Several labels of one text: a cell with commas in TSV and CSV, a list in records.
 
 Input: a cell, or the value of a record. Output: the names, each once. What may be read in two ways is refused.
-
-
 """
 
 from __future__ import annotations
@@ -27,9 +25,9 @@ from typing import Any, NoReturn, TypeGuard
 
 import msgspec
 
-from unmask.data.labelled.columns import SINGLE, Fields, Found, Wanted
+from unmask.data.labelled.columns import SINGLE, Fields, SelectedColumns, Wanted
 from unmask.data.labelled.json_file import has_records, read_records, suffix_of
-from unmask.data.labelled.table import Source, Table
+from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import (
     MAX_DOCUMENT,
     TOO_LONG,
@@ -195,7 +193,7 @@ def iterate_rows(
     wanted = Wanted(columns, fields if gold else replace(fields, labels=(), several=False))
     for path in paths:
         name, omitted = display_name(path), Counter[str]()
-        if isinstance(path, Table) or has_records(path, kind):
+        if isinstance(path, ExampleTable) or has_records(path, kind):
             yield from _read_records(path, kind, wanted, name, omitted)
         else:
             yield from _read(path, _format(path, kind), wanted, name, omitted)
@@ -205,7 +203,7 @@ def iterate_rows(
 
 def is_plain(path: Source, kind: str | None) -> TypeGuard[str | Path]:
     """Return whether a source is a file of one text per line, for `read_texts`, by its suffix or the given format."""
-    if isinstance(path, Table):
+    if isinstance(path, ExampleTable):
         return False
     return (kind or suffix_of(path)) == "txt"
 
@@ -265,11 +263,13 @@ def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Count
     if first is None:
         return
     width = len(first[1])
-    layout, remaining = _find(first, rows, kind, wanted, name)
-    if max(layout.indices.values()) >= width:
-        raise UserError(f"there is no column {max(layout.indices.values())}, counted from 0", file=name, line=first[0])
+    selected, remaining = _find(first, rows, kind, wanted, name)
+    if max(selected.indices.values()) >= width:
+        raise UserError(
+            f"there is no column {max(selected.indices.values())}, counted from 0", file=name, line=first[0]
+        )
     for line, cells in remaining:
-        if len(cells) < width and layout.damaged:
+        if len(cells) < width and selected.damaged:
             omitted["fragments of rows broken by a line break in a question"] += 1
             continue
         if len(cells) != width:
@@ -280,9 +280,9 @@ def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Count
                 line=line,
                 remedy=remedy if len(cells) > width else "complete or remove the row",
             )
-        chosen = {column: cells[index] for column, index in layout.indices.items()}
+        chosen = {column: cells[index] for column, index in selected.indices.items()}
         labels = split_labels(chosen.pop("label"), name, line) if wanted.fields.several else None
-        if row := _row(chosen, name, line, layout, omitted, labels):
+        if row := _row(chosen, name, line, selected, omitted, labels):
             yield row
 
 
@@ -290,7 +290,9 @@ _Line = tuple[int, list[str]]
 """The line number of a row, and its cells."""
 
 
-def _find(first: _Line, rows: Iterator[_Line], kind: str, wanted: Wanted, name: str) -> tuple[Found, Iterable[_Line]]:
+def _find(
+    first: _Line, rows: Iterator[_Line], kind: str, wanted: Wanted, name: str
+) -> tuple[SelectedColumns, Iterable[_Line]]:
     """Return the columns and the rows, which include the first line unless it is a header."""
     if columns := wanted.numbered(name):
         return columns, chain([first], rows)
@@ -342,12 +344,12 @@ def _split_csv(path: str | Path, name: str) -> Iterator[tuple[int, list[str]]]:
 def _read_records(source: Source, kind: str | None, wanted: Wanted, name: str, omitted: Counter[str]) -> Iterator[Row]:
     """Yield the rows of a source of records; count in `omitted` those that the format itself excludes."""
     for number, record in read_records(source, kind):
-        layout = wanted.named(list(record), name, number)
+        selected = wanted.named(list(record), name, number)
         names, values = list(record), list(record.values())
-        chosen = {column: _Cell(column, names[index], values[index]) for column, index in layout.indices.items()}
+        chosen = {column: _Cell(column, names[index], values[index]) for column, index in selected.indices.items()}
         labels = list_labels(chosen.pop("label").value, name, number) if wanted.fields.several else None
         texts = {column: cell.text(name, number) for column, cell in chosen.items()}
-        if row := _row(texts, name, number, layout, omitted, labels):
+        if row := _row(texts, name, number, selected, omitted, labels):
             yield row
 
 
@@ -379,19 +381,19 @@ def _row(
     values: Mapping[str, str],
     name: str,
     line: int,
-    layout: Found,
+    selected: SelectedColumns,
     omitted: Counter[str],
     labels: tuple[str, ...] | None,
 ) -> Row | None:
     """Return the row, or None if it is one that its format excludes."""
     values = {column: value.strip() for column, value in values.items()}
-    if layout.unlabeled is not None and values.get("label") == layout.unlabeled:
+    if selected.unlabeled is not None and values.get("label") == selected.unlabeled:
         omitted["pairs without a label"] += 1
         return None
     for column, value in values.items():
         if value:
             continue
-        if column != "label" and layout.damaged:
+        if column != "label" and selected.damaged:
             omitted["pairs with an empty question"] += 1
             return None
         raise UserError(f"the {column} is empty", file=name, line=line, remedy="fix or remove the row")

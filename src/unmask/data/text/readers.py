@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from unmask.data.text.arrow_file import is_dataset, read_arrow
-from unmask.support.plugins import Table
+from unmask.support.plugins import Registry
 
 Record = dict[str, Any]
 Reader = Callable[[str | Path], Iterator[tuple[int, Record]]]
 """Yields the number of each record, from 1, and its values by column; raises a `UserError` that names file and line."""
 
-READERS: Table[Reader] = Table("unmask.readers", dict.fromkeys(("parquet", "arrow", "feather"), read_arrow))
+READERS: Registry[Reader] = Registry("unmask.readers", dict.fromkeys(("parquet", "arrow", "feather"), read_arrow))
 """Reader by suffix, in lower case and without the dot."""
 
 

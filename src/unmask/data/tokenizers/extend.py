@@ -17,8 +17,6 @@ Comparison of a vocabulary with one that extends it.
 
 Input: two tokenizers. Output: whether the second one has all tokens of the first one with the same ids, and splits text
 without its further tokens in the same way; and the old tokens that each further token consists of.
-
-
 """
 
 from __future__ import annotations
@@ -191,10 +189,10 @@ class _Text:
         return sorted((word for word, gain in gains.items() if gain), key=lambda word: (-gains[word], word))
 
 
-def extend_tokenizer(
+def learn_tokens(
     tokenizer: Tokenizer, texts: Iterable[str], *, add: int, min_count: int = MIN_COUNT, progress: bool = False
 ) -> Extension:
-    """Extend a vocabulary by tokens learned from texts.
+    """Learn tokens from texts, and extend a vocabulary by them.
 
     Args:
         tokenizer: the tokenizer to extend; it is not changed.

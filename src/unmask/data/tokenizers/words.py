@@ -15,8 +15,6 @@ words, and each ASCII punctuation mark and each Chinese character is a separate 
 its parts encoded separately. Memory use is bounded.
 
 The characters of words, as ELMo reads them: the bytes of their UTF-8 between marks (bilm-tf, `bilm/data.py`).
-
-
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from unmask.data.batches.maskings import MASKINGS, AnyMasking
 from unmask.data.batches.one_segment import DocumentSentencesSettings
 from unmask.data.batches.paired_streams import DIRECTIONS, SentenceStreamsSettings
 from unmask.data.batches.sentence_pairs import LABELS, SentencePairsSettings
-from unmask.data.corpus.build import build_corpus
+from unmask.data.corpus.build import write_corpus
 from unmask.data.corpus.corpus import Corpus, Documents
 from unmask.data.labelled.table import Data, Source, as_sources
 from unmask.data.text.documents import TextOptions
@@ -174,7 +174,7 @@ def evaluate_encoder(
     machine = machine or choose_machine(precision="float32")
     length = min(128, model.encoder.longest)
     with tempfile.TemporaryDirectory() as folder:
-        corpus = build_corpus(paths, model.tokenizer, Path(folder) / "corpus", heldout=None, options=options)
+        corpus = write_corpus(paths, model.tokenizer, Path(folder) / "corpus", heldout=None, options=options)
         second = next((given for given, name in LABELS.items() if name in objectives), None)
         if any(DIRECTIONS in OBJECTIVES[name].requires for name in objectives):
             layout: LayoutSettings = _streams(corpus, length)

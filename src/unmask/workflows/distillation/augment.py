@@ -30,7 +30,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.batches.rng import derive_rng
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.squad_file import Answer, Question
-from unmask.data.labelled.tagged_file import Sentence, split_text
+from unmask.data.labelled.tagged_file import TaggedSentence, split_text
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.inference.backend import TorchBackend
 from unmask.model.model import Model
@@ -215,13 +215,13 @@ def _(example: Row, texts: Sequence[tuple[str, Callable[[int], int]]]) -> Row:
 
 
 @texts_of.register
-def _(example: Sentence) -> list[Words]:
+def _(example: TaggedSentence) -> list[Words]:
     kept = tuple((start, end) for _, start, end in example.entities)
     return [Words(example.text, example.starts, example.stops, kept)]
 
 
 @rebuild.register
-def _(example: Sentence, texts: Sequence[tuple[str, Callable[[int], int]]]) -> Sentence:
+def _(example: TaggedSentence, texts: Sequence[tuple[str, Callable[[int], int]]]) -> TaggedSentence:
     ((text, moved),) = texts
     return replace(example, text=text, starts=tuple(map(moved, example.starts)), stops=tuple(map(moved, example.stops)))
 
