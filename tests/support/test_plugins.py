@@ -140,7 +140,7 @@ def lines_of(text):
 
 def test_excerpts_on_the_page_are_those_of_the_files():
     paths = [*EXAMPLE.rglob("*.py"), EXAMPLE / "pyproject.toml", *(ROOT / "src/unmask/families").glob("*.py")]
-    paths.append(ROOT / "src/unmask/data/text/readers.py")
+    paths.append(ROOT / "src/unmask/data/text/record_files.py")
     texts = [lines_of(path.read_text(encoding="utf8")) for path in paths]
     blocks = re.findall(r"```(?:python|toml)\n(.*?)```", PAGE, re.DOTALL)
     assert len(blocks) > 5

@@ -6,13 +6,12 @@ import pytest
 import torch
 
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.layouts import LAYOUTS
 from unmask.data.batches.masking import TokenMasking, TokenMaskingSettings
-from unmask.data.batches.maskings import MASKINGS
 from unmask.data.batches.one_segment import Single
+from unmask.data.batches.registries import LAYOUTS, MASKINGS
 from unmask.data.batches.rng import derive_rng
 from unmask.data.text.documents import Skipped, TextOptions, read_documents
-from unmask.data.text.readers import READERS
+from unmask.data.text.record_files import READERS
 from unmask.families.bert import BertSettings
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import Objective

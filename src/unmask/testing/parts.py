@@ -14,11 +14,10 @@ import torch
 
 from unmask.data.batches.batch import Batch, Sample, collate
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.layouts import LAYOUTS
-from unmask.data.batches.maskings import MASKINGS
+from unmask.data.batches.registries import LAYOUTS, MASKINGS
 from unmask.data.batches.rng import derive_rng
 from unmask.data.corpus.build import write_corpus
-from unmask.data.text.readers import READERS
+from unmask.data.text.record_files import READERS
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.families import FAMILIES

@@ -28,7 +28,7 @@ from unmask.data.text.files import (
     read_at_most,
     read_text_lines,
 )
-from unmask.data.text.readers import Record, has_reader, read_file
+from unmask.data.text.record_files import Record, has_reader, read_file
 from unmask.support.errors import UserError
 
 JSON = ("jsonl", "json", "ndjson")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from unmask.data.text.arrow_file import Record, class_names, name_classes
+from unmask.data.text.record_files import Record, class_names, name_classes
 from unmask.support.errors import UserError
 
 CONTENT = ("text", "label"), ("text", "text_b", "label")

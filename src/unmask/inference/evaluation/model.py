@@ -14,9 +14,9 @@ from unmask.data.batches.curriculum import BATCH_TOKENS, Feed
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import LayoutSettings
 from unmask.data.batches.masking import TokenMaskingSettings
-from unmask.data.batches.maskings import MASKINGS, AnyMasking
 from unmask.data.batches.one_segment import DocumentSentencesSettings
 from unmask.data.batches.paired_streams import DIRECTIONS, SentenceStreamsSettings
+from unmask.data.batches.registries import MASKINGS, AnyMasking
 from unmask.data.batches.sentence_pairs import LABELS, SentencePairsSettings
 from unmask.data.corpus.build import write_corpus
 from unmask.data.corpus.corpus import Corpus, Documents
