@@ -85,7 +85,7 @@ def files(folder):
 
 
 def test_killed_while_the_tokenizer_trains(prepare):
-    assert steps(prepare(kill=(module, "train_tokenizer"))) == [TRAINED]
+    assert steps(prepare(kill=(module, "train_vocabulary"))) == [TRAINED]
     assert steps(prepare()) == [TRAINED]
 
 
@@ -251,7 +251,7 @@ main(sys.argv[1:])
 @pytest.mark.parametrize(
     ("place", "expected"),
     [
-        ("corpus.build_corpus", [TOKENIZER]),
+        ("corpus.write_corpus", [TOKENIZER]),
         ("pretrain.open_run", [TOKENIZER, CORPUS]),
         ("directory.RunDirectory._write_provenance", [TOKENIZER, CORPUS]),
         ("directory.RunDirectory.log", [TOKENIZER, CORPUS]),

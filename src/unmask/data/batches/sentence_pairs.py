@@ -31,16 +31,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import LayoutSettings
-from unmask.data.corpus.corpus import Documents
 from unmask.support.errors import UserError
 from unmask.support.messages import setting
+
+if TYPE_CHECKING:
+    from unmask.data.corpus.corpus import Documents
 
 Second = Literal["random", "next", "swapped"]
 LABELS: dict[Second, str] = {"random": "next_sentence", "swapped": "sentence_order"}

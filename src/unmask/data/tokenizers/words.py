@@ -22,11 +22,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from unmask.data.tokenizers.tokenizer import Tokenizer
+if TYPE_CHECKING:
+    from unmask.data.tokenizers.tokenizer import Tokenizer
+
 
 BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = range(256, 261)
 """Ids beside the 256 bytes."""
