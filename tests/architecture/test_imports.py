@@ -78,7 +78,7 @@ def imported_at_once(path: Path) -> set[str]:
             for name in node.names:
                 full = f"{node.module}.{name.name}"
                 modules.add(full if full in MODULES else node.module)
-    return modules & MODULES
+    return (modules & MODULES) - {name_of(path)}
 
 
 def longest_chain(graph: dict[str, set[str]], start: str, known: dict[str, list[str]]) -> list[str]:
