@@ -36,7 +36,7 @@ from unmask.data.corpus.corpus import Corpus
 from unmask.data.labelled.labelled_file import read_rows
 from unmask.data.labelled.squad_file import read_squad
 from unmask.data.text.documents import Skipped, TextOptions, read_documents
-from unmask.data.tokenizers.train import CASED, Trained, train_tokenizer
+from unmask.data.tokenizers.train import CASED, Trained, train_vocabulary
 from unmask.model.model import load_model
 from unmask.objectives.replaced_token import ReplacedToken
 from unmask.recipes.recipe import Recipe
@@ -118,7 +118,9 @@ def tokenizer_of(name: str, work: Workspace) -> Path:
         documents = read_documents(files, TextOptions(), Skipped())
         size = 600 if work.toy else text.vocabulary
         lowercase, kind = text.kind not in CASED, text.kind
-        tokenizer = train_tokenizer(kind, documents, size=size, lowercase=lowercase, coverage=1)  # as before it was set
+        tokenizer = train_vocabulary(
+            kind, documents, size=size, lowercase=lowercase, coverage=1
+        )  # as before it was set
         tokenizer.save(folder)
     return folder
 

@@ -22,7 +22,7 @@ import unmask
 from unmask.data.batches.rng import derive_rng
 from unmask.data.labelled.labelled_file import read_rows
 from unmask.data.labelled.squad_file import Answer, Question, read_squad
-from unmask.data.labelled.tagged_file import Sentence, read_sentences, write_columns
+from unmask.data.labelled.tagged_file import TaggedSentence, read_sentences, write_columns
 from unmask.recipes.recipe import Recipe
 from unmask.support.settings import parse_overrides
 from unmask.support.settings import write as write_recipe
@@ -200,7 +200,7 @@ def split_sentences(source: Path, folder: Path) -> tuple[Path, Path]:
     return train, _write_sentences(folder / "held.conll", sentences[most:])
 
 
-def _write_sentences(path: Path, sentences: Sequence[Sentence]) -> Path:
+def _write_sentences(path: Path, sentences: Sequence[TaggedSentence]) -> Path:
     path.write_text("".join(write_columns(sentence, sentence.tags) for sentence in sentences), encoding="utf8")
     return path
 

@@ -18,7 +18,7 @@ import torch
 
 from unmask.data.batches.batch import TARGETS, Sample
 from unmask.data.batches.reading import Reading
-from unmask.data.corpus.build import build_corpus
+from unmask.data.corpus.build import write_corpus
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.nn.layers import linear
 from unmask.recipes.recipe import read_recipe
@@ -122,7 +122,7 @@ def tokenizer_directory(tokenizer, tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def corpus(text_file, tokenizer, tmp_path_factory):
     """The documents as a corpus."""
-    return build_corpus([text_file], tokenizer, tmp_path_factory.mktemp("corpus") / "corpus")
+    return write_corpus([text_file], tokenizer, tmp_path_factory.mktemp("corpus") / "corpus")
 
 
 @pytest.fixture

@@ -22,6 +22,8 @@ ORDER = [
     *("demo", "testing", "cli", "__init__", "__main__"),
 ]
 """Packages in the order in which data flows: each imports only from those before it."""
+MAX_CHAIN = 28
+"""Maximum length of a chain of modules, each of which imports the next one when it is imported itself."""
 NO_TORCH = ("data.text", "data.tokenizers", "data.corpus", "data.labelled", "metrics")
 
 
@@ -66,6 +68,31 @@ def test_imports_run_downwards(path):
 def test_few_packages_stand_at_the_top():
     names = {name.split(".")[0] for name in ORDER if not name.startswith("__")}
     assert len(names - {"testing"}) <= 15  # which no package of the program imports: it is for the tests of others
+
+
+def imported_at_once(path: Path) -> set[str]:
+    """Return the modules of `unmask` that a file imports when it is imported itself: not those inside functions."""
+    modules = set()
+    for node in ast.parse(path.read_text(encoding="utf8")).body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for name in node.names:
+                full = f"{node.module}.{name.name}"
+                modules.add(full if full in MODULES else node.module)
+    return (modules & MODULES) - {name_of(path)}
+
+
+def longest_chain(graph: dict[str, set[str]], start: str, known: dict[str, list[str]]) -> list[str]:
+    """Return the longest chain of imports from a module on; `known` are the chains that were computed before."""
+    if start not in known:
+        known[start] = [start, *max((longest_chain(graph, name, known) for name in graph[start]), key=len, default=[])]
+    return known[start]
+
+
+def test_chains_of_imports_are_short():
+    graph = {name_of(path).removesuffix(".__init__"): imported_at_once(path) for path in FILES}
+    known: dict[str, list[str]] = {}
+    longest = max((longest_chain(graph, name, known) for name in graph), key=len)
+    assert len(longest) <= MAX_CHAIN, longest
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))

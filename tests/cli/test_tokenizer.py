@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 
 from unmask.cli.main import main
 from unmask.data.tokenizers.load import load_tokenizer
-from unmask.data.tokenizers.train import train_tokenizer
+from unmask.data.tokenizers.train import train_vocabulary
 from unmask.families.bert import BertSettings
 from unmask.families.gpt import GptSettings
 from unmask.model.model import Model, save_model
@@ -80,7 +80,7 @@ def test_each_line_of_a_file_is_printed_as_a_line(encode, tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_other_kinds(encode, documents, tmp_path, kind):
-    train_tokenizer(kind, documents, size=300, lowercase=kind == "unigram").save(tmp_path)
+    train_vocabulary(kind, documents, size=300, lowercase=kind == "unigram").save(tmp_path)
     theirs = AutoTokenizer.from_pretrained(tmp_path)
     for special in ((), ("--special",)):
         (line,) = [json.loads(text) for text in encode("--json", *special, TEXTS[0], directory=tmp_path)]

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from unmask.data.batches.batch import GROUP, Sample, collate
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.reading import Reading
-from unmask.data.corpus.build import build_corpus
+from unmask.data.corpus.build import write_corpus
 from unmask.data.tokenizers.word_level import train_words
 from unmask.data.tokenizers.words import spell
 from unmask.families.albert import AlbertSettings
@@ -102,7 +102,7 @@ def labelled(number):
 def test_small_recipes(name, corpus, text_file, tmp_path):
     recipe = read_recipe(name)
     if recipe.tokenizer.kind == "words":
-        corpus = build_corpus([text_file], train_words([text_file.read_text()], size=500), tmp_path / "corpus")
+        corpus = write_corpus([text_file], train_words([text_file.read_text()], size=500), tmp_path / "corpus")
     learner, _ = build_learner(recipe, corpus.tokenizer.size, None)
     curriculum = build_curriculum(recipe, corpus.tokenizer, learner)
     source, prepare = curriculum.source(corpus.train), curriculum.prepare()

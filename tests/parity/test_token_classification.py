@@ -20,7 +20,7 @@ from transformers import (
 
 import unmask
 from unmask.data.batches.batch import collate
-from unmask.data.labelled.tagged_file import Sentence, join_words
+from unmask.data.labelled.tagged_file import TaggedSentence, join_words
 from unmask.data.tokenizers.bpe import train_bpe
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.metrics.token_classification import chunks
@@ -40,7 +40,7 @@ from .conftest import (
 LABELS = ("O", "B-X", "I-X", "B-Y", "I-Y")
 BIOES = ("E-Y", "S-X", "I-X", "O", "B-X", "S-Y", "I-Y", "E-X", "B-Y")
 SENTENCES = [
-    Sentence(*join_words(text.split()))
+    TaggedSentence(*join_words(text.split()))
     for text in ("The sea-side dog sees the cat .", "The poem", "Under-the-tree", "The garden opens the letter . " * 5)
 ]
 
@@ -159,7 +159,7 @@ def assert_words_are_read_as_by_roberta(tokenizer, directory):
     """Check that ids, and the label of each word at its first token, are those of RoBERTa's tokenizer for words."""
     theirs = RobertaTokenizerFast.from_pretrained(directory, add_prefix_space=True)
     sentences = [
-        Sentence(*join_words(words), tuple(LABELS[n] for n in 3 * np.arange(len(words)) % len(LABELS)))
+        TaggedSentence(*join_words(words), tuple(LABELS[n] for n in 3 * np.arange(len(words)) % len(LABELS)))
         for words in WORDS
     ]
     samples = TokenClassification(length=512).frame(tokenizer, sentences, LABELS, gold=True).samples

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unmask.data.corpus.build import build_corpus
+from unmask.data.corpus.build import write_corpus
 from unmask.data.labelled.labelled_file import read_rows
 from unmask.data.text.documents import Skipped, TextOptions, read_documents
 from unmask.data.text.sentences import split_sentences
@@ -53,7 +53,7 @@ def main(text, rows, out):
     for name, train in TRAINED.items():
         tokenizer = train(documents, size=400)
         found[name] = [tokenizer.encode(one).tolist() for one in (*documents, WORDS)]
-        build_corpus([text], tokenizer, Path(out) / name, shard_tokens=1000)
+        write_corpus([text], tokenizer, Path(out) / name, shard_tokens=1000)
     files = sorted(path for path in Path(out).rglob("*") if path.is_file())
     found["files"] = {str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     print(json.dumps(found | {"metrics": metrics()}))

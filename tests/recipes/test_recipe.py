@@ -5,7 +5,7 @@ import tomllib
 import msgspec
 import pytest
 
-from unmask.data.batches.maskings import MASKINGS
+from unmask.data.batches.registries import MASKINGS
 from unmask.recipes.recipe import purpose, read_recipe, recipe_text, shipped
 from unmask.support.errors import UserError
 from unmask.support.messages import in_command

@@ -17,7 +17,7 @@ from unmask.families.bert import BERT
 from unmask.families.checkpoints.huggingface import by_model_type
 from unmask.families.roberta import ROBERTA
 from unmask.support.errors import UserError
-from unmask.support.plugins import Table
+from unmask.support.plugins import Registry
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "unmask-structbert"
@@ -167,7 +167,7 @@ def lines_of(text):
 
 def test_excerpts_on_the_page_are_those_of_the_files():
     paths = [*EXAMPLE.rglob("*.py"), EXAMPLE / "pyproject.toml", *(ROOT / "src/unmask/families").glob("*.py")]
-    paths.append(ROOT / "src/unmask/data/text/readers.py")
+    paths.append(ROOT / "src/unmask/data/text/record_files.py")
     texts = [lines_of(path.read_text(encoding="utf8")) for path in paths]
     blocks = re.findall(r"```(?:python|toml)\n(.*?)```", PAGE, re.DOTALL)
     assert len(blocks) > 5
@@ -280,7 +280,7 @@ def test_errors_in_a_plugin_are_raised_on_access(tmp_path, monkeypatch, module, 
     monkeypatch.syspath_prepend(install(tmp_path, "unmask-toys", {"unmask.toys": {"mine": "toy_part:It"}}))
     monkeypatch.delitem(sys.modules, "toy_part", raising=False)
     (tmp_path / "toy_part.py").write_text(module)
-    table = Table("unmask.toys", {"ours": 1})
+    table = Registry("unmask.toys", {"ours": 1})
     assert list(table) == ["ours", "mine"]
     assert (len(table), "mine" in table, table["ours"]) == (2, True, 1)
     with pytest.raises(UserError) as error:

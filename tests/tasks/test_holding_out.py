@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from unmask.data.labelled.duplicates import Overlap, fold
 from unmask.data.labelled.labelled_file import Row
-from unmask.data.labelled.tagged_file import Sentence
+from unmask.data.labelled.tagged_file import TaggedSentence
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification
 from unmask.tasks.extraction import hold_out_passages
@@ -73,7 +73,9 @@ def test_units_hold_as_nearly_a_tenth_as_any_choice_in_that_order(seed):
 
 def sentences(sizes, marked=True):
     return [
-        Sentence(f"Sentence {document} {number}", (0,), (8,), ("O",), "x.conll", 1, 1, document if marked else None)
+        TaggedSentence(
+            f"Sentence {document} {number}", (0,), (8,), ("O",), "x.conll", 1, 1, document if marked else None
+        )
         for document, size in enumerate(sizes)
         for number in range(size)
     ]

@@ -6,7 +6,7 @@ import pytest
 
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.squad_file import Answer, Question
-from unmask.data.labelled.tagged_file import Sentence
+from unmask.data.labelled.tagged_file import TaggedSentence
 from unmask.tasks.classification import Classification, Prediction
 from unmask.tasks.question_answering import Answered, QuestionAnswering
 from unmask.tasks.regression import Regression, Score
@@ -15,7 +15,7 @@ from unmask.tasks.task import Mark, Mistake, Passage
 from unmask.tasks.token_classification import TokenClassification
 
 ROW = Row({"text": "a dog", "text_b": "a cat", "label": "1"}, "a.tsv", 3)
-SENTENCE = Sentence("Ann sees Bob", (0, 4, 9), (3, 8, 12), ("B-PER", "O", "B-PER"), "a.conll", 5)
+SENTENCE = TaggedSentence("Ann sees Bob", (0, 4, 9), (3, 8, 12), ("B-PER", "O", "B-PER"), "a.conll", 5)
 QUESTION = Question("7", "who?", "Ann sees Bob", (Answer("Ann", 0), Answer("Ann sees", 0)), file="a.json")
 WRONG = {
     "classification": (Classification(), ROW, Prediction("a dog", "0", {"0": 0.7, "1": 0.3}, "a cat"), ("0", "1")),

@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 
 from unmask.data.batches.batch import collate
 from unmask.data.labelled.squad_file import Answer, Question
-from unmask.data.tokenizers.train import train_tokenizer
+from unmask.data.tokenizers.train import train_vocabulary
 from unmask.metrics import question_answering as metrics
 from unmask.objectives.learner import Learner
 from unmask.support.errors import UserError
@@ -177,7 +177,7 @@ def test_no_answer_must_exceed_the_best_by_the_threshold(tokenizer, threshold, a
 
 def test_no_answer_starts_or_ends_with_a_space(documents):
     """In a byte-level vocabulary, whitespace may be a token by itself."""
-    tokenizer, passage = train_tokenizer("bpe", documents, size=350, lowercase=False), "  dog  dog\xa0cat\u3000 "
+    tokenizer, passage = train_vocabulary("bpe", documents, size=350, lowercase=False), "  dog  dog\xa0cat\u3000 "
     task = QuestionAnswering(length=64, answer=30)
     framed = task.frame(tokenizer, [question("a", "the", passage)], (), gold=False)
     rng = np.random.default_rng(0)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from unmask.data.batches.frame import Frame
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.tokenizers import ragged
-from unmask.data.tokenizers.train import train_tokenizer
+from unmask.data.tokenizers.train import train_vocabulary
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification
 from unmask.tasks.embedding import Embedding
@@ -115,7 +115,7 @@ def test_empty_rows_are_counted(tokenizer, kind, nothing):
 
 @pytest.mark.parametrize(("kind", "special"), [("wordpiece", 3), ("bpe", 4)])
 def test_a_length_without_space_for_text_is_refused(documents, kind, special):
-    tokenizer = train_tokenizer(kind, documents, size=350, lowercase=True)
+    tokenizer = train_vocabulary(kind, documents, size=350, lowercase=True)
     assert len(frame_rows(tokenizer, [row("One", "two")], special + 1)[0]) == 1
     with pytest.raises(
         UserError, match=rf"task.length is {special}, but a pair has {special} special tokens; pass settings="
@@ -157,7 +157,7 @@ KINDS = {"wordpiece": "first", "bpe": "first", "unigram": "last", "words": "extr
 
 @pytest.fixture(scope="module", params=KINDS)
 def any_tokenizer(request, documents):
-    made = train_tokenizer(request.param, documents, size=350, lowercase=request.param != "words")
+    made = train_vocabulary(request.param, documents, size=350, lowercase=request.param != "words")
     made.summary = KINDS[request.param]
     return made
 

@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 
 import unmask
-from unmask.data.labelled.tagged_file import Sentence, join_words
+from unmask.data.labelled.tagged_file import TaggedSentence, join_words
 from unmask.inference.predictor import load
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification
@@ -23,7 +23,7 @@ TASK = TokenClassification(temperature="tuned")
 
 def sentence(text):
     pairs = [[*word.split("/"), "O"][:2] for word in text.split()]
-    return Sentence(*join_words([word for word, _ in pairs]), tuple(tag for _, tag in pairs), "a.conll", 1, 1)
+    return TaggedSentence(*join_words([word for word, _ in pairs]), tuple(tag for _, tag in pairs), "a.conll", 1, 1)
 
 
 def test_a_case_by_hand():

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AlbertTokenizer
 
-from unmask.data.labelled.tagged_file import Sentence, join_words, split_text, write_tags
+from unmask.data.labelled.tagged_file import TaggedSentence, join_words, split_text, write_tags
 from unmask.data.tokenizers.unigram import train_unigram
 from unmask.inference.predictor import Predictor, load
 from unmask.metrics.intervals import measure_all
@@ -35,7 +35,7 @@ def tagged(text, *, line=1, **more):
     """Return a sentence from word/tag pairs; no tag means O."""
     pairs = [[*word.split("/"), "O"][:2] for word in text.split()]
     tags = tuple(tag for _, tag in pairs)
-    return Sentence(*join_words([word for word, _ in pairs]), tags, "a.conll", line, 1, **more)
+    return TaggedSentence(*join_words([word for word, _ in pairs]), tags, "a.conll", line, 1, **more)
 
 
 WORDS = st.lists(st.text(min_size=1, max_size=9), min_size=1, max_size=40)
@@ -47,7 +47,7 @@ def test_no_word_and_no_entity_is_lost_whatever_the_words_and_the_length(tokeniz
     found = []
     for start in range(0, len(words) - 3, 4):
         found.append(Chunk(rng.choice("XY"), start, start + rng.randint(1, 4)))
-    sentence = Sentence(*join_words(words), tuple(write_tags(found, len(words))))
+    sentence = TaggedSentence(*join_words(words), tuple(write_tags(found, len(words))))
     framed = TokenClassification(length=length).frame(tokenizer, [sentence] * 2, LABELS, gold=True)
     assert max(map(len, framed.samples)) <= length
     gold = np.concatenate([sample.labels["token_classification"] for sample in framed.samples])
@@ -64,7 +64,7 @@ def test_no_word_and_no_entity_is_lost_whatever_the_words_and_the_length(tokeniz
 
 def test_the_label_is_at_the_first_subword(tokenizer):
     words = ["dog", "sea-side", "cat"]
-    sentence = Sentence(*join_words(words), ("B-X", "I-X", "O"))
+    sentence = TaggedSentence(*join_words(words), ("B-X", "I-X", "O"))
     (sample,) = TASK.frame(tokenizer, [sentence], LABELS, gold=True).samples
     subwords = [tokenizer.encode(word).tolist() for word in words]
     assert len(subwords[1]) > 1
@@ -74,7 +74,7 @@ def test_the_label_is_at_the_first_subword(tokenizer):
 
 
 def test_a_word_without_tokens_is_unknown(tokenizer):
-    sentence = Sentence(*join_words(["dog", "\u200b", "\x00", " ", "cat"]), ("O", "B-X", "O", "O", "O"))
+    sentence = TaggedSentence(*join_words(["dog", "\u200b", "\x00", " ", "cat"]), ("O", "B-X", "O", "O", "O"))
     assert not len(tokenizer.encode("\u200b"))
     (sample,) = TASK.frame(tokenizer, [sentence], LABELS, gold=True).samples
     assert sample.ids[2:5].tolist() == [tokenizer.unk] * 3
@@ -92,7 +92,7 @@ def test_words_of_a_unigram_vocabulary_are_read_as_in_transformers(documents, tm
         ["北京大学", "👩\u200d👧", "Ünïcode", "dog", "dog", "x\u0301", "▁", "▁dog", "a▁b", "New York", "teacherdogs"],
         ["dog"],
     ):
-        sentence = Sentence(*join_words(words), tuple(LABELS[n % len(LABELS)] for n in range(len(words))))
+        sentence = TaggedSentence(*join_words(words), tuple(LABELS[n % len(LABELS)] for n in range(len(words))))
         (sample,) = TokenClassification(length=512).frame(tokenizer, [sentence], LABELS, gold=True).samples
         inputs = theirs(words, is_split_into_words=True)
         assert sample.ids.tolist() == inputs["input_ids"]
@@ -104,7 +104,7 @@ def test_words_of_a_unigram_vocabulary_are_read_as_in_transformers(documents, tm
 
 
 def test_a_word_longer_than_a_window_keeps_its_beginning(tokenizer):
-    sentence = Sentence(*join_words(["dog", ",".join("abcdefgh"), "cat"]), ("O", "B-X", "O"))
+    sentence = TaggedSentence(*join_words(["dog", ",".join("abcdefgh"), "cat"]), ("O", "B-X", "O"))
     samples = TokenClassification(length=6).frame(tokenizer, [sentence], LABELS, gold=True).samples
     assert [sample.labels["token_classification"].tolist() for sample in samples] == [[0], [1], [0]]
     assert samples[1].ids[1:-1].tolist() == tokenizer.encode("a,b,c,d")[:4].tolist()
@@ -157,7 +157,9 @@ def test_predictions_are_read_in_the_scheme_of_the_model(tokenizer, labels, pred
         assert one.probability == pytest.approx(probabilities[start:stop].max(1).min()), (
             "that of the least probable tag"
         )
-    gold = Sentence(sentence.text, sentence.starts, sentence.stops, tuple(write_tags([Chunk(*c) for c in expected], 4)))
+    gold = TaggedSentence(
+        sentence.text, sentence.starts, sentence.stops, tuple(write_tags([Chunk(*c) for c in expected], 4))
+    )
     assert measure_all(TASK.measure([gold], [prediction], labels), 1)["f1"] == 100, (
         "the schemes of file and model may differ"
     )
@@ -294,7 +296,8 @@ def test_the_label_order_is_kept_and_other_types_get_a_new_head(tuned, tmp_path,
 
 def test_mistakes_are_marked_the_worst_first():
     correct, missed, both = (
-        Sentence("Ann sees Bob", (0, 4, 9), (3, 8, 12), ("B-PER", "O", "B-PER"), "a.conll", line) for line in (1, 5, 9)
+        TaggedSentence("Ann sees Bob", (0, 4, 9), (3, 8, 12), ("B-PER", "O", "B-PER"), "a.conll", line)
+        for line in (1, 5, 9)
     )
     ann, bob, location = (
         Entity("PER", 0, 3, "Ann", 0.9),

@@ -6,13 +6,12 @@ import pytest
 import torch
 
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.layouts import LAYOUTS
 from unmask.data.batches.masking import TokenMasking, TokenMaskingSettings
-from unmask.data.batches.maskings import MASKINGS
 from unmask.data.batches.one_segment import Single
+from unmask.data.batches.registries import LAYOUTS, MASKINGS
 from unmask.data.batches.rng import derive_rng
 from unmask.data.text.documents import Skipped, TextOptions, read_documents
-from unmask.data.text.readers import READERS
+from unmask.data.text.record_files import READERS
 from unmask.families.bert import BertSettings
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import Objective
@@ -116,12 +115,14 @@ def test_a_forgotten_member_is_found():
 def test_readers(tmp_path, monkeypatch):
     path = tmp_path / "rows.lines"
     path.write_text("good day=1\nbad day=0\n")
-    monkeypatch.setitem(READERS._found, "lines", read_lines)
+    monkeypatch.setitem(READERS._components, "lines", read_lines)
     check_reader("lines", path)
     (first, second) = Classification().read([path], columns={})
     assert (first.values, second.line) == ({"text": "good day", "label": "1"}, 2)
     assert list(read_documents([path], TextOptions(), Skipped())) == ["good day", "bad day"]
-    monkeypatch.setitem(READERS._found, "lines", lambda path: ((number + 1, row) for number, row in read_lines(path)))
+    monkeypatch.setitem(
+        READERS._components, "lines", lambda path: ((number + 1, row) for number, row in read_lines(path))
+    )
     with pytest.raises(AssertionError, match="not numbered from 1"):
         check_reader("lines", path)
 

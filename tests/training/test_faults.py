@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from unmask.data.corpus.build import build_corpus
+from unmask.data.corpus.build import write_corpus
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UnmaskError, UserError
 from unmask.support.settings import write
@@ -57,7 +57,7 @@ def test_T19_whatever_differs_is_listed_and_refused(finished, corpus, documents,
     assert str(finished) in str(error.value)
     shorter = tmp_path / "shorter.txt"
     shorter.write_text("\n\n".join(documents[:-1]))
-    other = build_corpus([shorter], tokenizer, tmp_path / "corpus")
+    other = write_corpus([shorter], tokenizer, tmp_path / "corpus")
     with pytest.raises(UserError, match=r"inputs\.corpus was \w+, now \w+"):
         pretrain_corpus(changed(), other, finished, machine=CPU, resume=True)
     with pytest.raises(UserError, match=r"inputs\.init was none, now \w+"):

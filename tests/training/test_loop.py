@@ -8,7 +8,7 @@ import torch
 
 from unmask.data.batches.batch import collate
 from unmask.data.batches.sources import ExampleSource
-from unmask.data.corpus.build import build_corpus
+from unmask.data.corpus.build import write_corpus
 from unmask.objectives.flops import forward_flops
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UnmaskError
@@ -221,7 +221,7 @@ def test_T14_a_run_with_a_step_left_out_ends_with_its_plots(drawn, corpus, recip
 
 def test_a_lone_held_out_document_is_no_hindrance(documents, tokenizer, recipe, tmp_path, capsys):
     (tmp_path / "three.txt").write_text("\n\n".join(documents[:3]))
-    corpus = build_corpus([tmp_path / "three.txt"], tokenizer, tmp_path / "corpus")
+    corpus = write_corpus([tmp_path / "three.txt"], tokenizer, tmp_path / "corpus")
     assert len(corpus.heldout) == 1
     pretrain_corpus(recipe, corpus, tmp_path / "run", machine=CPU)
     assert "the held-out text is too short for this layout" in capsys.readouterr().err

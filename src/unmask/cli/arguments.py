@@ -70,7 +70,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Signature:
+class CommandSignature:
     """What a command line needs to know of a function: the first line of its docstring, and its parameters."""
 
     summary: str
@@ -94,7 +94,7 @@ def summary(target: str) -> str:
 
 
 @cache
-def signature(target: str) -> Signature:
+def signature(target: str) -> CommandSignature:
     """Return the signature of a function MODULE:NAME."""
     text, name = source(target)
     nodes = ast.parse(text).body
@@ -105,7 +105,7 @@ def signature(target: str) -> Signature:
     defaults = [*first, *map(ast.literal_eval, node.args.defaults)]
     defaults += [REQUIRED if default is None else ast.literal_eval(default) for default in node.args.kw_defaults]
     parameters = zip([*node.args.args, *node.args.kwonlyargs], defaults, strict=True)
-    return Signature(
+    return CommandSignature(
         docstring.partition("\n")[0],
         tuple(
             Parameter(arg.arg, tuple(_parts(arg.annotation)), default, texts.get(arg.arg, ""))
@@ -195,12 +195,12 @@ def parsed(parameters: Sequence[Parameter], options: argparse.Namespace) -> dict
     Raises:
         UserError: a KEY=VALUE, a column or a number of a list is not written as one.
     """
-    found = {parameter.name: getattr(options, parameter.name) for parameter in parameters}
+    values = {parameter.name: getattr(options, parameter.name) for parameter in parameters}
     for parameter in parameters:
         for kind, convert in CONVERTERS.items():
             if kind in (*parameter.outer, *parameter.types):
-                found[parameter.name] = convert(parameter.name, found[parameter.name])
-    return found
+                values[parameter.name] = convert(parameter.name, values[parameter.name])
+    return values
 
 
 def _numbers(name: str, words: Sequence[str]) -> tuple[int, ...]:

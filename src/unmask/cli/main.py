@@ -43,7 +43,7 @@ PATH_ERRORS = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirect
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit status."""
-    given, started = list(sys.argv[1:] if arguments is None else arguments), read_times()
+    words, started = list(sys.argv[1:] if arguments is None else arguments), read_times()
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")  # read when torch is loaded
     os.environ["PYTHONSAFEPATH"] = "1"  # Python processes that this one starts import nothing from the current folder
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     before = speak(in_command)
     with _noting_interrupts() as interrupted:
         try:
-            return _run(given, started)
+            return _run(words, started)
         except UnmaskError as error:
             if not error.shown:
                 _complain(error.text(in_command))
@@ -79,9 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _discard_output()
 
 
-def _run(given: list[str], started: Times | None) -> int:
-    check_unicode(given)  # texts, and names of files, which are recorded
-    options = parse(given)
+def _run(words: list[str], started: Times | None) -> int:
+    check_unicode(words)  # texts, and names of files, which are recorded
+    options = parse(words)
     verb, parameters, shown = _command(options.command)
     arguments = parsed(parameters, options)
     with warnings.catch_warnings():
@@ -179,13 +179,13 @@ def _noting_interrupts() -> Iterator[list[int]]:
         raise KeyboardInterrupt
 
     before = signal.getsignal(signal.SIGINT)
-    own = threading.current_thread() is threading.main_thread() and before is signal.default_int_handler
-    if own:
+    replaced = threading.current_thread() is threading.main_thread() and before is signal.default_int_handler
+    if replaced:
         signal.signal(signal.SIGINT, note)
     try:
         yield seen
     finally:
-        if own:
+        if replaced:
             signal.signal(signal.SIGINT, before)
 
 

@@ -22,7 +22,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from unmask.data.corpus.build import build_corpus
+from unmask.data.corpus.build import write_corpus
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.demo.documentation import documentation
@@ -107,7 +107,7 @@ def _corpus(out: Path, recipe: Recipe, console: Console) -> Corpus:
         tokenizer = train_wordpiece(texts, size=recipe.tokenizer.vocabulary)
     tokenizer.save(out / "tokenizer")
     console.print(f"trained a vocabulary of {tokenizer.size:,} tokens on it")
-    return build_corpus([text], tokenizer, out / "corpus", report=console.print)
+    return write_corpus([text], tokenizer, out / "corpus", report=console.print)
 
 
 def _pretrain(out: Path, recipe: Recipe, corpus: Corpus, console: Console) -> tuple[list[dict[str, Any]], float]:

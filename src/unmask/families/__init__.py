@@ -21,9 +21,9 @@ from unmask.families.nomicbert import NOMICBERT
 from unmask.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from unmask.families.roformer import ROFORMER
 from unmask.families.xlnet import XLNET
-from unmask.support.plugins import Table
+from unmask.support.plugins import Registry
 
-FAMILIES: Table[Family] = Table(
+FAMILIES: Registry[Family] = Registry(
     "unmask.families",
     {
         family.kind: family

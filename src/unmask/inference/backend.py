@@ -10,7 +10,7 @@ import copy
 import threading
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from unmask.data.batches.batch import Batch, Sample
 from unmask.inference.batching import in_order, run_in_batches
-from unmask.model.model import Model
 from unmask.nn.encoders.encoder import POOLER, Keep, WithPooler, text_vectors
 from unmask.nn.layers.linear import Linear
 from unmask.objectives import OBJECTIVES
@@ -28,6 +27,9 @@ from unmask.support.capabilities import cpu_or_gpu
 from unmask.support.errors import UserError
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
+
+if TYPE_CHECKING:
+    from unmask.model.model import Model
 
 BATCH_TOKENS = {"cpu": 4096, "gpu": 8192}
 """Maximum number of tokens per batch on a device."""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from unmask.data.labelled.table import Data, Table, as_sources
+from unmask.data.labelled.table import Data, ExampleTable, as_sources
 from unmask.inference.bench import Bench, measure_engines
 from unmask.inference.features import FILE, check_target, write_vectors
 from unmask.inference.fill import Filling
@@ -86,7 +86,7 @@ def predict(
         UserError: the model was not fine-tuned, the data is malformed, or a parameter has no effect.
     """
     sources = as_sources(data)
-    files = [source for source in sources if not isinstance(source, Table)]
+    files = [source for source in sources if not isinstance(source, ExampleTable)]
     posed = {"question": question, "passage": passage, "title": title, "choices": choices, "history": history}
     asked = _check_asked(posed, texts, sources)
     if sources == [] and (columns or format):

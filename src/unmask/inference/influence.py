@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from unmask.data.batches.batch import Sample, Tokens, collate
-from unmask.data.labelled.tagged_file import Sentence, join_words, split_text
+from unmask.data.labelled.tagged_file import TaggedSentence, join_words, split_text
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.inference.backend import Backend, inference_copy
 from unmask.inference.batching import in_order
@@ -160,7 +160,7 @@ def frame_influence(
     return [sample for sample, _ in framed], read
 
 
-def _without(sentence: Sentence, index: int) -> tuple[str, list[Span]]:
+def _without(sentence: TaggedSentence, index: int) -> tuple[str, list[Span]]:
     """Return the text without a word and the space before it, and the spans of the other words in it."""
     text, starts, stops = sentence.text, sentence.starts, sentence.stops
     cut, end = (stops[index - 1], stops[index]) if index else (starts[0], starts[1])

@@ -7,6 +7,7 @@ of whole texts, (batch, classes), or of tokens, (batch, length, classes); withou
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -16,12 +17,14 @@ from torch import Tensor, nn
 from unmask.data.batches.batch import TARGETS, Batch, Sample
 from unmask.data.batches.frame import Frame
 from unmask.inference.backend import TorchBackend
-from unmask.model.model import Model
 from unmask.nn.encoders.encoder import CARRY, Encoder
 from unmask.nn.encoders.stored import padded_tokens
 from unmask.objectives.objective import Objective
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
+
+if TYPE_CHECKING:
+    from unmask.model.model import Model
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 SUMMARY = "summary"

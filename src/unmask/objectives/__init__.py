@@ -12,9 +12,9 @@ from unmask.objectives.replaced_token import ReplacedTokenSettings
 from unmask.objectives.sentence_order import SentenceOrderSettings
 from unmask.objectives.soft_targets import SoftTargetsSettings
 from unmask.objectives.span_boundary import SpanBoundarySettings
-from unmask.support.plugins import Table
+from unmask.support.plugins import Registry
 
-OBJECTIVES: Table[type[ObjectiveSettings]] = Table(
+OBJECTIVES: Registry[type[ObjectiveSettings]] = Registry(
     "unmask.objectives",
     {
         "masked_lm": MaskedLMSettings,

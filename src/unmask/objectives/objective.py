@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, cast
 
 import msgspec
 import torch
@@ -21,9 +21,11 @@ from unmask.data.batches.batch import Batch, Sample
 from unmask.nn.encoders.encoder import NOTHING, Encoded, Encoder, HeadSpec, Keep, WithTokenEmbeddings
 from unmask.nn.layers.linear import product
 from unmask.nn.layers.vocabulary import SoftTargets, count_correct, vocabulary_loss
-from unmask.objectives.teacher import Teacher
 from unmask.support.errors import UserError
 from unmask.support.messages import call
+
+if TYPE_CHECKING:
+    from unmask.objectives.teacher import Teacher
 
 
 @dataclass(frozen=True)

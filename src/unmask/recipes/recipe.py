@@ -18,9 +18,8 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
-from unmask.data.batches.layouts import LAYOUTS, AnyLayout
 from unmask.data.batches.masking import TokenMaskingSettings
-from unmask.data.batches.maskings import MASKINGS, AnyMasking
+from unmask.data.batches.registries import LAYOUTS, MASKINGS, AnyLayout, AnyMasking
 from unmask.data.tokenizers.train import TokenizerSettings
 from unmask.families import FAMILIES, AnyBody
 from unmask.nn.encoders.downstream import DownstreamSettings

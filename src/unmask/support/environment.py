@@ -5,8 +5,6 @@ How many cores other programs occupy, so that a run does not wait for them at ea
 A training step has thousands of points at which each thread waits for the slowest one. If another program occupies a
 core, the thread there waits for its time slice again and again, and a step of two threads takes many times as long as
 one of a single thread.
-
-
 """
 
 from __future__ import annotations
@@ -36,12 +34,12 @@ class Times(NamedTuple):
     Attributes:
         clock: of a clock.
         cores: during which the cores that this process may use worked, summed.
-        own: during which this process and its finished children worked.
+        process: during which this process and its finished children worked.
     """
 
     clock: float
     cores: float
-    own: float
+    process: float
 
 
 def num_cores() -> int:
@@ -68,7 +66,7 @@ def busy_cores(before: Times | None, after: Times | None) -> float:
     """Return how many cores other programs occupied in between, on average; 0 if that is unknown."""
     if before is None or after is None or after.clock <= before.clock:
         return 0.0
-    others = (after.cores - before.cores) - (after.own - before.own)
+    others = (after.cores - before.cores) - (after.process - before.process)
     return max(0.0, others / (after.clock - before.clock))
 
 
@@ -124,11 +122,11 @@ def total_memory() -> int:
     """Return the memory of the machine or of the container in bytes, 0 if the system does not provide it."""
     if not hasattr(os, "sysconf"):  # Windows
         return 0
-    found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of cgroups, versions 2 and 1
         with suppress(OSError, ValueError):
-            found = min(found, int((Path("/sys/fs/cgroup") / name).read_text(encoding="utf8")))
-    return found
+            memory = min(memory, int((Path("/sys/fs/cgroup") / name).read_text(encoding="utf8")))
+    return memory
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -81,7 +81,7 @@ def printable(text: str) -> str:
 
     Texts of users and names of files appear in messages; a line end in them would forge another message.
     """
-    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _CONTROLS.sub(lambda control: control[0].encode("unicode_escape").decode(), text)
 
 
 def counted(number: int, noun: str) -> str:

@@ -21,7 +21,7 @@ from unmask.support.errors import UserError
 _Kind = TypeVar("_Kind")
 
 
-class Table(Mapping[str, _Kind]):
+class Registry(Mapping[str, _Kind]):
     """A registry of one kind of component by name: the built-in ones, then those of installed packages.
 
     Plug-ins are imported on first access, so that their modules can import those of unmask, and so that names are known
@@ -29,63 +29,63 @@ class Table(Mapping[str, _Kind]):
 
     Args:
         group: name of the group of entry points.
-        own: built-in components by name, or "module:name" of components to import on first access.
+        built_in: built-in components by name, or "module:name" of components to import on first access.
 
     Raises:
         UserError: the name of a plug-in is taken; on access, also if a plug-in cannot be imported, or if its `kind`
             differs from its name, or if it lacks a member that its base class declares as abstract.
     """
 
-    def __init__(self, group: str, own: Mapping[str, _Kind | str]) -> None:
-        self._found: dict[str, Any] = dict(own)
+    def __init__(self, group: str, built_in: Mapping[str, _Kind | str]) -> None:
+        self._components: dict[str, Any] = dict(built_in)
         for point in sorted(entry_points(group=group), key=lambda point: point.name):
-            if point.name in self._found:
+            if point.name in self._components:
                 raise UserError(
                     f"the package {_package(point)} adds '{point.name}' to {group}, but this name is taken",
                     remedy=f"rename it there, or remove the package: pip uninstall {_package(point)}",
                 )
-            self._found[point.name] = point
+            self._components[point.name] = point
 
     def __getitem__(self, name: str) -> _Kind:
-        found = self._found[name]
-        if isinstance(found, EntryPoint):
-            found = self._found[name] = _load(found)
-        if isinstance(found, str):
-            found = self._found[name] = resolve_name(found)
-        return cast(_Kind, found)
+        component = self._components[name]
+        if isinstance(component, EntryPoint):
+            component = self._components[name] = _load(component)
+        if isinstance(component, str):
+            component = self._components[name] = resolve_name(component)
+        return cast(_Kind, component)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._found
+        return name in self._components
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
+        return iter(self._components)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._components)
 
 
 def _load(point: EntryPoint) -> object:
     """Return the component of an entry point."""
     remedy = f"fix it, or remove it: pip uninstall {_package(point)}"
     try:
-        found = point.load()
+        component = point.load()
     except Exception as error:  # third-party code may raise anything
         raise UserError(
             f"'{point.name}' of the package {_package(point)} cannot be imported ({error})", remedy=remedy
         ) from error
-    config = getattr(getattr(found, "settings", found), "__struct_config__", None)
+    config = getattr(getattr(component, "settings", component), "__struct_config__", None)
     kind = getattr(config, "tag", None)
     if kind not in (None, point.name):
         raise UserError(
             f"'{point.name}' of the package {_package(point)} has a different kind, '{kind}'",
             remedy=f"give its settings tag={point.name!r}",
         )
-    if missing := missing_members(found):
+    if missing := missing_members(component):
         raise UserError(
             f"'{point.name}' of the package {_package(point)} lacks {', '.join(missing)}",
             remedy="define what its base class declares",
         )
-    return found
+    return component
 
 
 def missing_members(part: Any) -> list[str]:

@@ -42,7 +42,7 @@ def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
     Raises:
         UserError: a setting is not of the form KEY=VALUE.
     """
-    found: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
@@ -53,10 +53,10 @@ def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
             typed = tomllib.loads(f"x = {value}")["x"]
         except (ValueError, RecursionError):  # no TOML, or numbers of thousands of digits, or too deep
             typed = value
-        if found.get(key) != typed:  # the last value wins, in its position in the order
-            found.pop(key, None)
-        found[key] = typed
-    return found
+        if overrides.get(key) != typed:  # the last value wins, in its position in the order
+            overrides.pop(key, None)
+        overrides[key] = typed
+    return overrides
 
 
 def check_overrides(settings: object) -> None:
@@ -67,8 +67,8 @@ def check_overrides(settings: object) -> None:
     """
     if isinstance(settings, Mapping):
         return
-    given = settings if isinstance(settings, list | tuple) else [settings]
-    texts = [text for text in given if isinstance(text, str) and "=" in text]
+    entries = settings if isinstance(settings, list | tuple) else [settings]
+    texts = [text for text in entries if isinstance(text, str) and "=" in text]
     raise UserError(
         f"settings must be a mapping from keys to values, not {type(settings).__name__}",
         remedy=f"write {parse_overrides(texts) or {'budget.steps': 100}}",
@@ -109,22 +109,22 @@ def put(table: dict[str, Any], settings: Overrides, kind: type[msgspec.Struct]) 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return a table, which may contain tables, as settings for `put`; the kind of each table comes first."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in sorted(table.items(), key=lambda item: item[0] != "kind"):
-        found |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {prefix + key: value}
-    return found
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {prefix + key: value}
+    return flat
 
 
 def _without_replaced(table: dict[str, Any], key: str, value: Any, types: Sequence[Any]) -> dict[str, Any]:
     """Return a table without the keys that setting a key replaces."""
-    either = next((one.either for one in types if key in getattr(one, "either", ())), ())
+    either = next((struct.either for struct in types if key in getattr(struct, "either", ())), ())
     if either and value is not False:
         return {name: inner for name, inner in table.items() if name not in either}
-    new = [one for one in types if one.__struct_config__.tag in (value, None)]
+    new = [struct for struct in types if struct.__struct_config__.tag in (value, None)]
     if key != "kind" or value == table.get("kind") or not new:
         return table
-    kept = getattr(new[0], "kept", None)
-    return {name: inner for name, inner in table.items() if name in (_fields(new[0]) if kept is None else kept)}
+    retained = getattr(new[0], "kept", None)
+    return {name: inner for name, inner in table.items() if name in (_fields(new[0]) if retained is None else retained)}
 
 
 def convert(table: dict[str, Any], kind: type[_Settings], source: str) -> _Settings:
@@ -193,7 +193,7 @@ def _without_false(value: Any, types: Sequence[Any]) -> Any:
     """Return a value without optional keys that are set to false, unless they are booleans."""
     if not isinstance(value, dict):
         return value
-    fields = {name: one for struct in _structs(_of_its_kind(types, value)) for name, one in _fields(struct).items()}
+    fields = {name: field for struct in _structs(_of_its_kind(types, value)) for name, field in _fields(struct).items()}
     members = {name: _members(fields.get(name)) for name in value}
     optional = {name for name in value if type(None) in get_args(fields.get(name)) and bool not in members[name]}
     return {
@@ -207,26 +207,26 @@ def _user_error(text: str, table: dict[str, Any], kind: Any, source: str) -> Use
     """Return msgspec's error message as a `UserError` in the terms of recipes."""
     text, path = re.fullmatch(r"(.*?)(?: - at `([^`]*)`)?", text, re.DOTALL).groups()  # type: ignore[union-attr]
     path = (path or "").removeprefix("$").removeprefix(".")
-    if found := re.fullmatch(r"Object contains unknown field `(.+)`", text):
+    if match := re.fullmatch(r"Object contains unknown field `(.+)`", text):
         at = f" - at `{path}`" if path else ""
-        return UserError(f"unknown key `{found[1]}`{at}", file=source, remedy=_right_key(found[1], table, kind, path))
-    if found := re.fullmatch(r"Object missing required field `(.+)`", text):
-        missing = f"{path}.{found[1]}".removeprefix(".")
+        return UserError(f"unknown key `{match[1]}`{at}", file=source, remedy=_right_key(match[1], table, kind, path))
+    if match := re.fullmatch(r"Object missing required field `(.+)`", text):
+        missing = f"{path}.{match[1]}".removeprefix(".")
         if _structs(_types(kind, table, missing)):
             remedy = "add it, as in the output of `unmask recipes show bert-mini`"
             return UserError(f"the table [{missing}] is missing", file=source, remedy=remedy)
         return UserError(f"the key `{missing}` is missing", file=source, remedy="add it")
-    if found := re.fullmatch(r"Invalid (?:enum )?value '(.*)'", text):
+    if match := re.fullmatch(r"Invalid (?:enum )?value '(.*)'", text):
         types = _types(kind, table, path)
-        choices = [*_choices(types), *("a whole number" for one in types if one is int)]
+        choices = [*_choices(types), *("a whole number" for member in types if member is int)]
         if path.endswith(".kind"):  # msgspec does not list the tag among the fields
-            choices = choices or [_tag(one) for one in _structs(_types(kind, table, path.removesuffix(".kind")))]
-        return UserError(f"{path} cannot be '{found[1]}'", file=source, remedy=f"known: {', '.join(choices)}")
-    if path and (found := re.fullmatch(r"Expected `(.+?)`( of length \d+| [<>]=? \S+)?(, got .+)?", text)):
+            choices = choices or [_tag(member) for member in _structs(_types(kind, table, path.removesuffix(".kind")))]
+        return UserError(f"{path} cannot be '{match[1]}'", file=source, remedy=f"known: {', '.join(choices)}")
+    if path and (match := re.fullmatch(r"Expected `(.+?)`( of length \d+| [<>]=? \S+)?(, got .+)?", text)):
         value = _value(table, path)
-        names = [name for name in found[1].split(" | ") if name != "null"]
+        names = [name for name in match[1].split(" | ") if name != "null"]
         words = WORDS | {"str": " or ".join(_choices(_types(kind, table, path))) or WORDS["str"]}
-        wanted = " or ".join(words.get(name, name) for name in names) + (found[2] or "")
+        wanted = " or ".join(words.get(name, name) for name in names) + (match[2] or "")
         whole = "int" in names and isinstance(value, float) and value.is_integer()
         shown = str(value).lower() if isinstance(value, bool) else repr(value)
         remedy = f"write {value:.0f}" if whole else ""
@@ -237,30 +237,30 @@ def _user_error(text: str, table: dict[str, Any], kind: Any, source: str) -> Use
 def _right_key(name: str, table: dict[str, Any], kind: Any, path: str) -> str:
     """Return a suggestion for an unknown key: a similar key of this table, or the same key in another table."""
     types = _types(kind, table, path)
-    kinds = [_tag(one) for one in _structs(_types(kind, table, path, narrow=False)) if name in _fields(one)]
+    kinds = [_tag(struct) for struct in _structs(_types(kind, table, path, narrow=False)) if name in _fields(struct)]
     if kinds:
         return f"it requires {path}.kind = {' or '.join(kinds)}"
     elsewhere = [key for key in dict.fromkeys(_dotted(kind)) if key.endswith(f".{name}") or key == name]
     if elsewhere:
         return "did you mean " + " or ".join(f"'{key}'" for key in elsewhere) + "?"
-    return nearest(name, {key for one in _structs(types) for key in _fields(one)})
+    return nearest(name, {key for struct in _structs(types) for key in _fields(struct)})
 
 
 def _types(kind: Any, table: Any, path: str, *, narrow: bool = True) -> list[Any]:
     """Return the possible types of a value in a table; with `narrow`, only the type of its `kind`."""
-    found = _members(kind)
+    types = _members(kind)
     names = re.findall(r"[^.\[\]]+", path)
     for name in names:
-        found = _of_its_kind(found, table)
-        inner = [one for struct in _structs(found) for one in _members(_fields(struct).get(name))]
-        found = [one for listed in found for one in _members(get_args(listed)[0])] if name.isdecimal() else inner
+        types = _of_its_kind(types, table)
+        inner = [member for struct in _structs(types) for member in _members(_fields(struct).get(name))]
+        types = [member for listed in types for member in _members(get_args(listed)[0])] if name.isdecimal() else inner
         table = _value(table, name)
-    return _of_its_kind(found, table) if narrow else found
+    return _of_its_kind(types, table) if narrow else types
 
 
 def _of_its_kind(types: Sequence[Any], table: Any) -> list[Any]:
-    given = table.get("kind") if isinstance(table, dict) else None
-    return [one for one in _structs(types) if given is not None and _tag(one) == given] or list(types)
+    tag = table.get("kind") if isinstance(table, dict) else None
+    return [struct for struct in _structs(types) if tag is not None and _tag(struct) == tag] or list(types)
 
 
 def _members(kind: Any) -> list[Any]:
@@ -273,11 +273,11 @@ def _members(kind: Any) -> list[Any]:
 
 
 def _structs(types: Sequence[Any]) -> list[Any]:
-    return [one for one in types if isinstance(one, type) and issubclass(one, msgspec.Struct)]
+    return [kind for kind in types if isinstance(kind, type) and issubclass(kind, msgspec.Struct)]
 
 
 def _choices(types: Sequence[Any]) -> list[str]:
-    return [str(choice) for one in types if get_origin(one) is Literal for choice in get_args(one)]
+    return [str(choice) for kind in types if get_origin(kind) is Literal for choice in get_args(kind)]
 
 
 def _fields(struct: Any) -> dict[str, Any]:

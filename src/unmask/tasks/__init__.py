@@ -10,7 +10,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from unmask.support.plugins import Table
+from unmask.support.plugins import Registry
 
 if TYPE_CHECKING:
     from unmask.tasks.answer_beams import AnswerBeams
@@ -55,7 +55,7 @@ CLASSES = {
 }
 """Import path of the settings class of each built-in task, by name."""
 
-TASKS: Table[type[Task]] = Table("unmask.tasks", CLASSES)
+TASKS: Registry[type[Task]] = Registry("unmask.tasks", CLASSES)
 """Settings class by name: TASK on the command line, `kind` in a recipe's [task]."""
 
 

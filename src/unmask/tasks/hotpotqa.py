@@ -24,7 +24,7 @@ import numpy as np
 from unmask.data.labelled.hotpotqa_file import (
     CLOSED,
     HotpotQuestion,
-    Sentence,
+    PassageSentence,
     describe_paragraphs,
     join_paragraphs,
     read_hotpotqa,
@@ -255,7 +255,7 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True
             for answer, example, values in zip(answers, examples, scores, strict=True)
         ]
 
-    def _support(self, sentences: Sequence[Sentence], logits: np.ndarray) -> dict[str, Any]:
+    def _support(self, sentences: Sequence[PassageSentence], logits: np.ndarray) -> dict[str, Any]:
         made = [
             Support(sentence.title, sentence.number, sentence.start, sentence.end, float(1 / (1 + np.exp(-logit))))
             for sentence, logit in zip(sentences, logits, strict=True)
@@ -264,7 +264,7 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True
         return {"support": chosen, "sentences": tuple(sorted(made, key=lambda support: -support.probability))}
 
 
-def _starts(window: PassageWindow, sentences: Sequence[Sentence]) -> dict[int, int]:
+def _starts(window: PassageWindow, sentences: Sequence[PassageSentence]) -> dict[int, int]:
     """Return the first token in the window of each sentence that starts in it, by the number of the sentence."""
     tokens = {}
     for number, sentence in enumerate(sentences):

@@ -25,7 +25,7 @@ import numpy as np
 
 from unmask.data.labelled.labelled_file import Row, is_plain, iterate_texts, read_rows, read_texts
 from unmask.data.labelled.table import Data, Source, as_sources
-from unmask.data.labelled.tagged_file import Sentence, write_tags
+from unmask.data.labelled.tagged_file import TaggedSentence, write_tags
 from unmask.metrics.token_classification import Chunk, chunks
 from unmask.tasks.rows import as_rows
 from unmask.tasks.task import Columns, Task
@@ -167,7 +167,9 @@ class Tagged(msgspec.Struct, frozen=True, dict=True):
         return self.__dict__.get("scores")
 
 
-def read_tags(sentence: Sentence, labels: Sequence[str], rows: Sequence[np.ndarray], temperature: float) -> Tagged:
+def read_tags(
+    sentence: TaggedSentence, labels: Sequence[str], rows: Sequence[np.ndarray], temperature: float
+) -> Tagged:
     """Convert the logits of a sentence's windows, each (words, labels), to its entities."""
     if not rows:
         return Tagged(sentence.text, [])
@@ -185,7 +187,7 @@ def read_tags(sentence: Sentence, labels: Sequence[str], rows: Sequence[np.ndarr
     return tagged
 
 
-def tags_of(sentence: Sentence, prediction: Tagged) -> list[str]:
+def tags_of(sentence: TaggedSentence, prediction: Tagged) -> list[str]:
     """Return the tags of a prediction, one per word, in IOB2."""
     starts = {start: number for number, start in enumerate(sentence.starts)}
     stops = {stop: number + 1 for number, stop in enumerate(sentence.stops)}

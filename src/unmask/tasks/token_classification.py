@@ -28,7 +28,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.labelled.duplicates import identities
 from unmask.data.labelled.table import Source
 from unmask.data.labelled.tagged_file import (
-    Sentence,
+    TaggedSentence,
     iterate_sentences,
     join_words,
     read_sentences,
@@ -100,7 +100,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
 
     def read(
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
-    ) -> list[Sentence]:
+    ) -> list[TaggedSentence]:
         """See `Task`; `notes` reports the entities that deviate from the tagging scheme of their file."""
         sentences = read_sentences(paths, columns=columns, kind=kind, gold=gold)
         for file in dict.fromkeys(sentence.file for sentence in sentences if sentence.irregular):
@@ -115,11 +115,11 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
 
     def iterate(
         self, source: Source, *, columns: Columns, kind: str | None = None, notes: Notes = None
-    ) -> Iterator[Sentence]:
+    ) -> Iterator[TaggedSentence]:
         """See `Task`."""
         return iterate_sentences(source, columns=columns, kind=kind)
 
-    def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Sentence]:
+    def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[TaggedSentence]:
         """See `Task`; the texts are split into words."""
         if texts_b is not None:
             raise UserError("second texts have no effect: this model tags single texts")
@@ -127,7 +127,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         check_unicode(texts)
         return [split_text(text) for text in texts]
 
-    def pose(self, text: str | Sequence[str]) -> Sentence:
+    def pose(self, text: str | Sequence[str]) -> TaggedSentence:
         """Return a text, or words that are joined into one, asked from a program, as an example.
 
         Raises:
@@ -137,11 +137,11 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
             return self.from_texts([text])[0]
         check_unicode(text)
         try:
-            return Sentence(*join_words(text))
+            return TaggedSentence(*join_words(text))
         except ValueError as error:
             raise UserError(str(error)) from error
 
-    def label_names(self, examples: Sequence[Sentence]) -> tuple[str, ...]:
+    def label_names(self, examples: Sequence[TaggedSentence]) -> tuple[str, ...]:
         """See `Task`: O, then B- and I- of each type, with the types in alphabetical order."""
         kinds = sorted({split_tag(tag)[1] for sentence in examples for tag in sentence.tags} - {""})
         if not kinds:
@@ -152,17 +152,17 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
             )
         return ("O", *(f"{role}-{kind}" for kind in kinds for role in "BI"))
 
-    def labels_of(self, example: Sentence) -> tuple[str, ...]:
+    def labels_of(self, example: TaggedSentence) -> tuple[str, ...]:
         """See `Task`: the types of the entities."""
         return tuple(kind for role, kind in map(split_tag, example.tags) if role == "B")
 
-    def texts(self, example: Sentence) -> tuple[str, ...]:
+    def texts(self, example: TaggedSentence) -> tuple[str, ...]:
         """See `Task`."""
         return (example.text,)
 
     def hold_out(
-        self, examples: Sequence[Sentence], seed: int, notes: Notes = None
-    ) -> tuple[list[Sentence], list[Sentence]]:
+        self, examples: Sequence[TaggedSentence], seed: int, notes: Notes = None
+    ) -> tuple[list[TaggedSentence], list[TaggedSentence]]:
         """See `Task`: splits by document if documents are marked, because sentences of one document share names.
 
         If no documents hold about a tenth of the sentences, it splits by sentence, and says so.
@@ -188,7 +188,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         """See `Task`: the temperature."""
         return self.temperature == "tuned"
 
-    def tune(self, examples: Sequence[Sentence], predictions: Sequence[Tagged]) -> TokenClassification:
+    def tune(self, examples: Sequence[TaggedSentence], predictions: Sequence[Tagged]) -> TokenClassification:
         """See `Task`: the temperature with the smallest loss of the words."""
         return msgspec.structs.replace(self, temperature=find_temperature(*_probabilities(examples, predictions)))
 
@@ -196,7 +196,9 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         """See `Task`."""
         return TokenClassificationHead(spec, len(labels), self.regularization)
 
-    def frame(self, tokenizer: Tokenizer, examples: Sequence[Sentence], labels: Sequence[str], *, gold: bool) -> Framed:
+    def frame(
+        self, tokenizer: Tokenizer, examples: Sequence[TaggedSentence], labels: Sequence[str], *, gold: bool
+    ) -> Framed:
         """See `Task`: one sample per window."""
         _check_labels(labels)
         frame = Frame.of(tokenizer)
@@ -231,24 +233,26 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         words = (subwords[word] for sentence in examples for word in sentence.words)
         return Framed(samples, read, (*notes, *tokenizer.notes(words)))
 
-    def measure(self, examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]) -> Measure:
+    def measure(
+        self, examples: Sequence[TaggedSentence], predictions: Sequence[Tagged], labels: Sequence[str]
+    ) -> Measure:
         """See `Task`: entities are compared, so that the tagging schemes of file and model may differ."""
         return metrics.measure(*gold_and_predicted(examples, predictions, labels))
 
-    def calibration(self, examples: Sequence[Sentence], predictions: Sequence[Tagged]) -> dict[str, float]:
+    def calibration(self, examples: Sequence[TaggedSentence], predictions: Sequence[Tagged]) -> dict[str, float]:
         """See `Task`: of the tags of all words, if the model's are IOB2, as those of the examples are."""
         known = {label for prediction in predictions if prediction.scores for label in prediction.scores.labels}
         if known != {"O", *(f"{role}-{kind}" for kind in _kinds(tuple(known)) for role in "BI")}:
             return {}
         return describe_calibration(*_probabilities(examples, predictions), self.temperature)
 
-    def labelled(self, examples: Sequence[Sentence], predictions: Sequence[Tagged]) -> list[Sentence]:
+    def labelled(self, examples: Sequence[TaggedSentence], predictions: Sequence[Tagged]) -> list[TaggedSentence]:
         """See `Task`."""
         pairs = zip(examples, predictions, strict=True)
         return [replace(sentence, tags=tuple(tags_of(sentence, prediction))) for sentence, prediction in pairs]
 
     def mistakes(
-        self, examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]
+        self, examples: Sequence[TaggedSentence], predictions: Sequence[Tagged], labels: Sequence[str]
     ) -> list[Mistake]:
         """See `Task`: the sentences with the most missed or spurious entities first."""
         mistakes = []
@@ -270,12 +274,12 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         return sorted(mistakes, key=lambda mistake: -mistake.score)
 
     def details(
-        self, examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]
+        self, examples: Sequence[TaggedSentence], predictions: Sequence[Tagged], labels: Sequence[str]
     ) -> dict[str, Any]:
         """See `Task`: the scores of each type of entity."""
         return {"by_type": metrics.by_type(*gold_and_predicted(examples, predictions, labels))}
 
-    def record(self, path: Path, example: Sentence, prediction: Tagged) -> Any:
+    def record(self, path: Path, example: TaggedSentence, prediction: Tagged) -> Any:
         """See `Task`: a prediction or, depending on the suffix, the lines of a sentence."""
         return write_columns(example, tags_of(example, prediction)) if path.suffix in COLUMNS else prediction
 
@@ -331,7 +335,7 @@ class TokenClassificationHead(Objective):
 
 
 def gold_and_predicted(
-    examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]
+    examples: Sequence[TaggedSentence], predictions: Sequence[Tagged], labels: Sequence[str]
 ) -> tuple[list[list[Chunk]], list[list[Chunk]]]:
     """Return the gold and the predicted entities of each sentence, with offsets in code points.
 
@@ -349,7 +353,7 @@ def gold_and_predicted(
     return [sentence.entities for sentence in examples], predicted
 
 
-def _subwords(tokenizer: Tokenizer, examples: Sequence[Sentence]) -> dict[str, Ids]:
+def _subwords(tokenizer: Tokenizer, examples: Sequence[TaggedSentence]) -> dict[str, Ids]:
     """Return the token ids of each word; [UNK] for words that the tokenizer reduces to nothing."""
     words = list(dict.fromkeys(word for sentence in examples for word in sentence.words))
     unknown = np.array([tokenizer.unk], np.int32)
@@ -369,7 +373,7 @@ def _check_labels(labels: Sequence[str]) -> None:
         ) from error
 
 
-def _numbers(sentence: Sentence, labels: Sequence[str]) -> np.ndarray:
+def _numbers(sentence: TaggedSentence, labels: Sequence[str]) -> np.ndarray:
     """Return the index of each word's tag, (words,)."""
     numbers = {label: number for number, label in enumerate(labels)}
     for index, tag in enumerate(sentence.tags):
@@ -382,7 +386,7 @@ def _kinds(labels: Sequence[str]) -> set[str]:
     return {split_tag(label)[1] for label in labels} - {""}
 
 
-def _unknown(sentence: Sentence, index: int, labels: Sequence[str]) -> UserError:
+def _unknown(sentence: TaggedSentence, index: int, labels: Sequence[str]) -> UserError:
     kinds = sorted(_kinds(labels))
     return UserError(
         f"unknown type '{split_tag(sentence.tags[index])[1]}'; the model knows {', '.join(kinds)}",
@@ -392,7 +396,7 @@ def _unknown(sentence: Sentence, index: int, labels: Sequence[str]) -> UserError
     )
 
 
-def _probabilities(examples: Sequence[Sentence], predictions: Sequence[Tagged]) -> tuple[np.ndarray, np.ndarray]:
+def _probabilities(examples: Sequence[TaggedSentence], predictions: Sequence[Tagged]) -> tuple[np.ndarray, np.ndarray]:
     """Return the probability of each tag of each word, (words, labels), and the index of each word's gold tag."""
     scored = [
         (sentence, prediction.scores)

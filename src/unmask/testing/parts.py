@@ -14,11 +14,10 @@ import torch
 
 from unmask.data.batches.batch import Batch, Sample, collate
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.layouts import LAYOUTS
-from unmask.data.batches.maskings import MASKINGS
+from unmask.data.batches.registries import LAYOUTS, MASKINGS
 from unmask.data.batches.rng import derive_rng
-from unmask.data.corpus.build import build_corpus
-from unmask.data.text.readers import READERS
+from unmask.data.corpus.build import write_corpus
+from unmask.data.text.record_files import READERS
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.families import FAMILIES
@@ -75,7 +74,7 @@ def check_layout(kind: str, **settings: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder) / "text.txt"
         text.write_text("\n\n".join(TEXTS), encoding="utf8")
-        documents = build_corpus(text, tokenizer, Path(folder) / "corpus", heldout=None).train
+        documents = write_corpus(text, tokenizer, Path(folder) / "corpus", heldout=None).train
         sources = [layout.source(documents, Frame.of(tokenizer), seed=0) for _ in range(2)]
         samples, again = (source.take(source.start, sequences=len(TEXTS))[0] for source in sources)
     assert samples, "no sample is cut"

@@ -16,8 +16,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from unmask.data.labelled.table import Table
-from unmask.data.labelled.tagged_file import Sentence, read_sentences
+from unmask.data.labelled.table import ExampleTable
+from unmask.data.labelled.tagged_file import TaggedSentence, read_sentences
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import measure_all
 from unmask.model.model import load_model
@@ -86,7 +86,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             out = finetune(
                 self.task,
                 self.model,
-                Table("<fit>", columns),
+                ExampleTable("<fit>", columns),
                 self.out or Path(folder) / "run",
                 settings={"seed": self.random_state, **(self.settings or {})},
                 tokenizer=self.tokenizer,
@@ -221,15 +221,15 @@ class TokenClassifier(_Estimator):
     def score(self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> float:
         """Return the F1 of entities, from 0 to 1."""
         check_is_fitted(self)
-        gold = read_sentences([Table("<score>", {"words": _lists(X), "tags": _lists(y)})], columns={})
+        gold = read_sentences([ExampleTable("<score>", {"words": _lists(X), "tags": _lists(y)})], columns={})
         predictions = self.predictor_.run(gold)
         measure = self.predictor_.task.measure(gold, predictions, self.predictor_.labels)
         return measure_all(measure, len(gold))["f1"] / 100
 
-    def _sentences(self, X: Sequence[Sequence[str]]) -> list[Sentence]:
+    def _sentences(self, X: Sequence[Sequence[str]]) -> list[TaggedSentence]:
         if not len(X):
             return []
-        return read_sentences([Table("<X>", {"words": _lists(X)})], columns={}, gold=False)
+        return read_sentences([ExampleTable("<X>", {"words": _lists(X)})], columns={}, gold=False)
 
 
 ESTIMATORS: dict[str, type[_Estimator]] = {

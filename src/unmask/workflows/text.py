@@ -76,7 +76,7 @@ def train_tokenizer(
     if not 0 < share <= 1:
         raise UserError(f"{argument('coverage')} must be above 0 and at most 1, not {share:g}")
     with _documents(as_files(files), Path(out), TextOptions(field, documents, strict), display) as texts:
-        tokenizer = train.train_tokenizer(
+        tokenizer = train.train_vocabulary(
             kind, texts, size=vocab_size, lowercase=not cased, coverage=share, progress=_shows_progress(quiet)
         )
         tokenizer.save(out)
@@ -116,7 +116,7 @@ def extend_tokenizer(
     """
     display, old = Display(quiet=quiet), _load(tokenizer, special=False)
     with _documents(as_files(files), Path(out), TextOptions(field, documents, strict), display) as texts:
-        extension = extend.extend_tokenizer(old, texts, add=add, min_count=min_count, progress=_shows_progress(quiet))
+        extension = extend.learn_tokens(old, texts, add=add, min_count=min_count, progress=_shows_progress(quiet))
         extension.tokenizer.save(out, length=read_length(find_tokenizer(tokenizer)))
         for line in extension.summary(add):
             display.say(line)
@@ -189,7 +189,7 @@ def build_corpus(
         )
     check_count("workers", workers)
     display = Display(quiet=quiet)
-    corpus = build.build_corpus(
+    corpus = build.write_corpus(
         as_files(files),
         tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(find_tokenizer(tokenizer)),
         out,

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from unmask.data.batches.layouts import LAYOUTS, AnyLayout
+from unmask.data.batches.registries import LAYOUTS, AnyLayout
 from unmask.data.batches.sentence_pairs import SentencePairsSettings
 
 NEEDED = {

@@ -6,7 +6,7 @@ import pytest
 
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.masking import MASKED
-from unmask.data.batches.maskings import MASKINGS, AnyMasking
+from unmask.data.batches.registries import MASKINGS, AnyMasking
 from unmask.data.batches.rng import derive_rng
 from unmask.data.batches.span_masking import SpanMaskingSettings
 

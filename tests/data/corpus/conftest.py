@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from unmask.data.corpus.build import build_corpus
+from unmask.data.corpus.build import write_corpus
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 
 WORDS = ["你", "好", "the", "cat", "sat", "on", "a", "mat", "and", "then", "it", "ran", "away", "dog", "house"]
@@ -44,7 +44,7 @@ def source(tmp_path, make_documents):
 @pytest.fixture
 def built(source, tokenizer, tmp_path):
     """A corpus of about ten shards."""
-    return build_corpus([source], tokenizer, tmp_path / "corpus", shard_tokens=2000)
+    return write_corpus([source], tokenizer, tmp_path / "corpus", shard_tokens=2000)
 
 
 @pytest.fixture(scope="session")

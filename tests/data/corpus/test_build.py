@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from unmask.data.corpus import build
-from unmask.data.corpus.build import build_corpus
-from unmask.data.corpus.manifest import Manifest
+from unmask.data.corpus.build import write_corpus
+from unmask.data.corpus.manifest import CorpusManifest
 from unmask.data.text.documents import TextOptions
 from unmask.data.text.sentences import split_sentences
 from unmask.data.tokenizers.load import load_tokenizer
@@ -40,7 +40,7 @@ def test_documents_come_back_in_order(built, tokenizer, make_documents, texts_of
 
 def test_manifest_describes_the_corpus(built, source, tokenizer):
     manifest = built.manifest
-    assert manifest == msgspec.json.decode((built.directory / "manifest.json").read_bytes(), type=Manifest)
+    assert manifest == msgspec.json.decode((built.directory / "manifest.json").read_bytes(), type=CorpusManifest)
     assert (manifest.version, manifest.dtype, manifest.sources) == (2, "<u2", [str(source)])
     assert (manifest.tokenizer.sha256, manifest.tokenizer.size) == (tokenizer.sha256, tokenizer.size)
     assert built.tokenizer.sha256 == tokenizer.sha256
@@ -58,7 +58,7 @@ def test_large_vocabularies_take_four_bytes(source, tokenizer, tmp_path, texts_o
     large = load_tokenizer(tmp_path)
     source.write_text("zz69999 zz1\n\nzz2\n")
     text = source.rename(tmp_path / "a.txt")
-    built = build_corpus([text], large, tmp_path / "corpus", heldout=[], options=TextOptions(documents="line"))
+    built = write_corpus([text], large, tmp_path / "corpus", heldout=[], options=TextOptions(documents="line"))
     assert built.manifest.dtype == "<u4"
     assert sorted(texts_of(built.train, large) + texts_of(built.heldout, large)) == [["zz2"], ["zz69999 zz1"]]
 
@@ -67,7 +67,7 @@ def test_large_vocabularies_take_four_bytes(source, tokenizer, tmp_path, texts_o
 def test_something_is_always_held_out(tmp_path, tokenizer, count, held, make_documents):
     path = tmp_path / "a.txt"
     path.write_text("\n\n".join(make_documents(count)))
-    built = build_corpus([path], tokenizer, tmp_path / "corpus")
+    built = write_corpus([path], tokenizer, tmp_path / "corpus")
     assert len(built.heldout) >= held
     assert len(built.train) >= held
     assert len(built.train) + len(built.heldout) == count
@@ -76,14 +76,14 @@ def test_something_is_always_held_out(tmp_path, tokenizer, count, held, make_doc
 def test_nothing_is_held_out_on_request(tmp_path, tokenizer, make_documents):
     path = tmp_path / "a.txt"
     path.write_text("\n\n".join(make_documents(20)))
-    built = build_corpus([path], tokenizer, tmp_path / "corpus", heldout=None)
+    built = write_corpus([path], tokenizer, tmp_path / "corpus", heldout=None)
     assert (len(built.train), len(built.heldout)) == (20, 0)
 
 
 def test_equal_documents_are_in_the_same_part(tmp_path, tokenizer, make_documents, texts_of):
     path = tmp_path / "a.txt"
     path.write_text("\n\n".join(make_documents(30) * 3))
-    built = build_corpus([path], tokenizer, tmp_path / "corpus")
+    built = write_corpus([path], tokenizer, tmp_path / "corpus")
     train, heldout = texts_of(built.train, tokenizer), texts_of(built.heldout, tokenizer)
     assert len(train) + len(heldout) == 90
     assert heldout
@@ -95,14 +95,14 @@ def test_the_only_document_is_trained_on(tmp_path, tokenizer, make_documents):
     for number, text in enumerate([*make_documents(300), "the cat\n\nthe cat"]):
         if int.from_bytes(build.hashlib.blake2b(text.encode(), digest_size=8).digest()) < 2**64 // 100 or number == 300:
             path.write_text(text)
-            built = build_corpus([path], tokenizer, tmp_path / f"corpus-{number}")
+            built = write_corpus([path], tokenizer, tmp_path / f"corpus-{number}")
             assert (len(built.train), len(built.heldout)) == (2 if number == 300 else 1, 0)
 
 
 def test_held_out_files_are_held_out(source, tmp_path, tokenizer, texts_of):
     heldout = tmp_path / "b.txt"
     heldout.write_text("The cat.\n\nThe dog sat.\n")
-    built = build_corpus([source], tokenizer, tmp_path / "corpus", heldout=[heldout])
+    built = write_corpus([source], tokenizer, tmp_path / "corpus", heldout=[heldout])
     assert texts_of(built.heldout, tokenizer) == [["the cat."], ["the dog sat."]]
     assert len(built.train) == 300
     assert built.manifest.sources == [str(source), str(heldout)]
@@ -111,7 +111,7 @@ def test_held_out_files_are_held_out(source, tmp_path, tokenizer, texts_of):
 def test_sentences_without_tokens_are_dropped(tmp_path, tokenizer):
     path = tmp_path / "a.txt"
     path.write_text("The cat.\n\n\u200b\u200b\n\nThe dog.\n\n\ufffd\n", encoding="utf-8")
-    built = build_corpus([path], tokenizer, tmp_path / "corpus")
+    built = write_corpus([path], tokenizer, tmp_path / "corpus")
     assert built.train.num_sentences + built.heldout.num_sentences == 2
 
 
@@ -119,12 +119,12 @@ def test_D7_D8_skipped_documents_are_recorded_in_the_manifest(source, tmp_path, 
     with source.open("ab") as stream:
         stream.write(b'{"text": "\xff"}\n{"text"\n')
     lines = []
-    built = build_corpus([source], tokenizer, tmp_path / "corpus", report=lines.append)
+    built = write_corpus([source], tokenizer, tmp_path / "corpus", report=lines.append)
     assert built.manifest.skipped.count == 2
     assert built.manifest.skipped.places[0].startswith(f"{source}:301: ")
     assert any(line.startswith("skipped: 2 documents") for line in lines)
     with pytest.raises(UserError, match=rf"{source}:301: "):
-        build_corpus([source], tokenizer, tmp_path / "strict", options=TextOptions(strict=True))
+        write_corpus([source], tokenizer, tmp_path / "strict", options=TextOptions(strict=True))
     assert not list(tmp_path.glob("strict*"))
 
 
@@ -142,9 +142,9 @@ def test_D9_empty_corpus_is_an_error(source, tmp_path, tokenizer):
     ):
         empty.write_text(content)
         with pytest.raises(UserError, match=message):
-            build_corpus([empty], tokenizer, tmp_path / "corpus")
+            write_corpus([empty], tokenizer, tmp_path / "corpus")
     with pytest.raises(UserError, match="the held-out files contain no text; 1 document was skipped"):
-        build_corpus([source], tokenizer, tmp_path / "corpus", heldout=[empty])
+        write_corpus([source], tokenizer, tmp_path / "corpus", heldout=[empty])
     assert not list(tmp_path.glob("corpus*"))
 
 
@@ -157,13 +157,13 @@ def test_paths_are_checked_before_anything_is_read(source, tmp_path, tokenizer, 
         ([tmp_path], [], "is a directory"),
     ):
         with pytest.raises(UserError, match=message):
-            build_corpus(paths, tokenizer, tmp_path / "corpus", heldout=heldout)
+            write_corpus(paths, tokenizer, tmp_path / "corpus", heldout=heldout)
     monkeypatch.chdir(tmp_path)
     for out in (source, tmp_path, "."):
         with pytest.raises(UserError, match=f"^{re.escape(str(out))}: exists and is not empty"):
-            build_corpus([source], tokenizer, out)
+            write_corpus([source], tokenizer, out)
     (tmp_path / "corpus").mkdir()
-    assert len(build_corpus([source], tokenizer, tmp_path / "corpus").train) > 200
+    assert len(write_corpus([source], tokenizer, tmp_path / "corpus").train) > 200
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_file_without_blank_lines_is_noticed(between, documents, copies, hinte
     lines, reported = between.join(f"the cat sat on a mat {number}" for number in range(copies)), []
     (tmp_path / "a.txt").write_text(lines)
     options = TextOptions(documents=documents)
-    build_corpus([tmp_path / "a.txt"], tokenizer, tmp_path / "corpus", options=options, report=reported.append)
+    write_corpus([tmp_path / "a.txt"], tokenizer, tmp_path / "corpus", options=options, report=reported.append)
     hints = [rendered(line, in_command) for line in reported if "has no blank line, so it is one document of" in line]
     assert len(hints) == hinted
     assert all(hint.endswith("if each of its lines is a document, pass --documents line") for hint in hints)

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from unmask.cli.main import main
-from unmask.data.corpus.build import build_corpus
+from unmask.data.corpus.build import write_corpus
 from unmask.data.corpus.partial import PartialCorpus
 from unmask.support.durable import replace_file
 
@@ -41,7 +41,7 @@ def names(folder):
 def test_E6_a_corpus_is_built_into_a_mount_point(volume, source, built, tokenizer, files_of):
     out = volume(4096)
     (out / "lost+found").mkdir()
-    corpus = build_corpus([source], tokenizer, out, shard_tokens=2000)
+    corpus = write_corpus([source], tokenizer, out, shard_tokens=2000)
     corpus.verify()
     (out / "lost+found").rmdir()
     assert files_of(out) == files_of(built.directory)
@@ -53,8 +53,8 @@ def test_E6_an_interrupted_build_in_a_mount_point_is_resumed(volume, source, bui
     with monkeypatch.context() as patch:
         patch.setattr(PartialCorpus, "finish", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            build_corpus([source], tokenizer, out, shard_tokens=2000)
-    build_corpus([source], tokenizer, out, shard_tokens=2000, report=lines.append)
+            write_corpus([source], tokenizer, out, shard_tokens=2000)
+    write_corpus([source], tokenizer, out, shard_tokens=2000, report=lines.append)
     assert any(line.startswith("resuming an interrupted build") for line in lines)
     assert files_of(out) == files_of(built.directory)
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from unmask.data.corpus import encode
-from unmask.data.corpus.build import build_corpus
-from unmask.data.corpus.encode import Encoder, encode_documents
+from unmask.data.corpus.build import write_corpus
+from unmask.data.corpus.encode import DocumentEncoder, encode_documents
 from unmask.data.text.documents import TextOptions, resolve_documents
 from unmask.data.tokenizers.bpe import train_bpe
 from unmask.support.errors import UnmaskError, UserError
@@ -28,7 +28,7 @@ def test_D14_any_number_of_workers_gives_identical_shards(tmp_path, tokenizer, m
     source = tmp_path / "a.jsonl"
     source.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents) + "{\n")
     corpora = [
-        build_corpus([source], tokenizer, tmp_path / f"corpus-{workers}", shard_tokens=2000, workers=workers)
+        write_corpus([source], tokenizer, tmp_path / f"corpus-{workers}", shard_tokens=2000, workers=workers)
         for workers in (1, 2, 3)
     ]
     expected = files_of(corpora[0].directory)
@@ -44,14 +44,16 @@ def test_D14_planted_fault_results_out_of_order_are_found(source, built, tokeniz
         return reversed([encoder(chunk) for chunk in chunks])
 
     monkeypatch.setattr(encode, "_in_processes", last_first)
-    corpus = build_corpus([source], tokenizer, tmp_path / "other", shard_tokens=2000, workers=2)
+    corpus = write_corpus([source], tokenizer, tmp_path / "other", shard_tokens=2000, workers=2)
     assert files_of(corpus.directory) != files_of(built.directory)
 
 
 def test_the_reader_waits_for_the_writer(tokenizer, make_documents):
     read = []
     texts = make_documents(1000)
-    documents = encode_documents((read.append(text) or text for text in texts), Encoder(tokenizer, "<u2"), workers=2)
+    documents = encode_documents(
+        (read.append(text) or text for text in texts), DocumentEncoder(tokenizer, "<u2"), workers=2
+    )
     next(documents)
     assert sum(map(len, read)) < (2 * encode._UNDER_WAY + 2) * (500 + max(map(len, texts)))
     documents.close()  # which ends the workers
@@ -78,7 +80,7 @@ def test_E1_workers_run_no_code_of_the_current_folder(planted, tmp_path):
 def test_one_chunk_needs_no_workers(source, built, tokenizer, tmp_path, files_of, monkeypatch):
     monkeypatch.setattr(encode, "_CHUNK", 10**6)
     monkeypatch.setattr(encode, "_in_processes", lambda *call: pytest.fail("processes were started"))
-    corpus = build_corpus([source], tokenizer, tmp_path / "other", shard_tokens=2000, workers=8)
+    corpus = write_corpus([source], tokenizer, tmp_path / "other", shard_tokens=2000, workers=8)
     assert files_of(corpus.directory) == files_of(built.directory)
 
 
@@ -97,7 +99,7 @@ def test_an_error_of_the_reader_is_the_same_as_with_one(source, tokenizer, tmp_p
     messages = []
     for workers in (1, 2):
         with pytest.raises(UserError) as error:
-            build_corpus([source], tokenizer, tmp_path / "corpus", options=TextOptions(strict=True), workers=workers)
+            write_corpus([source], tokenizer, tmp_path / "corpus", options=TextOptions(strict=True), workers=workers)
         messages.append(str(error.value))
     assert messages[0] == messages[1]
     assert messages[0].startswith(f"{source}:301: broken JSON")
@@ -115,18 +117,18 @@ def test_a_worker_that_is_killed_ends_the_build(source, built, tokenizer, tmp_pa
 
     settings = {"shard_tokens": 2000, "workers": 2, "report": kill}
     with pytest.raises(UnmaskError, match="a worker process was killed; if memory ran out, use fewer workers") as error:
-        build_corpus([source], tokenizer, tmp_path / "other", **settings)
+        write_corpus([source], tokenizer, tmp_path / "other", **settings)
     assert error.value.status == 1
     assert multiprocessing.active_children() == []
     assert "other.partial contains " in lines[-1]
-    corpus = build_corpus([source], tokenizer, tmp_path / "other", shard_tokens=2000)
+    corpus = write_corpus([source], tokenizer, tmp_path / "other", shard_tokens=2000)
     assert files_of(corpus.directory) == files_of(built.directory)
 
 
 def test_sentences_include_the_space_before_them(tmp_path):
     text = "He came home. She left early!  They met\n\nagain. 你好。再見。"
     tokenizer = train_bpe([text] * 3, size=300)
-    (document,) = Encoder(tokenizer, "<u2")([text])
+    (document,) = DocumentEncoder(tokenizer, "<u2")([text])
     ids, lengths = np.frombuffer(document.ids, "<u2"), np.frombuffer(document.lengths, np.int64)
     assert tokenizer.decode(ids) == "He came home. She left early! They met again. 你好。再見。"
     assert ids.tolist() == tokenizer.encode("He came home. She left early! They met again. 你好。再見。").tolist()

@@ -39,7 +39,7 @@ if __name__ == "__main__":
     tokenizer = load_tokenizer(folder / "tokenizer")
     for name in ("short", "long"):
         text = [folder / f"{name}.txt"]
-        build.build_corpus(text, tokenizer, out / name, shard_tokens=20_000, workers=workers, report=report)
+        build.write_corpus(text, tokenizer, out / name, shard_tokens=20_000, workers=workers, report=report)
         print(peak(), max(peaks))
 """
 READ = """

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from unmask.data.corpus import build, partial
-from unmask.data.corpus.build import build_corpus
-from unmask.data.corpus.encode import Encoder
+from unmask.data.corpus.build import write_corpus
+from unmask.data.corpus.encode import DocumentEncoder
 from unmask.data.text.documents import TextOptions
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.support.errors import UserError
@@ -34,7 +34,7 @@ def interrupted(source, tokenizer, tmp_path):
             raise Stopped
 
     with pytest.raises(Stopped):
-        build_corpus([source], tokenizer, tmp_path / "other", shard_tokens=SHARD, report=stop)
+        write_corpus([source], tokenizer, tmp_path / "other", shard_tokens=SHARD, report=stop)
     return tmp_path / "other.partial"
 
 
@@ -42,14 +42,14 @@ def interrupted(source, tokenizer, tmp_path):
 def resume(source, tokenizer, tmp_path, monkeypatch):
     """A function that runs the same command again, returning corpus, documents encoded, and lines."""
     encoded = []
-    encode = Encoder.__call__
-    monkeypatch.setattr(Encoder, "__call__", lambda self, texts: encoded.extend(texts) or encode(self, texts))
+    encode = DocumentEncoder.__call__
+    monkeypatch.setattr(DocumentEncoder, "__call__", lambda self, texts: encoded.extend(texts) or encode(self, texts))
 
     def build(paths=(source,), words=tokenizer, **settings):
         encoded.clear()
         lines = []
         settings = {"shard_tokens": SHARD, "report": lines.append, **settings}
-        return build_corpus(paths, words, tmp_path / "other", **settings), len(encoded), lines
+        return write_corpus(paths, words, tmp_path / "other", **settings), len(encoded), lines
 
     return build
 
@@ -70,7 +70,7 @@ def test_D13_it_resumes_repeatedly(source, built, tokenizer, tmp_path, files_of)
     held = tmp_path / "held.jsonl"
     held.write_bytes(source.read_bytes())
     settings = {"shard_tokens": SHARD, "heldout": [held], "options": TextOptions(documents="line")}
-    whole = build_corpus([source], tokenizer, tmp_path / "whole", **settings)
+    whole = write_corpus([source], tokenizer, tmp_path / "whole", **settings)
 
     def stop(line):
         if re.match(r"(train|heldout)-\d", line):
@@ -80,8 +80,8 @@ def test_D13_it_resumes_repeatedly(source, built, tokenizer, tmp_path, files_of)
     assert full >= 6
     for _ in range(full):
         with pytest.raises(Stopped):
-            build_corpus([source], tokenizer, tmp_path / "other", report=stop, **settings)
-    build_corpus([source], tokenizer, tmp_path / "other", **settings)
+            write_corpus([source], tokenizer, tmp_path / "other", report=stop, **settings)
+    write_corpus([source], tokenizer, tmp_path / "other", **settings)
     assert files_of(tmp_path / "other") == files_of(whole.directory)
 
 
@@ -91,7 +91,7 @@ def test_D13_text_after_the_full_shards_may_change(interrupted, source, tokenize
         stream.write('{"text": "The dog ran away. The mat sat."}\n')
     corpus, encoded, _ = resume()
     assert encoded < 250
-    fresh = build_corpus([source], tokenizer, tmp_path / "fresh", shard_tokens=SHARD)
+    fresh = write_corpus([source], tokenizer, tmp_path / "fresh", shard_tokens=SHARD)
     assert files_of(corpus.directory) == files_of(fresh.directory)
 
 
@@ -154,10 +154,10 @@ def test_D13_without_a_full_shard_nothing_is_left_and_nothing_is_refused(source,
         raise Stopped
 
     with pytest.raises(Stopped):
-        build_corpus([source], tokenizer, tmp_path / "other", shard_tokens=10**6, report=stop)
+        write_corpus([source], tokenizer, tmp_path / "other", shard_tokens=10**6, report=stop)
     assert not (tmp_path / "other.partial").exists()
     (tmp_path / "other.partial").mkdir()
-    progress = partial.Progress({"tokenizer": "another one"}, {"train": [], "heldout": []})
+    progress = partial.BuildProgress({"tokenizer": "another one"}, {"train": [], "heldout": []})
     (tmp_path / "other.partial" / "progress.json").write_bytes(partial.msgspec.json.encode(progress))
     assert resume()[1] == 300
 
@@ -195,7 +195,7 @@ def test_D13_standard_input_resumes_when_it_is_given_again(source, tokenizer, tm
 
     def give(text, out, report=lambda line: None):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-        return build_corpus(["-"], tokenizer, tmp_path / out, shard_tokens=SHARD, options=options, report=report)
+        return write_corpus(["-"], tokenizer, tmp_path / out, shard_tokens=SHARD, options=options, report=report)
 
     def stop(line):
         if line.startswith("train-00001"):
@@ -213,9 +213,9 @@ def test_two_builds_of_one_corpus_are_refused(source, built, tokenizer, tmp_path
     def second(line):
         if line.startswith("train-00001"):
             with pytest.raises(UserError, match=r"other\.partial: another program is building this corpus"):
-                build_corpus([source], tokenizer, tmp_path / "other", shard_tokens=SHARD)
+                write_corpus([source], tokenizer, tmp_path / "other", shard_tokens=SHARD)
 
-    corpus = build_corpus([source], tokenizer, tmp_path / "other", shard_tokens=SHARD, report=second)
+    corpus = write_corpus([source], tokenizer, tmp_path / "other", shard_tokens=SHARD, report=second)
     assert files_of(corpus.directory) == files_of(built.directory)
 
 
@@ -226,13 +226,13 @@ def test_a_folder_that_is_not_an_interrupted_build_is_left_alone(source, tokeniz
     with pytest.raises(
         UserError, match=r"corpus\.partial: exists but is not an interrupted build; remove or rename it"
     ):
-        build_corpus([source], tokenizer, tmp_path / "corpus")
+        write_corpus([source], tokenizer, tmp_path / "corpus")
     assert [path.name for path in folder.iterdir()] == ["thesis.txt"]
     (folder / "progress.json").write_text("{")
     with pytest.raises(UserError, match=r"progress\.json: is damaged .*remove its folder"):
-        build_corpus([source], tokenizer, tmp_path / "corpus")
+        write_corpus([source], tokenizer, tmp_path / "corpus")
     with pytest.raises(UserError, match="cannot be written"):
-        build_corpus([source], tokenizer, "/proc/corpus")
+        write_corpus([source], tokenizer, "/proc/corpus")
 
 
 KILLER = """
@@ -243,7 +243,7 @@ from pathlib import Path
 import numpy
 
 from unmask.data.corpus import partial
-from unmask.data.corpus.build import build_corpus
+from unmask.data.corpus.build import write_corpus
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 
@@ -252,7 +252,7 @@ source, tokenizer, folder = Path(sys.argv[1]), load_tokenizer(sys.argv[2]), Path
 
 def build(out):
     lines = []
-    build_corpus([source], tokenizer, out, shard_tokens=700, report=lines.append)
+    write_corpus([source], tokenizer, out, shard_tokens=700, report=lines.append)
     return lines
 
 
@@ -296,7 +296,7 @@ def test_D13_kill_before_and_after_each_call(tokenizer, make_documents, tmp_path
     source = tmp_path / "a.jsonl"
     source.write_text("".join(json.dumps({"text": text}) + "\n" for text in make_documents(100)))
     tokenizer.save(tmp_path / "tokenizer")
-    whole = build_corpus([source], tokenizer, tmp_path / "whole", shard_tokens=700)
+    whole = write_corpus([source], tokenizer, tmp_path / "whole", shard_tokens=700)
     command = [sys.executable, "-c", KILLER, str(source), str(tmp_path / "tokenizer"), str(tmp_path / "killed")]
     reused = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     expected = files_of(whole.directory)
@@ -327,7 +327,7 @@ def report(line):
 
 if __name__ == "__main__":
     tokenizer = load_tokenizer(sys.argv[2])
-    build.build_corpus([sys.argv[1]], tokenizer, sys.argv[3], shard_tokens=2000, workers=2, report=report)
+    build.write_corpus([sys.argv[1]], tokenizer, sys.argv[3], shard_tokens=2000, workers=2, report=report)
 """
 
 

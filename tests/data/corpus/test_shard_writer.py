@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unmask.data.corpus.encode import Encoded
+from unmask.data.corpus.encode import EncodedDocument
 from unmask.data.corpus.manifest import checksum
 from unmask.data.corpus.shard_writer import ShardWriter
 from unmask.data.corpus.verify import verify_shard
@@ -13,7 +13,7 @@ def encoded(*sentences):
     """Return a document of these ids."""
     ids = np.concatenate([np.array(sentence, "<u2") for sentence in sentences])
     sizes = np.array([len(sentence) for sentence in sentences], "<i8")
-    return Encoded(ids.tobytes(), sizes.tobytes(), checksum(ids, np.cumsum([0, *sizes])))
+    return EncodedDocument(ids.tobytes(), sizes.tobytes(), checksum(ids, np.cumsum([0, *sizes])))
 
 
 DOCUMENTS = [encoded([1, 2], [3]), encoded([3]), encoded([4, 3, 5]), encoded([1])]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from unmask.data.labelled.hotpotqa_file import Sentence, describe_paragraphs, join_paragraphs, read_hotpotqa
+from unmask.data.labelled.hotpotqa_file import PassageSentence, describe_paragraphs, join_paragraphs, read_hotpotqa
 from unmask.data.labelled.squad_file import Answer
 from unmask.support.errors import UserError
 
@@ -74,7 +74,7 @@ def test_what_is_left_out_is_counted(tmp_path):
 def test_titles_need_not_be_read():
     passage, sentences, without = join_paragraphs([("1", ["a b.", " c."]), ("2", [])], titled=False)
     assert (passage, without) == ("a b. c.", 1)
-    assert sentences == (Sentence("1", 0, 0, 4), Sentence("1", 1, 5, 7))
+    assert sentences == (PassageSentence("1", 0, 0, 4), PassageSentence("1", 1, 5, 7))
 
 
 @pytest.mark.parametrize(

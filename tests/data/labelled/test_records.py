@@ -9,7 +9,7 @@ import pytest
 
 from unmask.data.labelled.json_file import has_records, read_records, suffix_of
 from unmask.data.labelled.labelled_file import read_rows
-from unmask.data.labelled.table import Table
+from unmask.data.labelled.table import ExampleTable
 from unmask.data.labelled.tagged_file import read_sentences
 from unmask.support.errors import UserError
 
@@ -60,7 +60,7 @@ def test_parquet_is_read_as_rows_and_as_sentences(tmp_path):
 
 
 def test_which_sources_have_records():
-    assert has_records(Table("<dict>", {}), None)
+    assert has_records(ExampleTable("<dict>", {}), None)
     assert [has_records(name, None) for name in ("a.JSON", "a.ndjson.gz", "a.tsv", "a.csv.zst", "-")] == [
         *(True, True, False, False, False)
     ]

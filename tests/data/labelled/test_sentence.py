@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from transformers.models.bert.tokenization_bert_legacy import BasicTokenizer
 
-from unmask.data.labelled.tagged_file import Sentence, join_words, split_text
+from unmask.data.labelled.tagged_file import TaggedSentence, join_words, split_text
 
 OLD = unicodedata.ucd_3_2_0
 """The tokenizers library has older tables than Python; it treats later additions to punctuation as letters."""
@@ -58,7 +58,7 @@ def test_words_are_at_their_offsets(text):
 
 @given(WORDS)
 def test_joined_words_are_found_again(words):
-    sentence = Sentence(*join_words(words))
+    sentence = TaggedSentence(*join_words(words))
     assert sentence.words == words
     assert len(set(zip(sentence.starts, sentence.stops, strict=True))) == len(words)
 
@@ -83,5 +83,5 @@ def test_an_empty_word_is_refused():
 
 
 def test_entities_in_the_text():
-    sentence = Sentence(*join_words(["in", "New", "York", ",", "N.Y."]), ("O", "B-LOC", "I-LOC", "O", "B-LOC"))
+    sentence = TaggedSentence(*join_words(["in", "New", "York", ",", "N.Y."]), ("O", "B-LOC", "I-LOC", "O", "B-LOC"))
     assert [sentence.text[start:stop] for _, start, stop in sentence.entities] == ["New York", "N.Y."]

@@ -8,7 +8,7 @@ import pytest
 from unmask.data.labelled.columns import Fields
 from unmask.data.labelled.labelled_file import read_rows
 from unmask.data.labelled.squad_file import read_squad
-from unmask.data.labelled.table import Table, as_sources, as_table, is_table, refuse_tables
+from unmask.data.labelled.table import ExampleTable, as_sources, as_table, is_table, refuse_tables
 from unmask.data.labelled.tagged_file import read_sentences
 from unmask.support.errors import UserError
 
@@ -122,4 +122,4 @@ def test_paths_stay_paths_and_tables_are_recognized(tmp_path):
 def test_published_formats_are_files():
     assert refuse_tables(["a.json"]) == ["a.json"]
     with pytest.raises(UserError, match="<dict>: this task reads its examples from files"):
-        read_squad([Table("<dict>", {})])
+        read_squad([ExampleTable("<dict>", {})])

@@ -3,7 +3,7 @@
 import pytest
 
 from unmask.data.tokenizers.coverage import covered_characters, suited_vocabulary
-from unmask.data.tokenizers.train import train_tokenizer
+from unmask.data.tokenizers.train import train_vocabulary
 from unmask.support.errors import UserError
 
 RARE = "ψж☃"
@@ -24,8 +24,8 @@ def test_the_most_frequent_characters_are_covered():
 
 @pytest.mark.parametrize("kind", ["wordpiece", "unigram"])
 def test_rare_characters_are_unknown_unless_all_are_covered(kind):
-    most = train_tokenizer(kind, TEXTS, size=60, lowercase=True)
-    every = train_tokenizer(kind, TEXTS, size=60, lowercase=True, coverage=1)
+    most = train_vocabulary(kind, TEXTS, size=60, lowercase=True)
+    every = train_vocabulary(kind, TEXTS, size=60, lowercase=True, coverage=1)
     for character in RARE:
         assert most.unk in most.encode(f"the {character} cat")
         assert every.unk not in every.encode(f"the {character} cat")
@@ -34,14 +34,14 @@ def test_rare_characters_are_unknown_unless_all_are_covered(kind):
 
 def test_a_small_text_is_covered_completely():
     texts = ["the cat", *RARE]
-    tokenizer = train_tokenizer("wordpiece", texts, size=60, lowercase=True)
+    tokenizer = train_vocabulary("wordpiece", texts, size=60, lowercase=True)
     assert tokenizer.unk not in tokenizer.encode(" ".join(texts))
 
 
 def test_the_size_is_refused_by_what_is_covered():
-    train_tokenizer("wordpiece", TEXTS, size=21, lowercase=True)
+    train_vocabulary("wordpiece", TEXTS, size=21, lowercase=True)
     with pytest.raises(UserError, match="too small for the characters"):
-        train_tokenizer("wordpiece", TEXTS, size=21, lowercase=True, coverage=1)
+        train_vocabulary("wordpiece", TEXTS, size=21, lowercase=True, coverage=1)
 
 
 def test_rare_characters_do_not_enlarge_a_vocabulary():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from unmask.data.tokenizers import extend
-from unmask.data.tokenizers.extend import difference, extend_tokenizer, old_ids
+from unmask.data.tokenizers.extend import difference, learn_tokens, old_ids
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.support.errors import UserError
 
@@ -46,7 +46,7 @@ def pairs(bpe, unigram, tokenizer, tmp_path_factory):
     (folder / "vocab.json").write_text(json.dumps({token: id for id, token in enumerate(vocabulary)}))
     (folder / "merges.txt").write_text("".join(f"{first} {second}\n" for first, second in merges))
     found = {"wordpiece": tokenizer, "bpe": bpe, "unigram": unigram, "word_bpe": load_tokenizer(folder)}
-    return {kind: (old, extend_tokenizer(old, DOMAIN, add=12)) for kind, old in found.items()}
+    return {kind: (old, learn_tokens(old, DOMAIN, add=12)) for kind, old in found.items()}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -104,7 +104,7 @@ def test_published_vocabularies_over_real_text(shared, tmp_path, name, same_ids)
     with lzma.open(shared / "data/text/wikinews/heldout.jsonl.xz", "rt", encoding="utf8") as file:
         texts = [json.loads(line)["text"] for line in file][:150]
     old = load_tokenizer(shared / "vocabularies" / name)
-    extension = extend_tokenizer(old, texts, add=40)
+    extension = learn_tokens(old, texts, add=40)
     new = extension.tokenizer
     assert new.size == old.size + 40
     assert difference(old, new) == ""
@@ -116,20 +116,20 @@ def test_published_vocabularies_over_real_text(shared, tmp_path, name, same_ids)
 
 def test_the_words_that_save_most_come_first_and_rare_ones_are_not_taken(tokenizer):
     texts = ["hepatitis nephritis"] * 5 + ["nephritis"] * 5 + ["arthritis"] * 4 + ["12345"] * 9
-    assert list(extend_tokenizer(tokenizer, texts, add=1).parts) == ["nephritis"]
-    assert list(extend_tokenizer(tokenizer, texts, add=9).parts) == ["nephritis", "hepatitis"]
-    assert "arthritis" in extend_tokenizer(tokenizer, texts, add=9, min_count=4).parts
+    assert list(learn_tokens(tokenizer, texts, add=1).parts) == ["nephritis"]
+    assert list(learn_tokens(tokenizer, texts, add=9).parts) == ["nephritis", "hepatitis"]
+    assert "arthritis" in learn_tokens(tokenizer, texts, add=9, min_count=4).parts
 
 
 def test_the_same_text_gives_the_same_vocabulary_in_any_order(pairs):
     for old, extension in pairs.values():
-        again = extend_tokenizer(old, reversed(DOMAIN), add=12)
+        again = learn_tokens(old, reversed(DOMAIN), add=12)
         assert again.tokenizer.sha256 == extension.tokenizer.sha256
 
 
 def test_an_extended_tokenizer_can_be_extended(pairs):
     for old, extension in pairs.values():
-        again = extend_tokenizer(extension.tokenizer, ["The glomerulus near the glomerulus."] * 5, add=3).tokenizer
+        again = learn_tokens(extension.tokenizer, ["The glomerulus near the glomerulus."] * 5, add=3).tokenizer
         assert difference(extension.tokenizer, again) == difference(old, again) == ""
         assert again.size > extension.tokenizer.size
 
@@ -140,8 +140,8 @@ def test_no_word_of_the_text_becomes_unknown(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf8")
     old = load_tokenizer(tmp_path)
     texts = ["cat cat sat"] * 5
-    assert list(extend_tokenizer(old, texts, add=2).parts) == ["cat", "sat"]
-    extension = extend_tokenizer(old, [*texts, "cathe"], add=1)
+    assert list(learn_tokens(old, texts, add=2).parts) == ["cat", "sat"]
+    extension = learn_tokens(old, [*texts, "cathe"], add=1)
     assert list(extension.parts) == ["sat"]
     assert extension.tokenizer.tokens(extension.tokenizer.encode("cathe")) == ["ca", "##the"]
 
@@ -159,7 +159,7 @@ def test_no_word_of_the_text_becomes_unknown(tmp_path):
 )
 def test_mistakes(tokenizer, texts, more, message):
     with pytest.raises(UserError, match=message):
-        extend_tokenizer(tokenizer, texts, **more)
+        learn_tokens(tokenizer, texts, **more)
 
 
 def test_tokens_after_the_vocabulary_are_no_obstacle_only_if_they_are_special(tokenizer_directory, monkeypatch):
@@ -167,14 +167,14 @@ def test_tokens_after_the_vocabulary_are_no_obstacle_only_if_they_are_special(to
     words._library.add_tokens(["covid-19"])
     words = words.with_model(words.definition["model"])
     with pytest.raises(UserError, match=r"tokens were added after the vocabulary, .* extended: covid-19; use the"):
-        extend_tokenizer(words, DOMAIN, add=3)
+        learn_tokens(words, DOMAIN, add=3)
     monkeypatch.setattr(extend, "_LEARN", {})
     with pytest.raises(UserError, match="a vocabulary of the kind wordpiece cannot be extended"):
-        extend_tokenizer(words, DOMAIN, add=3)
+        learn_tokens(words, DOMAIN, add=3)
 
 
 def test_the_summary_has_counts_and_examples(tokenizer):
-    extension = extend_tokenizer(tokenizer, ["hepatitis"] * 5, add=1)
+    extension = learn_tokens(tokenizer, ["hepatitis"] * 5, add=1)
     tokens, examples = extension.summary(1)
     parts = tokenizer.tokens(tokenizer.encode("hepatitis"))
     assert tokens == f"the text has {5 * len(parts)} tokens before, 5 after ({1 - 1 / len(parts):.1%} fewer)"

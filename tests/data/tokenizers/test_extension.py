@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from unmask.data.tokenizers.extend import difference, extend_tokenizer, new_tokens, old_ids
+from unmask.data.tokenizers.extend import difference, learn_tokens, new_tokens, old_ids
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 
@@ -15,7 +15,7 @@ DOMAIN = ["The hepatitis near the nephritis."] * 5
 @pytest.fixture(scope="session")
 def extended(tokenizer, bpe, unigram):
     """Tokenizers, each with its extension."""
-    return {old.kind.name: (old, extend_tokenizer(old, DOMAIN, add=4).tokenizer) for old in (tokenizer, bpe, unigram)}
+    return {old.kind.name: (old, learn_tokens(old, DOMAIN, add=4).tokenizer) for old in (tokenizer, bpe, unigram)}
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from unmask.data.tokenizers import ragged
 from unmask.data.tokenizers.ragged import Ragged, encode_ragged, spans
-from unmask.data.tokenizers.train import train_tokenizer
+from unmask.data.tokenizers.train import train_vocabulary
 
 PARTS = ["the dog", " ", "\t", "\u00a0", "é", "İ", "漢字", "[MASK]", "don't", "...", "x" * 101, "😀", "\u200b", "##s"]
 TEXTS = st.lists(st.lists(st.sampled_from(PARTS), max_size=8).map("".join), max_size=6)
@@ -15,7 +15,7 @@ TEXTS = st.lists(st.lists(st.sampled_from(PARTS), max_size=8).map("".join), max_
 
 @pytest.fixture(scope="module", params=["wordpiece", "bpe", "unigram"])
 def any_tokenizer(request, documents):
-    return train_tokenizer(request.param, documents, size=350, lowercase=True)
+    return train_vocabulary(request.param, documents, size=350, lowercase=True)
 
 
 @given(texts=TEXTS)

@@ -3,7 +3,7 @@
 import pytest
 
 from unmask.data.tokenizers.coverage import suited_vocabulary
-from unmask.data.tokenizers.train import train_tokenizer
+from unmask.data.tokenizers.train import train_vocabulary
 
 ENGLISH = "The quick brown fox jumps over the lazy dog. " * 20
 
@@ -32,7 +32,7 @@ def test_many_characters_leave_room_for_longer_tokens():
     size, lowercase = suited_vocabulary([ideographs, letters], 8000)
     assert size == 10_500  # 6,200 + 2 * 30 or less (capitals), + 4,000, rounded up
     texts = [" ".join([ideographs, letters])]
-    assert train_tokenizer("wordpiece", texts, size=size, lowercase=lowercase).size <= size
+    assert train_vocabulary("wordpiece", texts, size=size, lowercase=lowercase).size <= size
 
 
 def test_the_trainer_accepts_the_size_for_any_text():
@@ -40,4 +40,4 @@ def test_the_trainer_accepts_the_size_for_any_text():
     texts = ["Ǆ ŉ ß İ ﬁ Å ſ e\u0301 \u0345 “x” #1 \u200b x\u00a0y ，。 ｱｲ ａｂ アイ あい ①② 🚲 ", ENGLISH]
     for given in (texts, texts[:1], texts[1:]):
         size, lowercase = suited_vocabulary(given, 1)
-        assert train_tokenizer("wordpiece", given, size=size, lowercase=lowercase).size <= size
+        assert train_vocabulary("wordpiece", given, size=size, lowercase=lowercase).size <= size

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from unmask.data.tokenizers.bpe import train_bpe
-from unmask.data.tokenizers.train import CASED, PADDING, train_tokenizer
+from unmask.data.tokenizers.train import CASED, PADDING, train_vocabulary
 from unmask.data.tokenizers.unigram import train_unigram
 from unmask.data.tokenizers.word_level import train_words
 from unmask.data.tokenizers.wordpiece import train_wordpiece
@@ -43,7 +43,7 @@ def test_one_string_is_no_list_of_texts(train):
 @pytest.mark.parametrize(("kind", "train"), [("wordpiece", train_wordpiece), ("unigram", train_unigram)])
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_each_kind_is_trained_by_its_function(kind, train, lowercase):
-    tokenizer = train_tokenizer(kind, iter(TEXTS), size=120, lowercase=lowercase)
+    tokenizer = train_vocabulary(kind, iter(TEXTS), size=120, lowercase=lowercase)
     assert tokenizer.sha256 == train(TEXTS, size=120, lowercase=lowercase).sha256
     assert (tokenizer.kind.name, tokenizer.lowercase, tokenizer.pad) == (kind, lowercase, PADDING[kind])
 
@@ -51,7 +51,7 @@ def test_each_kind_is_trained_by_its_function(kind, train, lowercase):
 @pytest.mark.parametrize("lowercase", [True, False])
 @pytest.mark.parametrize(("kind", "train"), [("bpe", train_bpe), ("words", train_words)])
 def test_others_are_always_cased(kind, train, lowercase):
-    tokenizer = train_tokenizer(kind, TEXTS, size=300, lowercase=lowercase)
+    tokenizer = train_vocabulary(kind, TEXTS, size=300, lowercase=lowercase)
     assert tokenizer.sha256 == train(TEXTS, size=300).sha256
     assert (tokenizer.kind.name, tokenizer.lowercase, tokenizer.pad) == (kind, False, PADDING[kind])
     assert CASED == ("bpe", "words")
@@ -61,6 +61,6 @@ def test_others_are_always_cased(kind, train, lowercase):
 def test_no_text_and_too_small_a_size_are_refused(kind):
     size = 5 if kind == "words" else 7
     with pytest.raises(UserError, match="there is no text to train a tokenizer on"):
-        train_tokenizer(kind, [], size=300, lowercase=True)
+        train_vocabulary(kind, [], size=300, lowercase=True)
     with pytest.raises(UserError, match=rf"^a vocabulary of {size} is too small.*; it needs at least"):
-        train_tokenizer(kind, TEXTS, size=size, lowercase=True)
+        train_vocabulary(kind, TEXTS, size=size, lowercase=True)

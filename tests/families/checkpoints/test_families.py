@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask.data.tokenizers.load import load_tokenizer
-from unmask.data.tokenizers.train import train_tokenizer
+from unmask.data.tokenizers.train import train_vocabulary
 from unmask.families.checkpoints import huggingface
 from unmask.model.model import Model, load_model, save_model
 from unmask.support.errors import UserError
@@ -82,7 +82,7 @@ def test_C6_code_beside_the_tokenizer_is_not_executed(kind, file, documents, tmp
     if kind == "word_bpe":
         tokenizer = word_bpe(tmp_path / "words")
     else:
-        tokenizer = train_tokenizer(kind, documents, size=350, lowercase=True)
+        tokenizer = train_vocabulary(kind, documents, size=350, lowercase=True)
     directory, marker = tmp_path / "model", tmp_path / "executed"
     shape = msgspec.structs.replace(shape_of("roberta"), offset=tokenizer.pad + 1)
     save_model(directory, Model(shape.build(tokenizer.size), tokenizer), "")

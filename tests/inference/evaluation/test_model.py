@@ -7,7 +7,7 @@ import torch
 from unmask.data.batches.curriculum import Feed
 from unmask.data.batches.masking import NoMaskingSettings
 from unmask.data.batches.one_segment import DocumentSentencesSettings
-from unmask.data.corpus.build import build_corpus
+from unmask.data.corpus.build import write_corpus
 from unmask.families.bert import BertSettings
 from unmask.families.gpt import GptSettings
 from unmask.inference.evaluation.model import evaluate_encoder, evaluate_task, score_examples
@@ -145,7 +145,7 @@ def test_plain_text_is_framed_for_gpt_as_in_pretraining(tokenizer, text_file, tm
     torch.manual_seed(0)
     save_model(tmp_path / "gpt", Model(settings.build(tokenizer.size), tokenizer, {"causal_lm": {}}), "")
     gpt = load_model(tmp_path / "gpt")
-    corpus = build_corpus(text_file, tokenizer, tmp_path / "corpus", heldout=None)
+    corpus = write_corpus(text_file, tokenizer, tmp_path / "corpus", heldout=None)
     learner = Learner(gpt.encoder, {"causal_lm": CausalLM()})
     layout, machine, expected = DocumentSentencesSettings(length=32), choose_machine("cpu", "float32"), []
     for words, last in ((tokenizer, tokenizer.sep), (gpt.tokenizer, tokenizer.mask)):

@@ -9,7 +9,7 @@ import torch
 
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.squad_file import Answer, Question
-from unmask.data.labelled.tagged_file import Sentence, join_words, split_text
+from unmask.data.labelled.tagged_file import TaggedSentence, join_words, split_text
 from unmask.data.tokenizers.bpe import train_bpe
 from unmask.inference.predictor import Predictor
 from unmask.model.model import Model
@@ -105,7 +105,7 @@ def test_capitals_are_kept(proposer):
 def test_entities_keep_their_words_and_tags(proposer):
     tags = ("O", "B-X", "I-X", "O", "O")
     text, starts, stops = join_words(["a", "dog", "cat", "sees", "rivers"])
-    sentence = Sentence(text, starts, stops, tags)
+    sentence = TaggedSentence(text, starts, stops, tags)
     made = vary(sentence, proposer)
     assert len(made) > 5
     for one in made:

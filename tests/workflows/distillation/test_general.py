@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM
 
-from unmask.data.corpus.build import build_corpus
+from unmask.data.corpus.build import write_corpus
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.families.elmo import ElmoSettings
 from unmask.families.gpt import GptSettings
@@ -161,7 +161,7 @@ def test_what_cannot_work_is_refused_with_the_reason(teacher, teacher_model, cor
     save_model(tmp_path / "gpt", Model(gpt.build(tokenizer.size), tokenizer), "")
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join(documents[:40]))
-    foreign = build_corpus([text], other, tmp_path / "corpus")
+    foreign = write_corpus([text], other, tmp_path / "corpus")
     tiny = recipe_of("tinybert-mini")
     for recipe, model, data, more, message in (
         (

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.data.corpus.build import build_corpus
+from unmask.data.corpus.build import write_corpus
 from unmask.model.model import load_model, save_model
 from unmask.nn.layers.vocabulary import soft_vocabulary_loss
 from unmask.objectives.teacher import Teacher
@@ -171,7 +171,7 @@ def test_what_cannot_be_stored_is_refused(teacher, corpus, documents, tmp_path, 
     first = distill(soft, teacher, tmp_path / "first", **given)
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join(documents[:50]))
-    other = build_corpus([text], corpus.tokenizer, tmp_path / "corpus")
+    other = write_corpus([text], corpus.tokenizer, tmp_path / "corpus")
     with pytest.raises(UserError, match="these predictions are of another corpus: "):
         distill(soft, teacher, tmp_path / "run", **{**given, "corpus": other})
     warm = recipe_of("distilbert-mini", objective__hidden_cosine=False, objective__soft_targets__temperature=3)

@@ -9,8 +9,8 @@ import pytest
 import safetensors.torch
 import torch
 
-from unmask.data.corpus.build import build_corpus
-from unmask.data.tokenizers.extend import extend_tokenizer, old_ids
+from unmask.data.corpus.build import write_corpus
+from unmask.data.tokenizers.extend import learn_tokens, old_ids
 from unmask.model.model import load_model
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UnmaskError, UserError
@@ -55,7 +55,7 @@ def clinical(documents, tmp_path_factory):
 @pytest.fixture(scope="session")
 def unextended(clinical, tokenizer, tmp_path_factory):
     """The clinical text as a corpus of the tokenizer of the tests."""
-    return build_corpus([clinical], tokenizer, tmp_path_factory.mktemp("unextended") / "corpus")
+    return write_corpus([clinical], tokenizer, tmp_path_factory.mktemp("unextended") / "corpus")
 
 
 @pytest.fixture(scope="session")
@@ -69,13 +69,13 @@ def base(unextended, tmp_path_factory):
 @pytest.fixture(scope="session")
 def extended(clinical, tokenizer):
     """The tokenizer of the tests, extended by the words of the clinical text."""
-    return extend_tokenizer(tokenizer, [clinical.read_text(encoding="utf8")], add=3).tokenizer
+    return learn_tokens(tokenizer, [clinical.read_text(encoding="utf8")], add=3).tokenizer
 
 
 def test_an_extended_model_starts_where_the_model_ended(
     base, clinical, unextended, extended, tokenizer, tmp_path, capsys
 ):
-    corpus = build_corpus([clinical], extended, tmp_path / "corpus")
+    corpus = write_corpus([clinical], extended, tmp_path / "corpus")
     assert corpus.train.num_tokens < unextended.train.num_tokens
     recipe = make("budget.steps=1", "optimizer.learning_rate=1e-9")
     pretrain_corpus(recipe, unextended, tmp_path / "before", init=base, machine=CPU, quiet=True)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from unmask.data.corpus.build import build_corpus
+from unmask.data.corpus.build import write_corpus
 from unmask.data.tokenizers.load import load_tokenizer
-from unmask.data.tokenizers.train import PADDING, train_tokenizer
+from unmask.data.tokenizers.train import PADDING, train_vocabulary
 from unmask.families.bert import BertSettings
 from unmask.model.model import Model, load_model, save_model
 from unmask.recipes.recipe import read_recipe
@@ -19,7 +19,7 @@ def test_whole_words_need_a_vocabulary_with_subwords(documents, tmp_path, capsys
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters]
     (tmp_path / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf8")
     (tmp_path / "text.txt").write_text("\n\n".join(documents), encoding="utf8")
-    corpus = build_corpus([tmp_path / "text.txt"], load_tokenizer(tmp_path), tmp_path / "corpus", report=lambda _: None)
+    corpus = write_corpus([tmp_path / "text.txt"], load_tokenizer(tmp_path), tmp_path / "corpus", report=lambda _: None)
     for settings in (["masking.kind=whole_word"], ["masking.kind=ngram", "masking.longest=1"]):
         recipe = read_recipe("bert-tiny", parse_overrides([*settings, "budget.steps=1"]))
         with pytest.raises(UserError, match="every token of this vocabulary is a word, so masking whole words"):
@@ -55,7 +55,7 @@ def test_text_in_which_nothing_can_be_masked_is_refused(tmp_path, text, kind, me
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
     (tmp_path / "vocab.txt").write_text("\n".join(pieces), encoding="utf8")
     (tmp_path / "text.txt").write_text("\n\n".join([text] * 20), encoding="utf8")
-    corpus = build_corpus([tmp_path / "text.txt"], load_tokenizer(tmp_path), tmp_path / "corpus", report=lambda _: None)
+    corpus = write_corpus([tmp_path / "text.txt"], load_tokenizer(tmp_path), tmp_path / "corpus", report=lambda _: None)
     recipe = read_recipe(
         "roberta-mini", parse_overrides([f"masking.kind={kind}", "encoder.offset=1", "budget.steps=1"])
     )
@@ -105,7 +105,7 @@ def test_mismatches_are_refused_before_anything_is_built(tokenizer, tmp_path, re
 
 @pytest.mark.parametrize("kind", PADDING)
 def test_a_trained_tokenizer_has_the_padding_id_that_the_checks_assume(kind, documents):
-    assert train_tokenizer(kind, documents, size=400, lowercase=False).pad == PADDING[kind]
+    assert train_vocabulary(kind, documents, size=400, lowercase=False).pad == PADDING[kind]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_characters_need_words_and_ids_need_others(recipe, settings, kind, remed
     ):
         corpus_from_text([tmp_path / "text.txt"], chosen, tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    tokenizer = train_tokenizer(kind, documents, size=400, lowercase=False)
+    tokenizer = train_vocabulary(kind, documents, size=400, lowercase=False)
     tokenizer.save(tmp_path / "tokenizer")
     with pytest.raises(UserError, match=f"random:{recipe} cannot read a vocabulary of the kind {kind}"):
         load_model(f"random:{recipe}", tokenizer=tmp_path / "tokenizer")

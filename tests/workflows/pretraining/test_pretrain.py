@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from unmask.data.batches.batch import Sample, collate
-from unmask.data.corpus.build import build_corpus
+from unmask.data.corpus.build import write_corpus
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.families.bert import BertSettings
 from unmask.families.gpt import GptSettings
@@ -65,7 +65,7 @@ def test_the_baseline_of_next_tokens():
 
 def test_a_corpus_without_samples_is_refused_before_there_is_a_run(tokenizer, tmp_path):
     (tmp_path / "text.txt").write_text("The dog sees the cat. The cat sees the dog.", encoding="utf8")
-    corpus = build_corpus([tmp_path / "text.txt"], tokenizer, tmp_path / "corpus", report=lambda _: None)
+    corpus = write_corpus([tmp_path / "text.txt"], tokenizer, tmp_path / "corpus", report=lambda _: None)
     with pytest.raises(UserError, match="only one document"):
         pretrain_corpus(
             read_recipe("bert-tiny", parse_overrides(["budget.steps=1"])), corpus, tmp_path / "run", quiet=True
@@ -75,7 +75,7 @@ def test_a_corpus_without_samples_is_refused_before_there_is_a_run(tokenizer, tm
 
 def test_adaptation_keeps_the_dropout_of_future_heads(documents, tokenizer, tmp_path):
     (tmp_path / "text.txt").write_text("\n\n".join(documents), encoding="utf8")
-    corpus = build_corpus([tmp_path / "text.txt"], tokenizer, tmp_path / "corpus", report=lambda _: None)
+    corpus = write_corpus([tmp_path / "text.txt"], tokenizer, tmp_path / "corpus", report=lambda _: None)
     small = ["encoder.layers=1", "encoder.width=32", "encoder.feed_forward=64", "layout.length=32", "budget.steps=1"]
     recipe = read_recipe("bert-tiny", parse_overrides([*small, "encoder.dropout=0", "encoder.head_dropout=0.2"]))
     pretrain_corpus(recipe, corpus, tmp_path / "first", quiet=True)

@@ -11,7 +11,7 @@ from transformers import BertForMaskedLM
 
 from unmask.data.batches.batch import Sample, collate
 from unmask.data.batches.frame import Frame
-from unmask.data.tokenizers.extend import extend_tokenizer, old_ids
+from unmask.data.tokenizers.extend import learn_tokens, old_ids
 from unmask.families.albert import AlbertSettings
 from unmask.families.bert import BertSettings
 from unmask.families.deberta import DebertaSettings
@@ -68,7 +68,7 @@ def make(tokenizer, settings, names, more=0):
 @pytest.fixture(scope="session")
 def extended(tokenizer):
     """The tokenizer of the tests, extended by two words."""
-    return extend_tokenizer(tokenizer, ["The hepatitis near the nephritis."] * 5, add=2).tokenizer
+    return learn_tokens(tokenizer, ["The hepatitis near the nephritis."] * 5, add=2).tokenizer
 
 
 def predict(model, name, ids):

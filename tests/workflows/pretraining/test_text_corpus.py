@@ -45,7 +45,7 @@ def source(documents, tmp_path):
 @pytest.fixture
 def prepare(source, tmp_path, monkeypatch):
     """Prepare tmp_path/run and return the messages; after the n-th call of the function `kill` it is killed."""
-    monkeypatch.setattr(module, "build_corpus", partial(build.build_corpus, shard_tokens=500))
+    monkeypatch.setattr(module, "write_corpus", partial(build.write_corpus, shard_tokens=500))
     out = tmp_path / "run"
 
     def prepare(*settings, kill=None, number=1, **options):
@@ -85,7 +85,7 @@ def files(folder):
 
 
 def test_killed_while_the_tokenizer_trains(prepare):
-    assert steps(prepare(kill=(module, "train_tokenizer"))) == [TRAINED]
+    assert steps(prepare(kill=(module, "train_vocabulary"))) == [TRAINED]
     assert steps(prepare()) == [TRAINED]
 
 
@@ -251,7 +251,7 @@ main(sys.argv[1:])
 @pytest.mark.parametrize(
     ("place", "expected"),
     [
-        ("text_corpus.build_corpus", [TOKENIZER]),
+        ("text_corpus.write_corpus", [TOKENIZER]),
         ("pretrain.open_run", [TOKENIZER, CORPUS]),
         ("directory.RunDirectory._write_provenance", [TOKENIZER, CORPUS]),
         ("directory.RunDirectory.log", [TOKENIZER, CORPUS]),

@@ -126,8 +126,8 @@ class Sample:
         Raises:
             ValueError: a name is already in use.
         """
-        given = {"positions": positions, "labels": labels, "counts": counts}
-        more: dict[str, object] = {name: _merge(getattr(self, name), new) for name, new in given.items() if new}
+        additions = {"positions": positions, "labels": labels, "counts": counts}
+        more: dict[str, object] = {name: _merge(getattr(self, name), new) for name, new in additions.items() if new}
         more |= {} if ids is None else {"ids": ids}
         return self.changed(**more)
 

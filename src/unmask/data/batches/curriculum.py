@@ -11,8 +11,6 @@ From documents to training samples: layout, then masking, then the counts of eac
 
 Input: the documents of a corpus. Output: a source of samples, a function that prepares each, and fixed evaluation
 batches.
-
-
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from unmask.data.batches.batch import Batch, Sample, collate
 from unmask.data.batches.frame import Frame
@@ -28,8 +27,10 @@ from unmask.data.batches.masking import MaskingSettings, NoMaskingSettings
 from unmask.data.batches.rng import derive_rng
 from unmask.data.batches.sources import CorpusSource, Layout, Source
 from unmask.data.batches.stages import Stage
-from unmask.data.corpus.corpus import Documents
 from unmask.data.tokenizers.tokenizer import Summary, Tokenizer
+
+if TYPE_CHECKING:
+    from unmask.data.corpus.corpus import Documents
 
 BATCH_TOKENS = 8192
 """Tokens per evaluation batch."""

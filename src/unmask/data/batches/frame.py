@@ -161,11 +161,11 @@ def cut_windows(tokens: Tokens, size: int) -> Iterator[Window]:
     lengths, device = np.diff(offsets), tokens.ids.device
     for start in range(0, int(lengths.max()), size):
         reaching = lengths > start  # the last sequences, as they are in order of length
-        own = np.minimum(lengths[reaching] - start, size)
-        bounds = np.concatenate([[0], np.cumsum(own)])
-        position_ids = np.arange(bounds[-1]) - np.repeat(bounds[:-1], own)
-        index = torch.from_numpy(np.repeat(offsets[:-1][reaching] + start, own) + position_ids).to(device)
-        groups = group_sequences(own, bounds, len(own))
+        sizes = np.minimum(lengths[reaching] - start, size)
+        bounds = np.concatenate([[0], np.cumsum(sizes)])
+        position_ids = np.arange(bounds[-1]) - np.repeat(bounds[:-1], sizes)
+        index = torch.from_numpy(np.repeat(offsets[:-1][reaching] + start, sizes) + position_ids).to(device)
+        groups = group_sequences(sizes, bounds, len(sizes))
         yield Window(
             Tokens(
                 ids=tokens.ids.index_select(0, index),

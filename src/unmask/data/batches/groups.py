@@ -129,12 +129,12 @@ def group_queries(counts: np.ndarray, groups: Sequence[Group]) -> tuple[Group, .
         counts: (sequences,), how many queries each has.
         groups: the groups of the sequences.
     """
-    found, first, start = [], 0, 0
+    query_groups, first, start = [], 0, 0
     for group in groups:
-        own = counts[first : first + group.sequences]
-        found.append(_group(own, start, backward=group.backward))
-        first, start = first + group.sequences, found[-1].stop
-    return tuple(found)
+        numbers = counts[first : first + group.sequences]
+        query_groups.append(_group(numbers, start, backward=group.backward))
+        first, start = first + group.sequences, query_groups[-1].stop
+    return tuple(query_groups)
 
 
 def _group(lengths: np.ndarray, start: int, *, backward: bool) -> Group:

@@ -7,14 +7,16 @@ samples that applies it to documents.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.sources import CorpusSource, Layout, Source
 from unmask.data.batches.stages import Stage
-from unmask.data.corpus.corpus import Documents
+
+if TYPE_CHECKING:
+    from unmask.data.corpus.corpus import Documents
 
 
 class LayoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):

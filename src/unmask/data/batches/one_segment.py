@@ -22,13 +22,16 @@ Liu et al. 2019 (RoBERTa), section 4.2, DOC-SENTENCES.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import LayoutSettings
-from unmask.data.corpus.corpus import Documents
+
+if TYPE_CHECKING:
+    from unmask.data.corpus.corpus import Documents
 
 
 class SingleSettings(LayoutSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="single"):

@@ -18,15 +18,13 @@ end.
 A sentence <S> w1 ... wn </S> has n + 1 tokens to read, <S> w1 ... wn, and as many to predict, w1 ... wn </S>; read
 backwards both are swapped. Different from the reference, which shuffles sentences: they follow each other as in their
 documents.
-
-
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -34,7 +32,9 @@ from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.reading import Reading
 from unmask.data.batches.streams import STREAMS, Rows, StreamSettings
-from unmask.data.corpus.corpus import Documents
+
+if TYPE_CHECKING:
+    from unmask.data.corpus.corpus import Documents
 
 DIRECTIONS = "streams in both directions"
 

@@ -31,16 +31,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import LayoutSettings
-from unmask.data.corpus.corpus import Documents
 from unmask.support.errors import UserError
 from unmask.support.messages import setting
+
+if TYPE_CHECKING:
+    from unmask.data.corpus.corpus import Documents
 
 Second = Literal["random", "next", "swapped"]
 LABELS: dict[Second, str] = {"random": "next_sentence", "swapped": "sentence_order"}
@@ -206,8 +208,8 @@ def truncate_pair(
     # first the longer text is reduced to the length of the other, then both alternate; on ties the second is cut
     gap = len(first) - len(second)
     longer = min(excess, abs(gap))
-    rest = excess - longer
-    cut_first = (longer if gap > 0 else 0) + rest // 2
+    remaining = excess - longer
+    cut_first = (longer if gap > 0 else 0) + remaining // 2
     cut_second = excess - cut_first
     return _trim(first, cut_first, rng), _trim(second, cut_second, rng)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -24,9 +24,11 @@ from unmask.data.batches.batch import Key, Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.rng import derive_rng, derive_seed, permuted
 from unmask.data.batches.stages import Stage
-from unmask.data.corpus.corpus import Documents
 from unmask.support.errors import UserError
 from unmask.support.messages import setting
+
+if TYPE_CHECKING:
+    from unmask.data.corpus.corpus import Documents
 
 Cursor = tuple[int, ...]
 """Position in the order; opaque to the training loop, and the only data state in a checkpoint."""

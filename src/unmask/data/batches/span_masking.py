@@ -180,8 +180,8 @@ class NgramMasking(Masking):
             if size and not any(taken[word : word + size]):
                 taken[word : word + size] = [True] * size
                 budget -= stops[word + size - 1] - starts[word]
-        found = [np.arange(starts[word], stops[word]) for word, chosen in enumerate(taken) if chosen]
-        return np.concatenate(found) if found else firsts[:0]
+        selected = [np.arange(starts[word], stops[word]) for word, chosen in enumerate(taken) if chosen]
+        return np.concatenate(selected) if selected else firsts[:0]
 
     def _draw_size(self, word: int, uniform: float, starts: list[int], stops: list[int]) -> int:
         """Draw the size n of an n-gram that begins with a word, proportional to 1/n, limited to adjacent words."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import msgspec
 import numpy as np
@@ -33,8 +33,10 @@ from unmask.data.batches.layout import LayoutSettings
 from unmask.data.batches.rng import derive_rng
 from unmask.data.batches.sources import Cursor
 from unmask.data.batches.stages import Stage
-from unmask.data.corpus.corpus import Documents
 from unmask.support.errors import UserError
+
+if TYPE_CHECKING:
+    from unmask.data.corpus.corpus import Documents
 
 STREAMS = "contiguous streams"
 HELDOUT_WINDOWS = 8

@@ -17,8 +17,8 @@ from pathlib import Path
 import msgspec
 
 from unmask.data.corpus.corpus import Corpus, open_corpus
-from unmask.data.corpus.encode import Encoder, encode_documents
-from unmask.data.corpus.manifest import VERSION, Manifest, SkippedEntry, TokenizerEntry
+from unmask.data.corpus.encode import DocumentEncoder, encode_documents
+from unmask.data.corpus.manifest import VERSION, CorpusManifest, SkippedEntry, TokenizerEntry
 from unmask.data.corpus.partial import INSIDE, PartialCorpus
 from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_idle_options, resolve_documents
 from unmask.data.text.files import as_paths, display_name
@@ -41,7 +41,7 @@ def _silent(line: str) -> None:
     """Discard a line of progress."""
 
 
-def build_corpus(
+def write_corpus(
     paths: str | Path | Sequence[str | Path],
     tokenizer: Tokenizer,
     out: str | Path,
@@ -91,9 +91,9 @@ def build_corpus(
         shard_tokens=shard_tokens,
         report=report,
     ) as partial:
-        _encode_into(partial, documents, Encoder(tokenizer.closed, dtype), workers)
+        _encode_into(partial, documents, DocumentEncoder(tokenizer.closed, dtype), workers)
         train, held, most_frequent = partial.finish()
-        manifest = Manifest(
+        manifest = CorpusManifest(
             version=VERSION,
             tokenizer=TokenizerEntry(tokenizer.sha256, tokenizer.size),
             dtype=dtype,
@@ -114,7 +114,9 @@ def build_corpus(
     return open_corpus(out)
 
 
-def _encode_into(partial: PartialCorpus, documents: Iterable[tuple[str, str]], encoder: Encoder, workers: int) -> None:
+def _encode_into(
+    partial: PartialCorpus, documents: Iterable[tuple[str, str]], encoder: DocumentEncoder, workers: int
+) -> None:
     """Encode the documents that a corpus lacks, and add them."""
     missing, again = tee(partial.missing(documents))  # tee keeps the documents that the workers are encoding
     with closing(encode_documents((document.text for document in again), encoder, workers)) as encoded:
@@ -196,7 +198,7 @@ def _hold_out(documents: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield from repeat(("heldout" if rank < held else "train", other), copies)
 
 
-def _check_yield(manifest: Manifest, heldout: Sequence[str | Path] | None, remedy: str) -> None:
+def _check_yield(manifest: CorpusManifest, heldout: Sequence[str | Path] | None, remedy: str) -> None:
     skipped, cause = manifest.skipped, ""
     if skipped.count:
         verb = "was" if skipped.count == 1 else "were"
@@ -210,7 +212,7 @@ def _check_yield(manifest: Manifest, heldout: Sequence[str | Path] | None, remed
         raise UserError("the held-out files contain no text", remedy=cause)
 
 
-def _hint_at_lines(manifest: Manifest, report: Callable[[str], None]) -> None:
+def _hint_at_lines(manifest: CorpusManifest, report: Callable[[str], None]) -> None:
     """Say that a file without blank lines is a single document, as its lines may be meant to be documents."""
     train, held = manifest.train, manifest.heldout
     tokens = train.tokens + held.tokens
@@ -221,7 +223,7 @@ def _hint_at_lines(manifest: Manifest, report: Callable[[str], None]) -> None:
         )
 
 
-def _report_yield(manifest: Manifest, report: Callable[[str], None]) -> None:
+def _report_yield(manifest: CorpusManifest, report: Callable[[str], None]) -> None:
     for name, part in (("train", manifest.train), ("heldout", manifest.heldout)):
         report(f"{name}: {part.amounts}")
     if manifest.skipped.count:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from unmask.data.corpus.manifest import (
     BUILD_AGAIN,
     NAME,
-    Manifest,
+    CorpusManifest,
     PartEntry,
     ShardEntry,
     checksum,
@@ -75,7 +75,7 @@ class Documents:
         part: entry of the part in the manifest.
     """
 
-    def __init__(self, directory: Path, manifest: Manifest, part: PartEntry) -> None:
+    def __init__(self, directory: Path, manifest: CorpusManifest, part: PartEntry) -> None:
         self._directory = directory
         self._part = part
         self._dtype = manifest.dtype
@@ -192,7 +192,7 @@ class Corpus:
         train, heldout: the documents of its parts.
     """
 
-    def __init__(self, directory: Path, manifest: Manifest) -> None:
+    def __init__(self, directory: Path, manifest: CorpusManifest) -> None:
         self.directory = directory
         self.manifest = manifest
         self.train = Documents(directory, manifest, manifest.train)

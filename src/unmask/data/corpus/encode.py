@@ -38,7 +38,7 @@ _CHUNK = 1 << 18  # characters that are sent to a worker at a time
 _UNDER_WAY = 4  # pending chunks per worker: enough that none is idle while a shard is written
 
 
-class Encoded(NamedTuple):
+class EncodedDocument(NamedTuple):
     """An encoded document, as it is sent from a worker to the writer.
 
     Attributes:
@@ -52,7 +52,7 @@ class Encoded(NamedTuple):
     checksum: int
 
 
-class Encoder:
+class DocumentEncoder:
     """Splits documents into sentences and encodes them, each with the space before it if tokens include it.
 
     Args:
@@ -64,11 +64,11 @@ class Encoder:
         self._words = WordCache(tokenizer, dtype)
         self._prefix = tokenizer.kind.word_prefix
 
-    def __call__(self, texts: list[str]) -> list[Encoded]:
+    def __call__(self, texts: list[str]) -> list[EncodedDocument]:
         """Encode documents."""
         return [self._encode(text) for text in texts]
 
-    def _encode(self, text: str) -> Encoded:
+    def _encode(self, text: str) -> EncodedDocument:
         sentences = [
             ids
             for number, (sentence, spaced) in enumerate(cut_sentences(text))
@@ -77,10 +77,14 @@ class Encoder:
         ids = b"".join(sentences)
         sizes = [0, *map(len, sentences)]  # in bytes
         lengths = np.array(sizes, INDEX) // self._words.dtype.itemsize
-        return Encoded(ids, lengths[1:].tobytes(), checksum(np.frombuffer(ids, self._words.dtype), lengths.cumsum()))
+        return EncodedDocument(
+            ids, lengths[1:].tobytes(), checksum(np.frombuffer(ids, self._words.dtype), lengths.cumsum())
+        )
 
 
-def encode_documents(texts: Iterable[str], encoder: Encoder, workers: int) -> Generator[Encoded, None, None]:
+def encode_documents(
+    texts: Iterable[str], encoder: DocumentEncoder, workers: int
+) -> Generator[EncodedDocument, None, None]:
     """Encode documents.
 
     Args:
@@ -115,10 +119,12 @@ def _chunks(texts: Iterable[str]) -> Iterator[list[str]]:
         yield chunk
 
 
-def _in_processes(chunks: Iterable[list[str]], encoder: Encoder, workers: int) -> Iterator[list[Encoded]]:
+def _in_processes(
+    chunks: Iterable[list[str]], encoder: DocumentEncoder, workers: int
+) -> Iterator[list[EncodedDocument]]:
     with safe_path():  # it starts the process that keeps track of semaphores
         pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start, (encoder,))
-    pending: deque[Future[list[Encoded]]] = deque()
+    pending: deque[Future[list[EncodedDocument]]] = deque()
     try:
         for chunk in chunks:
             if len(pending) == workers * _UNDER_WAY:
@@ -132,7 +138,7 @@ def _in_processes(chunks: Iterable[list[str]], encoder: Encoder, workers: int) -
         pool.shutdown(cancel_futures=True)
 
 
-def _submit(pool: ProcessPoolExecutor, chunk: list[str]) -> Future[list[Encoded]]:
+def _submit(pool: ProcessPoolExecutor, chunk: list[str]) -> Future[list[EncodedDocument]]:
     """Submit a chunk, which may start a worker."""
     with _ignoring_interrupts(), safe_path():
         return pool.submit(_work, chunk)
@@ -169,10 +175,10 @@ def safe_path() -> Iterator[None]:
             os.environ[SAFE_PATH] = before
 
 
-_encode: Callable[[list[str]], list[Encoded]]  # in a worker
+_encode: Callable[[list[str]], list[EncodedDocument]]  # in a worker
 
 
-def _start(encoder: Encoder) -> None:
+def _start(encoder: DocumentEncoder) -> None:
     """Initialize a worker."""
     global _encode
     _encode = encoder
@@ -187,5 +193,5 @@ def _exit_with_parent() -> None:
     os._exit(1)
 
 
-def _work(chunk: list[str]) -> list[Encoded]:
+def _work(chunk: list[str]) -> list[EncodedDocument]:
     return _encode(chunk)

@@ -1,6 +1,6 @@
 """The format of a corpus on disk: the names, types and counts of its files.
 
-manifest.json                 the `Manifest` below
+manifest.json                 the `CorpusManifest` below
 tokenizer/                    as written by `Tokenizer.save`
 train-00000.tokens.npy        uint16 or uint32: the ids of the shard's tokens, without special tokens
 train-00000.sentences.npy     int64: the index of the first token of each sentence, and the end
@@ -81,7 +81,7 @@ class FrequentToken(msgspec.Struct, frozen=True):
     share: float
 
 
-class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CorpusManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The manifest of a corpus."""
 
     version: int
@@ -119,7 +119,7 @@ def checksum(tokens: npt.NDArray[Any], ends: npt.NDArray[Any]) -> int:
     return zlib.crc32(tokens.data, zlib.crc32(ends.data))
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(path: Path) -> CorpusManifest:
     """Read the manifest of a corpus.
 
     Raises:
@@ -132,7 +132,7 @@ def read_manifest(path: Path) -> Manifest:
             f"cannot be read ({error.strerror})", file=path, remedy="is this the directory of a corpus?"
         ) from error
     try:
-        manifest = msgspec.json.decode(content, type=Manifest)
+        manifest = msgspec.json.decode(content, type=CorpusManifest)
     except (ValueError, RecursionError) as error:
         raise UserError(f"is not the manifest of a corpus ({error})", file=path, remedy=BUILD_AGAIN) from error
     if manifest.version != VERSION:

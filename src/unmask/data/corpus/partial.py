@@ -28,7 +28,7 @@ from typing import NamedTuple
 import msgspec
 from filelock import FileLock
 
-from unmask.data.corpus.encode import Encoded
+from unmask.data.corpus.encode import EncodedDocument
 from unmask.data.corpus.manifest import NAME, FrequentToken, PartEntry, ShardEntry
 from unmask.data.corpus.shard_writer import ShardWriter, WholeShard
 from unmask.data.corpus.verify import verify_shard
@@ -58,7 +58,7 @@ class PlacedDocument(NamedTuple):
     digest: str
 
 
-class Progress(msgspec.Struct, forbid_unknown_fields=True):
+class BuildProgress(msgspec.Struct, forbid_unknown_fields=True):
     """The progress of a build.
 
     Attributes:
@@ -166,7 +166,7 @@ class PartialCorpus:
             if seen[part] < reused[part]:
                 raise self._other_text(part)
 
-    def add(self, document: PlacedDocument, encoded: Encoded) -> None:
+    def add(self, document: PlacedDocument, encoded: EncodedDocument) -> None:
         """Add the next document; a document without tokens is dropped."""
         if not encoded.lengths:
             return
@@ -198,9 +198,9 @@ class PartialCorpus:
         self.corpus.replace(self._out)
         sync(self._out.parent)
 
-    def _resume(self, settings: dict[str, str], dtype: str, vocabulary: int) -> Progress:
+    def _resume(self, settings: dict[str, str], dtype: str, vocabulary: int) -> BuildProgress:
         """Read the progress of an interrupted build, and check that its settings are the same."""
-        before = _read(self._file) if self._file.exists() else Progress(settings, {})
+        before = _read(self._file) if self._file.exists() else BuildProgress(settings, {})
         if before.settings != settings and any(before.whole.values()):
             differences = [
                 f"{name} was {before.settings.get(name, 'not set')}, now {settings.get(name, 'not set')}"
@@ -215,7 +215,7 @@ class PartialCorpus:
         whole = {part: self._undamaged(before.whole.get(part, []), dtype, vocabulary) for part in PARTS}
         if num_whole := sum(map(len, whole.values())):
             self._report(f"resuming an interrupted build: reusing {counted(num_whole, 'full shard')}")
-        return Progress(settings, whole)
+        return BuildProgress(settings, whole)
 
     def _undamaged(self, whole: list[WholeShard], dtype: str, vocabulary: int) -> list[WholeShard]:
         """Return the shards before the first damaged one; there may have been a power failure before a disk write."""
@@ -269,8 +269,8 @@ def _lock(folder: Path) -> FileLock:
     return lock
 
 
-def _read(path: Path) -> Progress:
+def _read(path: Path) -> BuildProgress:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Progress)
+        return msgspec.json.decode(path.read_bytes(), type=BuildProgress)
     except (ValueError, RecursionError) as error:
         raise UserError(f"is damaged ({error})", file=path, remedy="remove its folder to start from scratch") from error

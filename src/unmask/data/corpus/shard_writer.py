@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from unmask.data.corpus.encode import Encoded
+from unmask.data.corpus.encode import EncodedDocument
 from unmask.data.corpus.manifest import ARRAYS, CHECKSUM, INDEX, FileEntry, FrequentToken, PartEntry, ShardEntry
 from unmask.data.corpus.verify import map_array
 from unmask.support.durable import named, sha256
@@ -77,7 +77,7 @@ class ShardWriter:
         self._sizes = array("q")  # lengths of the documents in sentences
         self._checksums = array("I")
 
-    def add(self, document: Encoded, seen: int, digest: str) -> ShardEntry | None:
+    def add(self, document: EncodedDocument, seen: int, digest: str) -> ShardEntry | None:
         """Add a document that has tokens.
 
         Args:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unmask.data.corpus.manifest import ARRAYS, BUILD_AGAIN, INDEX, NAME, Manifest, ShardEntry, dtypes, lengths
+from unmask.data.corpus.manifest import ARRAYS, BUILD_AGAIN, INDEX, NAME, CorpusManifest, ShardEntry, dtypes, lengths
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.support.durable import sha256
 from unmask.support.errors import UserError
@@ -60,7 +60,7 @@ def map_array(path: Path) -> npt.NDArray[Any]:
         raise UserError(f"is not an array ({error})", file=path, remedy=BUILD_AGAIN) from error
 
 
-def check_tokenizer(tokenizer: Tokenizer, manifest: Manifest, path: Path, remedy: str) -> None:
+def check_tokenizer(tokenizer: Tokenizer, manifest: CorpusManifest, path: Path, remedy: str) -> None:
     """Check that a tokenizer is the one that a corpus was built with.
 
     Raises:

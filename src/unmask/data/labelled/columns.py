@@ -95,7 +95,7 @@ SINGLE = Fields()
 
 
 @dataclass(frozen=True)
-class Found:
+class SelectedColumns:
     """The columns that were found in a file.
 
     Attributes:
@@ -122,19 +122,19 @@ class Wanted:
     columns: Mapping[str, str]
     fields: Fields
 
-    def numbered(self, name: str) -> Found | None:
+    def numbered(self, name: str) -> SelectedColumns | None:
         """Return the columns if they are given as numbers, which imply that there is no header; None otherwise.
 
         Raises:
             UserError: only some of the required columns are given as numbers.
         """
-        numbers = {ours: int(theirs) for ours, theirs in self.columns.items() if theirs.isdecimal()}
+        numbers = {column: int(number) for column, number in self.columns.items() if number.isdecimal()}
         needed = {"text", *self.columns, *(("label",) if self.fields.labels and not self.fields.optional else ())}
         if numbers and (named := sorted(needed - numbers.keys())):
             raise UserError(f"{argument('columns')} gives numbers, but none for {', '.join(named)}", file=name)
-        return Found(numbers) if numbers else None
+        return SelectedColumns(numbers) if numbers else None
 
-    def named(self, cells: Sequence[str], name: str, line: int) -> Found:
+    def named(self, cells: Sequence[str], name: str, line: int) -> SelectedColumns:
         """Find the columns among the names of a header.
 
         Raises:
@@ -142,32 +142,32 @@ class Wanted:
         """
         names = [cell.strip() for cell in cells]
         indices = {}
-        for ours, candidates in self._candidates(names).items():
-            found = next((theirs for theirs in candidates if theirs in names), None)
-            if found is None:
+        for column, candidates in self._candidates(names).items():
+            header = next((candidate for candidate in candidates if candidate in names), None)
+            if header is None:
                 raise UserError(
                     f"no column named {' or '.join(dict.fromkeys(candidates))}; columns: {', '.join(names)[:200]}",
                     file=name,
                     line=line,
-                    remedy=f"pass {argument('columns', {ours: 'NAME'})}, or numbers from 0 if there is no header",
+                    remedy=f"pass {argument('columns', {column: 'NAME'})}, or numbers from 0 if there is no header",
                 )
-            if names.count(found) > 1:
+            if names.count(header) > 1:
                 raise UserError(
-                    f"{names.count(found)} columns are named {found}",
+                    f"{names.count(header)} columns are named {header}",
                     file=name,
                     line=line,
                     remedy=f"rename one, or remove the header and pass {argument('columns')} with numbers from 0",
                 )
-            indices[ours] = names.index(found)
+            indices[column] = names.index(header)
         # "-" marks pairs on whose label the annotators disagreed (Bowman et al. 2015, section 2.2)
         may_disagree = "text_b" in indices and "label" in indices and names[indices["label"]] == "gold_label"
-        return Found(indices, "-" if may_disagree else None, damaged=tuple(names) == QUESTIONS)
+        return SelectedColumns(indices, "-" if may_disagree else None, damaged=tuple(names) == QUESTIONS)
 
     def may_lack_header(self, first: Sequence[str]) -> bool:
         """Return whether the first row looks like the format that needs no header."""
         return not self.columns and self.fields.headerless.fits(first)
 
-    def unnamed(self, rows: Sequence[tuple[int, Sequence[str]]], name: str) -> Found:
+    def unnamed(self, rows: Sequence[tuple[int, Sequence[str]]], name: str) -> SelectedColumns:
         """Return the columns of the format that needs no header, given all rows with their line numbers.
 
         Raises:
@@ -183,12 +183,12 @@ class Wanted:
                     line=line,
                     remedy=f"fix it, or pass {argument('columns')} with numbers from 0",
                 )
-        indices = {ours: index for ours, index in headerless.indices.items() if ours != "label" or gold}
-        return Found(indices, headerless.unlabeled if gold else None)
+        indices = {column: index for column, index in headerless.indices.items() if column != "label" or gold}
+        return SelectedColumns(indices, headerless.unlabeled if gold else None)
 
     def _candidates(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Return the possible names of each column."""
-        chosen: dict[str, tuple[str, ...]] = {ours: (theirs,) for ours, theirs in self.columns.items()}
+        chosen: dict[str, tuple[str, ...]] = {column: (header,) for column, header in self.columns.items()}
         if "text" not in chosen:
             pair = next((pair for pair in PAIRS if set(pair) <= set(names)), None)
             if pair and "text_b" not in chosen:
@@ -196,7 +196,7 @@ class Wanted:
             else:
                 chosen["text"] = (*TEXTS, *(first for first, _ in PAIRS))
         fields = self.fields
-        if fields.triplets and (third := [theirs for theirs in NEGATIVES if theirs in names]):
+        if fields.triplets and (third := [header for header in NEGATIVES if header in names]):
             chosen.setdefault("text_c", tuple(third))
         if fields.labels and not (fields.optional and set(fields.labels).isdisjoint(names)):
             chosen.setdefault("label", fields.labels)

@@ -156,7 +156,7 @@ def _act(record: dict[str, Any], key: str, known: Sequence[str], place: Place) -
 
 def _quac_turn(question: str, record: dict[str, Any], passage: str, place: Place) -> Turn:
     """Return a question with its answer, if the record has one, as a turn of the history of later questions."""
-    answers = [one for _, one in place.each(record, "answers", "answer")] if "answers" in record else []
+    answers = [answer for _, answer in place.each(record, "answers", "answer")] if "answers" in record else []
     continued = record.get("orig_answer") or next(iter(answers), None)
     if not isinstance(continued, dict):
         return Turn(question)
@@ -241,16 +241,18 @@ def best_span(passage: str, start: int, end: int, answer: str) -> tuple[int, int
         answer: the answer.
     """
     words = [
-        it.span() for it in re.finditer(r"\w+(?:[-'’.,]\w+)*|[^\w\s]", passage) if it.end() > start and it.start() < end
+        match.span()
+        for match in re.finditer(r"\w+(?:[-'’.,]\w+)*|[^\w\s]", passage)
+        if match.end() > start and match.start() < end
     ]
     wanted = normalize(answer).split()
     tokens = [normalize(passage[first:last]).split() for first, last in words]
     best = start, end, 0.0
     known = set(wanted)
-    edges = [index for index, some in enumerate(tokens) if known & set(some)]  # the best span starts and ends there
+    edges = [index for index, parts in enumerate(tokens) if known & set(parts)]  # the best span starts and ends there
     for number, first in enumerate(edges):
         for last in edges[number:]:
-            inside = [word for some in tokens[first : last + 1] for word in some]
+            inside = [word for parts in tokens[first : last + 1] for word in parts]
             if len(inside) > 4 * len(wanted):
                 break
             f1 = overlap(wanted, inside)
@@ -308,7 +310,7 @@ def _answers(story: dict[str, Any], place: Place, number: int, gold: bool) -> li
 
 
 def _with_answers(question: CoqaQuestion, answers: Sequence[dict[str, Any]], place: Place) -> CoqaQuestion:
-    texts = tuple(place.text(one, "input_text") for one in answers)
+    texts = tuple(place.text(record, "input_text") for record in answers)
     kind, passage = kind_of(texts[0]), question.passage
     question = msgspec.structs.replace(question, references=texts, kind=kind, impossible=kind == UNKNOWN)
     rationale, moved = _rationale(answers[0], passage, place)

@@ -28,7 +28,7 @@ Fact = tuple[str, int]
 CLOSED = ("yes", "no")
 
 
-class Sentence(msgspec.Struct, frozen=True):
+class PassageSentence(msgspec.Struct, frozen=True):
     """A sentence of a passage.
 
     Attributes:
@@ -58,7 +58,7 @@ class HotpotQuestion(Question, frozen=True):
         without: number of paragraphs that were left out because they have no sentence.
     """
 
-    sentences: tuple[Sentence, ...] = ()
+    sentences: tuple[PassageSentence, ...] = ()
     answer: str = ""
     support: tuple[Fact, ...] = ()
     kind: str = ""
@@ -84,17 +84,17 @@ def read_hotpotqa(paths: Sequence[Source], *, gold: bool = True) -> list[HotpotQ
 
 def describe_paragraphs(questions: Sequence[HotpotQuestion]) -> list[str]:
     """Return a line for each kind of thing that was left out or is used only for scoring, with its number."""
-    known = [{one.fact for one in question.sentences} for question in questions]
+    known = [{sentence.fact for sentence in question.sentences} for question in questions]
     counts = {
-        "paragraphs left out because they have no sentence": sum(one.without for one in questions),
+        "paragraphs left out because they have no sentence": sum(question.without for question in questions),
         "answers that occur nowhere in their paragraphs, and are used only for scoring": sum(
-            bool(one.answer) and one.answer not in CLOSED and not one.answers for one in questions
+            bool(question.answer) and question.answer not in CLOSED and not question.answers for question in questions
         ),
         "sentences whose title and number another one has": sum(
-            len(one.sentences) - len(facts) for one, facts in zip(questions, known, strict=True)
+            len(question.sentences) - len(facts) for question, facts in zip(questions, known, strict=True)
         ),
         "supporting facts that name no sentence, and are used only for scoring": sum(
-            fact not in facts for one, facts in zip(questions, known, strict=True) for fact in one.support
+            fact not in facts for question, facts in zip(questions, known, strict=True) for fact in question.support
         ),
     }
     return [f"{what}: {count:,} ({len(questions):,} questions)" for what, count in counts.items() if count]
@@ -102,14 +102,14 @@ def describe_paragraphs(questions: Sequence[HotpotQuestion]) -> list[str]:
 
 def join_paragraphs(
     paragraphs: Sequence[tuple[str, Sequence[str]]], *, titled: bool = True
-) -> tuple[str, tuple[Sentence, ...], int]:
+) -> tuple[str, tuple[PassageSentence, ...], int]:
     """Return paragraphs as one passage, its sentences, and the number of paragraphs without any.
 
     Args:
         paragraphs: title and sentences of each paragraph. Sentences have the spaces between them.
         titled: whether titles are part of the text.
     """
-    parts, sentences, length, without = list[str](), list[Sentence](), 0, 0
+    parts, sentences, length, without = list[str](), list[PassageSentence](), 0, 0
     for title, texts in paragraphs:
         if not any(text.strip() for text in texts):
             without += 1
@@ -119,7 +119,7 @@ def join_paragraphs(
         for number, text in enumerate(texts):
             if text.strip():
                 start = length + len(text) - len(text.lstrip())
-                sentences.append(Sentence(title, number, start, start + len(text.strip())))
+                sentences.append(PassageSentence(title, number, start, start + len(text.strip())))
             parts.append(text)
             length += len(text)
     return "".join(parts), tuple(sentences), without

@@ -4,10 +4,8 @@ Input: a JSON file, optionally compressed. Output: its content; `Place` checks a
 
 Records of labeled examples by column name, from JSON Lines, JSON arrays, Parquet, Arrow, or memory.
 
-Input: a file or a `Table`. Output: numbered records; the number is that of the line or, where rows are not lines, of
-the row, from 1.
-
-
+Input: a file or an `ExampleTable`. Output: numbered records; the number is that of the line or, where rows are not
+lines, of the row, from 1.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from unmask.data.labelled.table import Source, Table
+from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import (
     COMPRESSED,
     MAX_JSON,
@@ -30,7 +28,7 @@ from unmask.data.text.files import (
     read_at_most,
     read_text_lines,
 )
-from unmask.data.text.readers import Record, has_reader, read_file
+from unmask.data.text.record_files import Record, has_reader, read_file
 from unmask.support.errors import UserError
 
 JSON = ("jsonl", "json", "ndjson")
@@ -45,7 +43,7 @@ def suffix_of(path: str | Path) -> str:
 
 def has_records(source: Source, kind: str | None) -> bool:
     """Return whether a source is read by `read_records`, by its suffix or the given format."""
-    if isinstance(source, Table):
+    if isinstance(source, ExampleTable):
         return True
     return kind in JSON or (kind is None and (suffix_of(source) in JSON or has_reader(source)))
 
@@ -60,7 +58,7 @@ def read_records(source: Source, kind: str | None = None) -> Iterator[tuple[int,
     Raises:
         UserError: the source cannot be read; the message names line or row.
     """
-    if isinstance(source, Table):
+    if isinstance(source, ExampleTable):
         yield from source.records()
     elif kind is None and has_reader(source):
         yield from read_file(source)

@@ -22,10 +22,10 @@ from typing import Any, NoReturn, TypeGuard
 
 import msgspec
 
-from unmask.data.labelled.columns import SINGLE, Fields, Found, Wanted
+from unmask.data.labelled.columns import SINGLE, Fields, SelectedColumns, Wanted
 from unmask.data.labelled.json_file import has_records, read_records, suffix_of
 from unmask.data.labelled.label_cells import LabelCells, check_label, is_missing
-from unmask.data.labelled.table import Source, Table
+from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import (
     MAX_DOCUMENT,
     TOO_LONG,
@@ -67,16 +67,16 @@ def parse_columns(text: str | None) -> dict[str, str]:
     """
     columns = {}
     for part in text.split(",") if text else ():
-        ours, equals, theirs = part.partition("=")
-        if not equals or not theirs:
+        column, equals, header = part.partition("=")
+        if not equals or not header:
             raise UserError(
                 f"{argument('columns', text)}: '{part}' is not NAME=COLUMN", remedy="for example text=3,label=1"
             )
-        if ours not in NAMES:
-            raise UserError(f"{argument('columns', text)}: unknown '{ours}'", remedy=nearest(ours, NAMES))
-        if theirs.isdecimal() and len(theirs) > 6:
-            raise UserError(f"{argument('columns', {ours: theirs[:20] + '…'})}: there is no such column")
-        columns[ours] = theirs
+        if column not in NAMES:
+            raise UserError(f"{argument('columns', text)}: unknown '{column}'", remedy=nearest(column, NAMES))
+        if header.isdecimal() and len(header) > 6:
+            raise UserError(f"{argument('columns', {column: header[:20] + '…'})}: there is no such column")
+        columns[column] = header
     return columns
 
 
@@ -109,16 +109,16 @@ def read_rows(
         raise UserError("there are no examples in the file", file=", ".join(map(display_name, paths)))
     first = rows[0]
     if mixed := next((row for row in rows if row.values.keys() != first.values.keys()), None):
-        what, ours = "pairs and single texts", "text_b"
+        what, column = "pairs and single texts", "text_b"
         if ("text_c" in mixed.values) != ("text_c" in first.values):
-            what, ours = "pairs with and without a negative", "text_c"
+            what, column = "pairs with and without a negative", "text_c"
         if ("label" in mixed.values) != ("label" in first.values):
-            what, ours = "rows with and without a label", "label"
+            what, column = "rows with and without a label", "label"
         raise UserError(
             f"{what} are mixed: {first.file}:{first.line} is of the other kind",
             file=mixed.file,
             line=mixed.line,
-            remedy=f"pass {argument('columns', {'text': '…', ours: '…'})}",
+            remedy=f"pass {argument('columns', {'text': '…', column: '…'})}",
         )
     return rows
 
@@ -146,7 +146,7 @@ def iterate_rows(
     wanted = Wanted(columns, fields if gold else replace(fields, labels=(), several=False))
     for path in paths:
         name, omitted = display_name(path), Counter[str]()
-        if isinstance(path, Table) or has_records(path, kind):
+        if isinstance(path, ExampleTable) or has_records(path, kind):
             yield from _read_records(path, kind, wanted, name, omitted)
         else:
             yield from _read(path, _format(path, kind), wanted, name, omitted)
@@ -156,7 +156,7 @@ def iterate_rows(
 
 def is_plain(path: Source, kind: str | None) -> TypeGuard[str | Path]:
     """Return whether a source is a file of one text per line, for `read_texts`, by its suffix or the given format."""
-    if isinstance(path, Table):
+    if isinstance(path, ExampleTable):
         return False
     return (kind or suffix_of(path)) == "txt"
 
@@ -216,11 +216,13 @@ def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Count
     if first is None:
         return
     width = len(first[1])
-    found, rest = _find(first, rows, kind, wanted, name)
-    if max(found.indices.values()) >= width:
-        raise UserError(f"there is no column {max(found.indices.values())}, counted from 0", file=name, line=first[0])
-    label_cells, header = LabelCells(name), first[1] if rest is rows else None
-    for line, cells in rest:
+    selected, remaining = _find(first, rows, kind, wanted, name)
+    if max(selected.indices.values()) >= width:
+        raise UserError(
+            f"there is no column {max(selected.indices.values())}, counted from 0", file=name, line=first[0]
+        )
+    label_cells, header = LabelCells(name), first[1] if remaining is rows else None
+    for line, cells in remaining:
         if cells == header:
             raise UserError(
                 f"the header of line {first[0]} occurs again",
@@ -228,7 +230,7 @@ def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Count
                 line=line,
                 remedy="remove the line: files were put together with their headers",
             )
-        if len(cells) < width and found.damaged:
+        if len(cells) < width and selected.damaged:
             omitted["fragments of rows broken by a line break in a question"] += 1
             continue
         if len(cells) != width:
@@ -239,9 +241,9 @@ def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Count
                 line=line,
                 remedy=remedy if len(cells) > width else "complete or remove the row",
             )
-        chosen = {ours: cells[index] for ours, index in found.indices.items()}
+        chosen = {column: cells[index] for column, index in selected.indices.items()}
         labels = label_cells.split(chosen.pop("label"), line) if wanted.fields.several else None
-        if row := _row(chosen, name, line, found, omitted, labels):
+        if row := _row(chosen, name, line, selected, omitted, labels):
             yield row
 
 
@@ -249,7 +251,9 @@ _Line = tuple[int, list[str]]
 """The line number of a row, and its cells."""
 
 
-def _find(first: _Line, rows: Iterator[_Line], kind: str, wanted: Wanted, name: str) -> tuple[Found, Iterable[_Line]]:
+def _find(
+    first: _Line, rows: Iterator[_Line], kind: str, wanted: Wanted, name: str
+) -> tuple[SelectedColumns, Iterable[_Line]]:
     """Return the columns and the rows, which include the first line unless it is a header."""
     if columns := wanted.numbered(name):
         return columns, chain([first], rows)
@@ -302,12 +306,12 @@ def _read_records(source: Source, kind: str | None, wanted: Wanted, name: str, o
     """Yield the rows of a source of records; count in `omitted` those that the format itself excludes."""
     label_cells = LabelCells(name)
     for number, record in read_records(source, kind):
-        found = wanted.named(list(record), name, number)
+        selected = wanted.named(list(record), name, number)
         names, values = list(record), list(record.values())
-        chosen = {ours: _Cell(ours, names[index], values[index]) for ours, index in found.indices.items()}
+        chosen = {column: _Cell(column, names[index], values[index]) for column, index in selected.indices.items()}
         labels = label_cells.of_value(chosen.pop("label").value, number) if wanted.fields.several else None
-        texts = {ours: cell.text(name, number) for ours, cell in chosen.items()}
-        if row := _row(texts, name, number, found, omitted, labels):
+        texts = {column: cell.text(name, number) for column, cell in chosen.items()}
+        if row := _row(texts, name, number, selected, omitted, labels):
             yield row
 
 
@@ -315,8 +319,8 @@ def _read_records(source: Source, kind: str | None, wanted: Wanted, name: str, o
 class _Cell:
     """The value of a record: our name of its column, the name there, and the value."""
 
-    ours: str
-    theirs: str
+    column: str
+    header: str
     value: Any
 
     def text(self, file: str, line: int) -> str:
@@ -324,37 +328,37 @@ class _Cell:
         value = self.value
         if is_missing(value):
             self.refuse("is missing", file, line)
-        if not isinstance(value, str | int | float) or (self.ours != "label" and not isinstance(value, str)):
+        if not isinstance(value, str | int | float) or (self.column != "label" and not isinstance(value, str)):
             several = " (this task has one label per text)" if isinstance(value, list) else ""
             self.refuse(f"is {type(value).__name__}, not text{several}", file, line)
         return str(value)
 
     def refuse(self, problem: str, file: str, line: int) -> NoReturn:
         """Raise an error that names the column."""
-        column = "" if self.theirs == self.ours else f" (column '{self.theirs}')"
-        raise UserError(f"'{self.ours}'{column} {problem}", file=file, line=line)
+        named = "" if self.header == self.column else f" (column '{self.header}')"
+        raise UserError(f"'{self.column}'{named} {problem}", file=file, line=line)
 
 
 def _row(
     values: Mapping[str, str],
     name: str,
     line: int,
-    found: Found,
+    selected: SelectedColumns,
     omitted: Counter[str],
     labels: tuple[str, ...] | None,
 ) -> Row | None:
     """Return the row, or None if it is one that its format excludes."""
-    values = {ours: value.strip() for ours, value in values.items()}
-    if found.unlabeled is not None and values.get("label") == found.unlabeled:
+    values = {column: value.strip() for column, value in values.items()}
+    if selected.unlabeled is not None and values.get("label") == selected.unlabeled:
         omitted["pairs without a label"] += 1
         return None
-    for ours, value in values.items():
+    for column, value in values.items():
         if value:
             continue
-        if ours != "label" and found.damaged:
+        if column != "label" and selected.damaged:
             omitted["pairs with an empty question"] += 1
             return None
-        raise UserError(f"the {ours} is empty", file=name, line=line, remedy="fix or remove the row")
+        raise UserError(f"the {column} is empty", file=name, line=line, remedy="fix or remove the row")
     if "label" in values:
         check_label(values["label"], name, line)
     return Row(values, name, line, labels)

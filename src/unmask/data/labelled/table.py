@@ -1,7 +1,7 @@
 """Examples in memory as sources of labeled examples, next to files: data frames, data sets, columns, records, texts.
 
-Input: what a program has. Output: a `Table`, whose records are read by the same code as those of files; its name and
-the number of a row, from 1, are the location in errors: `<DataFrame>:3`.
+Input: what a program has. Output: an `ExampleTable`, whose records are read by the same code as those of files; its
+name and the number of a row, from 1, are the location in errors: `<DataFrame>:3`.
 
 Data frames (pandas, Polars), tables of Arrow and data sets of `datasets` are recognized by their attributes, so none of
 these packages is imported.
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from unmask.data.text.arrow_file import Record, class_names, name_classes
+from unmask.data.text.record_files import Record, class_names, name_classes
 from unmask.support.errors import UserError
 
 CONTENT = ("text", "label"), ("text", "text_b", "label")
@@ -26,7 +26,7 @@ KINDS = (
 
 
 @dataclass(frozen=True)
-class Table:
+class ExampleTable:
     """Named columns in memory.
 
     Attributes:
@@ -62,7 +62,7 @@ class Table:
             yield number, name_classes(record, self.classes, self.name, number) if self.classes else record
 
 
-Source: TypeAlias = str | Path | Table
+Source: TypeAlias = str | Path | ExampleTable
 """A labeled file, or examples in memory."""
 Data: TypeAlias = Any
 """One or more paths, or examples in memory, as `as_sources` takes them."""
@@ -79,16 +79,16 @@ def as_sources(data: Data) -> list[Source]:
     Raises:
         UserError: it is something else, or the columns have different lengths.
     """
-    if isinstance(data, str | Path | Table):
+    if isinstance(data, str | Path | ExampleTable):
         return [data]
-    if isinstance(data, list | tuple) and all(isinstance(source, str | Path | Table) for source in data):
+    if isinstance(data, list | tuple) and all(isinstance(source, str | Path | ExampleTable) for source in data):
         return list(data)
     return [as_table(data)]
 
 
 def is_table(data: object) -> bool:
     """Return whether an object is a data frame, a table, a data set or a mapping of columns, rather than texts."""
-    return isinstance(data, Table | Mapping) or _has(data, "columns") or _has(data, "column_names")
+    return isinstance(data, ExampleTable | Mapping) or _has(data, "columns") or _has(data, "column_names")
 
 
 def refuse_tables(sources: Iterable[Source]) -> list[str | Path]:
@@ -99,46 +99,48 @@ def refuse_tables(sources: Iterable[Source]) -> list[str | Path]:
     """
     files: list[str | Path] = []
     for source in sources:
-        if isinstance(source, Table):
+        if isinstance(source, ExampleTable):
             raise UserError("this task reads its examples from files", file=source.name, remedy="pass paths")
         files.append(source)
     return files
 
 
-def as_table(data: Data) -> Table:
+def as_table(data: Data) -> ExampleTable:
     """Return examples in memory as a table; see `as_sources`.
 
     Raises:
         UserError: they are no examples, or the columns have different lengths.
     """
     name = f"<{type(data).__name__}>"
-    if isinstance(data, Table):
+    if isinstance(data, ExampleTable):
         return data
     if isinstance(data, Mapping):
         if any(_has(part, "column_names") for part in data.values()):
             raise UserError("there are several splits", file=name, remedy=f"pass one of {', '.join(map(str, data))}")
-        return Table(name, {str(key): _values(values, name) for key, values in data.items()})
+        return ExampleTable(name, {str(key): _values(values, name) for key, values in data.items()})
     if _has(data, "column_names") and _has(data, "features"):  # of datasets
         names = data.column_names
-        return Table(name, {one: _values(data[one], name) for one in names}, class_names(data.features.to_dict()))
+        return ExampleTable(
+            name, {column: _values(data[column], name) for column in names}, class_names(data.features.to_dict())
+        )
     if _has(data, "column_names") and hasattr(data, "to_pydict"):  # of pyarrow
-        return Table(name, data.to_pydict())
+        return ExampleTable(name, data.to_pydict())
     if _has(data, "columns"):
-        return Table(name, {str(one): _values(data[one], name) for one in data.columns})
+        return ExampleTable(name, {str(column): _values(data[column], name) for column in data.columns})
     if isinstance(data, tuple) and len(data) in (2, 3) and not any(isinstance(part, str | Mapping) for part in data):
         names = CONTENT[len(data) - 2]
-        return Table("<texts>", dict(zip(names, (_values(part, name) for part in data), strict=True)))
+        return ExampleTable("<texts>", dict(zip(names, (_values(part, name) for part in data), strict=True)))
     if isinstance(data, Iterable) and not isinstance(data, str | bytes):
         return _from_records(list(data), name)
     raise UserError(f"{type(data).__name__} is not a source of examples", remedy=f"pass {KINDS}")
 
 
-def _from_records(records: list[Any], name: str) -> Table:
+def _from_records(records: list[Any], name: str) -> ExampleTable:
     if not records or not all(isinstance(record, Mapping) for record in records):
         what = "nothing" if not records else f"a sequence of {type(records[0]).__name__}"
         raise UserError(f"{what} is not a source of examples", file=name, remedy=f"pass {KINDS}")
     names = dict.fromkeys(key for record in records for key in record)
-    return Table(name, {str(key): [record.get(key) for record in records] for key in names})
+    return ExampleTable(name, {str(key): [record.get(key) for record in records] for key in names})
 
 
 def _has(data: object, attribute: str) -> bool:

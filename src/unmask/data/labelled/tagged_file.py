@@ -6,7 +6,7 @@ with `words` (or `tokens`) and `tags` (or `ner_tags`, `labels`). Output: sentenc
 location, so that errors can name file and line. A bad line is an error: nothing is silently dropped.
 
 Entities that violate the scheme of a file (such as I- without B- in a file that uses B-) are read as by conlleval, and
-counted in `Sentence.irregular`.
+counted in `TaggedSentence.irregular`.
 
 A sentence as words with tags, from a raw text, a list of words, or a file.
 
@@ -19,8 +19,6 @@ IOB1 (Ramshaw and Marcus 1995): B- only if an entity immediately follows another
 Sang and Veenstra 1999): B- on every first word; BIOES, also known as BMES, BMEWO and BILOU: different prefixes for
 first, inner and last words and for entities of a single word. All are read by the same rules
 (`metrics.token_classification.chunks`), so the scheme is needed only to count irregular entities.
-
-
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from typing import Any, Literal
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from unmask.data.labelled.json_file import has_records, read_records, suffix_of
-from unmask.data.labelled.table import Source, Table
+from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import display_name, read_text_lines
 from unmask.metrics.token_classification import Chunk, chunks, split_tag
 from unmask.support.errors import UserError
@@ -48,7 +46,7 @@ _PUNCTUATION = BertPreTokenizer()
 
 
 @dataclass(frozen=True)
-class Sentence:
+class TaggedSentence:
     """The words of a text, and their tags if known.
 
     Attributes:
@@ -86,14 +84,14 @@ class Sentence:
         return [Chunk(kind, self.starts[start], self.stops[stop - 1]) for kind, start, stop in entities]
 
 
-def split_text(text: str) -> Sentence:
+def split_text(text: str) -> TaggedSentence:
     """Split a text into words at white space; punctuation marks and Chinese characters are separate words."""
     offsets = [
         (start + part.start(), start + part.end())
         for word, (start, _) in _PUNCTUATION.pre_tokenize_str(text)
         for part in _PARTS.finditer(word)
     ]
-    return Sentence(text, tuple(start for start, _ in offsets), tuple(stop for _, stop in offsets))
+    return TaggedSentence(text, tuple(start for start, _ in offsets), tuple(stop for _, stop in offsets))
 
 
 def join_words(words: Sequence[str]) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
@@ -180,7 +178,7 @@ DOCUMENT = "-DOCSTART-"
 
 def read_sentences(
     paths: Sequence[Source], *, columns: Mapping[str, str], kind: str | None = None, gold: bool = True
-) -> list[Sentence]:
+) -> list[TaggedSentence]:
     """Read all sentences of some files or tables.
 
     Args:
@@ -194,7 +192,7 @@ def read_sentences(
     Raises:
         UserError: a line is bad, a tag is unknown, or there are no sentences; the message names file and line.
     """
-    sentences: list[Sentence] = []
+    sentences: list[TaggedSentence] = []
     for path in paths:
         examples = list(iterate_sentences(path, columns=columns, kind=kind, gold=gold))
         if not examples:
@@ -205,7 +203,7 @@ def read_sentences(
 
 def iterate_sentences(
     path: Source, *, columns: Mapping[str, str], kind: str | None = None, gold: bool = False
-) -> Iterator[Sentence]:
+) -> Iterator[TaggedSentence]:
     """Yield the sentences of a file or table, one in memory at a time, with tags in the file's own scheme.
 
     The arguments and errors are those of `read_sentences`.
@@ -217,7 +215,7 @@ def iterate_sentences(
     yield from read(path, columns, gold, _Tags(display_name(path)), kind)
 
 
-def write_columns(sentence: Sentence, tags: Sequence[str]) -> str:
+def write_columns(sentence: TaggedSentence, tags: Sequence[str]) -> str:
     """Return the lines of a sentence, `word TAB tag`, followed by a blank line.
 
     Raises:
@@ -272,7 +270,7 @@ class _Tags:
         return self.known[tag]
 
 
-def _in_iob2(sentences: Sequence[Sentence]) -> list[Sentence]:
+def _in_iob2(sentences: Sequence[TaggedSentence]) -> list[TaggedSentence]:
     """Convert the tags of the sentences of one file to IOB2."""
     _, irregular = detect_scheme([sentence.tags for sentence in sentences])
     return [
@@ -285,17 +283,17 @@ def _in_iob2(sentences: Sequence[Sentence]) -> list[Sentence]:
 
 def _read_columns(
     path: Source, columns: Mapping[str, str], gold: bool, known: _Tags, kind: str | None
-) -> Iterator[Sentence]:
-    assert not isinstance(path, Table)
+) -> Iterator[TaggedSentence]:
+    assert not isinstance(path, ExampleTable)
     name = known.name
-    word_at, tag_at = (_number(columns, ours, default, name) for ours, default in (("text", 0), ("label", -1)))
+    word_at, tag_at = (_number(columns, column, default, name) for column, default in (("text", 0), ("label", -1)))
     words: list[str] = []
     tags: list[str] = []
     first, document, width, separator = 0, None, 0, " "
 
-    def finished() -> Iterator[Sentence]:
+    def finished() -> Iterator[TaggedSentence]:
         if words:
-            yield Sentence(*join_words(words), tuple(tags), name, first, 1, document)
+            yield TaggedSentence(*join_words(words), tuple(tags), name, first, 1, document)
             words.clear()
             tags.clear()
 
@@ -322,13 +320,13 @@ def _read_columns(
     yield from finished()
 
 
-def _number(columns: Mapping[str, str], ours: str, default: int, name: str) -> int:
-    theirs = columns.get(ours)
-    if theirs is not None and not theirs.isdecimal():
+def _number(columns: Mapping[str, str], column: str, default: int, name: str) -> int:
+    number = columns.get(column)
+    if number is not None and not number.isdecimal():
         raise UserError(
-            f"{argument('columns', {ours: theirs})}: columns of words have no names", file=name, remedy="use numbers"
+            f"{argument('columns', {column: number})}: columns of words have no names", file=name, remedy="use numbers"
         )
-    return default if theirs is None else int(theirs)
+    return default if number is None else int(number)
 
 
 def _check_cells(cells: Sequence[str], width: int, last: int, gold: bool, name: str, line: int) -> None:
@@ -344,14 +342,14 @@ def _check_cells(cells: Sequence[str], width: int, last: int, gold: bool, name: 
 
 def _read_rows(
     path: Source, columns: Mapping[str, str], gold: bool, known: _Tags, kind: str | None
-) -> Iterator[Sentence]:
-    name, in_memory = known.name, isinstance(path, Table)
+) -> Iterator[TaggedSentence]:
+    name, in_memory = known.name, isinstance(path, ExampleTable)
     word_keys = (columns["text"],) if "text" in columns else WORDS if gold and not in_memory else (*WORDS, *TEXTS)
     tag_keys = (columns["label"],) if "label" in columns else (*TAGS, "label") if in_memory else TAGS
     for number, record in read_records(path, kind):
-        _, found = _value(record, word_keys, name, number)
-        if isinstance(found, str) and not gold:
-            yield replace(split_text(found), file=name, line=number)
+        _, content = _value(record, word_keys, name, number)
+        if isinstance(content, str) and not gold:
+            yield replace(split_text(content), file=name, line=number)
             continue
         words = _strings(record, word_keys, name, number)
         tags = _strings(record, tag_keys, name, number) if gold else []
@@ -361,7 +359,7 @@ def _read_rows(
             placed = join_words(words)
         except ValueError as error:
             raise UserError(str(error), file=name, line=number) from error
-        yield Sentence(*placed, tuple(known.check(tag, number) for tag in tags), name, number)
+        yield TaggedSentence(*placed, tuple(known.check(tag, number) for tag in tags), name, number)
 
 
 def _value(record: Mapping[str, Any], keys: Sequence[str], name: str, line: int) -> tuple[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from unmask.data.text.files import COMPRESSED, MAX_DOCUMENT, TOO_LONG, display_name, read_lines
-from unmask.data.text.readers import has_reader, read_file
+from unmask.data.text.record_files import has_reader, read_file
 from unmask.support.errors import UserError, counted, nearest
 from unmask.support.messages import argument
 

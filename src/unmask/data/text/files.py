@@ -211,15 +211,15 @@ def _blocks(path: str | Path) -> Iterator[tuple[int, bytes, bool]]:
         read = cast(io.BufferedReader, stream).read1  # from a pipe, whatever there is
         try:
             while data := read(block):
-                head, newline, rest = data.rpartition(b"\n")
+                head, newline, unfinished = data.rpartition(b"\n")
                 if newline:
                     text = b"".join((*begun, head)).replace(b"\r\n", b"\n").removesuffix(b"\r")
                     text = text.removeprefix(_MARK) if number == 1 else text
                     yield number, text, size <= most and _first_length(text) <= MAX_DOCUMENT
                     number += text.count(b"\n") + 1
                     begun, size = [], 0
-                begun.append(rest)
-                size += len(rest)
+                begun.append(unfinished)
+                size += len(unfinished)
                 if size > most:
                     begun.clear()
         except ExpansionError as error:

@@ -5,8 +5,6 @@ Input: the text of a document, with paragraphs separated by blank lines. Output:
 The rules are those of sentencex (Wikimedia). Of the four libraries compared in benchmarks/sentences.py it is the only
 one that is fast enough for a whole corpus and accurate in both English and Chinese. Its English rules also work for
 Chinese, so the language need not be detected.
-
-
 """
 
 from __future__ import annotations

@@ -17,8 +17,6 @@ Comparison of a vocabulary with one that extends it.
 
 Input: two tokenizers. Output: whether the second one has all tokens of the first one with the same ids, and splits text
 without its further tokens in the same way; and the old tokens that each further token consists of.
-
-
 """
 
 from __future__ import annotations
@@ -83,21 +81,21 @@ def old_ids(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
         if token in parts:
             return [id for part in parts[token] for id in split(part)]
         if old.kind.name == "wordpiece" and token.startswith(PREFIX):
-            return _split_rest(token.removeprefix(PREFIX), known) or [old.unk]
+            return _split_continuation(token.removeprefix(PREFIX), known) or [old.unk]
         return old.encode(token.replace(SPACE, " ")).tolist() or [old.unk]
 
     return [split(token) for token in new_tokens(old, new)]
 
 
-def _split_rest(rest: str, known: Mapping[str, int]) -> list[int]:
+def _split_continuation(continuation: str, known: Mapping[str, int]) -> list[int]:
     """Return the tokens of the rest of a word, each the longest WordPiece at its position; [] if there is none."""
     ids: list[int] = []
-    while rest:
-        end = next((end for end in range(len(rest), 0, -1) if PREFIX + rest[:end] in known), 0)
+    while continuation:
+        end = next((end for end in range(len(continuation), 0, -1) if PREFIX + continuation[:end] in known), 0)
         if not end:
             return []
-        ids.append(known[PREFIX + rest[:end]])
-        rest = rest[end:]
+        ids.append(known[PREFIX + continuation[:end]])
+        continuation = continuation[end:]
     return ids
 
 
@@ -191,10 +189,10 @@ class _Text:
         return sorted((word for word, gain in gains.items() if gain), key=lambda word: (-gains[word], word))
 
 
-def extend_tokenizer(
+def learn_tokens(
     tokenizer: Tokenizer, texts: Iterable[str], *, add: int, min_count: int = MIN_COUNT, progress: bool = False
 ) -> Extension:
-    """Extend a vocabulary by tokens learned from texts.
+    """Learn tokens from texts, and extend a vocabulary by them.
 
     Args:
         tokenizer: the tokenizer to extend; it is not changed.
@@ -320,8 +318,8 @@ def _learn_merges(model: Mapping[str, Any], text: _Text, add: int) -> dict[str, 
                 where[new].add(index)
             changed |= {*pairwise(words[index]), *pairwise(merged)}
             words[index] = merged
-        for one in changed:
-            heapq.heappush(heap, (-pairs[one], one))
+        for merged_pair in changed:
+            heapq.heappush(heap, (-pairs[merged_pair], merged_pair))
     return {**model, "vocab": vocabulary, "merges": merges}
 
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.data.tokenizers.words import WordCache
+
+if TYPE_CHECKING:
+    from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 
 MANY = 1000
 """Number of texts from which on words are repeated so often that the cache is faster than the library."""

@@ -43,7 +43,7 @@ class TokenizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             raise ValueError(f'lowercase has no effect on kind = "{self.kind}": set it to false')
 
 
-def train_tokenizer(
+def train_vocabulary(
     kind: Trained,
     texts: Iterable[str],
     *,

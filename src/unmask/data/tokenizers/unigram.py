@@ -13,8 +13,6 @@ Reader of SentencePiece model files (`spiece.model`), which are protocol buffers
 Input: a file. Output: its pieces with their scores, the id of the unknown piece, and the table of its normalizer. Only
 the few fields needed for this are read, without generated code (sentencepiece_model.proto of google/sentencepiece;
 encoding: protobuf.dev).
-
-
 """
 
 from __future__ import annotations

@@ -15,8 +15,6 @@ words, and each ASCII punctuation mark and each Chinese character is a separate 
 its parts encoded separately. Memory use is bounded.
 
 The characters of words, as ELMo reads them: the bytes of their UTF-8 between marks (bilm-tf, `bilm/data.py`).
-
-
 """
 
 from __future__ import annotations
@@ -24,11 +22,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from unmask.data.tokenizers.tokenizer import Tokenizer
+if TYPE_CHECKING:
+    from unmask.data.tokenizers.tokenizer import Tokenizer
+
 
 BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = range(256, 261)
 """Ids beside the 256 bytes."""

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from unmask.data.text.files import read_whole
-from unmask.families import BodySettings
 from unmask.families.checkpoints.heads import OWN_POOLER, head_name
 from unmask.families.format import TASK_HEADS, Format
 from unmask.nn.encoders.encoder import Encoder
@@ -30,6 +29,9 @@ from unmask.objectives.objective import BuildContext, decoder_of
 from unmask.support.durable import replace_file, sha256
 from unmask.support.environment import check_memory
 from unmask.support.errors import UserError
+
+if TYPE_CHECKING:
+    from unmask.families import BodySettings
 
 NAME = "checksums.json"
 REMEDY = f"copy the directory again, or, if the change was made on purpose, remove {NAME}"

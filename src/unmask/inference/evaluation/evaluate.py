@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unmask.data.labelled.table import Data, Table, as_sources
+from unmask.data.labelled.table import Data, ExampleTable, as_sources
 from unmask.data.text.documents import TextOptions
 from unmask.inference.evaluation.model import evaluate_encoder, evaluate_task
 from unmask.inference.predictor import open_predictor
@@ -66,7 +66,7 @@ def evaluate(
     """
     start = time.perf_counter()
     options, sources = TextOptions(field, documents, strict), as_sources(data)
-    files = [source for source in sources if not isinstance(source, Table)]
+    files = [source for source in sources if not isinstance(source, ExampleTable)]
     if errors is not None:
         _check_page(Path(errors), files)
     machine = choose_machine(device, precision)

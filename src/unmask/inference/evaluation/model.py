@@ -15,11 +15,11 @@ from unmask.data.batches.curriculum import BATCH_TOKENS, Feed
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import LayoutSettings
 from unmask.data.batches.masking import TokenMaskingSettings
-from unmask.data.batches.maskings import MASKINGS, AnyMasking
 from unmask.data.batches.one_segment import DocumentSentencesSettings
 from unmask.data.batches.paired_streams import DIRECTIONS, SentenceStreamsSettings
+from unmask.data.batches.registries import MASKINGS, AnyMasking
 from unmask.data.batches.sentence_pairs import LABELS, SentencePairsSettings
-from unmask.data.corpus.build import build_corpus
+from unmask.data.corpus.build import write_corpus
 from unmask.data.corpus.corpus import Corpus, Documents
 from unmask.data.labelled.duplicates import overlap
 from unmask.data.labelled.table import Data, Source, as_sources
@@ -200,7 +200,7 @@ def evaluate_encoder(
     machine = machine or choose_machine(precision="float32")
     length = min(128, model.encoder.longest)
     with tempfile.TemporaryDirectory() as folder:
-        corpus = build_corpus(paths, model.tokenizer, Path(folder) / "corpus", heldout=None, options=options)
+        corpus = write_corpus(paths, model.tokenizer, Path(folder) / "corpus", heldout=None, options=options)
         second = next((given for given, name in LABELS.items() if name in objectives), None)
         if any(DIRECTIONS in OBJECTIVES[name].requires for name in objectives):
             layout: LayoutSettings = _streams(corpus, length)

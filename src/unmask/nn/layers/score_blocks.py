@@ -12,13 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from unmask.data.batches.groups import Group
-from unmask.nn.layers.plain_attention import AttentionSpec
+
+if TYPE_CHECKING:
+    from unmask.nn.layers.plain_attention import AttentionSpec
 
 CHUNK = 1 << 20
 """Maximum number of probabilities computed at once, but at least those of one head."""

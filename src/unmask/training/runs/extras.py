@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from unmask.support.plugins import Table
+from unmask.support.plugins import Registry
 
 INSTALL = "pip install 'unmask[plots]'"
 """Command that installs both."""
@@ -122,7 +122,7 @@ class Sinks:
         self._events.write(dict(metrics))
         if self._open is None:
             self._open = {}
-            for name in (table := Table[Callable[[Path], Sink | None]](GROUP, {})):
+            for name in (table := Registry[Callable[[Path], Sink | None]](GROUP, {})):
                 self._guarded(name, partial(self._start, name, table))
         for name, sink in list(self._open.items()):
             self._guarded(name, partial(sink.write, dict(metrics)))
@@ -134,7 +134,7 @@ class Sinks:
             self._guarded(name, sink.close)
         self._open = None
 
-    def _start(self, name: str, table: Table[Callable[[Path], Sink | None]]) -> None:
+    def _start(self, name: str, table: Registry[Callable[[Path], Sink | None]]) -> None:
         sink = table[name](self._run)
         if sink is not None and self._open is not None:
             self._open[name] = sink

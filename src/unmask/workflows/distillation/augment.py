@@ -30,7 +30,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.batches.rng import derive_rng
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.squad_file import Answer, Question
-from unmask.data.labelled.tagged_file import Sentence, split_text
+from unmask.data.labelled.tagged_file import TaggedSentence, split_text
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.inference.backend import TorchBackend
 from unmask.model.model import Model
@@ -219,13 +219,13 @@ def _(example: Row, texts: Sequence[tuple[str, Callable[[int], int]]]) -> Row:
 
 
 @texts_of.register
-def _(example: Sentence) -> list[TextWords]:
+def _(example: TaggedSentence) -> list[TextWords]:
     spans = tuple((start, end) for _, start, end in example.entities)
     return [TextWords(example.text, example.starts, example.stops, spans)]
 
 
 @rebuild.register
-def _(example: Sentence, texts: Sequence[tuple[str, Callable[[int], int]]]) -> Sentence:
+def _(example: TaggedSentence, texts: Sequence[tuple[str, Callable[[int], int]]]) -> TaggedSentence:
     ((text, moved),) = texts
     return replace(example, text=text, starts=tuple(map(moved, example.starts)), stops=tuple(map(moved, example.stops)))
 

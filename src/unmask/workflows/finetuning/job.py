@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from unmask.data.labelled.table import Source, Table
+from unmask.data.labelled.table import ExampleTable, Source
 from unmask.families import BodySettings
 from unmask.nn.encoders.downstream_kind import DOWNSTREAM_KINDS
 from unmask.nn.encoders.encoder import LEFT_TO_RIGHT
@@ -65,7 +65,7 @@ class LabelledFiles:
     def in_memory(self) -> str:
         """A description of the examples that are not in files; empty if all are."""
         parts = (("train", self.train), ("dev", self.dev))
-        tables = [(name, source) for name, part in parts for source in part if isinstance(source, Table)]
+        tables = [(name, source) for name, part in parts for source in part if isinstance(source, ExampleTable)]
         return "; ".join(f"{name}: {table.name}, {counted(len(table), 'row')}" for name, table in tables)
 
 

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import msgspec
 
-from unmask.data.corpus.build import build_corpus, check_sources
+from unmask.data.corpus.build import check_sources, write_corpus
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_none
 from unmask.data.text.files import display_name
-from unmask.data.tokenizers.extend import extend_tokenizer
+from unmask.data.tokenizers.extend import learn_tokens
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.data.tokenizers.train import PADDING, TokenizerSettings, train_tokenizer
+from unmask.data.tokenizers.train import PADDING, TokenizerSettings, train_vocabulary
 from unmask.model.directory import find, read_settings
 from unmask.recipes.recipe import Recipe
 from unmask.support.durable import sync
@@ -60,7 +60,7 @@ def corpus_from_text(
         layers: number of layers to keep of those of `init`, which is only checked here.
         options: how the files are read.
         resume: open the corpus of the existing run.
-        workers: number of processes that tokenize (see `build_corpus`).
+        workers: number of processes that tokenize (see `write_corpus`).
         report: called with one-line progress messages.
 
     Raises:
@@ -84,7 +84,7 @@ def corpus_from_text(
         check_words(recipe, tokenizer)  # before the corpus is built; `pretrain` checks again
         if (corpus := _finished(folder / "corpus", report)) is not None:
             return corpus
-        return build_corpus(paths, tokenizer, folder / "corpus", options=options, workers=workers, report=report)
+        return write_corpus(paths, tokenizer, folder / "corpus", options=options, workers=workers, report=report)
 
 
 def _check(
@@ -219,9 +219,9 @@ def _learn(
     """Train a tokenizer on documents, or extend the given one."""
     if tokenizer is None:
         report("training the tokenizer")
-        return train_tokenizer(settings.kind, documents, size=settings.vocabulary, lowercase=settings.lowercase)
+        return train_vocabulary(settings.kind, documents, size=settings.vocabulary, lowercase=settings.lowercase)
     report("extending the tokenizer")
-    extension = extend_tokenizer(tokenizer, documents, add=extend)
+    extension = learn_tokens(tokenizer, documents, add=extend)
     for line in extension.summary(extend):
         report(line)
     return extension.tokenizer

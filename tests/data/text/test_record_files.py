@@ -7,9 +7,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from unmask.data.text import arrow_file, files
-from unmask.data.text.arrow_file import class_names, name_classes, read_arrow
-from unmask.data.text.readers import has_reader
+from unmask.data.text import files, record_files
+from unmask.data.text.record_files import class_names, has_reader, name_classes, read_arrow
 from unmask.support.errors import UserError
 
 FEATURES = {
@@ -109,14 +108,14 @@ def test_files_that_expand_too_much_and_long_texts_are_refused(tmp_path, name, m
     path = tmp_path / name
     content = pyarrow.table({"text": pyarrow.array(["x" * 1000] * 5000).dictionary_encode()})
     write(path, content.cast(pyarrow.schema({"text": pyarrow.string()})) if name == "a.parquet" else content)
-    for module in (files, arrow_file):
+    for module in (files, record_files):
         monkeypatch.setattr(module, "FREE", 1000)
         monkeypatch.setattr(module, "MAX_RATIO", 3)
     if name == "a.parquet":  # Arrow files are not compressed
         with pytest.raises(UserError, match=r"a\.parquet: the archive expands to more than"):
             list(read_arrow(path))
-    monkeypatch.setattr(arrow_file, "MAX_RATIO", 10_000)
-    monkeypatch.setattr(arrow_file, "MAX_DOCUMENT", 999)
+    monkeypatch.setattr(record_files, "MAX_RATIO", 10_000)
+    monkeypatch.setattr(record_files, "MAX_DOCUMENT", 999)
     with pytest.raises(UserError, match=rf"{name}:1: a text is longer"):
         list(read_arrow(path))
 

@@ -1,4 +1,6 @@
-"""Reading of Parquet and Arrow files, and of directories that `datasets` writes (`save_to_disk`), row by row.
+"""Files of records, for text and for labeled examples, by suffix: Parquet, Arrow, and those of installed packages.
+
+`read_arrow` reads Parquet and Arrow files, and directories that `datasets` writes (`save_to_disk`), row by row.
 
 Input: a `.parquet`, `.arrow` or `.feather` file, or a directory with `state.json`. Output: numbered records of the
 columns of texts, numbers, truth values, and lists of them; other columns (images, structures) are not read. Numbers of
@@ -11,7 +13,7 @@ are validated before they are used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +23,7 @@ import msgspec
 
 from unmask.data.text.files import FREE, MAX_DOCUMENT, MAX_RATIO, TOO_LONG, expands_too_much, read_whole
 from unmask.support.errors import UserError
+from unmask.support.plugins import Registry
 
 STATE, SPLITS, METADATA = "state.json", "dataset_dict.json", b"huggingface"
 """Files of directories of `datasets`, and where they keep the features in a schema's metadata."""
@@ -199,3 +202,29 @@ def _usable(schema: Any, pyarrow: ModuleType) -> list[str]:
         )
 
     return [field.name for field in schema if usable(field.type)]
+
+
+Reader = Callable[[str | Path], Iterator[tuple[int, Record]]]
+"""Yields the number of each record, from 1, and its values by column; raises a `UserError` that names file and line."""
+
+READERS: Registry[Reader] = Registry("unmask.readers", dict.fromkeys(("parquet", "arrow", "feather"), read_arrow))
+"""Reader by suffix, in lower case and without the dot."""
+
+
+def has_reader(path: str | Path) -> bool:
+    """Return whether a path is read by `read_file`, by its suffix or as a directory of `datasets`."""
+    return _suffix(path) in READERS or is_dataset(Path(path))
+
+
+def read_file(path: str | Path) -> Iterator[tuple[int, Record]]:
+    """Read the records of a file, or of a directory of `datasets`; see `Reader`.
+
+    Raises:
+        UserError: it cannot be read, or is damaged.
+    """
+    read = READERS.get(_suffix(path), read_arrow)
+    yield from read(path)
+
+
+def _suffix(path: str | Path) -> str:
+    return Path(path).suffix.lower().removeprefix(".")
