@@ -145,15 +145,15 @@ class TorchBackend:
         def compute(batch: Batch) -> np.ndarray:
             with torch.inference_mode():
                 moved = batch.to(self.machine.device)
-                found = self.encoder(moved.tokens, Keep(frozenset(layers))).layers
+                states = self.encoder(moved.tokens, Keep(frozenset(layers))).layers
                 if pooled:
-                    (last,) = found.values()
+                    (last,) = states.values()
                     rows = last if at is None else text_vectors(self.encoder, last, moved)
                     if POOLER in self.encoder.provides:
                         rows = cast(WithPooler, self.encoder).pool(rows)
                     rows = rows[:, None]  # (tokens or texts, 1, width)
                 else:
-                    rows = torch.stack([found[layer] for layer in layers], 1)  # (tokens, layers, width)
+                    rows = torch.stack([states[layer] for layer in layers], 1)  # (tokens, layers, width)
                     rows = rows if at is None else rows.index_select(0, moved.positions[at])
                 return rows.float().cpu().numpy()
 

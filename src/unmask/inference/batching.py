@@ -35,6 +35,6 @@ def run_in_batches(
         yield from zip(numbers, np.split(compute(batch), np.cumsum(sizes)[:-1]), strict=True)
 
 
-def in_order(found: Iterable[tuple[int, np.ndarray]]) -> list[np.ndarray]:
+def in_order(numbered_rows: Iterable[tuple[int, np.ndarray]]) -> list[np.ndarray]:
     """Return the rows that `run_in_batches` yields, in the order of the samples."""
-    return [rows for _, rows in sorted(found, key=lambda item: item[0])]
+    return [rows for _, rows in sorted(numbered_rows, key=lambda item: item[0])]

@@ -97,11 +97,11 @@ def pooled(rows: np.ndarray, sample: Sample, kind: Literal["mean", "cls"]) -> np
         sample: the text.
         kind: "mean" of all tokens, or "cls", where the model reads the vector of a text.
     """
-    found: np.ndarray = rows[sample.positions["summary"][0]] if kind == "cls" else rows.mean(0)
-    return found
+    vector: np.ndarray = rows[sample.positions["summary"][0]] if kind == "cls" else rows.mean(0)
+    return vector
 
 
 def normalized(vectors: np.ndarray) -> np.ndarray:
     """Return vectors, (texts, width), divided by their norms."""
-    found: np.ndarray = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), TINY)
-    return found
+    unit_vectors: np.ndarray = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), TINY)
+    return unit_vectors

@@ -335,13 +335,15 @@ class Predictor:
         Raises:
             UserError: the model's own vectors have a step that is not supported.
         """
-        own, encoder = supported(self.model.pooling if pooling is None else None), self.model.encoder
+        model_pooling, encoder = supported(self.model.pooling if pooling is None else None), self.model.encoder
         rows = as_rows(_listed(texts))
-        samples, _, notes = frame_rows(self.model.tokenizer, rows, min(own.length or encoder.longest, encoder.longest))
-        vectors = embed_samples(self.backend, encoder, samples, pooling or own.kind)
+        samples, _, notes = frame_rows(
+            self.model.tokenizer, rows, min(model_pooling.length or encoder.longest, encoder.longest)
+        )
+        vectors = embed_samples(self.backend, encoder, samples, pooling or model_pooling.kind)
         if notes:
             warnings.warn("; ".join(notes), InputWarning, stacklevel=2)
-        return normalized(vectors) if (own.normalize if normalize is None else normalize) else vectors
+        return normalized(vectors) if (model_pooling.normalize if normalize is None else normalize) else vectors
 
     def fill(self, texts: Sequence[str], *, top: int = 5) -> list[Filling]:
         """Return the `top` most probable tokens for each mask of each text.

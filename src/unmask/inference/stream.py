@@ -87,7 +87,7 @@ def write_predictions(
     task, part = predictor.task, _part(out)
     state = out.with_name(f"{part.name}.json")
     done = _continued(part, state, about, predictor.window) if resume else 0
-    found, waiting = list[str](), deque[Any]()
+    window_notes, waiting = list[str](), deque[Any]()
 
     def remaining() -> Iterator[Any]:
         for example in islice(examples, done, None):
@@ -101,7 +101,7 @@ def write_predictions(
         count = done
         try:
             with part.open("ab") as file:
-                for predictions in predictor.stream(remaining(), found):
+                for predictions in predictor.stream(remaining(), window_notes):
                     window = [waiting.popleft() for _ in predictions]
                     file.write(_lines(task, out, window, predictions))
                     file.flush()
@@ -115,7 +115,7 @@ def write_predictions(
         _complete(task, part, out)
         state.unlink()
     if notes is not None:
-        notes += summed(found)
+        notes += summed(window_notes)
     return count
 
 
@@ -154,7 +154,7 @@ def _part(out: Path) -> Path:
 def _lines(task: Task, out: Path, examples: Sequence[Any], predictions: Sequence[Any]) -> bytes:
     """Return the line of each example."""
     records = (task.record(out, *pair) for pair in zip(examples, predictions, strict=True))
-    return b"".join(msgspec.json.encode(one) + b"\n" for one in records)
+    return b"".join(msgspec.json.encode(record) + b"\n" for record in records)
 
 
 def _complete(task: Task, part: Path, out: Path) -> None:

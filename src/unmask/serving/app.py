@@ -1,6 +1,6 @@
 """The application: requests are decoded, framed, batched, and their results encoded.
 
-request -> `Gate` -> body -> msgspec type -> `Endpoint.job` -> `Batcher` -> `Job.read` -> JSON
+request -> `Gate` -> body -> msgspec type -> `Endpoint.job` -> `Batcher` -> `ComputeJob.read` -> JSON
 
 Decoding, framing and encoding of small requests is done in the event loop, because a hop to a thread takes longer; that
 of large ones in a thread. The computing thread of each model does nothing but compute.
@@ -22,7 +22,7 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp
 
 from unmask.data.batches.batch import total_length
-from unmask.serving.batcher import Job
+from unmask.serving.batcher import ComputeJob
 from unmask.serving.endpoints import ENDPOINTS, Endpoint, describe
 from unmask.serving.guard import ANY, Guard, Keys
 from unmask.serving.metrics import CONTENT_TYPE, Meter
@@ -101,7 +101,7 @@ class Service:
         except TimeoutError as error:
             raise unhealthy(f"not computed within {self.limits.seconds:g} seconds") from error
 
-    def _frame(self, endpoint: Endpoint, content: bytes) -> tuple[Served, Job]:
+    def _frame(self, endpoint: Endpoint, content: bytes) -> tuple[Served, ComputeJob]:
         """Return the model of a request, and its job."""
         wanted = decode(endpoint.decoder, content)
         served = self.find(wanted.model, endpoint.path)
@@ -150,7 +150,7 @@ class Service:
             model_id=served.name,
             model_dtype=served.predictor.backend.precision,
             model_type=kind,
-            routes=[one.path for one in ENDPOINTS if served.has(one.path)],
+            routes=[endpoint.path for endpoint in ENDPOINTS if served.has(endpoint.path)],
             max_input_length=served.longest,
             max_batch_tokens=self.limits.batch_tokens,
             max_concurrent_requests=self.limits.requests,
@@ -200,9 +200,13 @@ def create_app(
 
     plain = {"/health": service.health, "/info": service.info, "/metrics": service.metrics, "/openapi.json": openapi}
     routes: list[BaseRoute] = [Route(path, handler, methods=["GET"]) for path, handler in plain.items()]
-    routes += [Route(one.path, partial(service.handle, one), methods=["POST"]) for one in ENDPOINTS]
+    routes += [Route(endpoint.path, partial(service.handle, endpoint), methods=["POST"]) for endpoint in ENDPOINTS]
     app = Router([*routes, *pages], redirect_slashes=False, lifespan=lifespan)
-    paths = [*plain, *(one.path for one in ENDPOINTS), *(one.path for one in pages if isinstance(one, Route))]
+    paths = [
+        *plain,
+        *(endpoint.path for endpoint in ENDPOINTS),
+        *(page.path for page in pages if isinstance(page, Route)),
+    ]
     return Guard(
         app, keys=keys or Keys(), hosts=hosts or (ANY,), meter=service.meter, routes=paths, public=(*OPEN, *public)
     )

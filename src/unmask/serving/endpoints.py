@@ -20,7 +20,7 @@ import numpy as np
 
 from unmask.data.batches.batch import total_length
 from unmask.serving import types
-from unmask.serving.batcher import Job
+from unmask.serving.batcher import ComputeJob
 from unmask.serving.served import Served
 from unmask.serving.types import Failure, Server, invalid, too_large
 from unmask.support.errors import UserError
@@ -46,10 +46,12 @@ _REF = "#/components/schemas/{name}"
 
 def describe() -> dict[str, Any]:
     """Return the description."""
-    kinds = [kind for one in ENDPOINTS for kind in (one.request, one.response)]
+    kinds = [kind for endpoint in ENDPOINTS for kind in (endpoint.request, endpoint.response)]
     schemas, components = msgspec.json.schema_components([*kinds, Failure, Server], ref_template=_REF)
     pairs = zip(schemas[:-2:2], schemas[1:-2:2], strict=True)
-    paths = {one.path: {"post": _operation(one, *pair)} for one, pair in zip(ENDPOINTS, pairs, strict=True)}
+    paths = {
+        endpoint.path: {"post": _operation(endpoint, *pair)} for endpoint, pair in zip(ENDPOINTS, pairs, strict=True)
+    }
     failure, info = schemas[-2:]
     for path in paths.values():
         for status in REFUSALS:
@@ -90,7 +92,7 @@ def _get(summary: str, content: dict[str, Any], *more: str) -> dict[str, Any]:
     answers: dict[str, Any] = {"200": {"description": "OK", **({"content": content} if content else {})}}
     return {
         "summary": summary,
-        "responses": answers | {one: {"description": REFUSALS[one]} for one in (*more, "401", "403")},
+        "responses": answers | {status: {"description": REFUSALS[status]} for status in (*more, "401", "403")},
     }
 
 
@@ -112,7 +114,7 @@ class Endpoint:
     summary: str
     request: type[Request]
     response: Any
-    job: Callable[[Served, Any], Job]
+    job: Callable[[Served, Any], ComputeJob]
     needs: str
     example: dict[str, Any]
 
@@ -122,12 +124,12 @@ class Endpoint:
         return msgspec.json.Decoder(self.request)
 
 
-def _embed(served: Served, request: types.EmbedRequest) -> Job:
+def _embed(served: Served, request: types.EmbedRequest) -> ComputeJob:
     job = served.embed(request)
     return replace(job, read=lambda rows: job.read(rows).tolist())
 
 
-def _openai(served: Served, request: types.OpenAIRequest) -> Job:
+def _openai(served: Served, request: types.OpenAIRequest) -> ComputeJob:
     """Return the job of `/v1/embeddings`; texts that are too long are refused, as by OpenAI."""
     inputs = request.input
     ids = _token_ids(served, inputs)
@@ -158,16 +160,16 @@ def _token_ids(served: Served, inputs: str | Sequence[str | int | list[int]]) ->
     Raises:
         Refusal: texts and ids are mixed, there are too many or none, or the model has no such token.
     """
-    if isinstance(inputs, str) or (inputs and all(isinstance(one, str) for one in inputs)):
+    if isinstance(inputs, str) or (inputs and all(isinstance(item, str) for item in inputs)):
         return None
-    lists: list[Any] = [inputs] if all(isinstance(one, int) for one in inputs) else list(inputs)
-    if not inputs or not all(isinstance(one, list) and one for one in lists):
+    lists: list[Any] = [inputs] if all(isinstance(ids, int) for ids in inputs) else list(inputs)
+    if not inputs or not all(isinstance(ids, list) and ids for ids in lists):
         raise invalid("input is a text, a list of texts, a list of token ids, or a list of such lists, none empty")
     if len(lists) > served.limits.inputs:
         raise too_large(f"more than {served.limits.inputs} inputs; send several requests")
-    if not all(0 <= id < served.tokenizer.size for one in lists for id in one):
+    if not all(0 <= id < served.tokenizer.size for ids in lists for id in ids):
         raise invalid(f"token ids of this model are from 0 to {served.tokenizer.size - 1}")
-    return [np.array(one, np.int64) for one in lists]
+    return [np.array(text_ids, np.int64) for text_ids in lists]
 
 
 def task_routes() -> list[Route]:

@@ -33,7 +33,7 @@ from unmask.inference.exported import ExportedBackend
 from unmask.inference.influence import frame_influence, has_attention, read_attention
 from unmask.inference.pooling import Token, frame_tokens
 from unmask.serving.app import Service, json_response
-from unmask.serving.batcher import Job
+from unmask.serving.batcher import ComputeJob
 from unmask.serving.endpoints import Endpoint
 from unmask.serving.served import Served
 from unmask.serving.types import invalid, too_large
@@ -103,7 +103,7 @@ class ModelViews(msgspec.Struct):
     passages: bool = False
 
 
-def attention_job(served: Served, request: AttentionRequest) -> Job:
+def attention_job(served: Served, request: AttentionRequest) -> ComputeJob:
     """Return the job of `/playground/attention`.
 
     Raises:
@@ -121,15 +121,15 @@ def attention_job(served: Served, request: AttentionRequest) -> Job:
         raise too_large(f"the attention of at most {most} tokens is shown; shorten the text, which has {len(tokens)}")
 
     def compute(samples: Sequence[Sample]) -> list[np.ndarray]:
-        return [read_attention(encoder, one) for one in samples]
+        return [read_attention(encoder, framed) for framed in samples]
 
     def read(rows: list[np.ndarray]) -> AttentionResponse:
         return AttentionResponse(tokens, np.round(rows[0].astype(np.float64), 4).tolist())
 
-    return Job(compute, [sample], read)
+    return ComputeJob(compute, [sample], read)
 
 
-def influence_job(served: Served, request: InfluenceRequest) -> Job:
+def influence_job(served: Served, request: InfluenceRequest) -> ComputeJob:
     """Return the job of `/playground/influence`.
 
     Raises:
@@ -143,10 +143,10 @@ def influence_job(served: Served, request: InfluenceRequest) -> Job:
         raise too_large("the text is too long to be read once without each word; shorten it")
 
     def read(rows: list[np.ndarray]) -> InfluenceResponse:
-        found = measure(rows)
-        return InfluenceResponse(found.words, np.round(found.change.astype(np.float64), 7).tolist())
+        influence = measure(rows)
+        return InfluenceResponse(influence.words, np.round(influence.change.astype(np.float64), 7).tolist())
 
-    return Job((served.model.encoder.num_layers,), samples, read)
+    return ComputeJob((served.model.encoder.num_layers,), samples, read)
 
 
 def _check(served: Served, texts: Sequence[str], *, most: int) -> None:
@@ -184,7 +184,7 @@ def playground_routes(service: Service) -> list[Route]:
     async def models(request: HttpRequest) -> Response:
         return json_response({"models": [describe(served) for served in service.models.values()]})
 
-    computed = [Route(one.path, partial(service.handle, one), methods=["POST"]) for one in ENDPOINTS]
+    computed = [Route(endpoint.path, partial(service.handle, endpoint), methods=["POST"]) for endpoint in ENDPOINTS]
     return [
         *(Route(path, _sender(name)) for path, name in _files().items()),
         Route("/playground/models", models),

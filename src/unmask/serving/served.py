@@ -20,7 +20,7 @@ from unmask.inference.fill import HEADS, Mask, find_masks, mask_head, most_proba
 from unmask.inference.pooling import normalized, pooled
 from unmask.inference.predictor import Predictor
 from unmask.nn.encoders.downstream import resolve_layers
-from unmask.serving.batcher import Batcher, Head, Job
+from unmask.serving.batcher import Batcher, ComputeJob, Head
 from unmask.serving.metrics import Meter
 from unmask.serving.types import (
     EmbedRequest,
@@ -100,7 +100,7 @@ class Served:
             return self.mask_head is not None
         return path == "/playground/attention" or (self.route is not None and self.route.path == path)
 
-    def embed(self, request: EmbedRequest) -> Job:
+    def embed(self, request: EmbedRequest) -> ComputeJob:
         """Return the job of `/embed`; it reads an array, (texts, dimensions)."""
         texts = self._texts(request.inputs, truncate=request.truncate)
         ids = self.tokenizer.encode_many(texts)
@@ -108,7 +108,9 @@ class Served:
             ids, normalize=request.normalize, dimensions=request.dimensions, truncate=request.truncate
         )
 
-    def embed_ids(self, ids: Sequence[np.ndarray], *, normalize: bool, dimensions: int | None, truncate: bool) -> Job:
+    def embed_ids(
+        self, ids: Sequence[np.ndarray], *, normalize: bool, dimensions: int | None, truncate: bool
+    ) -> ComputeJob:
         """Return the job of the vectors of texts that are tokenized already, without special tokens.
 
         Raises:
@@ -119,16 +121,18 @@ class Served:
             raise invalid(f"the vectors of this model have {width} dimensions")
         frame = Frame.of(self.tokenizer)
         self._check_lengths(map(len, ids), frame.capacity(self.longest, texts=1), truncate=truncate)
-        samples = self._checked([cut_and_wrap(frame, [one], self.longest)[0] for one in ids])
+        samples = self._checked([cut_and_wrap(frame, [text_ids], self.longest)[0] for text_ids in ids])
 
         def read(rows: list[np.ndarray]) -> np.ndarray:
             pairs = zip(rows, samples, strict=True)
-            found = np.stack([pooled(one[:, 0], sample, self.pooling.kind)[:dimensions] for one, sample in pairs])
-            return normalized(found) if normalize else found
+            vectors = np.stack(
+                [pooled(states[:, 0], sample, self.pooling.kind)[:dimensions] for states, sample in pairs]
+            )
+            return normalized(vectors) if normalize else vectors
 
-        return Job((self.model.encoder.num_layers,), samples, read)
+        return ComputeJob((self.model.encoder.num_layers,), samples, read)
 
-    def ask(self, request: TaskRequest) -> Job:
+    def ask(self, request: TaskRequest) -> ComputeJob:
         """Return the job of the route of the model's task; it reads the response.
 
         Raises:
@@ -149,21 +153,21 @@ class Served:
             outputs = framed.outputs(rows) if framed.outputs is not None else None
             return route.answer(task, asked, framed.read(rows), outputs)
 
-        return Job(task.part, self._checked(framed.samples), read, infinite=task.infinite)
+        return ComputeJob(task.part, self._checked(framed.samples), read, infinite=task.infinite)
 
-    def fill(self, request: FillRequest) -> Job:
+    def fill(self, request: FillRequest) -> ComputeJob:
         """Return the job of `/fill`; it reads the masks of each text with their candidates."""
         assert self.mask_head is not None
         texts = self._texts(request.inputs)
-        found = [find_masks(self.tokenizer, text, self.longest, HEADS[self.mask_head]) for text in texts]
+        framed = [find_masks(self.tokenizer, text, self.longest, HEADS[self.mask_head]) for text in texts]
 
         def read(rows: list[np.ndarray]) -> list[list[Mask]]:
             candidates = [most_probable(self.tokenizer, logits, request.top) for logits in rows]
-            return [list(map(Mask, starts, ranked)) for (starts, _), ranked in zip(found, candidates, strict=True)]
+            return [list(map(Mask, starts, ranked)) for (starts, _), ranked in zip(framed, candidates, strict=True)]
 
-        return Job(self.mask_head, self._checked([sample for _, sample in found]), read)
+        return ComputeJob(self.mask_head, self._checked([sample for _, sample in framed]), read)
 
-    def features(self, request: FeaturesRequest) -> Job:
+    def features(self, request: FeaturesRequest) -> ComputeJob:
         """Return the job of `/features`; it reads the hidden states of each text."""
         encoder = self.model.encoder
         texts = self._texts(request.inputs, truncate=request.truncate)
@@ -178,10 +182,11 @@ class Served:
 
         def read(rows: list[np.ndarray]) -> list[TextFeatures]:
             return [
-                TextFeatures(word.tolist(), one.swapaxes(0, 1).tolist()) for word, one in zip(ids, rows, strict=True)
+                TextFeatures(word.tolist(), states.swapaxes(0, 1).tolist())
+                for word, states in zip(ids, rows, strict=True)
             ]
 
-        return Job(layers, samples, read)
+        return ComputeJob(layers, samples, read)
 
     def _texts(self, inputs: str | Sequence[str], *, truncate: bool = False, count: int | None = None) -> list[str]:
         """Return texts whose number and length are within the limits; truncated ones, if that is asked for.
