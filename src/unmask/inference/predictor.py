@@ -206,7 +206,7 @@ class Predictor:
         """
         framed = self.task.frame(self.model.tokenizer, examples, self.labels, gold=False)
         if notes is not None:
-            notes += framed.notes
+            notes += map(str, framed.notes)
         return framed.read(self.backend.logits(self.task.part, framed.samples))
 
     def stream(self, examples: Iterable[Any], notes: list[str] | None = None) -> Iterator[list[Any]]:
@@ -216,7 +216,7 @@ class Predictor:
 
         Args:
             examples: examples of the model's task; the iterator is advanced in another thread.
-            notes: as in `run`, for each window.
+            notes: as in `run`, for each window; those that count examples are `ShareNote`s.
 
         Raises:
             UserError: the model was not fine-tuned.

@@ -10,7 +10,6 @@ result is the same to the last bit.
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,12 +22,9 @@ import msgspec
 from unmask.inference.predictor import Predictor
 from unmask.support.choices import Files, as_files
 from unmask.support.durable import create, named, replace_file, sync
-from unmask.support.errors import UserError
+from unmask.support.errors import ShareNote, UserError
 from unmask.support.messages import argument
 from unmask.tasks.task import Task
-
-COUNTED = re.compile(r"([\d,]+) of ([\d,]+) (.*)")
-"""A note about a number of examples of a window."""
 
 
 def identity(model: str | Path, data: Files, **others: Any) -> dict[str, Any]:
@@ -207,14 +203,13 @@ def _continued(part: Path, state: Path, about: Mapping[str, Any], window: int) -
 
 
 def summed(notes: Iterable[str]) -> list[str]:
-    """Return the notes of several windows as one each, with their numbers added."""
-    totals: dict[str, list[int]] = {}
+    """Return the notes of several windows as one each, with their numbers added (`ShareNote`)."""
+    totals: dict[str, ShareNote] = {}
     others: dict[str, None] = {}
     for note in notes:
-        if (match := COUNTED.fullmatch(note)) is None:
+        if not isinstance(note, ShareNote):
             others[note] = None
             continue
-        total = totals.setdefault(match[3], [0, 0])
-        for place in (0, 1):
-            total[place] += int(match[1 + place].replace(",", ""))
-    return [*(f"{some:,} of {all_:,} {what}" for what, (some, all_) in totals.items()), *others]
+        before = totals.get(note.statement, ShareNote(0, 0, note.statement))
+        totals[note.statement] = ShareNote(before.number + note.number, before.total + note.total, note.statement)
+    return [*map(str, totals.values()), *others]

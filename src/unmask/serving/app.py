@@ -24,12 +24,14 @@ from starlette.types import ASGIApp
 from unmask.data.batches.batch import total_length
 from unmask.serving.batcher import ComputeJob
 from unmask.serving.endpoints import ENDPOINTS, Endpoint, describe
+from unmask.serving.faults import explain
 from unmask.serving.guard import ANY, Guard, Keys
 from unmask.serving.metrics import CONTENT_TYPE, Meter
 from unmask.serving.protocol import ClientDisconnect, Gate
 from unmask.serving.served import Served
 from unmask.serving.types import Info, Limits, Refusal, Server, invalid, unhealthy
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 from unmask.support.version import __version__
 
 Value = TypeVar("Value")
@@ -67,12 +69,12 @@ class Service:
         if name is None:
             able = [served for served in self.models.values() if served.has(route)]
             if not able:
-                raise invalid("no model of this server can do this")
+                raise invalid("no model of this server can do this; /info lists the routes of each model")
             return able[0]
         if name not in self.models:
-            raise Refusal(404, "NotFound", "there is no such model; /info lists the models")
+            raise Refusal(404, "NotFound", f"{argument('model')}: there is no such model; /info lists the models")
         if not self.models[name].has(route):
-            raise invalid("this model cannot do this; /info lists the routes of each model")
+            raise invalid(f"{argument('model')}: this model cannot do this; /info lists the routes of each model")
         return self.models[name]
 
     async def handle(self, endpoint: Endpoint, request: Request) -> Response:
@@ -230,19 +232,12 @@ def decode(decoder: msgspec.json.Decoder[Any], content: bytes) -> Any:
         Refusal: it is not JSON (400), or not as described (422).
     """
     try:
-        return decoder.decode(content)
-    except msgspec.ValidationError as error:
-        raise invalid(without_content(str(error))) from error
+        try:
+            return decoder.decode(content)
+        except msgspec.ValidationError as error:
+            raise invalid(explain(decoder.type, content)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refusal(400, "Validation", "the body is not valid JSON") from error
-
-
-def without_content(message: str) -> str:
-    """Return msgspec's message about a request without what the request contains."""
-    for start in ("Object contains unknown field", "Invalid enum value"):
-        if message.startswith(start):
-            return start
-    return message
 
 
 def json_response(value: Any) -> Response:

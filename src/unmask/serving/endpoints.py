@@ -13,7 +13,7 @@ import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -24,6 +24,7 @@ from unmask.serving.batcher import ComputeJob
 from unmask.serving.served import Served
 from unmask.serving.types import Failure, Server, invalid, too_large
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 from unmask.support.version import __version__
 from unmask.tasks import TASKS
 from unmask.tasks.routes import Request, Route
@@ -106,7 +107,7 @@ class Endpoint:
         request: type of its request.
         response: type of its response.
         job: converts a request to a job of a model.
-        needs: what a request or a model lacks if it is refused for another reason than a limit.
+        needs: what a request or a model lacks if it is refused for another reason than a limit; names the fields.
         example: a request, for the description.
     """
 
@@ -134,10 +135,10 @@ def _openai(served: Served, request: types.OpenAIRequest) -> ComputeJob:
     inputs = request.input
     ids = _token_ids(served, inputs)
     if ids is None:
-        embed = types.EmbedRequest(inputs=inputs, dimensions=request.dimensions)  # type: ignore[arg-type]
-        job = served.embed(embed)
+        texts = cast("str | list[str]", inputs)
+        job = served.embed_texts(request, texts, normalize=True, dimensions=request.dimensions, truncate=False)
     else:
-        job = served.embed_ids(ids, normalize=True, dimensions=request.dimensions, truncate=False)
+        job = served.embed_ids(request, ids, normalize=True, dimensions=request.dimensions, truncate=False)
     tokens = total_length(job.samples)
 
     def read(rows: list[np.ndarray]) -> types.OpenAIResponse:
@@ -164,11 +165,12 @@ def _token_ids(served: Served, inputs: str | Sequence[str | int | list[int]]) ->
         return None
     lists: list[Any] = [inputs] if all(isinstance(ids, int) for ids in inputs) else list(inputs)
     if not inputs or not all(isinstance(ids, list) and ids for ids in lists):
-        raise invalid("input is a text, a list of texts, a list of token ids, or a list of such lists, none empty")
+        choices = "a text, a list of texts, a list of token ids, or a list of such lists, none empty"
+        raise invalid(f"{argument('input')}: expected {choices}")
     if len(lists) > served.limits.inputs:
-        raise too_large(f"more than {served.limits.inputs} inputs; send several requests")
+        raise too_large(f"{argument('input')}: more than {served.limits.inputs} inputs; send several requests")
     if not all(0 <= id < served.tokenizer.size for ids in lists for id in ids):
-        raise invalid(f"token ids of this model are from 0 to {served.tokenizer.size - 1}")
+        raise invalid(f"{argument('input')}: token ids of this model are from 0 to {served.tokenizer.size - 1}")
     return [np.array(text_ids, np.int64) for text_ids in lists]
 
 
@@ -195,6 +197,7 @@ def _of_task(route: Route) -> Endpoint:
 
 
 _TEXT = "a text has characters that cannot be encoded"
+_INPUTS = argument("inputs")
 ENDPOINTS = (
     Endpoint(
         "/embed",
@@ -202,7 +205,7 @@ ENDPOINTS = (
         types.EmbedRequest,
         types.EmbedResponse,
         _embed,
-        _TEXT,
+        f"{_INPUTS}: {_TEXT}",
         {"inputs": "What is deep learning?"},
     ),
     Endpoint(
@@ -211,7 +214,7 @@ ENDPOINTS = (
         types.OpenAIRequest,
         types.OpenAIResponse,
         _openai,
-        _TEXT,
+        f"{argument('input')}: {_TEXT}",
         {"input": ["What is deep learning?"]},
     ),
     *map(_of_task, task_routes()),
@@ -221,7 +224,7 @@ ENDPOINTS = (
         types.FillRequest,
         types.FillResponse,
         Served.fill,
-        "a text has no mask, or more tokens than the model reads; write [MASK] where a word is missing",
+        f"{_INPUTS}: a text has no mask, or more tokens than the model reads; write [MASK] where a word is missing",
         {"inputs": "Paris is the [MASK] of France."},
     ),
     Endpoint(
@@ -230,7 +233,7 @@ ENDPOINTS = (
         types.FeaturesRequest,
         types.FeaturesResponse,
         Served.features,
-        "the model has no such layer",
+        f"{argument('layers')}: the model has no such layer",
         {"inputs": "A text.", "layers": [-1]},
     ),
 )
