@@ -26,8 +26,7 @@ from unmask.data.tokenizers.load import load_tokenizer
 from unmask.families.checkpoints.check import NAME as CHECKSUMS
 from unmask.families.checkpoints.check import body_on_meta, check_checksums
 from unmask.families.checkpoints.huggingface import read_settings
-from unmask.inference.backend import Backend
-from unmask.inference.batching import in_order, run_in_batches
+from unmask.inference.backend import Backend, in_order, run_in_batches
 from unmask.inference.engines import ENGINES, Arrays, Engine
 from unmask.inference.program import FEATURES, INPUTS, ProgramSignature, probes
 from unmask.model.model import Model

@@ -7,8 +7,6 @@ at their offset as soon as they are computed: only one batch is in memory at a t
 is written under a temporary name and renamed when it is complete.
 
 Files of vectors of texts: NumPy's `.npy`, or `.safetensors` with a tensor `vectors`.
-
-
 """
 
 from __future__ import annotations

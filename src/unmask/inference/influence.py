@@ -32,8 +32,7 @@ from torch import Tensor
 from unmask.data.batches.batch import Sample, Tokens, collate
 from unmask.data.labelled.tagged_file import Sentence, join_words, split_text
 from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.inference.backend import Backend, inference_copy
-from unmask.inference.batching import in_order
+from unmask.inference.backend import Backend, in_order, inference_copy
 from unmask.inference.pooling import Token, frame_tokens
 from unmask.nn.encoders.encoder import Encoder
 from unmask.nn.layers import plain_attention, relative_kernels

@@ -3,8 +3,6 @@
 The tokens of a text as a model reads it, special tokens included, with their offsets in the text.
 
 Input: one text or a pair. Output: the sample that an encoder reads, and the spelling and offsets of each token.
-
-
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 The table `ENDPOINTS` is what the application serves and what the OpenAPI description is made of.
 
 The OpenAPI description of a server, made of the types of its requests and responses.
-
-
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 No error reaches the web server behind it, whose traceback would show what users sent.
 
 API keys: read from a file or the environment, stored and compared as digests in constant time.
-
-
 """
 
 from __future__ import annotations

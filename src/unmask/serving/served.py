@@ -14,7 +14,7 @@ import numpy as np
 from unmask.data.batches.batch import Sample, total_length
 from unmask.data.batches.frame import Frame
 from unmask.families.checkpoints.heads import supported
-from unmask.inference.batching import in_order
+from unmask.inference.backend import in_order
 from unmask.inference.features import frame_words
 from unmask.inference.fill import HEADS, Mask, find_masks, mask_head, most_probable
 from unmask.inference.pooling import normalized, pooled

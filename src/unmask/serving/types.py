@@ -7,8 +7,6 @@ in tasks/routes.py.
 What a server accepts, and how it refuses the rest.
 
 Every limit exists so that no request, and no number of them, can exhaust the memory or the time of the machine.
-
-
 """
 
 from __future__ import annotations
