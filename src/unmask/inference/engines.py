@@ -93,9 +93,9 @@ class OpenVinoEngine:
 
     def run(self, inputs: Arrays) -> np.ndarray:
         """See `Engine`."""
-        if not hasattr(self.requests, "own"):
-            self.requests.own = self.compiled.create_infer_request()
-        outputs = self.requests.own.infer({name: inputs[name] for name in self.names}, share_inputs=True)
+        if not hasattr(self.requests, "request"):
+            self.requests.request = self.compiled.create_infer_request()
+        outputs = self.requests.request.infer({name: inputs[name] for name in self.names}, share_inputs=True)
         return np.array(outputs[0])  # a copy: the request reuses its memory
 
 

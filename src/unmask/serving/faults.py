@@ -53,7 +53,7 @@ def main_field(request: Request) -> str:
         value = getattr(request, field.name)
         if field.required or (isinstance(value, list | dict) and any(_strings(value))):
             sizes[field.name] = len(msgspec.json.encode(value))
-    return argument(max(sizes, key=lambda name: sizes[name]))
+    return argument(max(sizes, key=lambda name: sizes[name], default=request.__struct_fields__[0]))
 
 
 def too_long(request: Request, most: str) -> str:
