@@ -22,7 +22,7 @@ from pretrain import checkpoint, corpus_of, read_cases
 from quality import workspace
 
 from unmask.data.corpus.corpus import Documents
-from unmask.inference.evaluation.model import evaluate_encoder
+from unmask.inference.evaluation.scoring import evaluate_encoder
 from unmask.model.model import load_model
 
 CASE = "family/elmo"

@@ -19,7 +19,7 @@ from common import SHARED, add, minilm
 from quality import excerpt, sample
 
 import unmask
-from unmask.inference.evaluation.model import evaluate_task
+from unmask.inference.evaluation.scoring import evaluate_task
 from unmask.inference.export import Export, export_model
 from unmask.inference.quantize import CALIBRATION
 from unmask.model.model import load_model

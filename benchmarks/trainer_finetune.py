@@ -25,7 +25,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
 from unmask.data.batches.batch import Sample
-from unmask.inference.evaluation.model import score_examples
+from unmask.inference.evaluation.scoring import score_examples
 from unmask.inference.predictor import Predictor
 from unmask.model.model import load_model, save_model
 from unmask.recipes.recipe import FinetuningRecipe

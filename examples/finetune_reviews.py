@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import unmask
-from unmask.inference.evaluation.model import evaluate_task
+from unmask.inference.evaluation.scoring import evaluate_task
 from unmask.model.model import load_model
 
 REVIEWS = Path(unmask.__file__).parent / "demo" / "reviews"

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from unmask.data.tokenizers.word_level import train_words
     from unmask.data.tokenizers.wordpiece import train_wordpiece
     from unmask.demo.demonstration import run_demo
-    from unmask.inference.commands import bench, embed, fill, predict, write_features
-    from unmask.inference.evaluation.evaluate import evaluate
+    from unmask.inference.calls import bench, embed, fill, predict, write_features
+    from unmask.inference.evaluation.evaluate_model import evaluate
     from unmask.inference.predictor import Predictor, load
     from unmask.recipes.recipe import read_recipe, shipped
     from unmask.recipes.schema import recipe_schema
@@ -50,18 +50,18 @@ _MODULES = {
     "TextClassifier": "unmask.workflows.estimators",
     "TextRegressor": "unmask.workflows.estimators",
     "TokenClassifier": "unmask.workflows.estimators",
-    "bench": "unmask.inference.commands",
+    "bench": "unmask.inference.calls",
     "build_corpus": "unmask.workflows.text",
     "describe_corpus": "unmask.workflows.text",
     "describe_run": "unmask.training.runs.commands",
     "diff_recipes": "unmask.workflows.library",
     "distill": "unmask.workflows.distillation.distill",
     "doctor": "unmask.workflows.doctor",
-    "embed": "unmask.inference.commands",
-    "evaluate": "unmask.inference.evaluation.evaluate",
+    "embed": "unmask.inference.calls",
+    "evaluate": "unmask.inference.evaluation.evaluate_model",
     "export": "unmask.workflows.formats",
     "extend_tokenizer": "unmask.workflows.text",
-    "fill": "unmask.inference.commands",
+    "fill": "unmask.inference.calls",
     "find_runs": "unmask.training.runs.summary",
     "finetune": "unmask.workflows.finetuning.finetune",
     "list_recipes": "unmask.workflows.library",
@@ -70,7 +70,7 @@ _MODULES = {
     "load_tokenizer": "unmask.data.tokenizers.load",
     "open_corpus": "unmask.data.corpus.corpus",
     "plot_runs": "unmask.training.runs.commands",
-    "predict": "unmask.inference.commands",
+    "predict": "unmask.inference.calls",
     "pretrain": "unmask.workflows.pretraining.launch",
     "push": "unmask.workflows.library",
     "read_documents": "unmask.data.text.documents",
@@ -87,7 +87,7 @@ _MODULES = {
     "train_unigram": "unmask.data.tokenizers.unigram",
     "train_wordpiece": "unmask.data.tokenizers.wordpiece",
     "train_words": "unmask.data.tokenizers.word_level",
-    "write_features": "unmask.inference.commands",
+    "write_features": "unmask.inference.calls",
 }
 
 __all__ = [

@@ -8,8 +8,8 @@ import torch
 from unmask.data.tokenizers.word_level import train_words
 from unmask.families.checkpoints import allennlp
 from unmask.families.elmo import ElmoSettings
-from unmask.inference.exported import Manifest
-from unmask.inference.program import Signature
+from unmask.inference.exported import ExportManifest
+from unmask.inference.program import ProgramSignature
 from unmask.model.model import Model, load_model, save_model
 
 from .conftest import run
@@ -91,7 +91,7 @@ def test_int8_that_loses_is_removed(line, tmp_path, monkeypatch):
 
     def write(model, wanted, out, samples):
         out.mkdir()
-        return Manifest("onnx", "int8", Signature("classification", "summary"), 9)
+        return ExportManifest("onnx", "int8", ProgramSignature("classification", "summary"), 9)
 
     monkeypatch.setattr("unmask.workflows.formats.export_model", write)
     given = ("export", "--format", "onnx", "--precision", "int8", "--model", line / "tuned")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unmask.data.batches.batch import Sample
-from unmask.inference.batching import in_order, run_in_batches
+from unmask.inference.backend import in_order, run_in_batches
 from unmask.training.runs.display import Display
 
 LENGTHS = (5, 1, 3, 3, 8, 2)

@@ -2,7 +2,7 @@
 
 from unmask.inference import bench
 from unmask.inference.bench import measure_engines, mixed_lengths
-from unmask.inference.program import Signature
+from unmask.inference.program import ProgramSignature
 
 
 def test_torch_is_always_measured(make, monkeypatch):
@@ -16,5 +16,5 @@ def test_torch_is_always_measured(make, monkeypatch):
 
 
 def test_lengths_are_mixed_and_read_in_full(make):
-    lengths = {len(sample) for sample in mixed_lengths(make(), Signature("masked_lm", "masked"), 50)}
+    lengths = {len(sample) for sample in mixed_lengths(make(), ProgramSignature("masked_lm", "masked"), 50)}
     assert len(lengths) > 10 and max(lengths) <= make().encoder.longest

@@ -6,7 +6,7 @@ from safetensors import safe_open
 
 from unmask.inference.exported import MANIFEST, ExportedBackend, is_exported, load_exported
 from unmask.inference.predictor import Predictor
-from unmask.inference.program import FEATURES, Signature, probes
+from unmask.inference.program import FEATURES, ProgramSignature, probes
 from unmask.support.errors import UserError
 from unmask.tasks.rows import as_rows
 from unmask.training.runs.display import Display
@@ -29,7 +29,7 @@ def backend(signature):
 
 
 def test_each_token_gets_its_own_row(make):
-    samples = probes(make(), signature := Signature("masked_lm", "masked"))
+    samples = probes(make(), signature := ProgramSignature("masked_lm", "masked"))
     for sample, rows in zip(samples, backend(signature).logits("masked_lm", samples), strict=True):
         assert rows[:, 0].tolist() == sample.ids.tolist() and (rows[:, 1] == 1).all()
         (alone,) = backend(signature).logits("masked_lm", [sample])
@@ -37,19 +37,19 @@ def test_each_token_gets_its_own_row(make):
 
 
 def test_each_text_gets_its_own_row(make):
-    samples = probes(make(), signature := Signature("classification", "summary"))
+    samples = probes(make(), signature := ProgramSignature("classification", "summary"))
     for sample, rows in zip(samples, backend(signature).logits("classification", samples), strict=True):
         assert rows.tolist() == [[sample.ids[0], 1, sample.segments[0]]]
         assert np.array_equal(backend(signature).logits("classification", [sample])[0], rows)
 
 
 def test_only_the_last_layer_is_there(make):
-    samples = probes(make(), signature := Signature(FEATURES, ""))
+    samples = probes(make(), signature := ProgramSignature(FEATURES, ""))
     for number, rows in backend(signature).layers(samples, [2]):
         assert rows[:, 0, 0].tolist() == samples[number].ids.tolist()
     with pytest.raises(UserError, match=r"with its last layer, without these .* or ask for the last layer only \(-1\)"):
         backend(signature).layers(samples, [1])
-    head = Signature("classification", "summary")
+    head = ProgramSignature("classification", "summary")
     with pytest.raises(UserError, match=r'its classification head, without these .*, or export that with head="feat'):
         backend(head).layers(samples, [2])
     with pytest.raises(UserError, match=r"hidden states; use the model that it was exported from$"):
@@ -57,9 +57,9 @@ def test_only_the_last_layer_is_there(make):
 
 
 def test_features_are_written_where_the_program_yields_the_last_layer(make, tmp_path):
-    engine = backend(Signature(FEATURES, "")).engine
+    engine = backend(ProgramSignature(FEATURES, "")).engine
     made = make()
-    echo = ExportedBackend(engine, Signature(FEATURES, ""), "int8", 2, Display(quiet=True), "0123")
+    echo = ExportedBackend(engine, ProgramSignature(FEATURES, ""), "int8", 2, Display(quiet=True), "0123")
     object.__setattr__(made.encoder, "width", 3)  # that of the echo
     Predictor(made, backend=echo).write_features(as_rows(["the dog", "a cat"]), [-1], tmp_path / "features.safetensors")
     with safe_open(tmp_path / "features.safetensors", framework="np") as file:

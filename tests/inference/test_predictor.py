@@ -13,7 +13,7 @@ import unmask
 from unmask.cli.main import main
 from unmask.data.labelled.labelled_file import Row
 from unmask.inference.backend import BATCH_TOKENS
-from unmask.inference.evaluation.model import evaluate_encoder, evaluate_task
+from unmask.inference.evaluation.scoring import evaluate_encoder, evaluate_task
 from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, save_model
 from unmask.support.errors import InputWarning

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from unmask.inference.backend import TorchBackend
-from unmask.inference.program import FEATURES, Signature, build_program, default_head, probes, refuse_filled
+from unmask.inference.program import FEATURES, ProgramSignature, build_program, default_head, probes, refuse_filled
 from unmask.support.errors import UserError
 
 from .conftest import CPU, MEANS, SETTINGS
@@ -48,7 +48,7 @@ def test_without_a_task_the_masked_lm_head_or_the_last_layer_is_exported(make):
 
 
 def test_probes_cover_each_length_twice(make):
-    lengths = [len(sample) for sample in probes(make(), Signature(FEATURES, ""))]
+    lengths = [len(sample) for sample in probes(make(), ProgramSignature(FEATURES, ""))]
     assert lengths[:8] == lengths[8:] and max(lengths) == make().encoder.longest
 
 

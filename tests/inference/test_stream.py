@@ -1,6 +1,7 @@
 """Predictions for a stream of examples: the same as for a list, in windows, and continued after an interruption."""
 
 import json
+import pickle
 import weakref
 
 import msgspec
@@ -11,7 +12,7 @@ from unmask.data.labelled.squad_file import Question
 from unmask.data.labelled.tagged_file import split_text
 from unmask.inference.predictor import Predictor
 from unmask.inference.stream import identity, save_predictions, summed, write_predictions
-from unmask.support.errors import UserError
+from unmask.support.errors import ShareNote, UserError
 from unmask.tasks.question_answering import json_object
 from unmask.tasks.rows import as_rows
 
@@ -78,9 +79,10 @@ def test_nothing_is_left_of_an_empty_stream(predictor, tmp_path):
 
 
 def test_notes_of_windows_are_added():
-    notes = ["2 of 1,000 texts are empty", "other", "1,001 of 2,000 texts are empty", "other"]
-    assert summed(notes) == ["1,003 of 3,000 texts are empty", "other"]
-    assert msgspec.json.encode(summed([])) == b"[]"
+    empty = [ShareNote(2, 1000, "texts are empty"), ShareNote(1001, 2000, "texts are empty")]
+    assert summed([empty[0], "other", empty[1], "other"]) == ["1,003 of 3,000 texts are empty", "other"]
+    assert msgspec.json.encode(summed(empty)) == b'["1,003 of 3,000 texts are empty"]'
+    assert pickle.loads(pickle.dumps(empty[0])).total == 1000
 
 
 WORDS = [split_text(text) for text in TEXTS * 2]

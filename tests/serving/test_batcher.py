@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from unmask.data.batches.batch import Sample
-from unmask.serving.batcher import Batcher, Job
+from unmask.serving.batcher import Batcher, ComputeJob
 from unmask.serving.metrics import Meter
 from unmask.serving.types import Limits, Refusal
 
@@ -17,7 +17,7 @@ def sample(length, value=1):
 
 
 def job(*lengths, head="head", value=1):
-    return Job(head, [sample(length, value) for length in lengths], lambda rows: rows)
+    return ComputeJob(head, [sample(length, value) for length in lengths], lambda rows: rows)
 
 
 class Engine:
@@ -173,17 +173,17 @@ def test_S9_S11_a_poisoned_input_fails_alone_whatever_it_is_computed_with(engine
 
 def test_minus_infinity_is_a_result_where_a_job_allows_it():
     rows = [np.array([0.0, -np.inf])]
-    assert Job("head", [], list, infinite=True).sound(rows)
-    assert not Job("head", [], list).sound(rows)
+    assert ComputeJob("head", [], list, infinite=True).sound(rows)
+    assert not ComputeJob("head", [], list).sound(rows)
     for wrong in (np.inf, np.nan):
-        assert not Job("head", [], list, infinite=True).sound([np.array([wrong])])
+        assert not ComputeJob("head", [], list, infinite=True).sound([np.array([wrong])])
 
 
 def test_a_function_is_computed_in_the_same_thread(batcher):
     def name(samples):
         return [np.array([threading.current_thread().name == "compute model"]) for _ in samples]
 
-    assert asyncio.run(batcher.run(Job(name, [sample(1)], lambda rows: rows)))[0].all()
+    assert asyncio.run(batcher.run(ComputeJob(name, [sample(1)], lambda rows: rows)))[0].all()
 
 
 def test_a_closed_queue_refuses(batcher):

@@ -73,7 +73,7 @@ def test_refusals_explain_themselves(client, monkeypatch):
 
     assert "has no attention" in ask(model="words", inputs=TEXT)
     assert "no such model" in ask(model="gone", inputs=TEXT, status=404)
-    assert "missing required field `inputs`" in ask(model="masked")
+    assert "`inputs` is missing" in ask(model="masked")
     assert "unknown field" in ask(inputs=TEXT, layer=1)
     assert "too many" in ask(inputs=[TEXT, TEXT, TEXT])
     assert "is empty" in ask(inputs=[TEXT, " "])

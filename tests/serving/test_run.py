@@ -12,6 +12,7 @@ from tests.serving.conftest import LIMITS
 from unmask.model.model import save_model
 from unmask.serving.metrics import Meter
 from unmask.serving.run import address, greeting, is_loopback, listen, load_served, parse_sources
+from unmask.serving.serve import serve
 from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
 
@@ -30,6 +31,13 @@ def test_models_have_the_names_of_their_directories_or_others():
     ):
         with pytest.raises(UserError, match=message):
             parse_sources(arguments)
+
+
+def test_a_server_has_at_least_one_model():
+    with pytest.raises(UserError, match="models: there is no model"):
+        serve([])
+    with pytest.raises(UserError, match="no directory 'nothing'"):
+        serve("nothing", port=0)
 
 
 def test_a_link_has_its_own_name(tmp_path):

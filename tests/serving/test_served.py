@@ -8,10 +8,10 @@ from unmask.inference.export import Export, export_model
 from unmask.inference.predictor import Predictor, load
 from unmask.model.model import Model, save_model
 from unmask.serving.app import Service
-from unmask.serving.batcher import Job
+from unmask.serving.batcher import ComputeJob
 from unmask.serving.metrics import Meter
 from unmask.serving.playground import describe
-from unmask.serving.run import Source, load_served
+from unmask.serving.run import ModelSource, load_served
 from unmask.serving.served import Served
 from unmask.serving.types import EmbedRequest, FeaturesRequest, Refusal
 from unmask.support.errors import UserError
@@ -121,16 +121,16 @@ def test_a_model_that_was_exported_without_its_head_serves_the_rest(tiny, tmp_pa
     pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
     pytest.importorskip("onnxscript", reason="the extra onnx is not installed")
     export_model(tiny["classes"], Export("onnx", head="features"), tmp_path / "out")
-    (served,) = load_served([Source("exported", str(tmp_path / "out"))], CPU, LIMITS, Meter())
+    (served,) = load_served([ModelSource("exported", str(tmp_path / "out"))], CPU, LIMITS, Meter())
     assert served.has("/embed") and not served.has("/predict")
     assert describe(served).views == ["compare"]
 
 
 def test_a_model_that_cannot_be_served_is_named(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr(Job, "sound", lambda self, rows: False)
+    monkeypatch.setattr(ComputeJob, "sound", lambda self, rows: False)
     save_model(tmp_path / "films", tiny["classes"], "card")
     with pytest.raises(UserError, match="films: the model cannot be served: its outputs are not numbers"):
-        load_served([Source("films", str(tmp_path / "films"))], CPU, LIMITS, Meter())
+        load_served([ModelSource("films", str(tmp_path / "films"))], CPU, LIMITS, Meter())
 
 
 def test_a_text_of_several_windows_has_one_answer(client, tiny):

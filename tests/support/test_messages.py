@@ -17,6 +17,7 @@ from unmask.support.messages import (
     in_command,
     in_python,
     in_recipe,
+    in_request,
     rendered,
     setting,
     speak,
@@ -60,6 +61,12 @@ def test_a_recipe_writes_its_settings_as_toml():
     assert rendered(setting("masking.kind", "span"), in_recipe) == 'masking.kind = "span"'
     assert rendered(setting("objective.x", False), in_recipe) == "objective.x = false"
     assert rendered(argument("init"), in_recipe) == "init"
+
+
+def test_the_server_names_fields_of_requests():
+    assert rendered(f"{argument('inputs')}: too long", in_request) == "`inputs`: too long"
+    assert rendered(argument("truncate", True), in_request) == '`"truncate": true`'
+    assert "--" not in rendered(setting("masking.kind", "span") + call("predict", model="RUN"), in_request)
 
 
 def test_what_is_printed_is_written_for_the_front_that_speaks():

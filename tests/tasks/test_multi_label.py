@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from unmask.data.batches.batch import collate
 from unmask.data.labelled.labelled_file import Row
 from unmask.families.bert import BertSettings
-from unmask.inference.evaluation.model import evaluate_task
+from unmask.inference.evaluation.scoring import evaluate_task
 from unmask.inference.predictor import load
 from unmask.model.model import load_model
 from unmask.objectives.learner import Learner

@@ -14,7 +14,7 @@ from unmask.support.messages import argument, call, rendered
 
 if TYPE_CHECKING:
     from unmask.inference.bench import Bench
-    from unmask.inference.commands import Predictions
+    from unmask.inference.calls import Predictions
     from unmask.inference.fill import Filling
 
 
@@ -223,7 +223,7 @@ GROUPS = {
     "runs": "list runs, describe one, or plot the curves of several",
 }
 """Commands that have actions, such as `unmask corpus build`."""
-COMMANDS = "unmask.inference.commands"
+COMMANDS = "unmask.inference.calls"
 TEXT = "unmask.workflows.text"
 LIBRARY = "unmask.workflows.library"
 RUNS = "unmask.training.runs.commands"
@@ -236,7 +236,7 @@ VERBS = {
     "pretrain": Verb("unmask.workflows.pretraining.launch:pretrain", ("recipe",)),
     "finetune": Verb("unmask.workflows.finetuning.finetune:finetune", ("task",), values={"task": _tasks}),
     "distill": Verb("unmask.workflows.distillation.distill:distill", ("recipe",)),
-    "evaluate": Verb("unmask.inference.evaluation.evaluate:evaluate", (), show_scores),
+    "evaluate": Verb("unmask.inference.evaluation.evaluate_model:evaluate", (), show_scores),
     "predict": Verb(f"{COMMANDS}:predict", ("texts",), show_predictions),
     "features": Verb(f"{COMMANDS}:write_features"),
     "embed": Verb(f"{COMMANDS}:embed"),

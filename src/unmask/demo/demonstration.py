@@ -27,7 +27,7 @@ from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.demo.documentation import documentation
 from unmask.demo.topics import TEST, TOPICS, TRAIN, topics, write_tsv
-from unmask.inference.evaluation.model import evaluate_task
+from unmask.inference.evaluation.scoring import evaluate_task
 from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, load_model
 from unmask.recipes.recipe import Recipe, read_recipe
@@ -121,7 +121,9 @@ def _pretrain(out: Path, recipe: Recipe, corpus: Corpus, console: Console) -> tu
     for first, last in zip(before, after, strict=True):
         console.print(f"  {first.text}", markup=False)
         for when, filling in (("before", first), ("after", last)):
-            candidates = ", ".join(f"{it.token} {100 * it.probability:.1f} %" for it in filling.masks[0].candidates)
+            candidates = ", ".join(
+                f"{candidate.token} {100 * candidate.probability:.1f} %" for candidate in filling.masks[0].candidates
+            )
             console.print(f"    {when:6} {candidates}", markup=False)
     learning = RunDirectory(out).read_metrics("heldout")
     baseline = float(RunDirectory(out).read_metrics("baseline")[0]["masked_lm_accuracy"])

@@ -61,7 +61,7 @@ def topics(root: Path | None = None) -> tuple[list[Labelled], list[Labelled]]:
         chosen = sorted((text for text in texts if count[text] == 1), key=_hash)  # a seeded order
         test += [Labelled(text, topic) for text in chosen[:TEST]]
         train += [Labelled(text, topic) for text in chosen[TEST : TEST + TRAIN]]
-    return sorted(train, key=lambda one: _hash(one.text)), test
+    return sorted(train, key=lambda example: _hash(example.text)), test
 
 
 def write_tsv(path: Path, examples: list[Labelled]) -> Path:

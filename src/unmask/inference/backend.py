@@ -2,13 +2,14 @@
 
 `TorchBackend` computes with its own copies of the model's modules, in evaluation mode and on the machine's device and
 precision. The model itself is never changed, and its weights are shared if neither device nor precision differs.
+`run_in_batches` splits samples into batches and returns the rows of each sample.
 """
 
 from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
@@ -16,8 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from unmask.data.batches.batch import Batch, Sample
-from unmask.inference.batching import in_order, run_in_batches
+from unmask.data.batches.batch import Batch, Sample, collate, split, total_length
 from unmask.nn.encoders.encoder import POOLER, Keep, WithPooler, text_vectors
 from unmask.nn.layers.linear import Linear
 from unmask.objectives import OBJECTIVES
@@ -147,15 +147,15 @@ class TorchBackend:
         def compute(batch: Batch) -> np.ndarray:
             with torch.inference_mode():
                 moved = batch.to(self.machine.device)
-                found = self.encoder(moved.tokens, Keep(frozenset(layers))).layers
+                states = self.encoder(moved.tokens, Keep(frozenset(layers))).layers
                 if pooled:
-                    (last,) = found.values()
+                    (last,) = states.values()
                     rows = last if at is None else text_vectors(self.encoder, last, moved)
                     if POOLER in self.encoder.provides:
                         rows = cast(WithPooler, self.encoder).pool(rows)
                     rows = rows[:, None]  # (tokens or texts, 1, width)
                 else:
-                    rows = torch.stack([found[layer] for layer in layers], 1)  # (tokens, layers, width)
+                    rows = torch.stack([states[layer] for layer in layers], 1)  # (tokens, layers, width)
                     rows = rows if at is None else rows.index_select(0, moved.positions[at])
                 return rows.float().cpu().numpy()
 
@@ -201,3 +201,30 @@ def inference_copy(module: _Module, machine: Machine) -> _Module:
 def _fits(tensor: Tensor, machine: Machine) -> bool:
     """Return whether a tensor is already on the machine's device and in its precision."""
     return tensor.device == machine.device and (tensor.dtype == machine.dtype or not tensor.is_floating_point())
+
+
+def run_in_batches(
+    samples: Sequence[Sample], compute: Callable[[Batch], np.ndarray], at: str | None, tokens: int, display: Display
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield each sample's index and its rows of the computed output; short samples come first.
+
+    Only one batch is in memory at a time, unless the caller keeps the rows.
+
+    Args:
+        samples: inputs.
+        compute: returns the rows of a batch, (positions, ...), in the batch's order.
+        at: name of the positions that have a row each; None: all tokens.
+        tokens: maximum number of tokens per batch.
+        display: shows the progress.
+    """
+    numbered = [sample.named((number,)) for number, sample in enumerate(samples)]
+    for micro_batch in display.count(split(numbered, tokens), total_length) if numbered else ():
+        batch = collate(micro_batch)
+        numbers = [number for (number,) in batch.keys]
+        sizes = [len(samples[n]) if at is None else len(samples[n].positions[at]) for n in numbers]
+        yield from zip(numbers, np.split(compute(batch), np.cumsum(sizes)[:-1]), strict=True)
+
+
+def in_order(numbered_rows: Iterable[tuple[int, np.ndarray]]) -> list[np.ndarray]:
+    """Return the rows that `run_in_batches` yields, in the order of the samples."""
+    return [rows for _, rows in sorted(numbered_rows, key=lambda item: item[0])]

@@ -20,7 +20,7 @@ from unmask.data.batches.frame import Frame
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.export import Export, difference, export_model, trace
 from unmask.inference.exported import load_exported
-from unmask.inference.program import FEATURES, SUMMARY, Signature, build_program, default_head
+from unmask.inference.program import FEATURES, SUMMARY, ProgramSignature, build_program, default_head
 from unmask.model.model import Model
 from unmask.support.capabilities import emulates_bf16
 from unmask.support.errors import UserError
@@ -32,7 +32,7 @@ CLOSE = {"float32": 1e-3, "bf16": 0.05, "int8": 0.05}
 """Largest difference from float32, as a share of the largest output, up to which an engine is recommended."""
 
 
-class Measured(msgspec.Struct, frozen=True):
+class EngineMeasurement(msgspec.Struct, frozen=True):
     """One engine of a model.
 
     Attributes:
@@ -54,7 +54,7 @@ class Measured(msgspec.Struct, frozen=True):
 class Bench(msgspec.Struct, frozen=True):
     """All rows; `recommended` is the index of the fastest that is close to float32; `left_out`: the others, and why."""
 
-    rows: list[Measured]
+    rows: list[EngineMeasurement]
     recommended: int
     left_out: list[str]
 
@@ -76,12 +76,12 @@ def measure_engines(model: Model, *, sequences: int = 1000, requests: int = 200)
         worst, scale = difference(exact, backend, model, signature)
         speed, latencies = _time(backend, model, signature, samples, requests)
         p50, p99 = np.percentile(latencies, (50, 99)).tolist()
-        rows.append(Measured(name, precision, speed, 1e3 * p50, 1e3 * p99, worst / scale))
+        rows.append(EngineMeasurement(name, precision, speed, 1e3 * p50, 1e3 * p99, worst / scale))
     close = [number for number, row in enumerate(rows) if row.difference <= CLOSE[row.precision]]
     return Bench(rows, max(close, key=lambda number: rows[number].sentences_per_second), left_out)
 
 
-def mixed_lengths(model: Model, signature: Signature, count: int) -> list[Sample]:
+def mixed_lengths(model: Model, signature: ProgramSignature, count: int) -> list[Sample]:
     """Return random sequences of mixed lengths, with the positions that the program's output is read at."""
     rng, frame = np.random.default_rng(0), Frame.of(model.tokenizer)
     longest = min(128, model.encoder.longest)
@@ -119,16 +119,16 @@ def _backends(model: Model, exact: TorchBackend, left_out: list[str]) -> Iterato
 
 
 def _time(
-    backend: Backend, model: Model, signature: Signature, samples: Sequence[Sample], requests: int
+    backend: Backend, model: Model, signature: ProgramSignature, samples: Sequence[Sample], requests: int
 ) -> tuple[float, list[float]]:
     """Return sequences per second of all samples together, and the seconds that each of some takes alone."""
 
-    def compute(some: Sequence[Sample]) -> None:
+    def compute(subset: Sequence[Sample]) -> None:
         if signature.head == FEATURES:
-            for _ in backend.layers(some, [model.encoder.num_layers]):
+            for _ in backend.layers(subset, [model.encoder.num_layers]):
                 pass
         else:
-            backend.logits(signature.head, some)
+            backend.logits(signature.head, subset)
 
     compute(samples)  # compiles kernels, allocates
     start = time.perf_counter()

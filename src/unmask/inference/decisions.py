@@ -55,17 +55,18 @@ class DecisionBackend:
 
     def logits(self, head: str, samples: Sequence[Sample]) -> list[np.ndarray]:
         """See `Backend`."""
-        found = self.fast.logits(head, samples)
-        margins = np.array([margin(logits) for logits in found])
+        all_logits = self.fast.logits(head, samples)
+        margins = np.array([margin(logits) for logits in all_logits])
         step = max(1, len(samples) // CHECKED)
         doubtful, clear, known = set(range(0, len(samples), step)), MARGIN, set[int]()
         while doubtful := (doubtful | set(np.flatnonzero(margins < clear).tolist())) - known:
             numbers = sorted(doubtful)
-            for number, logits in zip(numbers, self.exact.logits(head, [samples[one] for one in numbers]), strict=True):
-                clear = max(clear, SAFETY * error(found[number], logits))
-                found[number] = logits
+            exact = self.exact.logits(head, [samples[number] for number in numbers])
+            for number, logits in zip(numbers, exact, strict=True):
+                clear = max(clear, SAFETY * error(all_logits[number], logits))
+                all_logits[number] = logits
             known |= doubtful
-        return found
+        return all_logits
 
     def layers(
         self, samples: Sequence[Sample], layers: Sequence[int], *, at: str | None = None, pooled: bool = False

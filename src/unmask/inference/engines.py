@@ -61,12 +61,12 @@ class OnnxEngine:
         except Exception as error:  # the library's errors have no common class
             raise damaged(path, error) from error
         self.precision = precision
-        self.names = [one.name for one in self.session.get_inputs()]
+        self.names = [graph_input.name for graph_input in self.session.get_inputs()]
 
     def run(self, inputs: Arrays) -> np.ndarray:
         """See `Engine`."""
-        found: np.ndarray = self.session.run(None, {name: inputs[name] for name in self.names})[0]
-        return found
+        output: np.ndarray = self.session.run(None, {name: inputs[name] for name in self.names})[0]
+        return output
 
 
 class OpenVinoEngine:
@@ -88,15 +88,15 @@ class OpenVinoEngine:
             self.compiled = library.Core().compile_model(str(path), "CPU", settings)
         except RuntimeError as error:
             raise damaged(path, error) from error
-        self.names = [one.get_any_name() for one in self.compiled.inputs]
+        self.names = [graph_input.get_any_name() for graph_input in self.compiled.inputs]
         self.requests = threading.local()
 
     def run(self, inputs: Arrays) -> np.ndarray:
         """See `Engine`."""
-        if not hasattr(self.requests, "own"):
-            self.requests.own = self.compiled.create_infer_request()
-        found = self.requests.own.infer({name: inputs[name] for name in self.names}, share_inputs=True)
-        return np.array(found[0])  # a copy: the request reuses its memory
+        if not hasattr(self.requests, "request"):
+            self.requests.request = self.compiled.create_infer_request()
+        outputs = self.requests.request.infer({name: inputs[name] for name in self.names}, share_inputs=True)
+        return np.array(outputs[0])  # a copy: the request reuses its memory
 
 
 ENGINES: dict[str, tuple[str, type[OnnxEngine] | type[OpenVinoEngine]]] = {

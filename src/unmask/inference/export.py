@@ -26,12 +26,12 @@ from unmask.families.checkpoints.check import write_checksums
 from unmask.families.checkpoints.huggingface import write_config
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.engines import need, openvino_computes_bf16
-from unmask.inference.exported import CHECK, MANIFEST, Manifest, open_exported, outputs, write_check
+from unmask.inference.exported import CHECK, MANIFEST, ExportManifest, open_exported, outputs, write_check
 from unmask.inference.program import (
     FEATURES,
     INPUTS,
     Program,
-    Signature,
+    ProgramSignature,
     build_program,
     default_head,
     probes,
@@ -84,7 +84,7 @@ class Export:
 
 def export_model(
     model: Model, wanted: Export, out: Path, samples: Sequence[Sample] = (), traced: Path | None = None
-) -> Manifest:
+) -> ExportManifest:
     """Write a model as a directory that `load` reads.
 
     Args:
@@ -116,7 +116,7 @@ def export_model(
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as name:
         if traced is None:
             trace(program, traced := Path(name) / "model.onnx")
-        manifest = Manifest(
+        manifest = ExportManifest(
             wanted.format,
             wanted.precision,
             signature,
@@ -131,7 +131,7 @@ def export_model(
         for signed in others:
             with suppress(UserError):  # too far from the original: the first one is kept
                 other = _make(backend, manifest, traced, Path(name), signed, samples)
-                made = min(made, other, key=lambda it: it[1].difference)
+                made = min(made, other, key=lambda attempt: attempt[1].difference)
         if out.is_dir():
             out.rmdir()  # empty: see above
         made[0].rename(out)
@@ -162,8 +162,13 @@ def _weights(wanted: Export) -> list[bool]:
 
 
 def _make(
-    original: TorchBackend, manifest: Manifest, traced: Path, folder: Path, signed: bool, samples: Sequence[Sample]
-) -> tuple[Path, Manifest]:
+    original: TorchBackend,
+    manifest: ExportManifest,
+    traced: Path,
+    folder: Path,
+    signed: bool,
+    samples: Sequence[Sample],
+) -> tuple[Path, ExportManifest]:
     """Convert a traced program, check it, and return its directory, in `folder`, and its complete manifest.
 
     Raises:
@@ -210,7 +215,7 @@ def trace(program: Program, path: Path) -> None:
         ) from error
 
 
-def _convert(manifest: Manifest, traced: Path, made: Path, signed: bool, samples: Sequence[Sample]) -> None:
+def _convert(manifest: ExportManifest, traced: Path, made: Path, signed: bool, samples: Sequence[Sample]) -> None:
     """Write a traced program to `made`, in the format and precision of the manifest."""
     if manifest.format == "onnx":
         if manifest.precision == "int8":
@@ -228,7 +233,7 @@ def _convert(manifest: Manifest, traced: Path, made: Path, signed: bool, samples
     library.save_model(converted, str(made / "model.xml"), compress_to_fp16=False)
 
 
-def _describe(model: Model, manifest: Manifest, made: Path) -> None:
+def _describe(model: Model, manifest: ExportManifest, made: Path) -> None:
     """Write the files beside the program: the manifest, the settings, the tokenizer, the checksums."""
     task, shape = manifest.task, model.encoder.settings
     heads = () if manifest.signature.head == FEATURES else (manifest.signature.head,)
@@ -242,7 +247,7 @@ def _describe(model: Model, manifest: Manifest, made: Path) -> None:
     write_checksums(made, (*sorted(programs), MANIFEST, "config.json"))
 
 
-def _checked(original: TorchBackend, written: Backend, manifest: Manifest) -> Manifest:
+def _checked(original: TorchBackend, written: Backend, manifest: ExportManifest) -> ExportManifest:
     """Return the manifest with the largest difference from the original on random sequences of many lengths.
 
     Raises:
@@ -258,7 +263,7 @@ def _checked(original: TorchBackend, written: Backend, manifest: Manifest) -> Ma
     return msgspec.structs.replace(manifest, difference=worst, scale=scale)
 
 
-def difference(original: Backend, other: Backend, model: Model, signature: Signature) -> tuple[float, float]:
+def difference(original: Backend, other: Backend, model: Model, signature: ProgramSignature) -> tuple[float, float]:
     """Return the largest difference of two backends on random sequences, and the largest output of the first."""
     samples = probes(model, signature)
     pairs = list(zip(*(outputs(backend, model, signature, samples) for backend in (original, other)), strict=True))
@@ -266,7 +271,7 @@ def difference(original: Backend, other: Backend, model: Model, signature: Signa
     return max(float(np.abs(exact - rounded).max()) for exact, rounded in pairs), scale
 
 
-def _card(manifest: Manifest) -> str:
+def _card(manifest: ExportManifest) -> str:
     """Return the card of an exported model."""
     where = WHERE[manifest.target] if manifest.precision == "int8" else WHERE["any"]
     return CARD.format(

@@ -26,10 +26,9 @@ from unmask.data.tokenizers.load import load_tokenizer
 from unmask.families.checkpoints.check import NAME as CHECKSUMS
 from unmask.families.checkpoints.check import body_on_meta, check_checksums
 from unmask.families.checkpoints.huggingface import read_settings
-from unmask.inference.backend import Backend
-from unmask.inference.batching import in_order, run_in_batches
+from unmask.inference.backend import Backend, in_order, run_in_batches
 from unmask.inference.engines import ENGINES, Arrays, Engine
-from unmask.inference.program import FEATURES, INPUTS, Signature, probes
+from unmask.inference.program import FEATURES, INPUTS, ProgramSignature, probes
 from unmask.model.model import Model
 from unmask.support.durable import replace_file, sha256
 from unmask.support.errors import UserError
@@ -49,7 +48,7 @@ BATCH_TOKENS = 1024
 """Maximum number of tokens per batch: its hidden states fit the processor's cache."""
 
 
-class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ExportManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What an exported model is.
 
     Attributes:
@@ -67,7 +66,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     format: str
     precision: str
-    signature: Signature
+    signature: ProgramSignature
     vocabulary: int
     labels: tuple[str, ...] = ()
     task: AnyTask | None = None
@@ -91,7 +90,7 @@ class ExportedBackend:
     """
 
     engine: Engine
-    signature: Signature
+    signature: ProgramSignature
     precision: str
     num_layers: int
     display: Display
@@ -145,14 +144,14 @@ class ExportedBackend:
 
     def _run(self, batch: Batch) -> np.ndarray:
         """Return the output for a batch: a row per text, or per token, in the batch's order."""
-        found = []
+        group_rows = []
         for group in batch.tokens.groups:
             rows = self.engine.run(_padded(batch, group))
             if not self.signature.per_text:
                 rows = rows.reshape(-1, rows.shape[-1])
                 rows = rows if group.index is None else rows[group.index.numpy()]
-            found.append(rows.astype(np.float32, copy=False))
-        return np.concatenate(found)
+            group_rows.append(rows.astype(np.float32, copy=False))
+        return np.concatenate(group_rows)
 
     def _run_alone(self, sample: Sample) -> np.ndarray:
         """Return the logits of a single sequence: a batch of it would only take time."""
@@ -167,8 +166,8 @@ def _padded(batch: Batch, group: Group) -> Arrays:
     """Return the inputs of a program for a group of sequences."""
     shape, inside = (group.sequences, group.longest), slice(group.start, group.stop)
     real = np.ones(shape, np.int64) if group.real is None else group.real.numpy().astype(np.int64)
-    given = batch.tokens.ids[inside], batch.tokens.segments
-    columns = [given[0], torch.zeros_like(given[0]) if given[1] is None else given[1][inside]]
+    real_ids, real_segments = batch.tokens.ids[inside], batch.tokens.segments
+    columns = [real_ids, torch.zeros_like(real_ids) if real_segments is None else real_segments[inside]]
     ids, segments = (np.zeros(group.sequences * group.longest, np.int64) for _ in range(2))
     where = slice(None) if group.index is None else group.index.numpy()
     for padded, column in zip((ids, segments), columns, strict=True):
@@ -195,7 +194,7 @@ def load_exported(directory: Path, display: Display | None = None) -> tuple[Mode
     check_checksums(directory)
     path = directory / MANIFEST
     try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        manifest = msgspec.json.decode(path.read_bytes(), type=ExportManifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UserError(f"the file is damaged ({error})", file=path, remedy="export the model again") from error
     model, backend = open_exported(directory, manifest, display)
@@ -203,7 +202,9 @@ def load_exported(directory: Path, display: Display | None = None) -> tuple[Mode
     return model, backend
 
 
-def open_exported(directory: Path, manifest: Manifest, display: Display | None = None) -> tuple[Model, ExportedBackend]:
+def open_exported(
+    directory: Path, manifest: ExportManifest, display: Display | None = None
+) -> tuple[Model, ExportedBackend]:
     """Return what `load_exported` does, without the check of its outputs."""
     path = directory / MANIFEST
     if manifest.format not in ENGINES:
@@ -221,12 +222,12 @@ def open_exported(directory: Path, manifest: Manifest, display: Display | None =
     return model, ExportedBackend(engine, signature, engine.precision, settings.layers, shown, known)
 
 
-def outputs(backend: Backend, model: Model, signature: Signature, samples: Sequence[Sample]) -> list[np.ndarray]:
+def outputs(backend: Backend, model: Model, signature: ProgramSignature, samples: Sequence[Sample]) -> list[np.ndarray]:
     """Return what a program, or its original, computes for samples, (rows, columns) each, in their order."""
     if signature.head != FEATURES:
         return backend.logits(signature.head, samples)
     rows = backend.layers(samples, [model.encoder.num_layers])
-    return [found[:, 0] for _, found in sorted(rows, key=lambda pair: pair[0])]
+    return [vectors[:, 0] for _, vectors in sorted(rows, key=lambda pair: pair[0])]
 
 
 def write_check(directory: Path, model: Model, backend: ExportedBackend) -> None:
@@ -239,7 +240,7 @@ def write_check(directory: Path, model: Model, backend: ExportedBackend) -> None
     replace_file(directory / CHECK, save(tensors))
 
 
-def check_outputs(directory: Path, manifest: Manifest, model: Model, backend: ExportedBackend) -> None:
+def check_outputs(directory: Path, manifest: ExportManifest, model: Model, backend: ExportedBackend) -> None:
     """Check that a program has the outputs here that it had where it was exported.
 
     Raises:
@@ -249,7 +250,7 @@ def check_outputs(directory: Path, manifest: Manifest, model: Model, backend: Ex
     try:
         stored = load_file(path)
         expected = [stored[f"output.{number}"] for number in range(len(samples))]
-        same = all(np.array_equal(stored[f"input.{number}"], it.ids) for number, it in enumerate(samples))
+        same = all(np.array_equal(stored[f"input.{number}"], sample.ids) for number, sample in enumerate(samples))
     except (OSError, SafetensorError, KeyError) as error:
         raise UserError("the file is missing or damaged", file=path, remedy="export the model again") from error
     if not same:

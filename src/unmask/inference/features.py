@@ -7,8 +7,6 @@ at their offset as soon as they are computed: only one batch is in memory at a t
 is written under a temporary name and renamed when it is complete.
 
 Files of vectors of texts: NumPy's `.npy`, or `.safetensors` with a tensor `vectors`.
-
-
 """
 
 from __future__ import annotations
@@ -87,7 +85,7 @@ class Features:
 
 
 @dataclass(frozen=True)
-class Words:
+class FramedWords:
     """Texts as samples, with the word index of each token: `word_ids`, `offsets` and `cut` as in `Features`."""
 
     samples: list[Sample]
@@ -100,7 +98,7 @@ class Words:
         return np.cumsum([0, *map(len, self.samples)])
 
 
-def frame_words(tokenizer: Tokenizer, rows: Sequence[Row], longest: int) -> Words:
+def frame_words(tokenizer: Tokenizer, rows: Sequence[Row], longest: int) -> FramedWords:
     """Return a sample for each row of one or two texts; more than `longest` tokens are truncated as in fine-tuning.
 
     Raises:
@@ -111,11 +109,11 @@ def frame_words(tokenizer: Tokenizer, rows: Sequence[Row], longest: int) -> Word
     columns = [tokenizer.encode_words([row.values[name] for row in rows]) for name in names]
     samples, words, cut = [], [], 0
     for number, texts in enumerate(zip(*columns, strict=True)):
-        sample, kept = cut_and_wrap(frame, [ids for ids, _ in texts], longest)
-        cut += sum(kept) < sum(len(ids) for ids, _ in texts)
+        sample, sizes = cut_and_wrap(frame, [ids for ids, _ in texts], longest)
+        cut += sum(sizes) < sum(len(ids) for ids, _ in texts)
         samples.append(sample.named((0, number)))
-        words.append(_frame_word_ids(frame, *(word[:size] for (_, word), size in zip(texts, kept, strict=True))))
-    return Words(samples, np.concatenate([np.zeros(0, np.int64), *words]), cut)
+        words.append(_frame_word_ids(frame, *(word[:size] for (_, word), size in zip(texts, sizes, strict=True))))
+    return FramedWords(samples, np.concatenate([np.zeros(0, np.int64), *words]), cut)
 
 
 def _frame_word_ids(frame: Frame, first: Ids, second: Ids | None = None) -> np.ndarray:
@@ -124,7 +122,7 @@ def _frame_word_ids(frame: Frame, first: Ids, second: Ids | None = None) -> np.n
     return replace(frame, cls=-1, sep=-1, extract=extract, spell=lambda ids: ids).wrap(first, second).ids
 
 
-def collect_features(backend: Backend, words: Words, layers: Sequence[int], width: int) -> Features:
+def collect_features(backend: Backend, words: FramedWords, layers: Sequence[int], width: int) -> Features:
     """Return the hidden states of texts, of layers by their numbers; see `Predictor.features`."""
     offsets = words.offsets
     values = np.empty((int(offsets[-1]), len(layers), width), np.float32)
@@ -161,7 +159,10 @@ def write_features(
     """
     kind = "F16" if half else "F32"
     others = {"offsets": offsets} | ({} if word_ids is None else {"word_ids": word_ids})
-    shapes = {"values": (kind, (int(offsets[-1]), *shape)), **{name: ("I64", it.shape) for name, it in others.items()}}
+    shapes = {
+        "values": (kind, (int(offsets[-1]), *shape)),
+        **{name: ("I64", array.shape) for name, array in others.items()},
+    }
     header, starts = _header(shapes, about or {})
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.part")

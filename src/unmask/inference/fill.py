@@ -75,11 +75,11 @@ def fill_masks(model: Model, backend: Backend, texts: Sequence[str], top: int) -
     head = mask_head(model)
     if head is None:
         raise no_masked_lm(model)
-    found = [find_masks(model.tokenizer, text, model.encoder.longest, HEADS[head]) for text in texts]
-    rows = backend.logits(head, [sample for _, sample in found])
+    framed = [find_masks(model.tokenizer, text, model.encoder.longest, HEADS[head]) for text in texts]
+    rows = backend.logits(head, [sample for _, sample in framed])
     return [
         Filling(text, list(map(Mask, starts, most_probable(model.tokenizer, logits, top))))
-        for text, (starts, _), logits in zip(texts, found, rows, strict=True)
+        for text, (starts, _), logits in zip(texts, framed, rows, strict=True)
     ]
 
 

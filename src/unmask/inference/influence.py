@@ -32,8 +32,7 @@ from torch import Tensor
 from unmask.data.batches.batch import Sample, Tokens, collate
 from unmask.data.labelled.tagged_file import TaggedSentence, join_words, split_text
 from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.inference.backend import Backend, inference_copy
-from unmask.inference.batching import in_order
+from unmask.inference.backend import Backend, in_order, inference_copy
 from unmask.inference.pooling import Token, frame_tokens
 from unmask.nn.encoders.encoder import Encoder
 from unmask.nn.layers import plain_attention, relative_kernels
@@ -74,14 +73,15 @@ def read_attention(encoder: Encoder, sample: Sample) -> np.ndarray:
         raise UserError(
             "this model has no attention (ELMo is made of LSTMs)", remedy="use influence, which every model has"
         )
-    found: list[Tensor] = []
+    weights_by_layer: list[Tensor] = []
 
     def absolute(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
-        found.extend(plain_attention.probabilities(qkv, tokens, spec))  # each (sequences, heads, tokens, tokens)
+        probabilities = plain_attention.probabilities(qkv, tokens, spec)  # each (sequences, heads, tokens, tokens)
+        weights_by_layer.extend(probabilities)
         return plain_attention.plain(qkv, tokens, spec)
 
     def relative(inputs: relative_kernels.Inputs, rows: Rows, dropout: float) -> Tensor:
-        found.append(relative_kernels.probabilities(inputs, rows).transpose(0, 1))
+        weights_by_layer.append(relative_kernels.probabilities(inputs, rows).transpose(0, 1))
         return relative_kernels.plain(inputs, rows, dropout)
 
     copy = inference_copy(encoder, choose_machine("cpu", "float32"))
@@ -92,9 +92,9 @@ def read_attention(encoder: Encoder, sample: Sample) -> np.ndarray:
             module.kernel = relative
     with torch.inference_mode():
         copy(collate([sample.named((0,))]).tokens)
-    if any(weights.shape[-1] != len(sample) for weights in found):
+    if any(weights.shape[-1] != len(sample) for weights in weights_by_layer):
         raise UserError(f"this model reads {len(sample)} tokens in windows with memory", remedy="use a shorter text")
-    return torch.cat(found).numpy()
+    return torch.cat(weights_by_layer).numpy()
 
 
 Span = tuple[int, int]
@@ -176,9 +176,9 @@ def _without(sentence: TaggedSentence, index: int) -> tuple[str, list[Span]]:
 
 def _vectors(rows: np.ndarray, tokens: Sequence[Token], words: Sequence[Span]) -> np.ndarray:
     """Return the mean of each word's tokens, (words, width), from (tokens, width); 0 for words without tokens."""
-    own = np.array([(token.start, token.end) if token.text == 0 else (0, 0) for token in tokens])  # (tokens, 2)
+    extents = np.array([(token.start, token.end) if token.text == 0 else (0, 0) for token in tokens])  # (tokens, 2)
     spans = np.array(words)  # (words, 2)
-    inside = (own[:, 0] < spans[:, 1:]) & (own[:, 1] > spans[:, :1])  # (words, tokens)
+    inside = (extents[:, 0] < spans[:, 1:]) & (extents[:, 1] > spans[:, :1])  # (words, tokens)
     return inside @ rows / np.maximum(inside.sum(1, keepdims=True), 1)
 
 

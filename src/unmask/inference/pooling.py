@@ -3,15 +3,12 @@
 The tokens of a text as a model reads it, special tokens included, with their offsets in the text.
 
 Input: one text or a pair. Output: the sample that an encoder reads, and the spelling and offsets of each token.
-
-
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
 
 import msgspec
 import numpy as np
@@ -21,6 +18,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.inference.backend import Backend
 from unmask.nn.encoders.encoder import Encoder
+from unmask.support.choices import PoolingKind
 from unmask.support.errors import UserError, check_unicode
 
 SPECIAL = -1
@@ -79,9 +77,7 @@ TINY = 1e-12
 """Smallest norm that vectors are divided by, as in `torch.nn.functional.normalize`."""
 
 
-def embed_samples(
-    backend: Backend, encoder: Encoder, samples: Sequence[Sample], kind: Literal["mean", "cls"]
-) -> np.ndarray:
+def embed_samples(backend: Backend, encoder: Encoder, samples: Sequence[Sample], kind: PoolingKind) -> np.ndarray:
     """Return the vector of each text, (texts, width) float32; `kind` as in `pooled`."""
     vectors = np.empty((len(samples), encoder.width), np.float32)
     for number, rows in backend.layers(samples, [encoder.num_layers]):  # (tokens, 1, width)
@@ -89,7 +85,7 @@ def embed_samples(
     return vectors
 
 
-def pooled(rows: np.ndarray, sample: Sample, kind: Literal["mean", "cls"]) -> np.ndarray:
+def pooled(rows: np.ndarray, sample: Sample, kind: PoolingKind) -> np.ndarray:
     """Return the vector of a text, (width,).
 
     Args:
@@ -97,11 +93,11 @@ def pooled(rows: np.ndarray, sample: Sample, kind: Literal["mean", "cls"]) -> np
         sample: the text.
         kind: "mean" of all tokens, or "cls", where the model reads the vector of a text.
     """
-    found: np.ndarray = rows[sample.positions["summary"][0]] if kind == "cls" else rows.mean(0)
-    return found
+    vector: np.ndarray = rows[sample.positions["summary"][0]] if kind == "cls" else rows.mean(0)
+    return vector
 
 
 def normalized(vectors: np.ndarray) -> np.ndarray:
     """Return vectors, (texts, width), divided by their norms."""
-    found: np.ndarray = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), TINY)
-    return found
+    unit_vectors: np.ndarray = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), TINY)
+    return unit_vectors

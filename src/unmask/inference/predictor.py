@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from unmask.inference.influence import Attention, Influence, measure_influence, 
 from unmask.inference.pooling import embed_samples, frame_tokens, normalized
 from unmask.model.model import Model, load_model
 from unmask.nn.encoders.downstream import resolve_layers
+from unmask.support.choices import PoolingKind, as_texts, check_choice
 from unmask.support.errors import InputWarning, UserError
 from unmask.support.messages import call
 from unmask.tasks.extraction import ANSWER, Texts
@@ -106,7 +107,7 @@ class Predictor:
         """
         if texts_b is None and (isinstance(texts, Path) or is_table(texts)):
             return self._run_and_warn(self.read(texts))
-        return self._run_and_warn(self.task.from_texts(_listed(texts), None if texts_b is None else _listed(texts_b)))
+        return self._run_and_warn(self.task.from_texts(as_texts(texts), None if texts_b is None else as_texts(texts_b)))
 
     def read(
         self,
@@ -206,7 +207,7 @@ class Predictor:
         """
         framed = self.task.frame(self.model.tokenizer, examples, self.labels, gold=False)
         if notes is not None:
-            notes += framed.notes
+            notes += map(str, framed.notes)
         return framed.read(self.backend.logits(self.task.part, framed.samples))
 
     def stream(self, examples: Iterable[Any], notes: list[str] | None = None) -> Iterator[list[Any]]:
@@ -216,7 +217,7 @@ class Predictor:
 
         Args:
             examples: examples of the model's task; the iterator is advanced in another thread.
-            notes: as in `run`, for each window.
+            notes: as in `run`, for each window; those that count examples are `ShareNote`s.
 
         Raises:
             UserError: the model was not fine-tuned.
@@ -258,7 +259,7 @@ class Predictor:
         """
         encoder = self.model.encoder
         numbers = resolve_layers(layers, encoder.num_layers)
-        rows = as_rows(_listed(texts), None if texts_b is None else _listed(texts_b))
+        rows = as_rows(as_texts(texts), None if texts_b is None else as_texts(texts_b))
         words = frame_words(self.model.tokenizer, rows, encoder.longest)
         return collect_features(self.backend, words, numbers, encoder.width)
 
@@ -320,7 +321,7 @@ class Predictor:
         self,
         texts: str | Sequence[str],
         *,
-        pooling: Literal["mean", "cls"] | None = None,
+        pooling: PoolingKind | None = None,
         normalize: bool | None = None,
     ) -> np.ndarray:
         """Return one vector per text, (texts, width) float32; see docs/embeddings.md.
@@ -333,15 +334,19 @@ class Predictor:
             normalize: whether vectors are divided by their norm; None: as the model specifies, otherwise yes.
 
         Raises:
-            UserError: the model's own vectors have a step that is not supported.
+            UserError: the model's own vectors have a step that is not supported, or the pooling is unknown.
         """
-        own, encoder = supported(self.model.pooling if pooling is None else None), self.model.encoder
-        rows = as_rows(_listed(texts))
-        samples, _, notes = frame_rows(self.model.tokenizer, rows, min(own.length or encoder.longest, encoder.longest))
-        vectors = embed_samples(self.backend, encoder, samples, pooling or own.kind)
+        if pooling is not None:
+            check_choice("pooling", pooling, PoolingKind)
+        model_pooling, encoder = supported(self.model.pooling if pooling is None else None), self.model.encoder
+        rows = as_rows(as_texts(texts))
+        samples, _, notes = frame_rows(
+            self.model.tokenizer, rows, min(model_pooling.length or encoder.longest, encoder.longest)
+        )
+        vectors = embed_samples(self.backend, encoder, samples, pooling or model_pooling.kind)
         if notes:
             warnings.warn("; ".join(notes), InputWarning, stacklevel=2)
-        return normalized(vectors) if (own.normalize if normalize is None else normalize) else vectors
+        return normalized(vectors) if (model_pooling.normalize if normalize is None else normalize) else vectors
 
     def fill(self, texts: Sequence[str], *, top: int = 5) -> list[Filling]:
         """Return the `top` most probable tokens for each mask of each text.
@@ -349,11 +354,7 @@ class Predictor:
         Raises:
             UserError: the model has no masked-LM head, or a text has no mask or is too long.
         """
-        return fill_masks(self.model, self.backend, _listed(texts), top)
-
-
-def _listed(texts: str | Sequence[str]) -> Sequence[str]:
-    return [texts] if isinstance(texts, str) else texts
+        return fill_masks(self.model, self.backend, as_texts(texts), top)
 
 
 def load(

@@ -62,7 +62,7 @@ class Program(nn.Module):
         return logits if self.head.at == SUMMARY else logits.view(batch, length, -1)
 
 
-class Signature(msgspec.Struct, frozen=True):
+class ProgramSignature(msgspec.Struct, frozen=True):
     """What a program computes.
 
     Attributes:
@@ -79,7 +79,7 @@ class Signature(msgspec.Struct, frozen=True):
         return self.at == SUMMARY
 
 
-def build_program(model: Model, backend: TorchBackend, head: str) -> tuple[Program, Signature]:
+def build_program(model: Model, backend: TorchBackend, head: str) -> tuple[Program, ProgramSignature]:
     """Return a model as a program, which shares the tensors of a backend in float32.
 
     Args:
@@ -96,7 +96,7 @@ def build_program(model: Model, backend: TorchBackend, head: str) -> tuple[Progr
             remedy=f"for AllenNLP, pass {argument('format', 'allennlp')}",
         )
     if head == FEATURES:
-        return Program(backend.encoder, None).eval(), Signature(FEATURES, "")
+        return Program(backend.encoder, None).eval(), ProgramSignature(FEATURES, "")
     learner = backend.learner(head)
     objective = learner.parts[head]
     if objective.at == TARGETS:
@@ -104,7 +104,7 @@ def build_program(model: Model, backend: TorchBackend, head: str) -> tuple[Progr
             "this head predicts tokens by queries beside the text, which an exported program does not have",
             remedy=f"export the hidden states: {argument('head', 'features')}",
         )
-    return Program(learner.encoder, objective).eval(), Signature(head, objective.at)
+    return Program(learner.encoder, objective).eval(), ProgramSignature(head, objective.at)
 
 
 def default_head(model: Model) -> str:
@@ -114,7 +114,7 @@ def default_head(model: Model) -> str:
     return "masked_lm" if "masked_lm" in model.heads else FEATURES
 
 
-def probes(model: Model, signature: Signature) -> list[Sample]:
+def probes(model: Model, signature: ProgramSignature) -> list[Sample]:
     """Return random sequences to compare two backends of a model with, with an output at every token or text."""
     rng, frame, longest = np.random.default_rng(0), Frame.of(model.tokenizer), model.encoder.longest
     made = list[Sample]()

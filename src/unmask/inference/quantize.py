@@ -54,13 +54,13 @@ def quantize_openvino(program: Any, samples: Sequence[Sample], *, signed: bool =
     """
     os.environ["NNCF_CI"] = "1"  # otherwise it reports its use to its makers
     nncf = need("nncf", "openvino")
-    wanted = [one.get_any_name() for one in program.inputs]
+    wanted = [program_input.get_any_name() for program_input in program.inputs]
 
     def inputs(sample: Sample) -> dict[str, np.ndarray]:
         ids = np.asarray(sample.ids, np.int64)
         segments = np.zeros_like(ids) if sample.segments is None else np.asarray(sample.segments, np.int64)
-        found = dict(zip(INPUTS, (ids[None], np.ones_like(ids)[None], segments[None]), strict=True))
-        return {name: found[name] for name in wanted}
+        arrays = dict(zip(INPUTS, (ids[None], np.ones_like(ids)[None], segments[None]), strict=True))
+        return {name: arrays[name] for name in wanted}
 
     data = nncf.Dataset(list(samples), inputs)
     fix = nncf.OverflowFix.DISABLE if signed else nncf.OverflowFix.ENABLE

@@ -10,7 +10,6 @@ result is the same to the last bit.
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,12 +22,9 @@ import msgspec
 from unmask.inference.predictor import Predictor
 from unmask.support.choices import Files, as_files
 from unmask.support.durable import create, named, replace_file, sync
-from unmask.support.errors import UserError
+from unmask.support.errors import ShareNote, UserError
 from unmask.support.messages import argument
 from unmask.tasks.task import Task
-
-COUNTED = re.compile(r"([\d,]+) of ([\d,]+) (.*)")
-"""A note about a number of examples of a window."""
 
 
 def identity(model: str | Path, data: Files, **others: Any) -> dict[str, Any]:
@@ -87,7 +83,7 @@ def write_predictions(
     task, part = predictor.task, _part(out)
     state = out.with_name(f"{part.name}.json")
     done = _continued(part, state, about, predictor.window) if resume else 0
-    found, waiting = list[str](), deque[Any]()
+    window_notes, waiting = list[str](), deque[Any]()
 
     def remaining() -> Iterator[Any]:
         for example in islice(examples, done, None):
@@ -101,7 +97,7 @@ def write_predictions(
         count = done
         try:
             with part.open("ab") as file:
-                for predictions in predictor.stream(remaining(), found):
+                for predictions in predictor.stream(remaining(), window_notes):
                     window = [waiting.popleft() for _ in predictions]
                     file.write(_lines(task, out, window, predictions))
                     file.flush()
@@ -115,7 +111,7 @@ def write_predictions(
         _complete(task, part, out)
         state.unlink()
     if notes is not None:
-        notes += summed(found)
+        notes += summed(window_notes)
     return count
 
 
@@ -154,7 +150,7 @@ def _part(out: Path) -> Path:
 def _lines(task: Task, out: Path, examples: Sequence[Any], predictions: Sequence[Any]) -> bytes:
     """Return the line of each example."""
     records = (task.record(out, *pair) for pair in zip(examples, predictions, strict=True))
-    return b"".join(msgspec.json.encode(one) + b"\n" for one in records)
+    return b"".join(msgspec.json.encode(record) + b"\n" for record in records)
 
 
 def _complete(task: Task, part: Path, out: Path) -> None:
@@ -207,14 +203,13 @@ def _continued(part: Path, state: Path, about: Mapping[str, Any], window: int) -
 
 
 def summed(notes: Iterable[str]) -> list[str]:
-    """Return the notes of several windows as one each, with their numbers added."""
-    totals: dict[str, list[int]] = {}
+    """Return the notes of several windows as one each, with their numbers added (`ShareNote`)."""
+    totals: dict[str, ShareNote] = {}
     others: dict[str, None] = {}
     for note in notes:
-        if (match := COUNTED.fullmatch(note)) is None:
+        if not isinstance(note, ShareNote):
             others[note] = None
             continue
-        total = totals.setdefault(match[3], [0, 0])
-        for place in (0, 1):
-            total[place] += int(match[1 + place].replace(",", ""))
-    return [*(f"{some:,} of {all_:,} {what}" for what, (some, all_) in totals.items()), *others]
+        before = totals.get(note.statement, ShareNote(0, 0, note.statement))
+        totals[note.statement] = ShareNote(before.number + note.number, before.total + note.total, note.statement)
+    return [*map(str, totals.values()), *others]

@@ -1,6 +1,6 @@
 """The application: requests are decoded, framed, batched, and their results encoded.
 
-request -> `Gate` -> body -> msgspec type -> `Endpoint.job` -> `Batcher` -> `Job.read` -> JSON
+request -> `Gate` -> body -> msgspec type -> `Endpoint.job` -> `Batcher` -> `ComputeJob.read` -> JSON
 
 Decoding, framing and encoding of small requests is done in the event loop, because a hop to a thread takes longer; that
 of large ones in a thread. The computing thread of each model does nothing but compute.
@@ -22,14 +22,16 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp
 
 from unmask.data.batches.batch import total_length
-from unmask.serving.batcher import Job
+from unmask.serving.batcher import ComputeJob
 from unmask.serving.endpoints import ENDPOINTS, Endpoint, describe
+from unmask.serving.faults import explain
 from unmask.serving.guard import ANY, Guard, Keys
 from unmask.serving.metrics import CONTENT_TYPE, Meter
 from unmask.serving.protocol import ClientDisconnect, Gate
 from unmask.serving.served import Served
 from unmask.serving.types import Info, Limits, Refusal, Server, invalid, unhealthy
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 from unmask.support.version import __version__
 
 Value = TypeVar("Value")
@@ -67,12 +69,12 @@ class Service:
         if name is None:
             able = [served for served in self.models.values() if served.has(route)]
             if not able:
-                raise invalid("no model of this server can do this")
+                raise invalid("no model of this server can do this; /info lists the routes of each model")
             return able[0]
         if name not in self.models:
-            raise Refusal(404, "NotFound", "there is no such model; /info lists the models")
+            raise Refusal(404, "NotFound", f"{argument('model')}: there is no such model; /info lists the models")
         if not self.models[name].has(route):
-            raise invalid("this model cannot do this; /info lists the routes of each model")
+            raise invalid(f"{argument('model')}: this model cannot do this; /info lists the routes of each model")
         return self.models[name]
 
     async def handle(self, endpoint: Endpoint, request: Request) -> Response:
@@ -101,7 +103,7 @@ class Service:
         except TimeoutError as error:
             raise unhealthy(f"not computed within {self.limits.seconds:g} seconds") from error
 
-    def _frame(self, endpoint: Endpoint, content: bytes) -> tuple[Served, Job]:
+    def _frame(self, endpoint: Endpoint, content: bytes) -> tuple[Served, ComputeJob]:
         """Return the model of a request, and its job."""
         wanted = decode(endpoint.decoder, content)
         served = self.find(wanted.model, endpoint.path)
@@ -150,7 +152,7 @@ class Service:
             model_id=served.name,
             model_dtype=served.predictor.backend.precision,
             model_type=kind,
-            routes=[one.path for one in ENDPOINTS if served.has(one.path)],
+            routes=[endpoint.path for endpoint in ENDPOINTS if served.has(endpoint.path)],
             max_input_length=served.longest,
             max_batch_tokens=self.limits.batch_tokens,
             max_concurrent_requests=self.limits.requests,
@@ -200,9 +202,13 @@ def create_app(
 
     plain = {"/health": service.health, "/info": service.info, "/metrics": service.metrics, "/openapi.json": openapi}
     routes: list[BaseRoute] = [Route(path, handler, methods=["GET"]) for path, handler in plain.items()]
-    routes += [Route(one.path, partial(service.handle, one), methods=["POST"]) for one in ENDPOINTS]
+    routes += [Route(endpoint.path, partial(service.handle, endpoint), methods=["POST"]) for endpoint in ENDPOINTS]
     app = Router([*routes, *pages], redirect_slashes=False, lifespan=lifespan)
-    paths = [*plain, *(one.path for one in ENDPOINTS), *(one.path for one in pages if isinstance(one, Route))]
+    paths = [
+        *plain,
+        *(endpoint.path for endpoint in ENDPOINTS),
+        *(page.path for page in pages if isinstance(page, Route)),
+    ]
     return Guard(
         app, keys=keys or Keys(), hosts=hosts or (ANY,), meter=service.meter, routes=paths, public=(*OPEN, *public)
     )
@@ -226,19 +232,12 @@ def decode(decoder: msgspec.json.Decoder[Any], content: bytes) -> Any:
         Refusal: it is not JSON (400), or not as described (422).
     """
     try:
-        return decoder.decode(content)
-    except msgspec.ValidationError as error:
-        raise invalid(without_content(str(error))) from error
+        try:
+            return decoder.decode(content)
+        except msgspec.ValidationError as error:
+            raise invalid(explain(decoder.type, content)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refusal(400, "Validation", "the body is not valid JSON") from error
-
-
-def without_content(message: str) -> str:
-    """Return msgspec's message about a request without what the request contains."""
-    for start in ("Object contains unknown field", "Invalid enum value"):
-        if message.startswith(start):
-            return start
-    return message
 
 
 def json_response(value: Any) -> Response:

@@ -34,7 +34,7 @@ LONGEST_RETRY = 60
 
 
 @dataclass(frozen=True)
-class Job:
+class ComputeJob:
     """A request, ready to be computed.
 
     Attributes:
@@ -60,7 +60,7 @@ class Job:
 class _Work:
     """A job in the queue: `taken` samples are computed or being computed, `left` are not computed yet."""
 
-    job: Job
+    job: ComputeJob
     future: asyncio.Future[list[np.ndarray]]
     born: float
     left: int
@@ -100,7 +100,7 @@ class Batcher:
         """Number of tokens that wait or are computed."""
         return self._pending
 
-    async def run(self, job: Job) -> list[np.ndarray]:
+    async def run(self, job: ComputeJob) -> list[np.ndarray]:
         """Return the rows of a job's samples; if the caller is cancelled, what is not computed yet is dropped.
 
         Raises:
@@ -121,7 +121,7 @@ class Batcher:
         if self._thread is not None:
             self._thread.join()
 
-    def _submit(self, job: Job) -> _Work:
+    def _submit(self, job: ComputeJob) -> _Work:
         tokens = total_length(job.samples)
         with self._ready:
             if self._closed:
@@ -189,7 +189,7 @@ class Batcher:
         """Take a batch from the queue: samples of the first work, and of others with the same head."""
         head, budget = self._queue[0].job.head, self._limits.batch_tokens
         parts: list[_Part] = []
-        total, kept, unfinished = 0, list[_Work](), list[_Work]()
+        total, untouched, unfinished = 0, list[_Work](), list[_Work]()
         for work in self._queue:
             samples, first = work.job.samples, work.taken
             if work.job.head == head:
@@ -199,8 +199,8 @@ class Batcher:
             if work.taken > first:
                 parts.append((work, list(range(first, work.taken))))
             if work.taken < len(samples):
-                (unfinished if work.taken > first else kept).append(work)
-        self._queue = deque((*kept, *unfinished))
+                (unfinished if work.taken > first else untouched).append(work)
+        self._queue = deque((*untouched, *unfinished))
         self._waiting -= total
         return parts
 
@@ -214,7 +214,7 @@ class Batcher:
             rows = iter(self._compute(parts[0][0].job.head, samples))
         except Exception as error:
             if len(parts) > 1:
-                return [one for part in parts for one in self._run([part])]
+                return [completed for part in parts for completed in self._run([part])]
             self._meter.failure(self._name, error)
             return [(parts[0][0], _failed())]
         done: list[_Done] = []

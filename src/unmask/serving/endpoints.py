@@ -3,8 +3,6 @@
 The table `ENDPOINTS` is what the application serves and what the OpenAPI description is made of.
 
 The OpenAPI description of a server, made of the types of its requests and responses.
-
-
 """
 
 from __future__ import annotations
@@ -13,17 +11,18 @@ import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
 
 from unmask.data.batches.batch import total_length
 from unmask.serving import types
-from unmask.serving.batcher import Job
+from unmask.serving.batcher import ComputeJob
 from unmask.serving.served import Served
 from unmask.serving.types import Failure, Server, invalid, too_large
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 from unmask.support.version import __version__
 from unmask.tasks import TASKS
 from unmask.tasks.routes import Request, Route
@@ -46,10 +45,12 @@ _REF = "#/components/schemas/{name}"
 
 def describe() -> dict[str, Any]:
     """Return the description."""
-    kinds = [kind for one in ENDPOINTS for kind in (one.request, one.response)]
+    kinds = [kind for endpoint in ENDPOINTS for kind in (endpoint.request, endpoint.response)]
     schemas, components = msgspec.json.schema_components([*kinds, Failure, Server], ref_template=_REF)
     pairs = zip(schemas[:-2:2], schemas[1:-2:2], strict=True)
-    paths = {one.path: {"post": _operation(one, *pair)} for one, pair in zip(ENDPOINTS, pairs, strict=True)}
+    paths = {
+        endpoint.path: {"post": _operation(endpoint, *pair)} for endpoint, pair in zip(ENDPOINTS, pairs, strict=True)
+    }
     failure, info = schemas[-2:]
     for path in paths.values():
         for status in REFUSALS:
@@ -90,7 +91,7 @@ def _get(summary: str, content: dict[str, Any], *more: str) -> dict[str, Any]:
     answers: dict[str, Any] = {"200": {"description": "OK", **({"content": content} if content else {})}}
     return {
         "summary": summary,
-        "responses": answers | {one: {"description": REFUSALS[one]} for one in (*more, "401", "403")},
+        "responses": answers | {status: {"description": REFUSALS[status]} for status in (*more, "401", "403")},
     }
 
 
@@ -104,7 +105,7 @@ class Endpoint:
         request: type of its request.
         response: type of its response.
         job: converts a request to a job of a model.
-        needs: what a request or a model lacks if it is refused for another reason than a limit.
+        needs: what a request or a model lacks if it is refused for another reason than a limit; names the fields.
         example: a request, for the description.
     """
 
@@ -112,7 +113,7 @@ class Endpoint:
     summary: str
     request: type[Request]
     response: Any
-    job: Callable[[Served, Any], Job]
+    job: Callable[[Served, Any], ComputeJob]
     needs: str
     example: dict[str, Any]
 
@@ -122,20 +123,20 @@ class Endpoint:
         return msgspec.json.Decoder(self.request)
 
 
-def _embed(served: Served, request: types.EmbedRequest) -> Job:
+def _embed(served: Served, request: types.EmbedRequest) -> ComputeJob:
     job = served.embed(request)
     return replace(job, read=lambda rows: job.read(rows).tolist())
 
 
-def _openai(served: Served, request: types.OpenAIRequest) -> Job:
+def _openai(served: Served, request: types.OpenAIRequest) -> ComputeJob:
     """Return the job of `/v1/embeddings`; texts that are too long are refused, as by OpenAI."""
     inputs = request.input
     ids = _token_ids(served, inputs)
     if ids is None:
-        embed = types.EmbedRequest(inputs=inputs, dimensions=request.dimensions)  # type: ignore[arg-type]
-        job = served.embed(embed)
+        texts = cast("str | list[str]", inputs)
+        job = served.embed_texts(request, texts, normalize=True, dimensions=request.dimensions, truncate=False)
     else:
-        job = served.embed_ids(ids, normalize=True, dimensions=request.dimensions, truncate=False)
+        job = served.embed_ids(request, ids, normalize=True, dimensions=request.dimensions, truncate=False)
     tokens = total_length(job.samples)
 
     def read(rows: list[np.ndarray]) -> types.OpenAIResponse:
@@ -158,16 +159,17 @@ def _token_ids(served: Served, inputs: str | Sequence[str | int | list[int]]) ->
     Raises:
         Refusal: texts and ids are mixed, there are too many or none, or the model has no such token.
     """
-    if isinstance(inputs, str) or (inputs and all(isinstance(one, str) for one in inputs)):
+    if isinstance(inputs, str) or (inputs and all(isinstance(item, str) for item in inputs)):
         return None
-    lists: list[Any] = [inputs] if all(isinstance(one, int) for one in inputs) else list(inputs)
-    if not inputs or not all(isinstance(one, list) and one for one in lists):
-        raise invalid("input is a text, a list of texts, a list of token ids, or a list of such lists, none empty")
+    lists: list[Any] = [inputs] if all(isinstance(ids, int) for ids in inputs) else list(inputs)
+    if not inputs or not all(isinstance(ids, list) and ids for ids in lists):
+        choices = "a text, a list of texts, a list of token ids, or a list of such lists, none empty"
+        raise invalid(f"{argument('input')}: expected {choices}")
     if len(lists) > served.limits.inputs:
-        raise too_large(f"more than {served.limits.inputs} inputs; send several requests")
-    if not all(0 <= id < served.tokenizer.size for one in lists for id in one):
-        raise invalid(f"token ids of this model are from 0 to {served.tokenizer.size - 1}")
-    return [np.array(one, np.int64) for one in lists]
+        raise too_large(f"{argument('input')}: more than {served.limits.inputs} inputs; send several requests")
+    if not all(0 <= id < served.tokenizer.size for ids in lists for id in ids):
+        raise invalid(f"{argument('input')}: token ids of this model are from 0 to {served.tokenizer.size - 1}")
+    return [np.array(text_ids, np.int64) for text_ids in lists]
 
 
 def task_routes() -> list[Route]:
@@ -193,6 +195,7 @@ def _of_task(route: Route) -> Endpoint:
 
 
 _TEXT = "a text has characters that cannot be encoded"
+_INPUTS = argument("inputs")
 ENDPOINTS = (
     Endpoint(
         "/embed",
@@ -200,7 +203,7 @@ ENDPOINTS = (
         types.EmbedRequest,
         types.EmbedResponse,
         _embed,
-        _TEXT,
+        f"{_INPUTS}: {_TEXT}",
         {"inputs": "What is deep learning?"},
     ),
     Endpoint(
@@ -209,7 +212,7 @@ ENDPOINTS = (
         types.OpenAIRequest,
         types.OpenAIResponse,
         _openai,
-        _TEXT,
+        f"{argument('input')}: {_TEXT}",
         {"input": ["What is deep learning?"]},
     ),
     *map(_of_task, task_routes()),
@@ -219,7 +222,7 @@ ENDPOINTS = (
         types.FillRequest,
         types.FillResponse,
         Served.fill,
-        "a text has no mask, or more tokens than the model reads; write [MASK] where a word is missing",
+        f"{_INPUTS}: a text has no mask, or more tokens than the model reads; write [MASK] where a word is missing",
         {"inputs": "Paris is the [MASK] of France."},
     ),
     Endpoint(
@@ -228,7 +231,7 @@ ENDPOINTS = (
         types.FeaturesRequest,
         types.FeaturesResponse,
         Served.features,
-        "the model has no such layer",
+        f"{argument('layers')}: the model has no such layer",
         {"inputs": "A text.", "layers": [-1]},
     ),
 )

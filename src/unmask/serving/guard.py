@@ -3,8 +3,6 @@
 No error reaches the web server behind it, whose traceback would show what users sent.
 
 API keys: read from a file or the environment, stored and compared as digests in constant time.
-
-
 """
 
 from __future__ import annotations
@@ -48,11 +46,11 @@ class Keys:
     def allow(self, authorization: bytes) -> bool:
         """Return whether the value of an Authorization header, `Bearer KEY`, has one of the keys."""
         scheme, _, key = authorization.partition(b" ")
-        given = _digest(key.strip())
-        found = False
+        presented = _digest(key.strip())
+        matches = False
         for digest in self._digests:  # all of them, so that the time does not depend on which one it is
-            found |= hmac.compare_digest(digest, given)
-        return (found and scheme.lower() == b"bearer") or not self._digests
+            matches |= hmac.compare_digest(digest, presented)
+        return (matches and scheme.lower() == b"bearer") or not self._digests
 
 
 def read_keys(path: str | Path | None) -> Keys:
@@ -61,7 +59,7 @@ def read_keys(path: str | Path | None) -> Keys:
     Raises:
         UserError: the file cannot be read or has no key, or a key is short or has other than visible ASCII characters.
     """
-    found = [os.environ[VARIABLE]] if os.environ.get(VARIABLE) else []
+    keys = [os.environ[VARIABLE]] if os.environ.get(VARIABLE) else []
     if path is not None:
         try:
             lines = Path(path).read_text(encoding="utf8").split("\n")
@@ -70,15 +68,15 @@ def read_keys(path: str | Path | None) -> Keys:
         listed = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
         if not listed:
             raise UserError("no key", file=path, remedy="write one per line")
-        found += listed
-    for key in found:
+        keys += listed
+    for key in keys:
         if len(key) < SHORTEST or not all("!" <= character <= "~" for character in key):
             raise UserError(
                 f"a key has fewer than {SHORTEST} characters, or others than visible ASCII",
                 file=path,
                 remedy="generate one: python -c 'import secrets; print(secrets.token_urlsafe(32))'",
             )
-    return Keys(found)
+    return Keys(keys)
 
 
 def _digest(key: bytes) -> bytes:
@@ -139,8 +137,8 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                given = {name for name, _ in message["headers"]}
-                message["headers"] = [*message["headers"], *(one for one in HEADERS if one[0] not in given)]
+                names = {name for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(header for header in HEADERS if header[0] not in names)]
             await send(message)
 
         self._meter.enter()

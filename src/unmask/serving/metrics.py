@@ -25,21 +25,23 @@ class Meter:
 
     def __init__(self, *, log: bool = False) -> None:
         self._log = log
-        self.registry = one = CollectorRegistry()
-        self._requests = Counter("unmask_requests", "Requests.", ("route", "status"), registry=one)
+        self.registry = registry = CollectorRegistry()
+        self._requests = Counter("unmask_requests", "Requests.", ("route", "status"), registry=registry)
         self._seconds = Histogram(
-            "unmask_request_seconds", "Time until the response.", ("route",), buckets=SECONDS, registry=one
+            "unmask_request_seconds", "Time until the response.", ("route",), buckets=SECONDS, registry=registry
         )
-        self._open = Gauge("unmask_open_requests", "Requests being read or processed.", registry=one)
-        self._gone = Counter("unmask_disconnects", "Clients that left before the response.", registry=one)
-        self._tokens = Counter("unmask_tokens", "Computed tokens.", ("model",), registry=one)
-        self._texts = Counter("unmask_samples", "Computed texts, or windows of texts.", ("model",), registry=one)
-        self._batches = Histogram("unmask_batch_tokens", "Tokens per batch.", ("model",), buckets=TOKENS, registry=one)
+        self._open = Gauge("unmask_open_requests", "Requests being read or processed.", registry=registry)
+        self._gone = Counter("unmask_disconnects", "Clients that left before the response.", registry=registry)
+        self._tokens = Counter("unmask_tokens", "Computed tokens.", ("model",), registry=registry)
+        self._texts = Counter("unmask_samples", "Computed texts, or windows of texts.", ("model",), registry=registry)
+        self._batches = Histogram(
+            "unmask_batch_tokens", "Tokens per batch.", ("model",), buckets=TOKENS, registry=registry
+        )
         self._compute = Histogram(
-            "unmask_batch_seconds", "Time to compute a batch.", ("model",), buckets=SECONDS, registry=one
+            "unmask_batch_seconds", "Time to compute a batch.", ("model",), buckets=SECONDS, registry=registry
         )
-        self._pending = Gauge("unmask_queue_tokens", "Tokens that wait or are computed.", ("model",), registry=one)
-        self._failures = Counter("unmask_failures", "Unexpected errors.", ("where",), registry=one)
+        self._pending = Gauge("unmask_queue_tokens", "Tokens that wait or are computed.", ("model",), registry=registry)
+        self._failures = Counter("unmask_failures", "Unexpected errors.", ("where",), registry=registry)
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus's text format."""

@@ -33,10 +33,11 @@ from unmask.inference.exported import ExportedBackend
 from unmask.inference.influence import frame_influence, has_attention, read_attention
 from unmask.inference.pooling import Token, frame_tokens
 from unmask.serving.app import Service, json_response
-from unmask.serving.batcher import Job
+from unmask.serving.batcher import ComputeJob
 from unmask.serving.endpoints import Endpoint
 from unmask.serving.served import Served
 from unmask.serving.types import invalid, too_large
+from unmask.support.messages import argument
 from unmask.tasks.routes import Request
 
 PAGE = resources.files("unmask.serving") / "page"
@@ -44,6 +45,7 @@ MAX_WEIGHTS = 1_500_000
 """Maximum number of attention weights in a response: for 12 layers of 12 heads, those of 102 tokens."""
 MAX_WORDS = 128
 """Maximum number of words whose influence is measured: the text is read once without each."""
+_INPUTS = argument("inputs")
 
 
 class AttentionRequest(Request):
@@ -103,7 +105,7 @@ class ModelViews(msgspec.Struct):
     passages: bool = False
 
 
-def attention_job(served: Served, request: AttentionRequest) -> Job:
+def attention_job(served: Served, request: AttentionRequest) -> ComputeJob:
     """Return the job of `/playground/attention`.
 
     Raises:
@@ -113,23 +115,25 @@ def attention_job(served: Served, request: AttentionRequest) -> Job:
     texts = [request.inputs] if isinstance(request.inputs, str) else request.inputs
     _check(served, texts, most=2)
     if not has_attention(encoder):
-        raise invalid("this model has no attention: ELMo is made of LSTMs")
+        raise invalid(f"{argument('model')}: this model has no attention: ELMo is made of LSTMs")
     sample, tokens = frame_tokens(served.tokenizer, texts, served.longest)
     per_pair = encoder.settings.layers * encoder.settings.heads
     if len(tokens) ** 2 * per_pair > MAX_WEIGHTS:
         most = int((MAX_WEIGHTS / per_pair) ** 0.5)
-        raise too_large(f"the attention of at most {most} tokens is shown; shorten the text, which has {len(tokens)}")
+        raise too_large(
+            f"{_INPUTS}: the attention of at most {most} tokens is shown; shorten the text, which has {len(tokens)}"
+        )
 
     def compute(samples: Sequence[Sample]) -> list[np.ndarray]:
-        return [read_attention(encoder, one) for one in samples]
+        return [read_attention(encoder, framed) for framed in samples]
 
     def read(rows: list[np.ndarray]) -> AttentionResponse:
         return AttentionResponse(tokens, np.round(rows[0].astype(np.float64), 4).tolist())
 
-    return Job(compute, [sample], read)
+    return ComputeJob(compute, [sample], read)
 
 
-def influence_job(served: Served, request: InfluenceRequest) -> Job:
+def influence_job(served: Served, request: InfluenceRequest) -> ComputeJob:
     """Return the job of `/playground/influence`.
 
     Raises:
@@ -137,23 +141,25 @@ def influence_job(served: Served, request: InfluenceRequest) -> Job:
     """
     _check(served, [request.inputs], most=1)
     if (count := len(split_text(request.inputs).starts)) > MAX_WORDS:
-        raise too_large(f"the influence of at most {MAX_WORDS} words is measured; shorten the text, which has {count}")
+        raise too_large(
+            f"{_INPUTS}: the influence of at most {MAX_WORDS} words is measured; shorten the text, which has {count}"
+        )
     samples, measure = frame_influence(served.tokenizer, request.inputs, served.longest)
     if total_length(samples) > served.limits.request_tokens:
-        raise too_large("the text is too long to be read once without each word; shorten it")
+        raise too_large(f"{_INPUTS}: the text is too long to be read once without each word; shorten it")
 
     def read(rows: list[np.ndarray]) -> InfluenceResponse:
-        found = measure(rows)
-        return InfluenceResponse(found.words, np.round(found.change.astype(np.float64), 7).tolist())
+        influence = measure(rows)
+        return InfluenceResponse(influence.words, np.round(influence.change.astype(np.float64), 7).tolist())
 
-    return Job((served.model.encoder.num_layers,), samples, read)
+    return ComputeJob((served.model.encoder.num_layers,), samples, read)
 
 
 def _check(served: Served, texts: Sequence[str], *, most: int) -> None:
     if not 1 <= len(texts) <= most or not all(map(str.strip, texts)):
-        raise invalid("a text is empty, or there are too many")
+        raise invalid(f"{_INPUTS}: a text is empty, or there are too many")
     if any(len(text) > served.limits.characters for text in texts):
-        raise too_large(f"a text has more than {served.limits.characters:,} characters; shorten it")
+        raise too_large(f"{_INPUTS}: a text has more than {served.limits.characters:,} characters; shorten it")
 
 
 ENDPOINTS = (
@@ -163,7 +169,7 @@ ENDPOINTS = (
         AttentionRequest,
         AttentionResponse,
         attention_job,
-        "the text has characters that cannot be encoded, or more tokens than the model reads; shorten it",
+        f"{_INPUTS}: the text has characters that cannot be encoded, or more tokens than the model reads; shorten it",
         {"inputs": "The cat sat on the mat."},
     ),
     Endpoint(
@@ -172,7 +178,7 @@ ENDPOINTS = (
         InfluenceRequest,
         InfluenceResponse,
         influence_job,
-        "the text has fewer than two words, or more tokens than the model reads",
+        f"{_INPUTS}: the text has fewer than two words, or more tokens than the model reads",
         {"inputs": "The cat sat on the mat."},
     ),
 )
@@ -184,7 +190,7 @@ def playground_routes(service: Service) -> list[Route]:
     async def models(request: HttpRequest) -> Response:
         return json_response({"models": [describe(served) for served in service.models.values()]})
 
-    computed = [Route(one.path, partial(service.handle, one), methods=["POST"]) for one in ENDPOINTS]
+    computed = [Route(endpoint.path, partial(service.handle, endpoint), methods=["POST"]) for endpoint in ENDPOINTS]
     return [
         *(Route(path, _sender(name)) for path, name in _files().items()),
         Route("/playground/models", models),

@@ -1,8 +1,6 @@
 """HTTP connections: uvicorn's, with limits of time and size for the line and the headers of requests.
 
 Reading a request's body within its limits of size and time.
-
-
 """
 
 from __future__ import annotations

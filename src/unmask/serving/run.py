@@ -39,35 +39,35 @@ KEEP_ALIVE = 30
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelSource:
     """A model to serve: its name, and its directory."""
 
     name: str
     directory: str
 
 
-def parse_sources(arguments: Sequence[str]) -> list[Source]:
+def parse_sources(arguments: Sequence[str]) -> list[ModelSource]:
     """Return the models that a command line names, each `DIRECTORY` or `NAME=DIRECTORY`.
 
     Raises:
         UserError: a name is not valid, or two are equal.
     """
-    found: list[Source] = []
+    models: list[ModelSource] = []
     for word in arguments:
-        given, equals, directory = word.partition("=")
-        if not equals or "/" in given:
+        name, equals, directory = word.partition("=")
+        if not equals or "/" in name:
             path = Path(word)  # a link has a name of its own, which resolving would lose
-            directory, given = word, path.name if path.name not in ("", "..") else path.resolve().name
-        if not NAME.fullmatch(given):
-            raise UserError(f"'{given}' cannot be the name of a model", remedy="name it: NAME=DIRECTORY")
-        if given in {source.name for source in found}:
-            raise UserError(f"two models have the name '{given}'", remedy="name them: NAME=DIRECTORY")
-        found.append(Source(given, directory))
-    return found
+            directory, name = word, path.name if path.name not in ("", "..") else path.resolve().name
+        if not NAME.fullmatch(name):
+            raise UserError(f"'{name}' cannot be the name of a model", remedy="name it: NAME=DIRECTORY")
+        if name in {source.name for source in models}:
+            raise UserError(f"two models have the name '{name}'", remedy="name them: NAME=DIRECTORY")
+        models.append(ModelSource(name, directory))
+    return models
 
 
 def load_served(
-    sources: Sequence[Source], machine: Machine, limits: Limits, meter: Meter, *, allow_pickle: bool = False
+    sources: Sequence[ModelSource], machine: Machine, limits: Limits, meter: Meter, *, allow_pickle: bool = False
 ) -> list[Served]:
     """Load models.
 
@@ -115,7 +115,7 @@ def is_loopback(host: str) -> bool:
 def greeting(service: Service, url: str) -> str:
     """Return the line that tells where the server is, which models it has, and what a request may hold at most."""
     limits = service.limits
-    models = ", ".join(f"{one.name} ({one.longest} tokens)" for one in service.models.values())
+    models = ", ".join(f"{model.name} ({model.longest} tokens)" for model in service.models.values())
     most = f"{counted(limits.inputs, 'text')}, {limits.request_tokens:,} tokens, {limits.body / 1e6:g} MB"
     return f"{url} serves {models}; a request holds at most {most}"
 

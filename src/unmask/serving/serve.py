@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from unmask.support.choices import Device, Precision
+from unmask.support.choices import Device, Precision, as_texts
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.training.machine import choose_machine
@@ -56,7 +56,7 @@ def serve(
         quiet: print only results and errors.
 
     Raises:
-        UserError: the address or a model cannot be used, or a limit is not positive.
+        UserError: the address or a model cannot be used, no model is named, or a limit is not positive.
     """
     try:
         from unmask.serving import run
@@ -70,6 +70,8 @@ def serve(
             raise
         raise UserError("serving needs more packages", remedy="install them: pip install 'unmask[serve]'") from error
 
+    if not (models := as_texts(models)):
+        raise UserError(f"{argument('models')}: there is no model", remedy="name one or more directories of models")
     most = {
         "max_concurrent_requests": max_concurrent_requests,
         "max_batch_tokens": max_batch_tokens,

@@ -14,13 +14,14 @@ import numpy as np
 from unmask.data.batches.batch import Sample, total_length
 from unmask.data.batches.frame import Frame
 from unmask.families.checkpoints.heads import supported
-from unmask.inference.batching import in_order
+from unmask.inference.backend import in_order
 from unmask.inference.features import frame_words
 from unmask.inference.fill import HEADS, Mask, find_masks, mask_head, most_probable
 from unmask.inference.pooling import normalized, pooled
 from unmask.inference.predictor import Predictor
 from unmask.nn.encoders.downstream import resolve_layers
-from unmask.serving.batcher import Batcher, Head, Job
+from unmask.serving.batcher import Batcher, ComputeJob, Head
+from unmask.serving.faults import field_of, main_field, too_long
 from unmask.serving.metrics import Meter
 from unmask.serving.types import (
     EmbedRequest,
@@ -32,7 +33,8 @@ from unmask.serving.types import (
     too_large,
 )
 from unmask.support.errors import UserError
-from unmask.tasks.routes import Route, TaskRequest
+from unmask.support.messages import argument
+from unmask.tasks.routes import Request, Route, TaskRequest
 from unmask.tasks.rows import as_rows, cut_and_wrap
 
 OF_LAYERS = ("/embed", "/v1/embeddings", "/features", "/playground/influence")
@@ -81,7 +83,8 @@ class Served:
         """
         jobs = []
         if self.has("/embed"):
-            jobs.append(self.embed_ids([np.zeros(1, np.int64)], normalize=True, dimensions=None, truncate=True))
+            ids = [np.zeros(1, np.int64)]
+            jobs.append(self.embed_ids(EmbedRequest(inputs=""), ids, normalize=True, dimensions=None, truncate=True))
         if self.mask_head is not None:
             jobs.append(self.fill(FillRequest(inputs="[MASK]")))
         if self.route is not None:
@@ -100,35 +103,70 @@ class Served:
             return self.mask_head is not None
         return path == "/playground/attention" or (self.route is not None and self.route.path == path)
 
-    def embed(self, request: EmbedRequest) -> Job:
+    def embed(self, request: EmbedRequest) -> ComputeJob:
         """Return the job of `/embed`; it reads an array, (texts, dimensions)."""
-        texts = self._texts(request.inputs, truncate=request.truncate)
-        ids = self.tokenizer.encode_many(texts)
-        return self.embed_ids(
-            ids, normalize=request.normalize, dimensions=request.dimensions, truncate=request.truncate
+        return self.embed_texts(
+            request,
+            request.inputs,
+            normalize=request.normalize,
+            dimensions=request.dimensions,
+            truncate=request.truncate,
         )
 
-    def embed_ids(self, ids: Sequence[np.ndarray], *, normalize: bool, dimensions: int | None, truncate: bool) -> Job:
+    def embed_texts(
+        self,
+        request: Request,
+        inputs: str | Sequence[str],
+        *,
+        normalize: bool,
+        dimensions: int | None,
+        truncate: bool,
+    ) -> ComputeJob:
+        """Return the job of the vectors of texts; see `embed_ids`."""
+        texts = self._texts(request, inputs, truncate=truncate)
+        ids = self.tokenizer.encode_many(texts)
+        return self.embed_ids(request, ids, normalize=normalize, dimensions=dimensions, truncate=truncate)
+
+    def embed_ids(
+        self,
+        request: Request,
+        ids: Sequence[np.ndarray],
+        *,
+        normalize: bool,
+        dimensions: int | None,
+        truncate: bool,
+    ) -> ComputeJob:
         """Return the job of the vectors of texts that are tokenized already, without special tokens.
+
+        Args:
+            request: the request, whose fields refusals name.
+            ids: the token ids of each text.
+            normalize: see `EmbedRequest`.
+            dimensions: see `EmbedRequest`.
+            truncate: see `EmbedRequest`.
 
         Raises:
             Refusal: a text is too long, or has fewer dimensions.
         """
         width = self.model.encoder.width
         if dimensions is not None and dimensions > width:
-            raise invalid(f"the vectors of this model have {width} dimensions")
+            raise invalid(f"{argument('dimensions')}: the vectors of this model have {width} dimensions")
         frame = Frame.of(self.tokenizer)
-        self._check_lengths(map(len, ids), frame.capacity(self.longest, texts=1), truncate=truncate)
-        samples = self._checked([cut_and_wrap(frame, [one], self.longest)[0] for one in ids])
+        capacity = frame.capacity(self.longest, texts=1)
+        if not truncate and any(len(text_ids) > capacity for text_ids in ids):
+            raise invalid(too_long(request, f"{capacity} tokens besides special ones"))
+        samples = self._checked(request, [cut_and_wrap(frame, [text_ids], self.longest)[0] for text_ids in ids])
 
         def read(rows: list[np.ndarray]) -> np.ndarray:
             pairs = zip(rows, samples, strict=True)
-            found = np.stack([pooled(one[:, 0], sample, self.pooling.kind)[:dimensions] for one, sample in pairs])
-            return normalized(found) if normalize else found
+            vectors = np.stack(
+                [pooled(states[:, 0], sample, self.pooling.kind)[:dimensions] for states, sample in pairs]
+            )
+            return normalized(vectors) if normalize else vectors
 
-        return Job((self.model.encoder.num_layers,), samples, read)
+        return ComputeJob((self.model.encoder.num_layers,), samples, read)
 
-    def ask(self, request: TaskRequest) -> Job:
+    def ask(self, request: TaskRequest) -> ComputeJob:
         """Return the job of the route of the model's task; it reads the response.
 
         Raises:
@@ -140,79 +178,86 @@ class Served:
         truncated = request.truncated(self.limits.characters)
         asked = truncated or request
         inputs = asked.texts()
-        self._texts([text for texts in inputs for text in texts], count=len(inputs))
+        self._texts(request, [text for texts in inputs for text in texts], count=len(inputs))
         framed = task.frame(self.tokenizer, route.examples(task, asked), self.predictor.labels, gold=False)
         if truncated is None and any(framed.cut):
-            raise invalid(f"a text is too long; this model reads {task.length} tokens, or set truncate")
+            raise invalid(too_long(request, f"{task.length} tokens"))
 
         def read(rows: list[np.ndarray]) -> Any:
             outputs = framed.outputs(rows) if framed.outputs is not None else None
             return route.answer(task, asked, framed.read(rows), outputs)
 
-        return Job(task.part, self._checked(framed.samples), read, infinite=task.infinite)
+        return ComputeJob(task.part, self._checked(request, framed.samples), read, infinite=task.infinite)
 
-    def fill(self, request: FillRequest) -> Job:
+    def fill(self, request: FillRequest) -> ComputeJob:
         """Return the job of `/fill`; it reads the masks of each text with their candidates."""
         assert self.mask_head is not None
-        texts = self._texts(request.inputs)
-        found = [find_masks(self.tokenizer, text, self.longest, HEADS[self.mask_head]) for text in texts]
+        texts = self._texts(request, request.inputs)
+        framed = [find_masks(self.tokenizer, text, self.longest, HEADS[self.mask_head]) for text in texts]
 
         def read(rows: list[np.ndarray]) -> list[list[Mask]]:
             candidates = [most_probable(self.tokenizer, logits, request.top) for logits in rows]
-            return [list(map(Mask, starts, ranked)) for (starts, _), ranked in zip(found, candidates, strict=True)]
+            return [list(map(Mask, starts, ranked)) for (starts, _), ranked in zip(framed, candidates, strict=True)]
 
-        return Job(self.mask_head, self._checked([sample for _, sample in found]), read)
+        return ComputeJob(self.mask_head, self._checked(request, [sample for _, sample in framed]), read)
 
-    def features(self, request: FeaturesRequest) -> Job:
+    def features(self, request: FeaturesRequest) -> ComputeJob:
         """Return the job of `/features`; it reads the hidden states of each text."""
         encoder = self.model.encoder
-        texts = self._texts(request.inputs, truncate=request.truncate)
+        texts = self._texts(request, request.inputs, truncate=request.truncate)
         layers = resolve_layers(request.layers, encoder.num_layers)
         words = frame_words(self.tokenizer, as_rows(texts), self.longest)
         if words.cut and not request.truncate:
-            raise invalid(f"a text is too long; this model reads {self.longest} tokens, or set truncate")
+            raise invalid(too_long(request, f"{self.longest} tokens"))
         if int(words.offsets[-1]) * len(layers) * encoder.width > self.limits.values:
-            raise too_large(f"more than {self.limits.values:,} numbers; ask for fewer texts or layers")
-        samples, offsets = self._checked(words.samples), words.offsets
+            inputs, wanted = argument("inputs"), argument("layers")
+            raise too_large(f"more than {self.limits.values:,} numbers; ask for fewer {inputs} or {wanted}")
+        samples, offsets = self._checked(request, words.samples), words.offsets
         ids = np.split(words.word_ids, offsets[1:-1])
 
         def read(rows: list[np.ndarray]) -> list[TextFeatures]:
             return [
-                TextFeatures(word.tolist(), one.swapaxes(0, 1).tolist()) for word, one in zip(ids, rows, strict=True)
+                TextFeatures(word.tolist(), states.swapaxes(0, 1).tolist())
+                for word, states in zip(ids, rows, strict=True)
             ]
 
-        return Job(layers, samples, read)
+        return ComputeJob(layers, samples, read)
 
-    def _texts(self, inputs: str | Sequence[str], *, truncate: bool = False, count: int | None = None) -> list[str]:
+    def _texts(
+        self, request: Request, inputs: str | Sequence[str], *, truncate: bool = False, count: int | None = None
+    ) -> list[str]:
         """Return texts whose number and length are within the limits; truncated ones, if that is asked for.
+
+        Args:
+            request: the request, whose fields refusals name.
+            inputs: its texts.
+            truncate: whether texts with too many characters are truncated.
+            count: number of inputs; None: that of the texts.
 
         Raises:
             Refusal: there are too many or none, or one is empty or too long.
         """
-        texts = [inputs] if isinstance(inputs, str) else list(inputs)
+        texts, limits = [inputs] if isinstance(inputs, str) else list(inputs), self.limits
         if not texts:
-            raise invalid("inputs are empty")
-        if (len(texts) if count is None else count) > self.limits.inputs:
-            raise too_large(f"more than {self.limits.inputs} inputs; send several requests")
-        if not all(map(str.strip, texts)):
-            raise invalid("a text is empty")
-        stop = self.limits.characters
-        if any(len(text) > stop for text in texts) and not truncate:
-            raise invalid(f"a text has more than {stop:,} characters; shorten it")
-        return [text[:stop] for text in texts]
-
-    def _check_lengths(self, sizes: Any, capacity: int, *, truncate: bool) -> None:
-        if not truncate and any(size > capacity for size in sizes):
+            raise invalid(f"{main_field(request)}: there is no text")
+        if (len(texts) if count is None else count) > limits.inputs:
+            raise too_large(f"{main_field(request)}: more than {limits.inputs} inputs; send several requests")
+        if empty := [text for text in texts if not text.strip()]:
+            raise invalid(f"{field_of(request, empty)}: a text is empty")
+        long = [text for text in texts if len(text) > limits.characters]
+        if long and not truncate:
             raise invalid(
-                f"a text is too long; this model reads {capacity} tokens besides special ones, or set truncate"
+                f"{field_of(request, long)}: a text has more than {limits.characters:,} characters; shorten it"
             )
+        return [text[: limits.characters] for text in texts]
 
-    def _checked(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+    def _checked(self, request: Request, samples: Sequence[Sample]) -> Sequence[Sample]:
         """Return samples whose number of tokens is within the limits.
 
         Raises:
             Refusal: there are too many tokens.
         """
         if total_length(samples) > self.limits.request_tokens:
-            raise too_large(f"more than {self.limits.request_tokens:,} tokens in a request; send several requests")
+            most = f"{self.limits.request_tokens:,} tokens in a request"
+            raise too_large(f"{main_field(request)}: more than {most}; send several requests")
         return samples

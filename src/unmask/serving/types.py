@@ -7,8 +7,6 @@ in tasks/routes.py.
 What a server accepts, and how it refuses the rest.
 
 Every limit exists so that no request, and no number of them, can exhaust the memory or the time of the machine.
-
-
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from unmask.inference.fill import Mask
+from unmask.support.messages import in_request, rendered
 from unmask.tasks.routes import Request, Texts
 
 Kind = Literal["Validation", "Tokenizer", "Backend", "Overloaded", "Unhealthy", "Unauthorized", "NotFound"]
@@ -71,13 +70,14 @@ class Refusal(Exception):
     Args:
         status: HTTP status.
         kind: see `Kind`.
-        message: what is wrong, and what to do.
+        message: what is wrong, and what to do, with references to the fields of the request (`support.messages`).
         retry: number of seconds after which to try again; None: do not.
     """
 
     def __init__(self, status: int, kind: Kind, message: str, *, retry: int | None = None) -> None:
-        super().__init__(message)
-        self.status, self.kind, self.message, self.retry = status, kind, message, retry
+        self.message = rendered(message, in_request)
+        super().__init__(self.message)
+        self.status, self.kind, self.retry = status, kind, retry
 
 
 def invalid(message: str) -> Refusal:

@@ -2,12 +2,17 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, get_args
+
+from unmask.support.errors import UserError
+from unmask.support.messages import argument
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 """Where to compute: "auto" is CUDA if there is such a GPU, or else the CPU; "mps" is the GPU of Apple's processors."""
 Precision = Literal["auto", "float32", "bf16"]
 """Number format of a computation; "auto" is bf16 where it is faster than float32."""
+PoolingKind = Literal["mean", "cls"]
+"""The vector of a text: the mean of all tokens, or the vector where the model reads that of a text."""
 Documents = Literal["auto", "file", "blank-line", "line"]
 """What a document is in plain text: a whole file, a block between blank lines, or a line."""
 Format = Literal["tsv", "csv", "jsonl", "conll"]
@@ -16,6 +21,27 @@ TextFormat = Literal["tsv", "csv", "jsonl", "conll", "txt"]
 """Formats of files whose labels are not read."""
 Files = str | Path | Sequence[str | Path]
 """A file, or several that form one set."""
+
+
+def check_choice(name: str, value: Any, choices: Any) -> None:
+    """Check the value of a parameter.
+
+    Args:
+        name: the parameter.
+        value: its value.
+        choices: a `Literal` type with the values that it can have.
+
+    Raises:
+        UserError: it has another one.
+    """
+    if value not in get_args(choices):
+        known = ", ".join(map(str, get_args(choices)))
+        raise UserError(f"{argument(name, value)}: unknown", remedy=f"choose one of {known}")
+
+
+def as_texts(texts: str | Sequence[str]) -> Sequence[str]:
+    """Return texts as a sequence, whose characters would otherwise be taken for the texts if there is only one."""
+    return [texts] if isinstance(texts, str) else texts
 
 
 def as_files(files: Files) -> Sequence[str | Path]:

@@ -89,6 +89,29 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
+class ShareNote(str):
+    """A note about a number of examples, such as "2 of 8 texts are empty"; those of several windows can be added.
+
+    Args:
+        number: the number of examples that it is about.
+        total: the number of all examples.
+        statement: the noun, and what is said of these examples.
+    """
+
+    number: int
+    total: int
+    statement: str
+
+    def __new__(cls, number: int, total: int, statement: str) -> ShareNote:
+        """Return the note, as text with its numbers."""
+        note = super().__new__(cls, f"{number:,} of {total:,} {statement}")
+        note.number, note.total, note.statement = number, total, statement
+        return note
+
+    def __getnewargs__(self) -> tuple[int, int, str]:  # type: ignore[override]
+        return self.number, self.total, self.statement
+
+
 def check_count(name: str, number: int | None) -> None:
     """Check the value of a parameter that is a number of processes, attempts or the like.
 

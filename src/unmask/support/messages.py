@@ -47,7 +47,7 @@ class Call(NamedTuple):
 
 Reference = Argument | Settings | Call
 Front = Callable[[Reference], str]
-"""How references are written: in Python, on the command line, or in a recipe."""
+"""How references are written: in Python, on the command line, in a recipe, or in a request to the server."""
 
 _REFERENCE = re.compile("\x02([^\x03]*)\x03")
 _KINDS: dict[str, Callable[..., Reference]] = {kind.__name__: kind for kind in (Argument, Settings, Call)}
@@ -135,6 +135,17 @@ def in_recipe(reference: Reference) -> str:
     if not isinstance(reference, Settings):
         return in_python(reference)
     return " and ".join(f"{key} = {_json(value)}" for key, value in reference.values.items())
+
+
+def in_request(reference: Reference) -> str:
+    """Write a reference for clients of the server: parameters are fields of their request."""
+    match reference:
+        case Argument(name, None):
+            return f"`{name}`"
+        case Argument(name, value):
+            return f'`"{name}": {json.dumps(value)}`'
+        case _:
+            return in_recipe(reference)
 
 
 FLAGS = {"settings": "--set", "all_examples": "--all"}

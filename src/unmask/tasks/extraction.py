@@ -50,7 +50,8 @@ ANSWER = Route(
     dict[str, Any],
     lambda task, request: [task.pose(request.question, request.passage, request.history)],
     lambda task, request, predictions, outputs: predictions[0],
-    "the question or a passage is empty, or the model reads no history, or one passage without a title only",
+    f"{argument('question')}, {argument('passage')} or {argument('history')}: a text is empty, or the model reads no "
+    "history, or one passage without a title only",
     {"question": "Where did she live?", "passage": "Ada Lovelace lived in London."},
     view="answer",
 )

@@ -62,7 +62,8 @@ CHOOSE = Route(
     Chosen,
     lambda task, request: [task.pose(request.passage, request.choices, request.question)],
     lambda task, request, predictions, outputs: predictions[0],
-    "a text has characters that cannot be encoded",
+    f"{argument('passage')}, {argument('question')} or {argument('choices')}: a text has characters that cannot be "
+    "encoded",
     {"passage": "Eve lives in Rome.", "question": "Where does Eve live?", "choices": ["In Rome.", "In Paris."]},
     view="choose",
 )

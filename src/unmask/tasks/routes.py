@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import Meta
 
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 
 Name = Annotated[str, Meta(max_length=200, description="Name of the model; by default the first one that can do it.")]
 Texts = Annotated[str | list[str], Meta(description="One text or several.")]
@@ -167,7 +168,8 @@ class Route:
         examples: returns the examples that a request asks about, given the task and the request.
         answer: returns the response, given the task, the request, the predictions of the examples, and the outputs of
             the head for each example, (examples, outputs), or None; see `Framed.outputs`.
-        needs: what a request or a model lacks if it is refused for another reason than a limit.
+        needs: what a request or a model lacks if it is refused for another reason than a limit, with references to
+            the fields (`support.messages.argument`).
         example: a request.
         example_of_pairs: a request to a task over pairs of texts, if that differs.
         view: id of the view of the playground that shows it: "label", "entities", "answer", "choose"; "": none.
@@ -218,8 +220,9 @@ PREDICT = Route(
     list[Scored | list[Scored]],
     _asked,
     _scores,
-    "the model reads pairs of texts, and the request has single ones, or the reverse; inputs are a text, a pair "
-    "[text, text], or a batch of them [[text], ...] or [[text, text], ...]; a model may have no raw scores",
+    f"{argument('inputs')}: the model reads pairs of texts, and the request has single ones, or the reverse; pass a "
+    "text, a pair [text, text], or a batch of them [[text], ...] or [[text, text], ...]; a model may have no "
+    f"{argument('raw_scores')}",
     {"inputs": "A wonderful film.", "truncate": True},
     {"inputs": ["A wonderful film.", "A bore."], "truncate": True},
     view="label",

@@ -27,7 +27,7 @@ from unmask.data.labelled.labelled_file import NAMES, Row, iterate_rows, read_ro
 from unmask.data.labelled.table import Source
 from unmask.data.tokenizers.ragged import Ragged, encode_ragged
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
-from unmask.support.errors import UserError, check_unicode
+from unmask.support.errors import ShareNote, UserError, check_unicode
 from unmask.support.messages import argument, setting
 from unmask.tasks import holding_out
 from unmask.tasks.passage_windows import window_starts
@@ -198,7 +198,7 @@ def frame_rows(
         f"{'pairs' if pairs else 'texts'} are longer than {most} and were cut": cut.sum(),
         "pairs have an empty text" if pairs else "texts are empty": empty.sum(),
     }
-    notes = [f"{count:,} of {len(rows):,} {what}" for what, count in counts.items() if count]
+    notes = [ShareNote(int(count), len(rows), what) for what, count in counts.items() if count]
     return FramedRows(samples, cut.tolist(), (*notes, *tokenizer.notes(column.ids for column in columns)))
 
 

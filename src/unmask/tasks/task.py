@@ -131,7 +131,8 @@ class Framed:
         samples: one or several samples (windows) per example.
         read: converts the logits of each sample, in the samples' order, each (targets, classes), to predictions, one
             per example.
-        notes: messages for the user about what was repaired, truncated or left out, one line each.
+        notes: messages for the user about what was repaired, truncated or left out, one line each; those that count
+            examples are `ShareNote`s, which are added over windows.
         outputs: converts the logits likewise to the outputs of the head for each example, (examples, outputs); None:
             they are not of examples, but of tokens.
         cut: whether each example was truncated; empty if none can be.

@@ -43,7 +43,7 @@ from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
 from unmask.objectives.objective import Objective, Part, imitate_softmax
-from unmask.support.errors import UserError, check_unicode, counted
+from unmask.support.errors import ShareNote, UserError, check_unicode, counted
 from unmask.tasks.holding_out import choose_units, group, hold_out_units
 from unmask.tasks.pooled_head import NONE, TUNED, Regularization, score
 from unmask.tasks.routes import Route, TagRequest
@@ -68,7 +68,7 @@ TAG = Route(
     list[list[Entity]],
     lambda task, request: task.from_texts([text for (text,) in request.texts()]),
     lambda task, request, predictions, outputs: [prediction.entities for prediction in predictions],
-    "a text has characters that cannot be encoded",
+    f"{argument('inputs')}: a text has characters that cannot be encoded",
     {"inputs": "Ada Lovelace lived in London."},
     view="entities",
 )
@@ -229,7 +229,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
             return [read_tags(sentence, labels, rows, divisor(self.temperature)) for sentence, rows in pairs]
 
         empty = sum(not sentence.starts for sentence in examples)
-        notes = [f"{empty:,} of {len(examples):,} texts are empty"] if empty else []
+        notes = [ShareNote(empty, len(examples), "texts are empty")] if empty else []
         words = (subwords[word] for sentence in examples for word in sentence.words)
         return Framed(samples, read, (*notes, *tokenizer.notes(words)))
 

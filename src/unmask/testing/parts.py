@@ -115,8 +115,8 @@ def check_family(kind: str, **settings: Any) -> None:
         restored = load_model(Path(folder) / "model").encoder.eval()
     assert restored.settings == encoder.settings, "a directory has other settings"
     with torch.no_grad():
-        found = restored(collate(samples).tokens).last
-    assert torch.allclose(found, together, atol=SHARE), "a body that is restored from a directory has other outputs"
+        output = restored(collate(samples).tokens).last
+    assert torch.allclose(output, together, atol=SHARE), "a body that is restored from a directory has other outputs"
 
 
 def check_objective(kind: str, encoder: Encoder, samples: list[Sample]) -> None:
@@ -137,9 +137,9 @@ def check_objective(kind: str, encoder: Encoder, samples: list[Sample]) -> None:
     learner = Learner(encoder, {kind: objective}).eval()
     missing = objective.requires - samples[0].labels.keys()
     assert not missing, f"the samples have no labels {', '.join(sorted(missing))}"
-    kept = samples[0].ids.copy()
+    ids_before = samples[0].ids.copy()
     prepared = [learner.prepare(sample.named((0, number))) for number, sample in enumerate(samples)]
-    assert (samples[0].ids == kept).all() and not samples[0].counts, "prepare changes its input"
+    assert (samples[0].ids == ids_before).all() and not samples[0].counts, "prepare changes its input"
     assert all(kind in sample.counts for sample in prepared), "prepare counts no terms of the loss"
     batch, singles = collate(prepared), [collate([sample]) for sample in prepared]
     losses = _losses(learner, batch)
@@ -179,7 +179,7 @@ def check_reader(suffix: str, path: str | Path) -> None:
         assert all(isinstance(name, str) for name in record), f"record {number}: a column has no name"
         for name, value in record.items():
             values = value if isinstance(value, list | tuple) else [value]
-            plain = all(one is None or isinstance(one, str | int | float | bool) for one in values)
+            plain = all(item is None or isinstance(item, str | int | float | bool) for item in values)
             assert plain, f"record {number}: '{name}' is neither a text, a number, a truth value nor a list of them"
 
 
@@ -202,6 +202,6 @@ def _masker(settings: Any, tokenizer: Tokenizer) -> Any:
 
 def _assert_same(first: Sample, second: Sample, message: str) -> None:
     assert (first.ids.shape == second.ids.shape) and (first.ids == second.ids).all(), message
-    for ours, theirs in ((first.labels, second.labels), (first.positions, second.positions)):
-        assert ours.keys() == theirs.keys(), message
-        assert all(np.array_equal(value, theirs[name]) for name, value in ours.items()), message
+    for values, other_values in ((first.labels, second.labels), (first.positions, second.positions)):
+        assert values.keys() == other_values.keys(), message
+        assert all(np.array_equal(value, other_values[name]) for name, value in values.items()), message

@@ -18,7 +18,7 @@ import torch
 
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.families.bert import BertSettings
-from unmask.inference.evaluation.evaluate import evaluate
+from unmask.inference.evaluation.evaluate_model import evaluate
 from unmask.inference.export import Export, export_model
 from unmask.inference.predictor import Predictor, load
 from unmask.inference.stream import save_predictions
@@ -121,7 +121,7 @@ def _predict(model: Path, data: str | Path, folder: Path) -> None:
     predictions = predictor.run(examples)
     assert len(predictions) == len(examples), "there is not one prediction for each example"
     assert all(isinstance(task.line(prediction), str) for prediction in predictions)
-    streamed = [one for window in predictor.stream(iter(examples)) for one in window]
+    streamed = [prediction for window in predictor.stream(iter(examples)) for prediction in window]
     assert msgspec.json.encode(streamed) == msgspec.json.encode(predictions), "a stream has other predictions"
     written = 0
     for suffix in SUFFIXES:
@@ -151,11 +151,11 @@ def _export(model: Path, data: str | Path, folder: Path) -> None:
     exported = load(folder / "exported")
     assert exported.task == predictor.task, "the exported model has another task"
     examples = predictor.read(data)
-    for ours, theirs in zip(_outputs(predictor, examples), _outputs(exported, examples), strict=True):
-        finite = np.isfinite(ours)
-        assert (finite == np.isfinite(theirs)).all(), "other outputs of the exported model are infinite"
-        off = np.abs(ours[finite] - theirs[finite]).max(initial=0.0)
-        assert off <= CLOSE * max(1.0, np.abs(ours[finite]).max(initial=0.0)), f"outputs differ by {off:.2g}"
+    for outputs, exported_outputs in zip(_outputs(predictor, examples), _outputs(exported, examples), strict=True):
+        finite = np.isfinite(outputs)
+        assert (finite == np.isfinite(exported_outputs)).all(), "other outputs of the exported model are infinite"
+        off = np.abs(outputs[finite] - exported_outputs[finite]).max(initial=0.0)
+        assert off <= CLOSE * max(1.0, np.abs(outputs[finite]).max(initial=0.0)), f"outputs differ by {off:.2g}"
 
 
 def _outputs(predictor: Predictor, examples: list[Any]) -> list[np.ndarray]:

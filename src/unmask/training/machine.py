@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from unmask.support.capabilities import WAYS, cpu_or_gpu, emulates_bf16, multiplies_bf16, onednn_multiplies, products
+from unmask.support.choices import Precision, check_choice
 from unmask.support.environment import whole
 from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument
@@ -162,8 +163,8 @@ def choose_machine(device: str = "auto", precision: str = "auto", workers: int |
     """Return the requested machine; "auto" prefers CUDA to the CPU, and bf16 where it is faster than float32.
 
     Raises:
-        UserError: the device is not available, it only emulates the precision, or workers are requested on a system
-            that cannot fork processes.
+        UserError: the device or the precision is unknown or not available, the device only emulates the precision, or
+            workers are requested on a system that cannot fork processes.
     """
     check_count("workers", workers)
     can_fork = "fork" in multiprocessing.get_all_start_methods()
@@ -171,6 +172,7 @@ def choose_machine(device: str = "auto", precision: str = "auto", workers: int |
         raise UserError(
             f"{argument('workers', workers)}: this system cannot fork processes (Windows)", remedy="omit it"
         )
+    check_choice("precision", precision, Precision)
     chosen = _device(device)
     if precision == "auto":
         precision = "bf16" if _is_faster_in_bf16(chosen) else "float32"

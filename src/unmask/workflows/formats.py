@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from unmask.data.labelled.table import Data, as_sources
 from unmask.families.checkpoints.allennlp import write
-from unmask.inference.evaluation.model import evaluate_task
+from unmask.inference.evaluation.scoring import evaluate_task
 from unmask.inference.export import Export, export_model
 from unmask.inference.predictor import load
 from unmask.inference.program import refuse_filled

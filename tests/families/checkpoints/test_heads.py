@@ -5,7 +5,7 @@ import torch
 
 from unmask.families.bert import BertSettings
 from unmask.families.checkpoints import huggingface
-from unmask.inference.evaluation.model import evaluate_encoder
+from unmask.inference.evaluation.scoring import evaluate_encoder
 from unmask.model.model import Model, load_model, save_model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import BuildContext

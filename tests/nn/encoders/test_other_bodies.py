@@ -25,7 +25,7 @@ from unmask.families.body import BodySettings
 from unmask.families.distilbert import DistilBertSettings
 from unmask.families.gpt import GptSettings
 from unmask.inference.backend import TorchBackend
-from unmask.inference.evaluation.model import evaluate_encoder
+from unmask.inference.evaluation.scoring import evaluate_encoder
 from unmask.inference.predictor import Predictor
 from unmask.model.model import Model
 from unmask.nn.encoders.downstream import Downstream, DownstreamSettings

@@ -126,7 +126,7 @@ def _marked(passage: Passage) -> str:
     parts = []
     for start, end in pairwise(sorted(ends)):
         gold, predicted = (_covering(marks, start, end) for marks in (passage.gold, passage.predicted))
-        classes = " ".join(name for name, found in (("gold", gold), ("predicted", predicted)) if found)
+        classes = " ".join(name for name, covering in (("gold", gold), ("predicted", predicted)) if covering)
         text = escape(passage.text[start:end])
         parts.append(_labels(gold, predicted, start) + (f'<mark class="{classes}">{text}</mark>' if classes else text))
     return "".join(parts)

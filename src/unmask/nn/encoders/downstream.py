@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from typing import Literal
 
 import msgspec
@@ -31,6 +32,7 @@ from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encode
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.lstm import pack
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 
 RNN_LAYERS = 2
 """Number of layers of the LSTM, as in the paper."""
@@ -73,6 +75,10 @@ def resolve_layers(chosen: Sequence[int], layers: int) -> tuple[int, ...]:
     Raises:
         UserError: no layer is given, an encoder with `layers` layers lacks one, or one is given twice.
     """
+    if isinstance(chosen, int) or not all(isinstance(layer, Integral) for layer in chosen):
+        raise UserError(
+            f"{argument('layers', chosen)}: not a list of numbers of layers", remedy="pass such as [-2, -1]"
+        )
     if not chosen:
         raise UserError("no layer is given", remedy=f"this model has 0 (the embeddings) to {layers}")
     numbers = []

@@ -21,7 +21,7 @@ from unmask.data.batches.batch import Batch
 from unmask.data.batches.masking import MASKED
 from unmask.families.checkpoints.safetensors_file import INDEX, read_index
 from unmask.inference.backend import TorchBackend, inference_copy
-from unmask.inference.evaluation.model import score_examples
+from unmask.inference.evaluation.scoring import score_examples
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import intervals
 from unmask.model.directory import find

@@ -19,7 +19,7 @@ import numpy as np
 from unmask.data.batches.batch import Sample, collate, split, total_length
 from unmask.data.batches.sources import ExampleSource
 from unmask.inference.decisions import DecisionBackend
-from unmask.inference.evaluation.model import score_examples
+from unmask.inference.evaluation.scoring import score_examples
 from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, save_model
 from unmask.nn.encoders.encoder import TOKEN_EMBEDDINGS, WithTokenEmbeddings

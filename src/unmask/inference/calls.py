@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from unmask.inference.fill import Filling
 from unmask.inference.predictor import Predictor, open_predictor
 from unmask.inference.stream import identity, refuse_input, save_predictions, write_predictions
 from unmask.model.model import load_model
-from unmask.support.choices import Device, Precision, TextFormat
+from unmask.support.choices import Device, PoolingKind, Precision, TextFormat, as_texts, check_choice
 from unmask.support.errors import InputWarning, UserError
 from unmask.support.messages import argument
 from unmask.tasks.tagged import read_unlabeled
@@ -87,6 +87,7 @@ def predict(
     """
     sources = as_sources(data)
     files = [source for source in sources if not isinstance(source, ExampleTable)]
+    texts, text_b, passage, title, choices, history = map(as_texts, (texts, text_b, passage, title, choices, history))
     posed = {"question": question, "passage": passage, "title": title, "choices": choices, "history": history}
     asked = _check_asked(posed, texts, sources)
     if sources == [] and (columns or format):
@@ -130,12 +131,11 @@ def predict(
 
 def _check_asked(posed: Mapping[str, Any], texts: Sequence[str], data: Sequence[Any]) -> bool:
     """Return whether a question or a choice is posed; raise an error if it is not complete, or not the only input."""
-    names = {name: argument(name) for name in ("data", *posed)}
+    names = {name: argument(name) for name in ("texts", "data", *posed)}
     asked = posed["question"] is not None or bool(posed["passage"])
     if sum(map(bool, (texts, data, asked))) != 1:
-        raise UserError(
-            f"give exactly one of: texts, {names['question']} with {names['passage']}, {argument('data', 'FILE')}"
-        )
+        asking = f"{names['question']} with {names['passage']}"
+        raise UserError(f"give exactly one of: {names['texts']}, {asking}, {argument('data', 'FILE')}")
     if posed["choices"] and (not posed["passage"] or posed["history"] or posed["title"]):
         raise UserError(f"{names['choices']} goes with {names['passage']} and, if there is one, {names['question']}")
     if asked and not posed["choices"] and (posed["question"] is None or not posed["passage"]):
@@ -168,10 +168,10 @@ def _check_out(out: Path, data: Sequence[str | Path]) -> None:
     """Raise an error early if the output cannot be written, or would overwrite the input."""
     if out.suffix in (".gz", ".xz", ".zst"):
         raise UserError("predictions are not written compressed", file=out, remedy="omit the suffix")
-    for written in (out, out.with_name(f"{out.name}.nbest.json")):
-        refuse_input(written, data, "out")
     if out.is_dir():
         raise UserError(f"{argument('out')} is a directory", file=out, remedy="name a file")
+    for written in (out, out.with_name(f"{out.name}.nbest.json")):
+        refuse_input(written, data, "out")
     if not out.parent.is_dir():
         raise UserError(
             "there is no such directory", file=out.parent, remedy=f"create it, or name another {argument('out')}"
@@ -214,13 +214,15 @@ def write_features(
         The file; see `unmask.inference.features`.
 
     Raises:
-        UserError: the directory is not empty, the data is malformed, or the model has no such layer.
+        UserError: the directory is not empty, the data is malformed, there is none, or the model has no such layer.
     """
     folder, notes, display = Path(out), list[str](), Display(quiet=quiet)
     machine = choose_machine(device, precision)
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise UserError("the directory is not empty", file=folder, remedy=f"choose another {argument('out')}")
     rows = read_unlabeled(data, columns=columns or {}, kind=format, notes=notes)
+    if not rows:
+        raise UserError(f"{argument('data')} has no texts")
     predictor = open_predictor(model, machine, display, tokenizer=tokenizer, allow_pickle=allow_pickle)
     tokens, cut = predictor.write_features(rows, layers, folder / FILE)
     notes.append(f"{tokens:,} tokens of {len(rows):,} texts: {folder / FILE}")
@@ -240,7 +242,7 @@ def embed(
     out: str | Path | None,
     columns: Mapping[str, str] | None = None,
     format: TextFormat | None = None,
-    pooling: Literal["mean", "cls"] | None = None,
+    pooling: PoolingKind | None = None,
     normalize: bool | None = None,
     allow_pickle: bool = False,
     device: Device = "auto",
@@ -267,12 +269,16 @@ def embed(
         The vectors, (texts, width) float32; see docs/embeddings.md.
 
     Raises:
-        UserError: the file exists or the data is malformed.
+        UserError: the file exists, the data is malformed, or there is none.
     """
     if out is not None:
         check_target(Path(out))
+    if pooling is not None:
+        check_choice("pooling", pooling, PoolingKind)
     notes, display = list[str](), Display(quiet=quiet)
     rows = read_unlabeled(data, columns=columns or {}, kind=format, notes=notes)
+    if not rows:
+        raise UserError(f"{argument('data')} has no texts")
     if "text_b" in rows[0].values:
         raise UserError(
             "vectors are of single texts, but these are pairs", remedy=f"pass {argument('columns', {'text': 'NAME'})}"

@@ -5,10 +5,11 @@ import pandas
 import pytest
 from safetensors.numpy import load_file
 
-from unmask.inference.commands import predict, write_features
+from unmask.inference.calls import embed, predict, write_features
 from unmask.inference.predictor import Predictor
 from unmask.model.model import save_model
 from unmask.support.errors import UserError
+from unmask.support.messages import in_command
 
 from .conftest import CPU, TEXTS
 
@@ -50,3 +51,27 @@ def test_features_of_a_table_are_written(saved, tmp_path):
     assert len(load_file(out)["offsets"]) == len(TEXTS) + 1
     with pytest.raises(UserError, match="the directory is not empty"):
         write_features(saved, {"text": TEXTS}, [-1], tmp_path / "features", device="cpu", precision="float32")
+
+
+def test_a_string_is_one_text_and_not_its_characters(saved):
+    (prediction,) = predict(saved, texts="the dog", device="cpu", precision="float32", quiet=True)
+    assert prediction.text == "the dog"
+
+
+@pytest.mark.parametrize(
+    ("call", "python", "command"),
+    [
+        (lambda model: predict(model), "of: texts, question with passage, data=FILE", "of: TEXT, --question with"),
+        (lambda model: predict(model, texts=["a"], precision="half"), 'precision="half": unknown', "--precision half"),
+        (lambda model: predict(model, "a.txt", out="."), "out is a directory", "--out is a directory"),
+        (lambda model: embed(model, {"text": ["a"]}, out=None, pooling="max"), 'pooling="max"', "--pooling max"),
+        (lambda model: embed(model, [], out=None), "data has no texts", "--data has no texts"),
+        (lambda model: write_features(model, [], [-1], "new"), "data has no texts", "--data has no texts"),
+        (lambda model: write_features(model, {"text": ["a"]}, -1, "new"), "layers=-1: not a list", "--layers -1"),
+        (lambda model: write_features(model, {"text": ["a"]}, ["x"], "new"), 'layers=["x"]: not a list', "--layers x"),
+    ],
+)
+def test_messages_name_parameters_as_the_front_writes_them(saved, call, python, command):
+    with pytest.raises(UserError) as caught:
+        call(saved)
+    assert python in str(caught.value) and command in caught.value.text(in_command)

@@ -9,7 +9,7 @@ from typing import Any
 
 from unmask.data.labelled.table import Data, ExampleTable, as_sources
 from unmask.data.text.documents import TextOptions
-from unmask.inference.evaluation.model import evaluate_encoder, evaluate_task
+from unmask.inference.evaluation.scoring import evaluate_encoder, evaluate_task
 from unmask.inference.predictor import open_predictor
 from unmask.inference.stream import refuse_input
 from unmask.support.choices import Device, Documents, Format, Precision

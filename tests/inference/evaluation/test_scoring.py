@@ -10,7 +10,7 @@ from unmask.data.batches.one_segment import DocumentSentencesSettings
 from unmask.data.corpus.build import write_corpus
 from unmask.families.bert import BertSettings
 from unmask.families.gpt import GptSettings
-from unmask.inference.evaluation.model import evaluate_encoder, evaluate_task, score_examples
+from unmask.inference.evaluation.scoring import evaluate_encoder, evaluate_task, score_examples
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import measure_all
 from unmask.model.model import Model, load_model, save_model

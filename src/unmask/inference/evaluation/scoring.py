@@ -79,7 +79,9 @@ def evaluate_task(
         UserError: the model is not fine-tuned, a file is malformed, the model does not know a label, or the second
             model has another task or other labels.
     """
-    predictor, other = (Predictor(one, machine) if isinstance(one, Model) else one for one in (model, against))
+    predictor, other = (
+        Predictor(source, machine) if isinstance(source, Model) else source for source in (model, against)
+    )
     assert predictor is not None
     model = predictor.model
     if model.task is None:
@@ -154,14 +156,15 @@ def _check_comparable(model: Model, other: Model, names: tuple[str, str]) -> Non
     assert model.task is not None
     if other.task is None:
         raise UserError(f"{argument('against')}: {second} was not fine-tuned for a task")
-    labels = (", ".join(sorted(one.task.classes(one.labels))) for one in (model, other) if one.task)
-    for verb, ours, theirs in (
+    models = [(model, model.task), (other, other.task)]
+    labels = (", ".join(sorted(task.classes(compared.labels))) for compared, task in models)
+    for verb, value, other_value in (
         ("is for", model.task.part.replace("_", "-"), other.task.part.replace("_", "-")),
         ("has the labels", *labels),
     ):
-        if ours != theirs:
+        if value != other_value:
             raise UserError(
-                f"{argument('against')}: {first} {verb} {ours}; {second} {verb} {theirs}",
+                f"{argument('against')}: {first} {verb} {value}; {second} {verb} {other_value}",
                 remedy="compare models with the same task and labels",
             )
 
@@ -201,12 +204,12 @@ def evaluate_encoder(
     length = min(128, model.encoder.longest)
     with tempfile.TemporaryDirectory() as folder:
         corpus = write_corpus(paths, model.tokenizer, Path(folder) / "corpus", heldout=None, options=options)
-        second = next((given for given, name in LABELS.items() if name in objectives), None)
+        second = next((kind for kind, name in LABELS.items() if name in objectives), None)
         if any(DIRECTIONS in OBJECTIVES[name].requires for name in objectives):
             layout: LayoutSettings = _streams(corpus, length)
         elif second is None or not _has_pairs(corpus.train, others=second == "random"):
             layout = DocumentSentencesSettings(length=length)
-            objectives = {name: one for name, one in objectives.items() if name not in LABELS.values()}
+            objectives = {name: objective for name, objective in objectives.items() if name not in LABELS.values()}
             if not objectives:
                 raise UserError("this model classifies pairs of sentences, but the documents contain none")
         else:
@@ -242,7 +245,7 @@ def _objectives(model: Model) -> dict[str, Objective]:
     Raises:
         UserError: a head is damaged.
     """
-    found, context = {}, BuildContext(model.encoder, tokenizer_size=model.tokenizer.size)
+    objectives, context = {}, BuildContext(model.encoder, tokenizer_size=model.tokenizer.size)
     for name, settings in OBJECTIVES.items():
         if name in model.heads:
             try:
@@ -250,8 +253,8 @@ def _objectives(model: Model) -> dict[str, Objective]:
             except ValueError as error:
                 raise UserError(f"the tensors of the {name} head are damaged ({error})") from error
             if not model.take(name, objective):
-                found[name] = objective
-    return found
+                objectives[name] = objective
+    return objectives
 
 
 def _masking(objectives: Mapping[str, Objective]) -> AnyMasking:
@@ -261,17 +264,17 @@ def _masking(objectives: Mapping[str, Objective]) -> AnyMasking:
     return next((kind() for kind in MASKINGS.values() if needed <= kind.provides), TokenMaskingSettings())
 
 
-def _answerable(objectives: Mapping[str, Objective], given: frozenset[str]) -> dict[str, Objective]:
+def _answerable(objectives: Mapping[str, Objective], available: frozenset[str]) -> dict[str, Objective]:
     """Return the objectives that need nothing but what is given.
 
     Raises:
         UserError: there are none.
     """
-    missing = {name: sorted(OBJECTIVES[name].requires - given) for name in objectives}
+    missing = {name: sorted(OBJECTIVES[name].requires - available) for name in objectives}
     if all(missing.values()):
         needs = "; ".join(f"{name} needs {', '.join(names)}" for name, names in missing.items())
         raise UserError(f"the pretraining objectives of this model need more than plain text: {needs}")
-    return {name: one for name, one in objectives.items() if not missing[name]}
+    return {name: objective for name, objective in objectives.items() if not missing[name]}
 
 
 def _has_pairs(documents: Documents, *, others: bool) -> bool:

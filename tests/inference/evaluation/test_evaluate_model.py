@@ -2,7 +2,7 @@
 
 import pytest
 
-from unmask.inference.evaluation.evaluate import evaluate
+from unmask.inference.evaluation.evaluate_model import evaluate
 from unmask.model.model import Model, build_encoder, save_model
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification, ClassificationHead
