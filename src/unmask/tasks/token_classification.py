@@ -44,6 +44,7 @@ from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
 from unmask.objectives.objective import Objective, Part, imitate_softmax
 from unmask.support.errors import ShareNote, UserError, check_unicode, counted
+from unmask.support.messages import argument
 from unmask.tasks.holding_out import choose_units, group, hold_out_units
 from unmask.tasks.pooled_head import NONE, TUNED, Regularization, score
 from unmask.tasks.routes import Route, TagRequest

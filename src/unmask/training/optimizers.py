@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, TypeAlias, Union
 
-from unmask.support.plugins import Table
+from unmask.support.plugins import Registry
 from unmask.training.optimizer_settings import AdamWSettings, LambSettings, MuonSettings, OptimizerSettings
 
-OPTIMIZERS: Table[type[OptimizerSettings]] = Table(
+OPTIMIZERS: Registry[type[OptimizerSettings]] = Registry(
     "unmask.optimizers", {"adamw": AdamWSettings, "lamb": LambSettings, "muon": MuonSettings}
 )
 """Settings classes by `kind` in [optimizer]."""
