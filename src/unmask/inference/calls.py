@@ -19,6 +19,7 @@ from unmask.model.model import load_model
 from unmask.support.choices import Device, PoolingKind, Precision, TextFormat, as_texts, check_choice
 from unmask.support.errors import InputWarning, UserError
 from unmask.support.messages import argument
+from unmask.tasks.prediction_tables import OTHER_TABLES, TABLES
 from unmask.tasks.tagged import read_unlabeled
 from unmask.tasks.task import Task
 from unmask.training.machine import choose_machine
@@ -73,7 +74,8 @@ def predict(
         history: earlier questions of the dialogue, each followed by its answer, the oldest first (quac, coqa).
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
         format: file format; by default that of the file's suffix.
-        out: file to write the predictions to, as JSON Lines (token-classification: CoNLL columns if it ends in .conll,
+        out: file to write the predictions to, as JSON Lines; of rows in a file, with their other columns, and as a
+            table if it ends in .csv, .tsv or .parquet (token-classification: CoNLL columns if it ends in .conll,
             .tsv or .txt; question-answering: one JSON object {id: answer}, with the best alternatives in
             FILE.nbest.json). Those of a single file are written as they are computed, and not returned.
         resume: continue the predictions that an interrupted run has begun in out.
@@ -105,6 +107,8 @@ def predict(
         )
     display, notes = Display(quiet=quiet), list[str]()
     predictor = open_predictor(model, choose_machine(device, precision), display, allow_pickle=allow_pickle)
+    if out is not None:
+        _check_table(Path(out), predictor.task)
     predictions: list[Any] = []
     if streams and out is not None:
         (file,) = files
@@ -176,6 +180,14 @@ def _check_out(out: Path, data: Sequence[str | Path]) -> None:
         raise UserError(
             "there is no such directory", file=out.parent, remedy=f"create it, or name another {argument('out')}"
         )
+
+
+def _check_table(out: Path, task: Task) -> None:
+    """Raise an error if the file's suffix is that of a table which the task does not write."""
+    if out.suffix in (*TABLES, *OTHER_TABLES) and out.suffix not in task.tables:
+        title = task.part.replace("_", " ")
+        written = f"{', '.join(task.tables)} or .jsonl" if task.tables else ".jsonl or .json"
+        raise UserError(f"predictions of {title} are not written as {out.suffix}", file=out, remedy=f"use {written}")
 
 
 def write_features(

@@ -12,9 +12,10 @@ outputs is its output for the mean vector.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import msgspec
@@ -31,6 +32,7 @@ from unmask.support.errors import ShareNote, UserError, check_unicode
 from unmask.support.messages import argument, setting
 from unmask.tasks import holding_out
 from unmask.tasks.passage_windows import window_starts
+from unmask.tasks.prediction_tables import TABLES, as_row, with_columns, write_table
 from unmask.tasks.routes import PREDICT, Route, Scored
 from unmask.tasks.task import Columns, Notes, Passage, Paths, Reason, Task
 
@@ -47,6 +49,7 @@ class RowTask(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     fields: ClassVar[Fields] = SINGLE
+    tables = TABLES
     route: ClassVar[Route | Reason] = PREDICT
 
     def read(
@@ -65,6 +68,14 @@ class RowTask(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def texts(self, example: Row) -> tuple[str, ...]:
         """See `Task`."""
         return texts_of(example)
+
+    def record(self, path: Path, example: Row, prediction: Any) -> Any:
+        """See `Task`: the prediction with the columns of its row."""
+        return as_row(example, prediction) if path.suffix in TABLES else with_columns(example, prediction)
+
+    def files(self, path: Path, records: Iterable[Any]) -> dict[Path, Iterable[bytes]]:
+        """See `Task`: a table or, depending on the suffix, JSON Lines."""
+        return {path: write_table(path.suffix, records)} if path.suffix in TABLES else {}
 
     def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
         """See `Task`."""

@@ -158,6 +158,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         weightless: whether its head has no weights, so that only the settings of a model tell that it has this task.
         route: how the server asks it; a `Reason`: it is not served, and why.
         infinite: whether its logits may be minus infinity.
+        tables: suffixes of the files of predictions that it writes as tables.
         training: what the rule for defaults of fine-tuning must know of it.
         refusals: what cannot be done with it, and why; see `Operation`.
     """
@@ -172,6 +173,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     weightless: ClassVar[bool] = False
     route: ClassVar[Route | Reason] = Reason("it declares no route", "set `route` in its class")
     infinite: ClassVar[bool] = False
+    tables: ClassVar[tuple[str, ...]] = ()
     training: ClassVar[Training] = Training()
     refusals: ClassVar[Refusals] = {}
 

@@ -89,6 +89,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
     regularization: Regularization = NONE
     temperature: Temperature = 1.0
 
+    tables = COLUMNS
     part = "token_classification"
     metric = "f1"
     title = "A named entity recognizer"

@@ -117,10 +117,12 @@ class Wanted:
     Attributes:
         columns: our names to the names in the file, as given by the user.
         fields: what the rows have.
+        gold: whether labels are read.
     """
 
     columns: Mapping[str, str]
     fields: Fields
+    gold: bool = True
 
     def numbered(self, name: str) -> SelectedColumns | None:
         """Return the columns if they are given as numbers, which imply that there is no header; None otherwise.

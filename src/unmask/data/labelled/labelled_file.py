@@ -59,6 +59,16 @@ class Row(msgspec.Struct, frozen=True, gc=False):  # nothing in it refers back t
     labels: tuple[str, ...] | None = None
 
 
+class UnlabelledRow(Row, frozen=True, gc=False):
+    """An example that is read without its label, with all columns, as predictions are written beside them.
+
+    Attributes:
+        source: the columns by their names in the file; by numbers, if it has no header.
+    """
+
+    source: Mapping[str, Any] = {}
+
+
 def parse_columns(text: str | None) -> dict[str, str]:
     """Parse `text=NAME_OR_NUMBER,label=…`.
 
@@ -143,7 +153,7 @@ def iterate_rows(
         raise UserError(f"{argument('columns', {'label': '…'})} has no effect: no labels are read")
     if "text_c" in columns and not fields.triplets:
         raise UserError(f"{argument('columns', {'text_c': '…'})} has no effect: this task reads no third text")
-    wanted = Wanted(columns, fields if gold else replace(fields, labels=(), several=False))
+    wanted = Wanted(columns, fields if gold else replace(fields, labels=(), several=False), gold)
     for path in paths:
         name, omitted = display_name(path), Counter[str]()
         if isinstance(path, ExampleTable) or has_records(path, kind):
@@ -222,6 +232,7 @@ def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Count
             f"there is no column {max(selected.indices.values())}, counted from 0", file=name, line=first[0]
         )
     label_cells, header = LabelCells(name), first[1] if remaining is rows else None
+    names = _distinct(cell.strip() for cell in header) if header else [str(number) for number in range(width)]
     for line, cells in remaining:
         if cells == header:
             raise UserError(
@@ -244,7 +255,21 @@ def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Count
         chosen = {column: cells[index] for column, index in selected.indices.items()}
         labels = label_cells.split(chosen.pop("label"), line) if wanted.fields.several else None
         if row := _row(chosen, name, line, selected, omitted, labels):
-            yield row
+            yield row if wanted.gold else _unlabelled(row, dict(zip(names, cells, strict=True)))
+
+
+def _unlabelled(row: Row, source: Mapping[str, Any]) -> UnlabelledRow:
+    return UnlabelledRow(row.values, row.file, row.line, row.labels, source)
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    """Return names of columns, each once: a name that occurs again gets a number, as in pandas."""
+    seen = Counter[str]()
+    distinct = []
+    for name in names:
+        distinct.append(f"{name}.{seen[name]}" if seen[name] else name)
+        seen[name] += 1
+    return distinct
 
 
 _Line = tuple[int, list[str]]
@@ -312,7 +337,7 @@ def _read_records(source: Source, kind: str | None, wanted: Wanted, name: str, o
         labels = label_cells.of_value(chosen.pop("label").value, number) if wanted.fields.several else None
         texts = {column: cell.text(name, number) for column, cell in chosen.items()}
         if row := _row(texts, name, number, selected, omitted, labels):
-            yield row
+            yield row if wanted.gold else _unlabelled(row, record)
 
 
 @dataclass(frozen=True)

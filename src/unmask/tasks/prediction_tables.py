@@ -1,0 +1,107 @@
+"""Predictions as tables: the columns of the input with those of the predictions, in CSV, TSV or Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from unmask.data.labelled.labelled_file import Row, UnlabelledRow
+from unmask.data.text.record_files import import_pyarrow
+from unmask.support.errors import UserError
+
+TABLES = (".csv", ".tsv", ".parquet")
+"""Suffixes of files that are tables."""
+OTHER_TABLES = (".xlsx", ".xls", ".ods", ".arrow", ".feather")
+"""Suffixes of tables that are not written."""
+BATCH = 10_000
+"""Rows that are written at a time."""
+TEXTS = ("text", "text_b")
+
+
+def with_columns(example: Row, prediction: Any) -> dict[str, Any]:
+    """Return a prediction with the columns of its row that it does not contain itself, for JSON Lines."""
+    fields = msgspec.to_builtins(prediction)
+    return fields | {name: value for name, value in _source(example).items() if name not in fields}
+
+
+def as_row(example: Row, prediction: Any) -> dict[str, Any]:
+    """Return the columns of a row, and those of its prediction.
+
+    Labels are in the column `predicted`, each score in one of its own (`scores:LABEL`). A name that the input has is
+    preceded by `predicted_`.
+    """
+    source = _source(example) or example.values
+    columns = dict(source)
+    for name, value in msgspec.to_builtins(prediction).items():
+        if name in TEXTS:
+            continue
+        name = "predicted" if name in ("label", "labels", "score") else name
+        cells = {f"{name}:{key}": cell for key, cell in value.items()} if isinstance(value, dict) else {name: value}
+        for column, cell in cells.items():
+            columns[f"predicted_{column}" if column in source else column] = (
+                ",".join(map(str, cell)) if isinstance(cell, list | tuple) else cell
+            )
+    return columns
+
+
+def _source(example: Row) -> Mapping[str, Any]:
+    return example.source if isinstance(example, UnlabelledRow) else {}
+
+
+def write_table(suffix: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
+    """Yield the content of a table; its columns are those of the first row, and then those of later ones.
+
+    Parquet is made in memory, the others as the rows come.
+
+    Args:
+        suffix: one of `TABLES`.
+        rows: the rows; they are iterated over twice.
+
+    Raises:
+        UserError: a cell of a TSV file contains a tab or a line break, or pyarrow is missing.
+    """
+    if suffix == ".parquet":
+        yield _parquet(list(rows))
+        return
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n") if suffix == ".csv" else _TsvWriter(text)
+    writer.writerow(names)
+    for number, row in enumerate(rows, start=1):
+        writer.writerow([row.get(name) for name in names])
+        if number % BATCH == 0:
+            yield text.getvalue().encode()
+            text.seek(0)
+            text.truncate()
+    yield text.getvalue().encode()
+
+
+class _TsvWriter:
+    """Writer of rows without quoting, with the interface of `csv.writer`."""
+
+    def __init__(self, text: io.StringIO) -> None:
+        self.text = text
+
+    def writerow(self, cells: Sequence[Any]) -> None:
+        """Write a row."""
+        written = ["" if cell is None else str(cell) for cell in cells]
+        for cell in written:
+            if set(cell) & set("\t\r\n"):
+                raise UserError(
+                    f"TSV cannot hold the tab or line break in '{cell[:80]}'",
+                    remedy="write .csv, .jsonl or .parquet instead",
+                )
+        self.text.write("\t".join(written) + "\n")
+
+
+def _parquet(rows: list[Mapping[str, Any]]) -> bytes:
+    arrow = import_pyarrow("predictions")
+    from pyarrow import parquet
+
+    content = io.BytesIO()
+    parquet.write_table(arrow.Table.from_pylist(rows), content)
+    return content.getvalue()

@@ -1,0 +1,96 @@
+"""Predictions are written with all columns of the input, as pandas reads them."""
+
+import io
+import json
+import random
+
+import pandas as pd
+import pytest
+
+from unmask.data.labelled.labelled_file import Row, read_rows
+from unmask.support.errors import UserError
+from unmask.tasks.classification import Prediction
+from unmask.tasks.multi_label import Labels
+from unmask.tasks.prediction_tables import as_row, with_columns, write_table
+
+TEXTS = ["plain", "a, b", 'with "quotes"', "two\nlines", "\u4f60\u597d", "\U0001f600 e\u0301", "1", "NA", "=1+1"]
+
+
+def table(seed, texts=TEXTS):
+    rng = random.Random(seed)
+    return pd.DataFrame(
+        {
+            "id": [f"{rng.randint(0, 99):03}" for _ in texts],
+            "text": rng.sample(texts, len(texts)),
+            "note": rng.choices([*texts, ""], k=len(texts)),
+            "label": rng.choices(["x", "y", ""], k=len(texts)),
+        }
+    )
+
+
+def predicted(rows):
+    return [Prediction(row.values["text"], "yes", {"no": 0.25, "yes": 0.75}, cut=row.line % 3 == 0) for row in rows]
+
+
+def read(content, suffix):
+    if suffix == ".parquet":
+        return pd.read_parquet(io.BytesIO(content))
+    return pd.read_csv(io.BytesIO(content), sep="\t" if suffix == ".tsv" else ",", dtype=str, keep_default_na=False)
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+def test_tables_have_the_columns_of_the_input_and_of_the_prediction(seed, suffix, tmp_path):
+    given = table(seed, [text for text in TEXTS if "\n" not in text and '"' not in text] if suffix == ".tsv" else TEXTS)
+    given.to_csv(tmp_path / "a.csv", index=False)
+    rows = read_rows([tmp_path / "a.csv"], columns={}, gold=False)
+    written = [as_row(row, prediction) for row, prediction in zip(rows, predicted(rows), strict=True)]
+    found = read(b"".join(write_table(suffix, written)), suffix)
+    assert list(found.columns)[:7] == ["id", "text", "note", "label", "predicted", "scores:no", "scores:yes"]
+    for column in given.columns:
+        expected = given[column].str.strip() if column == "text" else given[column]
+        assert found[column].str.strip().tolist() == expected.str.strip().tolist()
+    assert found["predicted"].tolist() == ["yes"] * len(given)
+    assert found["scores:yes"].astype(float).tolist() == [0.75] * len(given)
+
+
+def test_json_lines_have_the_other_columns(tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps({"id": 7, "text": "a", "label": "gold", "meta": {"by": "me"}}) + "\n")
+    (row,) = read_rows([tmp_path / "a.jsonl"], columns={}, gold=False)
+    assert with_columns(row, predicted([row])[0]) == {
+        "text": "a",
+        "label": "yes",
+        "scores": {"no": 0.25, "yes": 0.75},
+        "id": 7,
+        "meta": {"by": "me"},
+    }
+
+
+def test_names_of_the_input_are_kept_and_those_of_predictions_give_way(tmp_path):
+    (tmp_path / "a.csv").write_text("text,predicted,x,x\na,no,1,2\n")
+    (row,) = read_rows([tmp_path / "a.csv"], columns={}, gold=False)
+    found = as_row(row, predicted([row])[0])
+    assert (found["predicted"], found["predicted_predicted"], found["x"], found["x.1"]) == ("no", "yes", "1", "2")
+
+
+def test_files_without_a_header_have_numbered_columns(tmp_path):
+    (tmp_path / "a.tsv").write_text("7\tsome text\n8\tother\n")
+    rows = read_rows([tmp_path / "a.tsv"], columns={"text": "1"}, gold=False)
+    assert [as_row(row, predicted([row])[0])["0"] for row in rows] == ["7", "8"]
+
+
+def test_several_labels_are_one_cell():
+    row, prediction = Row({"text": "a"}, "", 0), Labels("a", ("x", "y"), {"x": 0.9, "y": 0.8})
+    assert as_row(row, prediction) == {"text": "a", "predicted": "x,y", "scores:x": 0.9, "scores:y": 0.8}
+
+
+def test_tsv_refuses_what_it_cannot_hold():
+    with pytest.raises(UserError, match=r"TSV cannot hold the tab or line break in .*write \.csv"):
+        b"".join(write_table(".tsv", [{"text": "a\tb"}]))
+
+
+def test_many_rows_are_written_in_parts():
+    rows = [{"text": str(number)} for number in range(25_000)]
+    parts = list(write_table(".csv", rows))
+    assert len(parts) == 3
+    assert b"".join(parts).decode().splitlines() == ["text", *map(str, range(25_000))]
