@@ -1,6 +1,8 @@
 """Token classification (entity recognition): one tag per word, at its first subword; all parameters are tuned.
 
-Input: sentences of tagged words. Output: samples, the head with its loss, entities.
+Input: sentences of tagged words, or texts with spans (`data.labelled.annotations`). Output: samples, the head with its
+loss, entities. Tags without prefixes, such as parts of speech, are learned too: each word is then an entity of its own,
+and its accuracy is measured.
 
 Devlin et al. 2019, section 5.3: the first subword of each word, and no CRF. The head is that of
 `BertForTokenClassification`: dropout and one linear layer over the last layer (in ModernBERT over its pooler's output).
@@ -25,19 +27,14 @@ from torch import Tensor
 from unmask.data.batches.batch import Batch, Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.rng import derive_rng
+from unmask.data.labelled.annotations import iterate_annotations, read_annotations
+from unmask.data.labelled.spans import Inexact, Units
 from unmask.data.labelled.table import Source
-from unmask.data.labelled.tagged_file import (
-    Sentence,
-    iterate_sentences,
-    join_words,
-    read_sentences,
-    split_text,
-    write_columns,
-)
+from unmask.data.labelled.tagged_file import Sentence, join_words, split_text, write_columns
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.metrics import token_classification as metrics
 from unmask.metrics.intervals import Measure
-from unmask.metrics.token_classification import Chunk, split_tag
+from unmask.metrics.token_classification import Chunk, are_word_tags, is_word_tag, split_tag
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
@@ -82,10 +79,16 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         regularization: label smoothing and R-Drop.
         temperature: what logits are divided by before they become probabilities; "tuned": found on a tenth of the
             training sentences, which are then not used for training.
+        inexact: annotations by offsets that words cannot express: spans that begin or end inside a word are extended
+            to whole words, and discontinuous ones omitted, both counted ("adapt"), or both are errors ("refuse").
+        units: what offsets in files count: "characters", "utf-16" units, or "auto": what the texts of the spans prove,
+            otherwise characters.
     """
 
     regularization: Regularization = NONE
     temperature: Temperature = 1.0
+    inexact: Inexact = "adapt"
+    units: Units = "auto"
 
     part = "token_classification"
     metric = "f1"
@@ -101,7 +104,9 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
     ) -> list[Sentence]:
         """See `Task`; `notes` reports the entities that deviate from the tagging scheme of their file."""
-        sentences = read_sentences(paths, columns=columns, kind=kind, gold=gold)
+        sentences = read_annotations(
+            paths, columns=columns, kind=kind, gold=gold, notes=notes, inexact=self.inexact, units=self.units
+        )
         for file in dict.fromkeys(sentence.file for sentence in sentences if sentence.irregular):
             irregular = [sentence for sentence in sentences if sentence.file == file and sentence.irregular]
             number = sum(sentence.irregular for sentence in irregular)
@@ -116,7 +121,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         self, source: Source, *, columns: Columns, kind: str | None = None, notes: Notes = None
     ) -> Iterator[Sentence]:
         """See `Task`."""
-        return iterate_sentences(source, columns=columns, kind=kind)
+        return iterate_annotations(source, columns=columns, kind=kind, notes=notes)
 
     def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Sentence]:
         """See `Task`; the texts are split into words."""
@@ -141,8 +146,15 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
             raise UserError(str(error)) from error
 
     def label_names(self, examples: Sequence[Sentence]) -> tuple[str, ...]:
-        """See `Task`: O, then B- and I- of each type, with the types in alphabetical order."""
-        kinds = sorted({split_tag(tag)[1] for sentence in examples for tag in sentence.tags} - {""})
+        """See `Task`: O, then B- and I- of each type, or all tags without prefixes, in alphabetical order."""
+        tags = {tag for sentence in examples for tag in sentence.tags}
+        if are_word_tags(tags):
+            return tuple(sorted(tags))
+        if wrong := sorted(filter(is_word_tag, tags)):
+            raise UserError(
+                f"'{wrong[0]}' is a tag of words, but other files have tags of entities", file=examples[0].file
+            )
+        kinds = sorted({split_tag(tag)[1] for tag in tags} - {""})
         if not kinds:
             raise UserError(
                 f"no entity is tagged in {len(examples)} sentences",
@@ -224,13 +236,21 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         return Framed(samples, read, (*notes, *tokenizer.notes(words)))
 
     def measure(self, examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]) -> Measure:
-        """See `Task`: entities are compared, so that the tagging schemes of file and model may differ."""
-        return metrics.measure(*gold_and_predicted(examples, predictions, labels))
+        """See `Task`: entities are compared, so that the tagging schemes of file and model may differ.
+
+        If the tags have no prefixes, the accuracy of words is measured too.
+        """
+        measure = metrics.measure(*gold_and_predicted(examples, predictions, labels))
+        if not are_word_tags(labels):
+            return measure
+        accuracy = metrics.measure_accuracy(*_all_tags(examples, predictions))
+        return lambda sentences: accuracy(sentences) | measure(sentences)
 
     def calibration(self, examples: Sequence[Sentence], predictions: Sequence[Tagged]) -> dict[str, float]:
         """See `Task`: of the tags of all words, if the model's are IOB2, as those of the examples are."""
         known = {label for one in predictions if one.scores for label in one.scores.labels}
-        if known != {"O", *(f"{role}-{kind}" for kind in _kinds(tuple(known)) for role in "BI")}:
+        in_iob2 = known == {"O", *(f"{role}-{kind}" for kind in _kinds(tuple(known)) for role in "BI")}
+        if not in_iob2 and not are_word_tags(known):
             return {}
         return describe_calibration(*_probabilities(examples, predictions), self.temperature)
 
@@ -264,7 +284,9 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
     def details(
         self, examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]
     ) -> dict[str, Any]:
-        """See `Task`: the scores of each type of entity."""
+        """See `Task`: the scores of each type of entity, or of each tag of words."""
+        if are_word_tags(labels):
+            return {"by_type": metrics.by_tag(*_all_tags(examples, predictions))}
         return {"by_type": metrics.by_type(*gold_and_predicted(examples, predictions, labels))}
 
     def record(self, path: Path, example: Sentence, prediction: Tagged) -> Any:
@@ -350,9 +372,13 @@ def _subwords(tokenizer: Tokenizer, examples: Sequence[Sentence]) -> dict[str, I
 
 def _check_labels(labels: Sequence[str]) -> None:
     """Raise an error if the labels of a model are not tags, as in models for other tasks."""
+    plain = [label for label in labels if is_word_tag(label)]
+    prefixed = any(label != "O" for label in labels if not is_word_tag(label))
     try:
         for label in labels:
             split_tag(label)
+            if label in plain and prefixed:
+                raise ValueError(f"'{label}' is not a tag such as O, B-PER or I-PER")
     except ValueError as error:
         raise UserError(
             f"a label of this model: {error}", remedy="name its labels under id2label in config.json"
@@ -366,6 +392,13 @@ def _numbers(sentence: Sentence, labels: Sequence[str]) -> np.ndarray:
         if tag not in numbers:
             raise _unknown(sentence, index, labels)
     return np.array([numbers[tag] for tag in sentence.tags], np.int64)
+
+
+def _all_tags(
+    examples: Sequence[Sentence], predictions: Sequence[Tagged]
+) -> tuple[list[Sequence[str]], list[Sequence[str]]]:
+    """Return the gold and the predicted tags of each sentence."""
+    return [one.tags for one in examples], [tags_of(*pair) for pair in zip(examples, predictions, strict=True)]
 
 
 def _kinds(labels: Sequence[str]) -> set[str]:
