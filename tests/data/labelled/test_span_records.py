@@ -71,7 +71,7 @@ def test_utf16_units_are_read_on_request(tmp_path, documents, same_entities, for
         records.append(DOCCANO[form](type(document)(document.text, [], shifted)))
     path = write(tmp_path / "a.jsonl", records)
     same_entities(read(path, units="utf-16"), documents)
-    with pytest.raises(UserError, match=r'a\.jsonl:\d+: .*utf-16'):
+    with pytest.raises(UserError, match=r"a\.jsonl:\d+: .*utf-16"):
         read(path)
 
 
@@ -201,7 +201,9 @@ def test_a_set_of_labels_is_chosen(tmp_path, documents, same_entities):
     path = write(tmp_path / "a.json", records, array=True)
     same_entities(read(path, label="ner"), documents)
     same_entities(read(path, label="all"), outer)
-    with pytest.raises(UserError, match=r'overlap, but a word has one tag; choose one set of labels \(all, ner\) by col'):
+    with pytest.raises(
+        UserError, match=r"overlap, but a word has one tag; choose one set of labels \(all, ner\) by col"
+    ):
         read(path)
     with pytest.raises(UserError, match="there is no such set of labels; did you mean 'ner'"):
         read(path, label="nerd")
@@ -213,29 +215,52 @@ def test_text_of_another_key(tmp_path, documents, same_entities):
     records = [{**one, "data": {**one["data"], "title": "b"}} for one in records]
     path = write(tmp_path / "a.json", records, array=True)
     same_entities(read(path, text="body"), documents)
-    with pytest.raises(UserError, match="several texts are in the data of the task; its texts: body, title; pass columns"):
+    with pytest.raises(
+        UserError, match="several texts are in the data of the task; its texts: body, title; pass columns"
+    ):
         read(path)
 
 
 BAD = [
-    ({"text": "a b"}, "no key words or tokens, and no text with spans; keys: text; read are: JSON with words and tags, doc"),
+    (
+        {"text": "a b"},
+        "no key words or tokens, and no text with spans; keys: text; read are: JSON with words and tags, doc",
+    ),
     ({"text": "a b", "label": "x"}, "no key words or tokens, and no text with spans"),
     ({"text": "a b", "label": ["x"]}, "no text with spans"),
     ({"text": "a b", "label": [[0, 1]]}, "no text with spans"),
     ({"text": "a b", "label": [[0, 9, "X"]]}, r"the span 0–9 \(X\) is outside of its text of 3 characters; correct"),
-    ({"text": "😀 b", "label": [[3, 5, "X"]]}, "outside of its text of 3 characters; correct the offsets, or pass .*utf-16"),
+    (
+        {"text": "😀 b", "label": [[3, 5, "X"]]},
+        "outside of its text of 3 characters; correct the offsets, or pass .*utf-16",
+    ),
     ({"text": "a b", "label": [[-1, 1, "X"]]}, "outside"),
     ({"text": "a b", "label": [[2, 2, "X"]]}, r"the span 2–2 \(X\) is empty; remove it"),
     ({"text": "a b", "label": [[0, 1, 7]]}, "the label of a span is 7, not a name"),
     ({"text": "a b", "label": [[0, 1, ""]]}, "the label of a span is '', not a name"),
     ({"text": "a b", "label": [[0, 1, ["X", "Y"]]]}, r"a span has several labels \(X, Y\)"),
     ({"text": "a b", "label": [[0, 1, "X"], 7]}, "7 is not a span; spans must be"),
-    ({"text": "a b", "spans": [{"start": "0", "end": 1, "label": "X"}]}, "the start of a span is '0', not a whole number"),
-    ({"text": "a b", "spans": [{"token_start": 0, "token_end": 3, "label": "X"}]}, "the tokens 0 and 3 of a span are not"),
-    ({"text": "a b", "spans": [{"start": 0, "end": 1, "text": "b", "label": "X"}]}, "'a' in the text, but the file states 'b'"),
-    ({"text": "a b", "label": [[0, 3, "X"], [2, 3, "Y"]]}, r"the spans 0–3 \(X\) 'a b' and 2–3 \(Y\) 'b' overlap, but a word"),
+    (
+        {"text": "a b", "spans": [{"start": "0", "end": 1, "label": "X"}]},
+        "the start of a span is '0', not a whole number",
+    ),
+    (
+        {"text": "a b", "spans": [{"token_start": 0, "token_end": 3, "label": "X"}]},
+        "the tokens 0 and 3 of a span are not",
+    ),
+    (
+        {"text": "a b", "spans": [{"start": 0, "end": 1, "text": "b", "label": "X"}]},
+        "'a' in the text, but the file states 'b'",
+    ),
+    (
+        {"text": "a b", "label": [[0, 3, "X"], [2, 3, "Y"]]},
+        r"the spans 0–3 \(X\) 'a b' and 2–3 \(Y\) 'b' overlap, but a word",
+    ),
     (["a b", {"cats": {}}], "the second part of the tuple has no list 'entities'"),
-    ({"data": {"text": "a"}, "annotations": [{"result": [{"type": "labels", "value": {"start": "/p[1]"}}]}]}, "of HTML"),
+    (
+        {"data": {"text": "a"}, "annotations": [{"result": [{"type": "labels", "value": {"start": "/p[1]"}}]}]},
+        "of HTML",
+    ),
 ]
 
 

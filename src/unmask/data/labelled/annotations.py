@@ -49,6 +49,9 @@ from unmask.support.messages import argument
 
 HEAD = 1 << 13
 """Number of bytes at the beginning of a file by which its format is recognized."""
+FOREIGN = ("<", "%PDF", "PK\x03\x04", "{\\rtf")
+"""Beginnings of files that no annotator writes as columns: XML and HTML, PDF, archives, RTF."""
+_JSON = re.compile(r'\s*(\{\s*"\w|\[\s*[\[{])')
 _EXPORT = re.compile(r"(.+) -X- _ (\S.*)")
 """A line of Label Studio's CoNLL export; its labels may contain spaces."""
 
@@ -121,6 +124,11 @@ def _iterate(
         yield from _records(path, columns, kind, gold, reading, notes)
         return
     head = _head(path)
+    if kind is None and _JSON.match(head):
+        yield from _records(path, columns, "jsonl", gold, reading, notes)
+        return
+    if head.startswith(FOREIGN) or "\0" in head:
+        raise UserError("the file has no words with tags", file=reading.name, remedy=READ)
     if head.startswith(HEADER):
         pairs = list(read_webanno(path, columns, reading, gold=gold))
         if any(tags for _, tags in pairs):

@@ -26,7 +26,12 @@ SUSPICIOUS = re.compile(r"[A-Za-z]?[-_].+|[BIESLUMWbieslumwo0]")
 MISSPELLED = re.compile("[BIbi][-_].+")
 """Tags that are meant as tags of entities anyway."""
 HEADERS = frozenset(
-    (
+    [
+        "word",
+        "words",
+        "token",
+        "tokens",
+        "form",
         "tag",
         "tags",
         "label",
@@ -38,11 +43,9 @@ HEADERS = frozenset(
         "pos_tag",
         "upos",
         "xpos",
-        "entity",
-        "class",
-    )
+    ]
 )
-"""Names of columns, which are tags only if a header was read as a word."""
+"""Names of columns, which are a word and its tag only if a header was read as such."""
 MANY = 100
 """Number of different tags from which they must be far fewer than words; treebanks have up to a few hundred."""
 RUNS = "tags have no prefixes such as B-: each run of equal tags other than O is read as one entity"
@@ -119,11 +122,6 @@ def check_plain(words: Sequence[Sequence[str]], tags: Sequence[Sequence[str]], f
     counts = Counter(tag for sentence in tags for tag in sentence)
     if not any(map(is_word_tag, counts)):
         return
-    first = tags[0][0] if tags and tags[0] else ""
-    if first.lower() in HEADERS and counts[first] == 1 and len(counts) > 1:
-        raise UserError(
-            f"the line is a header, whose '{first}' would be a tag", file=file, line=line, remedy="remove it"
-        )
     total = counts.total()
     texts = sum(" " in word for sentence in words for word in sentence)
     if texts > total / 5:
@@ -133,6 +131,9 @@ def check_plain(words: Sequence[Sequence[str]], tags: Sequence[Sequence[str]], f
             line=line,
             remedy=f"is it a file for {call('finetune', 'classification')}?",
         )
+    word, tag = words[0][0], tags[0][0]
+    if word.lower() in HEADERS and tag.lower() in HEADERS and counts[tag] == 1 and len(counts) > 1:
+        raise UserError(f"the line is a header, whose '{tag}' would be a tag", file=file, line=line, remedy="remove it")
     if len(counts) > MANY and len(counts) > total / 10:
         raise UserError(
             f"{len(counts):,} different tags for {total:,} words",

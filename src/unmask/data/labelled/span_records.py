@@ -14,6 +14,7 @@ texts with spans. What a record is, its keys tell:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -49,7 +50,7 @@ def iterate_values(source: Source, kind: str | None) -> Iterator[tuple[int, Any]
         yield from read_records(source, kind)
         return
     name = display_name(source)
-    if suffix_of(source) == "json" and str(source) != "-" and _first_byte(source) == b"[":
+    if str(source) != "-" and _is_array(source):
         values = decode_json(source, Place(name, form="JSON"))
         if isinstance(values, list):
             yield from enumerate(values, 1)
@@ -67,9 +68,13 @@ def iterate_values(source: Source, kind: str | None) -> Iterator[tuple[int, Any]
                 yield number, value
 
 
-def _first_byte(path: Any) -> bytes:
+def _is_array(path: str | Path) -> bool:
+    """Return whether a file is one JSON array, rather than a value in each line."""
     with open_bytes(path) as stream:
-        return stream.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+        start = stream.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip()
+    if start[:1] != b"[" or suffix_of(path) == "json":
+        return start[:1] == b"["
+    return start[1:].lstrip()[:1] in (b"[", b"{")  # not a tuple [text, …]
 
 
 def is_tuple(value: Any) -> bool:

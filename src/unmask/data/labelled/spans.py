@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 from unmask.data.labelled.tagged_file import Sentence, split_text, write_tags
 from unmask.metrics.token_classification import Chunk
@@ -317,6 +317,8 @@ def to_sentence(annotated: Annotated, reading: Reading) -> Sentence:
             reading.first = reading.first or f"'{annotated.text[start:end][:40]}' of '{whole[:40]}' in line {line}"
             reading.extended += 1
         chunk = Chunk(span.label, first, last)
+        if chunk in chunks and (chunks[chunk].start, chunks[chunk].end) != (span.start, span.end):
+            _refuse_overlap(annotated, chunks[chunk], span, reading)
         if chunk in chunks:
             reading.omitted["spans that occur twice"] += 1
         chunks[chunk] = span
@@ -327,7 +329,7 @@ def to_sentence(annotated: Annotated, reading: Reading) -> Sentence:
     return replace(words, tags=tuple(write_tags(ordered, len(words.starts))))
 
 
-def _refuse_overlap(annotated: Annotated, span: Span, other: Span, reading: Reading) -> None:
+def _refuse_overlap(annotated: Annotated, span: Span, other: Span, reading: Reading) -> NoReturn:
     shown = [
         f"{one.start}–{one.end} ({one.label}) '{annotated.text[one.start : one.end][:40]}'" for one in (span, other)
     ]
