@@ -28,6 +28,7 @@ from unmask.data.batches.batch import Batch, Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.rng import derive_rng
 from unmask.data.labelled.annotations import iterate_annotations, read_annotations
+from unmask.data.labelled.span_export import Marked, export_array, export_record, is_export
 from unmask.data.labelled.spans import Inexact, Units
 from unmask.data.labelled.table import Source
 from unmask.data.labelled.tagged_file import Sentence, join_words, split_text, write_columns
@@ -82,7 +83,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         inexact: annotations by offsets that words cannot express: spans that begin or end inside a word are extended
             to whole words, and discontinuous ones omitted, both counted ("adapt"), or both are errors ("refuse").
         units: what offsets in files count: "characters", "utf-16" units, or "auto": what the texts of the spans prove,
-            otherwise characters.
+            or else what cuts fewer words.
     """
 
     regularization: Regularization = NONE
@@ -290,11 +291,16 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         return {"by_type": metrics.by_type(*gold_and_predicted(examples, predictions, labels))}
 
     def record(self, path: Path, example: Sentence, prediction: Tagged) -> Any:
-        """See `Task`: a prediction or, depending on the suffix, the lines of a sentence."""
+        """See `Task`: a prediction or, depending on the suffix, the lines of a sentence or an annotator's record."""
+        if is_export(path):
+            marked = [Marked(one.start, one.end, one.label, one.text, one.probability) for one in prediction.entities]
+            return export_record(path, prediction.text, marked)
         return write_columns(example, tags_of(example, prediction)) if path.suffix in COLUMNS else prediction
 
     def files(self, path: Path, records: Iterable[Any]) -> dict[Path, Iterable[bytes]]:
-        """See `Task`: JSON Lines or, depending on the suffix, columns that `evaluate` reads."""
+        """See `Task`: JSON Lines or, depending on the suffix, columns that `evaluate` reads or an annotator's file."""
+        if is_export(path) and path.suffix == ".json":
+            return {path: export_array(records)}
         return {path: (lines.encode() for lines in records)} if path.suffix in COLUMNS else {}
 
     def line(self, prediction: Tagged) -> str:

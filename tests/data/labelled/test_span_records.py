@@ -64,15 +64,16 @@ def test_records_in_memory(documents, same_entities):
 
 
 @pytest.mark.parametrize("form", ["label", "entities"])
-def test_utf16_units_are_read_on_request(tmp_path, documents, same_entities, form):
+def test_utf16_units_are_recognized(tmp_path, documents, same_entities, form):
     records = []
     for document in documents:
         shifted = [(kind, document.utf16(start), document.utf16(end)) for kind, start, end in document.entities]
         records.append(DOCCANO[form](type(document)(document.text, [], shifted)))
     path = write(tmp_path / "a.jsonl", records)
     same_entities(read(path, units="utf-16"), documents)
-    with pytest.raises(UserError, match=r"a\.jsonl:\d+: .*utf-16"):
-        read(path)
+    notes = []
+    same_entities(read(path, notes), documents)
+    assert f"{path}: offsets are read as UTF-16 units: of " in notes[0]
 
 
 def prodigy(document, tokens):

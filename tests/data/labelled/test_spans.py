@@ -53,7 +53,9 @@ def test_entities_are_those_of_an_independent_conversion(text, data):
 
 def test_spans_that_cut_words_are_extended_and_counted():
     sentence, notes = convert(
-        "Anna, Smiths in Bamberg 😀Rome", (0, 4, "PER"), (6, 11, "PER"), (17, 23, "LOC"), (25, 29, "LOC")
+        "Anna, Smiths in Bamberg 😀Rome",
+        *((0, 4, "PER"), (6, 11, "PER"), (17, 23, "LOC"), (25, 29, "LOC")),
+        units="characters",
     )
     assert [(kind, sentence.text[start:stop]) for kind, start, stop in sentence.entities] == [
         ("PER", "Anna"),
@@ -139,3 +141,18 @@ def test_reported_cases(name):
         ((kind, start, stop),) = sentence.entities
         assert kinds[sentence.text[start:stop]] == kind
     assert (len(sentences), len(notes)) == (60, EXPECTED.get(name, 0))
+
+
+@pytest.mark.parametrize(
+    ("span", "part", "notes"),
+    [
+        ((2, 6, "X"), "Anna", 0),  # as UTF-16 units it would cut a word
+        ((3, 7, "X"), "Anna", 1),  # as characters it would
+        ((2, 7, "X"), "Anna", 1),  # neither would
+        ((3, 5, "X"), "Anna", 1),  # both would: characters
+    ],
+)
+def test_units_without_texts_are_those_that_cut_fewer_words(span, part, notes):
+    sentence, found = convert("😀 Anna met", span)
+    assert [sentence.text[start:stop] for _, start, stop in sentence.entities] == [part]
+    assert sum("offsets are read as" in note for note in found) == notes

@@ -32,7 +32,6 @@ from unmask.data.labelled.sentence_table import delimiter_of, read_sentence_tabl
 from unmask.data.labelled.spacy_file import read_spacy
 from unmask.data.labelled.span_records import (
     READ,
-    WORDS,
     is_annotated,
     is_tuple,
     iterate_values,
@@ -41,7 +40,7 @@ from unmask.data.labelled.span_records import (
 )
 from unmask.data.labelled.spans import Annotated, Inexact, Reading, Units, convert_spans, to_sentence
 from unmask.data.labelled.table import Source, Table
-from unmask.data.labelled.tagged_file import Sentence, in_iob2, join_words
+from unmask.data.labelled.tagged_file import WORDS, Sentence, in_iob2, join_words
 from unmask.data.labelled.webanno_file import HEADER, read_webanno
 from unmask.data.text.files import display_name, open_bytes, read_text_lines
 from unmask.support.errors import UserError

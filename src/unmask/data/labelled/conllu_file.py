@@ -77,13 +77,14 @@ def read_commented(
     names: list[str] = [*COLUMNS] if form == "conllu" else []
     blocks: Iterator[_Block] | list[_Block] = _split(path, form, name, names)
     word = _index(columns.get("text"), names, 0 if form == "multiconer" else 1, name)
-    tag: int | str = -1 if form == "multiconer" else 2
+    default = -1 if form == "multiconer" else 2
+    tag: int | str = default
     if gold:
         blocks = list(blocks)
         if form == "conllu":
             tag = _choose(names, blocks, columns, reading)
         else:
-            tag = _index(columns.get("label"), names, tag, name)
+            tag = _index(columns.get("label"), names, default, name)
     tags = Tags(name)
     for block in blocks:
         words = [_cell(cells, word, name, number) for number, cells in block.rows]

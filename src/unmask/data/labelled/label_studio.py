@@ -61,7 +61,7 @@ def label_sets(values: Iterable[Any]) -> list[str]:
 
 def _annotations(task: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the annotations of a task that were not cancelled."""
-    found = next((task[key] for key in ANNOTATIONS if isinstance(task.get(key), list)), [])
+    found: list[Any] = next((task[key] for key in ANNOTATIONS if isinstance(task.get(key), list)), [])
     return [one for one in found if isinstance(one, dict) and not (one.get("was_cancelled") or one.get("skipped"))]
 
 

@@ -26,24 +26,10 @@ SUSPICIOUS = re.compile(r"[A-Za-z]?[-_].+|[BIESLUMWbieslumwo0]")
 MISSPELLED = re.compile("[BIbi][-_].+")
 """Tags that are meant as tags of entities anyway."""
 HEADERS = frozenset(
-    [
-        "word",
-        "words",
-        "token",
-        "tokens",
-        "form",
-        "tag",
-        "tags",
-        "label",
-        "labels",
-        "ner",
-        "ner_tag",
-        "ner_tags",
-        "pos",
-        "pos_tag",
-        "upos",
-        "xpos",
-    ]
+    (
+        *("word", "words", "token", "tokens", "form", "text"),
+        *("tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "pos", "pos_tag", "upos", "xpos"),
+    )
 )
 """Names of columns, which are a word and its tag only if a header was read as such."""
 MANY = 100

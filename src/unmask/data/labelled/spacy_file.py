@@ -7,6 +7,7 @@ hashes of the strings; tokens of spaCy are not used, so that training and predic
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 from unmask.data.labelled.spans import Annotated, Span
@@ -22,14 +23,14 @@ def read_spacy(path: str | Path, *, gold: bool) -> Iterator[Annotated]:
     """
     name = display_name(path)
     try:
-        import spacy
-        from spacy.tokens import DocBin
+        spacy = import_module("spacy")
+        archive = import_module("spacy.tokens").DocBin()
     except ImportError as error:
         raise UserError(
             "needs the package spacy", file=name, remedy="pip install spacy, or convert the file to JSON tuples"
         ) from error
     try:
-        documents = list(DocBin().from_disk(path).get_docs(spacy.blank("xx").vocab))
+        documents = list(archive.from_disk(path).get_docs(spacy.blank("xx").vocab))
     except (OSError, ValueError, KeyError, EOFError) as error:
         raise UserError(f"cannot be read as .spacy ({error})", file=name) from error
     for number, document in enumerate(documents, 1):

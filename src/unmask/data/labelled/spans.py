@@ -4,8 +4,9 @@ Input: a text, and spans (start, end, label) as the tool that wrote them counts.
 
 Offsets count characters as Python does (code points), end exclusive. Tools written in JavaScript or Java may count
 UTF-16 units instead, in which a character beyond U+FFFF (most emoji) counts twice, and browsers count a line end CR LF
-once. Where a tool also stores the text of each span, the way of counting under which all texts of a file match is used;
-where it does not, characters are assumed unless the offsets contradict it, which is an error.
+once: Label Studio stores code points since 2022 (pull request 1559), doccano UTF-16 units (issue 2290). Where a tool
+also stores the text of each span, the way of counting under which all texts of a file match is used; where it does not, that
+under which fewer spans cut words.
 
 A word has one tag. Spans that begin or end inside a word are extended to whole words, which is counted, or refused;
 spans that overlap are refused.
@@ -30,7 +31,7 @@ Inexact = Literal["adapt", "refuse"]
 """What to do with spans that words cannot express: those that cut words are extended, and those that are not a
 contiguous part of the text are omitted, both counted ("adapt"); or both are errors ("refuse")."""
 Units = Literal["auto", "characters", "utf-16"]
-"""What offsets count; "auto": what the texts of the spans prove, otherwise characters."""
+"""What offsets count; "auto": what the texts of the spans prove, or else what cuts fewer words."""
 
 _SPACE = re.compile(r"(?:\s|\\n)+")
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
@@ -166,19 +167,20 @@ def convert_spans(texts: Iterable[Annotated], reading: Reading) -> list[Annotate
     """Return the texts of a file with the offsets of their spans in code points.
 
     Raises:
-        UserError: a span is outside of its text, or its text is another one; the offsets seem to count UTF-16 units
-            although nothing says so.
+        UserError: a span is outside of its text, or its text is another one.
     """
     texts = list(texts)
-    name = "characters" if reading.units == "characters" else "UTF-16 units"
-    if reading.units == "auto":
+    if reading.units == "characters":
+        name = "characters"
+    elif reading.units == "utf-16":
+        name = "UTF-16 units"
+    elif any(span.text is not None for annotated in texts for span in annotated.spans):
         name = _find_counting(texts)
         if name != "characters":
             reading.remarks.append(f"offsets count {name}, as the texts of the spans show")
-    converted = [_convert(annotated, name) for annotated in texts]
-    if reading.units == "auto" and name == "characters":
-        _check_characters(texts, converted, reading)
-    return converted
+    else:
+        name = _guess_counting(texts, reading)
+    return [_convert(annotated, name) for annotated in texts]
 
 
 def _find_counting(texts: Sequence[Annotated]) -> str:
@@ -236,32 +238,29 @@ def _convert(annotated: Annotated, counting: str) -> Annotated:
     return replace(annotated, spans=spans)
 
 
-def _check_characters(texts: Sequence[Annotated], converted: Sequence[Annotated], reading: Reading) -> None:
-    """Raise an error if spans without texts cut words, but would not if offsets counted UTF-16 units."""
-    cut, doubtful = 0, None
-    for annotated, as_characters in zip(texts, converted, strict=True):
-        if not _ASTRAL.search(annotated.text) or any(span.text is not None for span in annotated.spans):
+def _guess_counting(texts: Sequence[Annotated], reading: Reading) -> str:
+    """Return the way of counting under which fewer spans cut words, and note it unless it is certain."""
+    shifted, wrong = 0, {"characters": 0, "UTF-16 units": 0}
+    for annotated in texts:
+        if not _ASTRAL.search(annotated.text):
             continue
-        convert = COUNTINGS["UTF-16 units"](annotated.text)
-        words = _words(annotated)
-        for span, same in zip(annotated.spans, as_characters.spans, strict=True):
-            start, end = convert(span.start), convert(span.end)
-            if (start, end) == (same.start, same.end):
+        words, converters = _words(annotated), {name: COUNTINGS[name](annotated.text) for name in wrong}
+        for span in annotated.spans:
+            places = {name: (convert(span.start), convert(span.end)) for name, convert in converters.items()}
+            if len(set(places.values())) == 1:
                 continue
-            if start is None or end is None or start >= end or _cuts(start, end, words):
-                return
-            if _cuts(same.start, same.end, words):
-                cut += 1
-                doubtful = doubtful or (annotated, span)
-    if doubtful is not None:
-        annotated, span = doubtful
-        raise UserError(
-            f"{counted(cut, 'span')} after an emoji or another character beyond U+FFFF cut words as characters, but "
-            f"none would as UTF-16 units, the first {span.start}–{span.end} ({span.label})",
-            file=annotated.file,
-            line=annotated.line if span.line is None else span.line,
-            remedy=f"pass {setting('task.units', 'utf-16')}, or {setting('task.units', 'characters')} if this is right",
+            shifted += 1
+            for name, (start, end) in places.items():
+                wrong[name] += start is None or end is None or not _fits(start, end, words)
+    best, other = sorted(wrong, key=lambda name: wrong[name])  # characters if both are equal
+    if shifted and (best != "characters" or wrong[best] or not wrong[other]):
+        choice = "utf-16" if other == "UTF-16 units" else "characters"
+        reading.remarks.append(
+            f"offsets are read as {best}: of {counted(shifted, 'span')} after an emoji or another character beyond "
+            f"U+FFFF, {wrong[best]:,} cut words, and {wrong[other]:,} would as {other}; "
+            f"{setting('task.units', choice)} reads them so"
         )
+    return best
 
 
 def _words(annotated: Annotated) -> Sentence:
@@ -276,11 +275,11 @@ def _trim(text: str, start: int, end: int) -> tuple[int, int]:
     return start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())
 
 
-def _cuts(start: int, end: int, words: Sentence) -> bool:
-    """Return whether a span begins or ends inside a word."""
+def _fits(start: int, end: int, words: Sentence) -> bool:
+    """Return whether a span, apart from white space around it, consists of whole words."""
     start, end = _trim(words.text, start, end)
     first, last = _covered(start, end, words)
-    return first < last and (words.starts[first] < start or words.stops[last - 1] > end)
+    return first < last and words.starts[first] >= start and words.stops[last - 1] <= end
 
 
 def _covered(start: int, end: int, words: Sentence) -> tuple[int, int]:

@@ -33,10 +33,10 @@ from typing import Any, Literal
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from unmask.data.labelled.json_file import has_records, read_records, suffix_of
-from unmask.data.labelled.plain_tags import RUNS, Tags, check_plain, is_word_tag, mark_runs
+from unmask.data.labelled.plain_tags import RUNS, Tags, check_plain, mark_runs
 from unmask.data.labelled.table import Source, Table
 from unmask.data.text.files import display_name, read_text_lines
-from unmask.metrics.token_classification import Chunk, chunks, split_tag
+from unmask.metrics.token_classification import Chunk, chunks, is_word_tag, split_tag
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 
