@@ -28,14 +28,14 @@ from unmask.data.batches.batch import Batch, Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.rng import derive_rng
 from unmask.data.labelled.annotations import iterate_annotations, read_annotations
-from unmask.data.labelled.span_export import Marked, export_array, export_record, is_export
+from unmask.data.labelled.span_export import export_array, export_record, is_export
 from unmask.data.labelled.spans import Inexact, Units
 from unmask.data.labelled.table import Source
 from unmask.data.labelled.tagged_file import Sentence, join_words, split_text, write_columns
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.metrics import token_classification as metrics
 from unmask.metrics.intervals import Measure
-from unmask.metrics.token_classification import Chunk, are_word_tags, is_word_tag, split_tag
+from unmask.metrics.token_classification import Chunk, are_word_tags, split_tag
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
@@ -52,6 +52,7 @@ from unmask.tasks.calibration import (
 )
 from unmask.tasks.pooled_head import NONE, TUNED, Regularization, score
 from unmask.tasks.routes import Route, TagRequest
+from unmask.tasks.tag_labels import all_tags, check_labels, labels_of, marked
 from unmask.tasks.tagged import Entity, Tagged, cut_windows, read_tags, tags_of
 from unmask.tasks.task import DEV_SHARE, Columns, Framed, Mark, Mistake, Notes, Passage, Paths, Task, Training
 
@@ -148,21 +149,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
 
     def label_names(self, examples: Sequence[Sentence]) -> tuple[str, ...]:
         """See `Task`: O, then B- and I- of each type, or all tags without prefixes, in alphabetical order."""
-        tags = {tag for sentence in examples for tag in sentence.tags}
-        if are_word_tags(tags):
-            return tuple(sorted(tags))
-        if wrong := sorted(filter(is_word_tag, tags)):
-            raise UserError(
-                f"'{wrong[0]}' is a tag of words, but other files have tags of entities", file=examples[0].file
-            )
-        kinds = sorted({split_tag(tag)[1] for tag in tags} - {""})
-        if not kinds:
-            raise UserError(
-                f"no entity is tagged in {len(examples)} sentences",
-                file=examples[0].file,
-                remedy="is it the right column?",
-            )
-        return ("O", *(f"{role}-{kind}" for kind in kinds for role in "BI"))
+        return labels_of(examples)
 
     def hold_out(self, examples: Sequence[Sentence], seed: int) -> tuple[list[Sentence], list[Sentence]]:
         """See `Task`: splits by document if documents are marked, because sentences of one document share names."""
@@ -203,7 +190,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Sentence], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`: one sample per window."""
-        _check_labels(labels)
+        check_labels(labels)
         frame = Frame.of(tokenizer)
         capacity = frame.capacity(self.length, texts=1)
         subwords = _subwords(tokenizer, examples)
@@ -244,7 +231,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         measure = metrics.measure(*gold_and_predicted(examples, predictions, labels))
         if not are_word_tags(labels):
             return measure
-        accuracy = metrics.measure_accuracy(*_all_tags(examples, predictions))
+        accuracy = metrics.measure_accuracy(*all_tags(examples, predictions))
         return lambda sentences: accuracy(sentences) | measure(sentences)
 
     def calibration(self, examples: Sequence[Sentence], predictions: Sequence[Tagged]) -> dict[str, float]:
@@ -287,14 +274,13 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
     ) -> dict[str, Any]:
         """See `Task`: the scores of each type of entity, or of each tag of words."""
         if are_word_tags(labels):
-            return {"by_type": metrics.by_tag(*_all_tags(examples, predictions))}
+            return {"by_type": metrics.by_tag(*all_tags(examples, predictions))}
         return {"by_type": metrics.by_type(*gold_and_predicted(examples, predictions, labels))}
 
     def record(self, path: Path, example: Sentence, prediction: Tagged) -> Any:
         """See `Task`: a prediction or, depending on the suffix, the lines of a sentence or an annotator's record."""
         if is_export(path):
-            marked = [Marked(one.start, one.end, one.label, one.text, one.probability) for one in prediction.entities]
-            return export_record(path, prediction.text, marked)
+            return export_record(path, prediction.text, marked(prediction))
         return write_columns(example, tags_of(example, prediction)) if path.suffix in COLUMNS else prediction
 
     def files(self, path: Path, records: Iterable[Any]) -> dict[Path, Iterable[bytes]]:
@@ -376,21 +362,6 @@ def _subwords(tokenizer: Tokenizer, examples: Sequence[Sentence]) -> dict[str, I
     }
 
 
-def _check_labels(labels: Sequence[str]) -> None:
-    """Raise an error if the labels of a model are not tags, as in models for other tasks."""
-    plain = [label for label in labels if is_word_tag(label)]
-    prefixed = any(label != "O" for label in labels if not is_word_tag(label))
-    try:
-        for label in labels:
-            split_tag(label)
-            if label in plain and prefixed:
-                raise ValueError(f"'{label}' is not a tag such as O, B-PER or I-PER")
-    except ValueError as error:
-        raise UserError(
-            f"a label of this model: {error}", remedy="name its labels under id2label in config.json"
-        ) from error
-
-
 def _numbers(sentence: Sentence, labels: Sequence[str]) -> np.ndarray:
     """Return the index of each word's tag, (words,)."""
     numbers = {label: number for number, label in enumerate(labels)}
@@ -398,13 +369,6 @@ def _numbers(sentence: Sentence, labels: Sequence[str]) -> np.ndarray:
         if tag not in numbers:
             raise _unknown(sentence, index, labels)
     return np.array([numbers[tag] for tag in sentence.tags], np.int64)
-
-
-def _all_tags(
-    examples: Sequence[Sentence], predictions: Sequence[Tagged]
-) -> tuple[list[Sequence[str]], list[Sequence[str]]]:
-    """Return the gold and the predicted tags of each sentence."""
-    return [one.tags for one in examples], [tags_of(*pair) for pair in zip(examples, predictions, strict=True)]
 
 
 def _kinds(labels: Sequence[str]) -> set[str]:

@@ -5,8 +5,8 @@ Input: a text, and spans (start, end, label) as the tool that wrote them counts.
 Offsets count characters as Python does (code points), end exclusive. Tools written in JavaScript or Java may count
 UTF-16 units instead, in which a character beyond U+FFFF (most emoji) counts twice, and browsers count a line end CR LF
 once: Label Studio stores code points since 2022 (pull request 1559), doccano UTF-16 units (issue 2290). Where a tool
-also stores the text of each span, the way of counting under which all texts of a file match is used; where it does not, that
-under which fewer spans cut words.
+also stores the text of each span, the way of counting under which all texts of a file match is used; where it does not,
+that under which fewer spans cut words.
 
 A word has one tag. Spans that begin or end inside a word are extended to whole words, which is counted, or refused;
 spans that overlap are refused.
