@@ -83,6 +83,8 @@ def test_files_of_words_and_of_entities_are_not_mixed(tmp_path):
     examples = TASK.read([tmp_path / "a", tmp_path / "b"], columns={})
     with pytest.raises(UserError, match="'NOUN' is a tag of words, but other files have tags of entities"):
         TASK.label_names(examples)
+    with pytest.raises(UserError, match="all words have the tag 'NOUN'; is it the right column"):
+        TASK.label_names(examples[:1])
 
 
 def test_settings_of_spans(tmp_path):

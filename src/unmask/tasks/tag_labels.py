@@ -18,10 +18,14 @@ def labels_of(examples: Sequence[Sentence]) -> tuple[str, ...]:
     """Return the labels that sentences need: O, then B- and I- of each type, or all tags without prefixes.
 
     Raises:
-        UserError: no entity is tagged, or tags of words and of entities are mixed.
+        UserError: no entity is tagged, all words have the same tag, or tags of words and of entities are mixed.
     """
     tags = {tag for sentence in examples for tag in sentence.tags}
     if are_word_tags(tags):
+        if len(tags) == 1:
+            raise UserError(
+                f"all words have the tag '{min(tags)}'", file=examples[0].file, remedy="is it the right column?"
+            )
         return tuple(sorted(tags))
     if wrong := sorted(filter(is_word_tag, tags)):
         raise UserError(f"'{wrong[0]}' is a tag of words, but other files have tags of entities", file=examples[0].file)

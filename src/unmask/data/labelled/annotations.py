@@ -117,7 +117,7 @@ def _iterate(
             yield from _with_spans(read_brat(path, reading, gold=gold), reading, gold)
             return
         if str(path).endswith(".spacy"):
-            yield from _with_spans(read_spacy(path, gold=gold), reading, gold)
+            yield from _with_spans(read_spacy(path, gold=gold), reading, gold, counted=True)
             return
     if isinstance(path, Table) or has_records(path, kind):
         yield from _records(path, columns, kind, gold, reading, notes)
@@ -134,7 +134,7 @@ def _iterate(
             plain = (replace(to_sentence(one, reading), tags=tags) for one, tags in pairs)
             yield from _in_iob2(plain, gold, notes)
         else:
-            yield from _with_spans((one for one, _ in pairs), reading, gold)
+            yield from _with_spans((one for one, _ in pairs), reading, gold, counted=True)
     elif form := commented_kind(head):
         yield from _in_iob2(read_commented(path, form, columns, reading, gold=gold), gold, notes)
     elif delimiter := delimiter_of(head):
@@ -156,8 +156,11 @@ def _in_iob2(sentences: Iterator[Sentence], gold: bool, notes: list[str] | None)
         yield from in_iob2(held, notes)
 
 
-def _with_spans(texts: Iterator[Annotated], reading: Reading, gold: bool) -> Iterator[Sentence]:
-    for annotated in convert_spans(texts, reading) if gold else texts:
+def _with_spans(
+    texts: Iterator[Annotated], reading: Reading, gold: bool, *, counted: bool = False
+) -> Iterator[Sentence]:
+    """Yield texts with spans as sentences; `counted`: their offsets are code points already."""
+    for annotated in convert_spans(texts, reading) if gold and not counted else texts:
         sentence = to_sentence(annotated, reading)
         yield sentence if gold else replace(sentence, tags=())
 
