@@ -5,6 +5,7 @@ import io
 import json
 import sys
 
+import numpy as np
 import pytest
 from nltk.tokenize.treebank import TreebankWordTokenizer
 from seqeval.metrics.sequence_labeling import get_entities
@@ -40,6 +41,7 @@ def test_conll_export_of_label_studio(tmp_path, lines):
 
 
 DOCCANO = "".join(json.dumps({"text": f"Anna met {name} .", "label": [[0, 4, "PER"]]}) + "\n" for name in "AB")
+REGION = {"type": "labels", "value": {"start": 0, "end": 4, "text": "Anna", "labels": ["PER"]}}
 CONTENTS = {
     "doccano.jsonl": DOCCANO,
     "words.jsonl": json.dumps({"words": ["Anna", "met"], "tags": ["B-PER", "O"]}),
@@ -135,3 +137,26 @@ def test_what_is_no_format_is_refused(tmp_path, name, text, message):
         return
     with pytest.raises(UserError, match=message):
         read_annotations([tmp_path / name], columns={})
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_damaged_files_raise_nothing_but_user_errors(tmp_path, name):
+    rng = np.random.default_rng(0)
+    content = (CONTENTS[name] * 2).encode()
+    whole = json.dumps([{"data": {"text": "Anna"}, "annotations": [{"result": [REGION]}]}]) if name == "export" else ""
+    refused = 0
+    for _ in range(100):
+        damaged = bytearray(whole.encode() if whole and rng.random() < 0.5 else content)
+        for _ in range(rng.integers(1, 4)):
+            at = rng.integers(len(damaged))
+            cut = damaged[at : at + int(rng.integers(0, 9))]
+            damaged[at : at + len(cut)] = [b"", bytes(cut) * 2, bytes(rng.integers(0, 256, 2, np.uint8)), b"null"][
+                rng.integers(4)
+            ]
+        (tmp_path / name).write_bytes(damaged)
+        try:
+            read_annotations([tmp_path / name], columns={})
+            list(iterate_annotations(tmp_path / name, columns={}))
+        except UserError:
+            refused += 1
+    assert refused > 10

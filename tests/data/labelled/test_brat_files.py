@@ -1,7 +1,9 @@
 """Entities of brat's files are those that were generated."""
 
+import contextlib
 import re
 
+import numpy as np
 import pytest
 
 from unmask.data.labelled.annotations import read_annotations
@@ -84,6 +86,21 @@ def test_bad_lines_are_refused(tmp_path, line, message):
     write(tmp_path, "a", "Anna met", [line])
     with pytest.raises(UserError, match=message):
         read_annotations([tmp_path / "a.ann"], columns={})
+
+
+def test_damaged_annotations_raise_nothing_but_user_errors(tmp_path):
+    rng = np.random.default_rng(0)
+    good = b"T1\tPER 0 4;5 8\tAnna met\nT2\tX 9 12\tBob\nR1\tA Arg1:T1 Arg2:T2\n"
+    for _ in range(150):
+        damaged = bytearray(good)
+        for _ in range(rng.integers(1, 4)):
+            damaged[rng.integers(len(damaged))] = (
+                rng.integers(256) if rng.random() < 0.5 else rng.choice([*b"\t\n 059;"])
+            )
+        write(tmp_path, "a", "Anna met Bob", [])
+        (tmp_path / "a.ann").write_bytes(damaged)
+        with contextlib.suppress(UserError):
+            read_annotations([tmp_path], columns={})
 
 
 def test_missing_texts(tmp_path):

@@ -1,12 +1,17 @@
 """Entities of records, written by the documented schemas of the tools, are those that were generated."""
 
+import contextlib
+import functools
 import json
+import random
 
 import pytest
 
 from unmask.data.labelled.annotations import read_annotations
 from unmask.data.labelled.table import as_sources
 from unmask.support.errors import UserError
+
+from .conftest import make_documents
 
 
 def read(path, notes=None, **columns):
@@ -271,6 +276,39 @@ def test_bad_records_are_refused_with_their_line(tmp_path, record, message):
     with pytest.raises(UserError, match=message) as caught:
         read(write(tmp_path / "a.jsonl", [good, record]))
     assert str(caught.value).startswith(f"{tmp_path / 'a.jsonl'}:2: ")
+
+
+WHOLE = [
+    DOCCANO["label"](make_documents(0, 2)[1]),
+    DOCCANO["entities"](make_documents(0, 2)[1]),
+    prodigy(make_documents(0, 2)[1], "alone"),
+    task(make_documents(0, 2)[1], label_studio(make_documents(0, 2)[1])),
+    {"text": "Anna met", "label": [{"start": 0, "end": 4, "text": "Anna", "labels": ["PER"]}], "annotation_id": 1},
+    ["Anna met", {"entities": [[0, 4, "PER"]]}],
+]
+REPLACED = (None, 1, "x", [], {}, True, 1.5, -1, 10**30, "", [1], {"a": 1}, [[0, 1, "X"]], "/p[1]")
+
+
+def places(value, path=()):
+    """Yield the paths of all values inside a JSON value."""
+    if isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield (*path, key)
+            yield from places(value[key], (*path, key))
+
+
+@pytest.mark.parametrize("number", range(len(WHOLE)))
+def test_any_other_value_is_read_or_refused(tmp_path, number):
+    rng = random.Random(number)
+    for path in list(places(WHOLE[number])):
+        for replaced in rng.sample(REPLACED, 3):
+            record = json.loads(json.dumps(WHOLE[number]))
+            inner = functools.reduce(lambda value, key: value[key], path[:-1], record)
+            inner[path[-1]] = replaced
+            file = write(tmp_path / "a.jsonl", [WHOLE[number], record])
+            for gold in (True, False):
+                with contextlib.suppress(UserError):
+                    assert all(len(sentence.tags) in (0, len(sentence.words)) for sentence in read(file, gold=gold))
 
 
 def test_words_with_tags_beside_a_text_are_read_as_before(tmp_path):

@@ -66,7 +66,8 @@ def _annotations(task: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _results(annotation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [one for one in annotation.get("result") or () if isinstance(one, dict)]
+    results = annotation.get("result")
+    return [one for one in results if isinstance(one, dict)] if isinstance(results, list) else []
 
 
 def read_task(
@@ -89,6 +90,8 @@ def read_task(
             len(annotations) - 1
         )
     chosen = next((one for one in annotations if one.get("ground_truth")), annotations[0])
+    if not isinstance(chosen.get("result"), list):
+        raise UserError("an annotation has no list 'result'", file=reading.name, line=line)
     return Annotated(text, _spans(_results(chosen), columns, reading, line), reading.name, line)
 
 
@@ -117,7 +120,7 @@ def _spans(results: Sequence[Mapping[str, Any]], columns: Mapping[str, str], rea
             continue
         if "label" in columns and result.get("from_name") != columns["label"]:
             continue
-        if isinstance(value.get("start"), str) and not value["start"].isdecimal():
+        if isinstance(value.get("start"), str) and value["start"].startswith("/"):
             raise UserError(
                 "the annotation is one of HTML or of a dialogue, whose offsets refer to elements",
                 file=reading.name,
@@ -127,7 +130,10 @@ def _spans(results: Sequence[Mapping[str, Any]], columns: Mapping[str, str], rea
         if not value.get(kind):
             reading.omitted["regions without a label"] += 1
             continue
-        start, end = (int(one) if isinstance(one, str) else one for one in (value.get("start"), value.get("end")))
+        start, end = (
+            int(offset) if isinstance(offset, str) and offset.isdecimal() else offset
+            for offset in (value.get("start"), value.get("end"))
+        )
         spans.append(
             Span(
                 check_offset(start, "start", reading.name, line),
