@@ -118,7 +118,7 @@ NONE = [
     ("a.json", '[{"question": "a", "answer": "b"}]', "no key words or tokens, and no text with spans; keys: question"),
     ("a.json", '[["a", "b"]]', "not a JSON object; read are: JSON with words and tags, doccano"),
     ("a.jsonl", '{"text": "a", "label": "b"}', "no text with spans; keys: text, label; read are: "),
-    ("a.csv", "text,label\na,b\n", "tagged words cannot be read from this CSV; read are: "),
+    ("a.csv", "text,label\na,b\n", "tagged words cannot be read from CSV without ids of their sentences; read are: "),
     ("a.xml", "<?xml version='1.0'?>\n<a>\n", "the file has no words with tags; read are: "),
     ("a.docx", "PK\x03\x04\0", "the file has no words with tags; read are: "),
     ("a.tsv", "text\tlabel\nA good film\tpos\n", "1 of 2 words contain spaces: they are texts with labels"),

@@ -75,8 +75,8 @@ def test_windows_1252_is_read_with_a_note(tmp_path):
         ("Sentence #,Word,Tag\n1,a,O\n1,b,PER\n1,c,B-PER\n", "a.csv:3: 'PER' is not a tag"),
         ('Sentence #,Word,Tag\n1,"a,O\n', "not valid CSV"),
         ("Sentence #,Word,X\n1,a,O\n", "a.csv:1: no column tag or tags or .*; columns: sentence #, word, x; pass col"),
-        ("word,tag\na,O\n", "tagged words cannot be read from this CSV; read are: "),
-        ("text,label\na,O\n", "tagged words cannot be read from this CSV"),
+        ("word,tag\na,O\n", "tagged words cannot be read from CSV without ids of their sentences; read are: "),
+        ("text,label\na,O\n", "tagged words cannot be read from CSV without ids of their sentences"),
     ],
 )
 def test_bad_tables_are_refused(tmp_path, text, message):

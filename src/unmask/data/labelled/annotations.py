@@ -32,6 +32,7 @@ from unmask.data.labelled.sentence_table import delimiter_of, read_sentence_tabl
 from unmask.data.labelled.spacy_file import read_spacy
 from unmask.data.labelled.span_records import (
     READ,
+    has_words,
     is_annotated,
     is_tuple,
     iterate_values,
@@ -143,7 +144,9 @@ def _iterate(
     elif _is_export(head) and not columns:
         yield from _in_iob2(_read_export(path, gold), gold, notes)
     elif "csv" in (kind, suffix_of(str(path)) if kind is None else ""):
-        raise UserError("tagged words cannot be read from this CSV", file=reading.name, remedy=READ)
+        raise UserError(
+            "tagged words cannot be read from CSV without ids of their sentences", file=reading.name, remedy=READ
+        )
     else:
         found = tagged_file.iterate_sentences(path, columns=columns, kind=kind, gold=gold)
         yield from _in_iob2(found, gold, notes)
@@ -210,7 +213,7 @@ def _records(
     values = chain([first], values)
     if gold:
         held = list(values)
-        annotated = any(is_annotated(value, columns) for _, value in held)
+        annotated = not has_words(first[1], columns) and any(is_annotated(value, columns) for _, value in held)
         values = iter(held)
     else:
         annotated = is_tuple(first[1]) or is_annotated(first[1], columns)

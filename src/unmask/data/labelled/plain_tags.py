@@ -88,9 +88,8 @@ class Tags:
 
 
 def mark_runs(tags: Sequence[Sequence[str]]) -> list[list[str]] | None:
-    """Return tags without prefixes beside O as tags of the scheme IOB1; None: they are others."""
-    different = {tag for sentence in tags for tag in sentence}
-    if "O" not in different or not any(map(is_word_tag, different)):
+    """Return tags without prefixes as those of entities in the scheme IOB1; None: there is no O beside them."""
+    if not any("O" in sentence for sentence in tags):
         return None
     return [[tag if tag == "O" else f"I-{tag}" for tag in sentence] for sentence in tags]
 
@@ -106,8 +105,6 @@ def check_plain(words: Sequence[Sequence[str]], tags: Sequence[Sequence[str]], f
         UserError: they are.
     """
     counts = Counter(tag for sentence in tags for tag in sentence)
-    if not any(map(is_word_tag, counts)):
-        return
     total = counts.total()
     texts = sum(" " in word for sentence in words for word in sentence)
     if texts > total / 5:

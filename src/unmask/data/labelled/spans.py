@@ -244,14 +244,17 @@ def _guess_counting(texts: Sequence[Annotated], reading: Reading) -> str:
     for annotated in texts:
         if not _ASTRAL.search(annotated.text):
             continue
-        words, converters = _words(annotated), {name: COUNTINGS[name](annotated.text) for name in wrong}
-        for span in annotated.spans:
-            places = {name: (convert(span.start), convert(span.end)) for name, convert in converters.items()}
-            if len(set(places.values())) == 1:
-                continue
-            shifted += 1
-            for name, (start, end) in places.items():
-                wrong[name] += start is None or end is None or not _fits(start, end, words)
+        converters = {name: COUNTINGS[name](annotated.text) for name in wrong}
+        places = [
+            {name: (convert(span.start), convert(span.end)) for name, convert in converters.items()}
+            for span in annotated.spans
+        ]
+        differing = [place for place in places if len(set(place.values())) > 1]
+        shifted += len(differing)
+        words = _words(annotated) if differing else None
+        for place in differing:
+            for name, (start, end) in place.items():
+                wrong[name] += start is None or end is None or words is None or not _fits(start, end, words)
     best, other = sorted(wrong, key=lambda name: wrong[name])  # characters if both are equal
     if shifted and (best != "characters" or wrong[best] or not wrong[other]):
         choice = "utf-16" if other == "UTF-16 units" else "characters"

@@ -254,13 +254,14 @@ def in_iob2(sentences: Sequence[Sentence], notes: list[str] | None = None) -> li
         UserError: the file is not one of words with tags; see `check_plain`.
     """
     tags: Sequence[Sequence[str]] = [sentence.tags for sentence in sentences]
-    check_plain([sentence.words for sentence in sentences], tags, sentences[0].file, sentences[0].line)
-    if runs := mark_runs(tags):
+    if any(map(is_word_tag, {tag for old in tags for tag in old})):
+        check_plain([sentence.words for sentence in sentences], tags, sentences[0].file, sentences[0].line)
+        runs = mark_runs(tags)
+        if runs is None:
+            return list(sentences)
         tags = runs
         if notes is not None:
             notes.append(f"{sentences[0].file}: {RUNS}")
-    elif any(is_word_tag(tag) for tag in tags[0]):
-        return list(sentences)
     _, irregular = detect_scheme(tags)
     return [
         replace(sentence, tags=tuple(write_tags(chunks(old), len(old))), irregular=irregular[number])
