@@ -211,9 +211,11 @@ def _records(
     if first is None:
         return
     values = chain([first], values)
-    if gold:
+    if has_words(first[1], columns):
+        annotated = False
+    elif gold:
         held = list(values)
-        annotated = not has_words(first[1], columns) and any(is_annotated(value, columns) for _, value in held)
+        annotated = any(is_annotated(value, columns) for _, value in held)
         values = iter(held)
     else:
         annotated = is_tuple(first[1]) or is_annotated(first[1], columns)
