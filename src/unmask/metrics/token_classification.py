@@ -4,11 +4,14 @@ Input: one tag per word (`O`, or a prefix and a type: `B-PER`), or the entities 
 
 Definitions: the chunk rules of conlleval (Tjong Kim Sang and Buchholz 2000), with S as added by seqeval in its default
 mode; the tests compare with it. Any sequence of tags is valid: an I- without a preceding B- starts an entity. M, W, L
-and U are other names of I, S, E and S; seqeval has no rules for them.
+and U are other names of I, S, E and S; seqeval has no rules for them. A tag without a prefix, such as a part of speech,
+is an entity of one word; the accuracy of such tags is computed too.
 """
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -19,6 +22,9 @@ from unmask.metrics.intervals import Measure
 
 ROLES = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "W": "S", "U": "S"}
 """Role of a word by prefix: it begins an entity (B), is inside (I), ends it (E), or is a single-word entity (S)."""
+
+
+_UNNAMED = re.compile(r"LABEL_\d+")
 
 
 class Chunk(NamedTuple):
@@ -34,14 +40,26 @@ def split_tag(tag: str) -> tuple[str, str]:
     """Return the role that a tag denotes, one of O, B, I, E and S, and the type.
 
     Raises:
-        ValueError: the tag is neither O nor a known prefix with a type.
+        ValueError: the tag is empty, a known prefix without a type, or LABEL_0, LABEL_1, …, which models without names
+            of labels have.
     """
     if tag == "O":
         return "O", ""
-    prefix, _, kind = tag.partition("-")
-    if prefix not in ROLES or not kind:
+    prefix, hyphen, kind = tag.partition("-")
+    if not tag or (hyphen and prefix in ROLES and not kind) or _UNNAMED.fullmatch(tag):
         raise ValueError(f"'{tag}' is not a tag such as O, B-PER or I-PER")
-    return ROLES[prefix], kind
+    return (ROLES[prefix], kind) if hyphen and prefix in ROLES else ("S", tag)
+
+
+def is_word_tag(tag: str) -> bool:
+    """Return whether a tag has no prefix and is not O, such as a part of speech."""
+    prefix, hyphen, _ = tag.partition("-")
+    return tag != "O" and not (hyphen and prefix in ROLES)
+
+
+def are_word_tags(labels: Collection[str]) -> bool:
+    """Return whether each word has a tag without a prefix, as parts of speech, so that none is outside of entities."""
+    return bool(labels) and all(map(is_word_tag, labels))
 
 
 def chunks(tags: Sequence[str]) -> list[Chunk]:
@@ -84,6 +102,34 @@ def measure(gold: Sequence[Collection[Chunk]], predicted: Sequence[Collection[Ch
     """
     counts = np.array([_count(*pair) for pair in zip(gold, predicted, strict=True)])  # (sentences, 3)
     return lambda sentences: scores(counts[sentences].sum(0))
+
+
+def measure_accuracy(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Measure:
+    """Return a function from sentences to the share of their words whose tag is correct, times 100.
+
+    Args:
+        gold, predicted: the tags of each sentence.
+    """
+    counts = np.array(
+        [(sum(map(str.__eq__, *pair)), len(pair[0])) for pair in zip(gold, predicted, strict=True)]
+    )  # (sentences, 2)
+
+    def accuracy(sentences: np.ndarray) -> dict[str, float]:
+        correct, words = counts[sentences].sum(0).tolist()
+        return {"accuracy": 100 * correct / words if words else 0.0}
+
+    return accuracy
+
+
+def by_tag(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, dict[str, float]]:
+    """Return the metrics of each tag of words, its accuracy (the share of its words that got it), and its `words`."""
+    counts: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(3, np.int64))
+    for true, read in zip(gold, predicted, strict=True):
+        for tag, other in zip(true, read, strict=True):
+            counts[tag] += (tag == other, 0, 1)
+            counts[other] += (0, 1, 0)
+    found = {tag: (scores(count), int(count[2])) for tag, count in sorted(counts.items())}
+    return {tag: {"accuracy": of["recall"], **of, "words": words} for tag, (of, words) in found.items()}
 
 
 def by_type(gold: Sequence[Collection[Chunk]], predicted: Sequence[Collection[Chunk]]) -> dict[str, dict[str, float]]:

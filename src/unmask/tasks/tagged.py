@@ -26,7 +26,7 @@ import numpy as np
 from unmask.data.labelled.labelled_file import Row, is_plain, iterate_texts, read_rows, read_texts
 from unmask.data.labelled.table import Data, Source, as_sources
 from unmask.data.labelled.tagged_file import TaggedSentence, write_tags
-from unmask.metrics.token_classification import Chunk, chunks
+from unmask.metrics.token_classification import Chunk, are_word_tags, chunks, is_word_tag
 from unmask.tasks.rows import as_rows
 from unmask.tasks.task import Columns, Task
 from unmask.tasks.tuning import softmax
@@ -175,7 +175,7 @@ def read_tags(
         return Tagged(sentence.text, [])
     logits = np.concatenate(rows).astype(np.float64) / temperature  # (words, labels)
     probabilities = softmax(logits).max(1)  # (words,)
-    entities = chunks([labels[number] for number in logits.argmax(1)])
+    entities = chunks([_prefixed(labels[number], labels) for number in logits.argmax(1)])
     tagged = Tagged(
         sentence.text,
         [
@@ -187,8 +187,15 @@ def read_tags(
     return tagged
 
 
+def _prefixed(label: str, labels: Sequence[str]) -> str:
+    """Return a label of a model; one without a prefix beside O is inside of an entity: runs of it are entities."""
+    return f"I-{label}" if "O" in labels and is_word_tag(label) else label
+
+
 def tags_of(sentence: TaggedSentence, prediction: Tagged) -> list[str]:
-    """Return the tags of a prediction, one per word, in IOB2."""
+    """Return the tags of a prediction, one per word, in IOB2, or without prefixes if the model's have none."""
+    if prediction.scores and are_word_tags(prediction.scores.labels):
+        return [prediction.scores.labels[number] for number in prediction.scores.logits.argmax(1)]
     starts = {start: number for number, start in enumerate(sentence.starts)}
     stops = {stop: number + 1 for number, stop in enumerate(sentence.stops)}
     entities = [Chunk(entity.label, starts[entity.start], stops[entity.end]) for entity in prediction.entities]

@@ -1,6 +1,8 @@
 """Token classification (entity recognition): one tag per word, at its first subword; all parameters are tuned.
 
-Input: sentences of tagged words. Output: samples, the head with its loss, entities.
+Input: sentences of tagged words, or texts with spans (`data.labelled.annotations`). Output: samples, the head with its
+loss, entities. Tags without prefixes, such as parts of speech, are learned too: each word is then an entity of its own,
+and its accuracy is measured.
 
 Devlin et al. 2019, section 5.3: the first subword of each word, and no CRF. The head is that of
 `BertForTokenClassification`: dropout and one linear layer over the last layer (in ModernBERT over its pooler's output).
@@ -25,20 +27,16 @@ from torch import Tensor
 
 from unmask.data.batches.batch import Batch, Sample
 from unmask.data.batches.frame import Frame
+from unmask.data.labelled.annotations import iterate_annotations, read_annotations
 from unmask.data.labelled.duplicates import identities
+from unmask.data.labelled.span_export import export_array, export_record, is_export
+from unmask.data.labelled.spans import Inexact, Units
 from unmask.data.labelled.table import Source
-from unmask.data.labelled.tagged_file import (
-    TaggedSentence,
-    iterate_sentences,
-    join_words,
-    read_sentences,
-    split_text,
-    write_columns,
-)
+from unmask.data.labelled.tagged_file import TaggedSentence, join_words, split_text, write_columns
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.metrics import token_classification as metrics
 from unmask.metrics.intervals import Measure
-from unmask.metrics.token_classification import Chunk, split_tag
+from unmask.metrics.token_classification import Chunk, are_word_tags, split_tag
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
@@ -48,6 +46,7 @@ from unmask.support.messages import argument
 from unmask.tasks.holding_out import choose_units, group, hold_out_units
 from unmask.tasks.pooled_head import NONE, TUNED, Regularization, score
 from unmask.tasks.routes import Route, TagRequest
+from unmask.tasks.tag_labels import all_tags, check_labels, labels_of, marked
 from unmask.tasks.tagged import Entity, Tagged, cut_windows, read_tags, tags_of
 from unmask.tasks.task import Columns, Framed, Mark, Mistake, Notes, Passage, Paths, Task, Training
 from unmask.tasks.tuning import (
@@ -84,10 +83,16 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         regularization: label smoothing and R-Drop.
         temperature: what logits are divided by before they become probabilities; "tuned": found on a tenth of the
             training sentences, which are then not used for training.
+        inexact: annotations by offsets that words cannot express: spans that begin or end inside a word are extended
+            to whole words, and discontinuous ones omitted, both counted ("adapt"), or both are errors ("refuse").
+        units: what offsets in files count: "characters", "utf-16" units, or "auto": what the texts of the spans prove,
+            or else what cuts fewer words.
     """
 
     regularization: Regularization = NONE
     temperature: Temperature = 1.0
+    inexact: Inexact = "adapt"
+    units: Units = "auto"
 
     tables = COLUMNS
     part = "token_classification"
@@ -104,7 +109,9 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
     ) -> list[TaggedSentence]:
         """See `Task`; `notes` reports the entities that deviate from the tagging scheme of their file."""
-        sentences = read_sentences(paths, columns=columns, kind=kind, gold=gold)
+        sentences = read_annotations(
+            paths, columns=columns, kind=kind, gold=gold, notes=notes, inexact=self.inexact, units=self.units
+        )
         for file in dict.fromkeys(sentence.file for sentence in sentences if sentence.irregular):
             irregular = [sentence for sentence in sentences if sentence.file == file and sentence.irregular]
             number = sum(sentence.irregular for sentence in irregular)
@@ -119,7 +126,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         self, source: Source, *, columns: Columns, kind: str | None = None, notes: Notes = None
     ) -> Iterator[TaggedSentence]:
         """See `Task`."""
-        return iterate_sentences(source, columns=columns, kind=kind)
+        return iterate_annotations(source, columns=columns, kind=kind, notes=notes)
 
     def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[TaggedSentence]:
         """See `Task`; the texts are split into words."""
@@ -144,19 +151,12 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
             raise UserError(str(error)) from error
 
     def label_names(self, examples: Sequence[TaggedSentence]) -> tuple[str, ...]:
-        """See `Task`: O, then B- and I- of each type, with the types in alphabetical order."""
-        kinds = sorted({split_tag(tag)[1] for sentence in examples for tag in sentence.tags} - {""})
-        if not kinds:
-            raise UserError(
-                f"no entity is tagged in {len(examples)} sentences",
-                file=examples[0].file,
-                remedy="is it the right column?",
-            )
-        return ("O", *(f"{role}-{kind}" for kind in kinds for role in "BI"))
+        """See `Task`: O, then B- and I- of each type, or all tags without prefixes, in alphabetical order."""
+        return labels_of(examples)
 
     def labels_of(self, example: TaggedSentence) -> tuple[str, ...]:
-        """See `Task`: the types of the entities."""
-        return tuple(kind for role, kind in map(split_tag, example.tags) if role == "B")
+        """See `Task`: the types of the entities, or the tags of the words."""
+        return tuple(kind for role, kind in map(split_tag, example.tags) if role in ("B", "S"))
 
     def texts(self, example: TaggedSentence) -> tuple[str, ...]:
         """See `Task`."""
@@ -202,7 +202,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         self, tokenizer: Tokenizer, examples: Sequence[TaggedSentence], labels: Sequence[str], *, gold: bool
     ) -> Framed:
         """See `Task`: one sample per window."""
-        _check_labels(labels)
+        check_labels(labels)
         frame = Frame.of(tokenizer)
         capacity = frame.capacity(self.length, texts=1)
         subwords = _subwords(tokenizer, examples)
@@ -238,13 +238,21 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
     def measure(
         self, examples: Sequence[TaggedSentence], predictions: Sequence[Tagged], labels: Sequence[str]
     ) -> Measure:
-        """See `Task`: entities are compared, so that the tagging schemes of file and model may differ."""
-        return metrics.measure(*gold_and_predicted(examples, predictions, labels))
+        """See `Task`: entities are compared, so that the tagging schemes of file and model may differ.
+
+        If the tags have no prefixes, the accuracy of words is measured too.
+        """
+        measure = metrics.measure(*gold_and_predicted(examples, predictions, labels))
+        if not are_word_tags(labels):
+            return measure
+        accuracy = metrics.measure_accuracy(*all_tags(examples, predictions))
+        return lambda sentences: accuracy(sentences) | measure(sentences)
 
     def calibration(self, examples: Sequence[TaggedSentence], predictions: Sequence[Tagged]) -> dict[str, float]:
         """See `Task`: of the tags of all words, if the model's are IOB2, as those of the examples are."""
         known = {label for prediction in predictions if prediction.scores for label in prediction.scores.labels}
-        if known != {"O", *(f"{role}-{kind}" for kind in _kinds(tuple(known)) for role in "BI")}:
+        in_iob2 = known == {"O", *(f"{role}-{kind}" for kind in _kinds(tuple(known)) for role in "BI")}
+        if not in_iob2 and not are_word_tags(known):
             return {}
         return describe_calibration(*_probabilities(examples, predictions), self.temperature)
 
@@ -278,15 +286,21 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
     def details(
         self, examples: Sequence[TaggedSentence], predictions: Sequence[Tagged], labels: Sequence[str]
     ) -> dict[str, Any]:
-        """See `Task`: the scores of each type of entity."""
+        """See `Task`: the scores of each type of entity, or of each tag of words."""
+        if are_word_tags(labels):
+            return {"by_type": metrics.by_tag(*all_tags(examples, predictions))}
         return {"by_type": metrics.by_type(*gold_and_predicted(examples, predictions, labels))}
 
     def record(self, path: Path, example: TaggedSentence, prediction: Tagged) -> Any:
-        """See `Task`: a prediction or, depending on the suffix, the lines of a sentence."""
+        """See `Task`: a prediction or, depending on the suffix, the lines of a sentence or an annotator's record."""
+        if is_export(path):
+            return export_record(path, prediction.text, marked(prediction))
         return write_columns(example, tags_of(example, prediction)) if path.suffix in COLUMNS else prediction
 
     def files(self, path: Path, records: Iterable[Any]) -> dict[Path, Iterable[bytes]]:
-        """See `Task`: JSON Lines or, depending on the suffix, columns that `evaluate` reads."""
+        """See `Task`: JSON Lines or, depending on the suffix, columns that `evaluate` reads or an annotator's file."""
+        if is_export(path) and path.suffix == ".json":
+            return {path: export_array(records)}
         return {path: (lines.encode() for lines in records)} if path.suffix in COLUMNS else {}
 
     def line(self, prediction: Tagged) -> str:
@@ -362,17 +376,6 @@ def _subwords(tokenizer: Tokenizer, examples: Sequence[TaggedSentence]) -> dict[
     return {
         word: ids if len(ids) else unknown for word, ids in zip(words, tokenizer.encode_separately(words), strict=True)
     }
-
-
-def _check_labels(labels: Sequence[str]) -> None:
-    """Raise an error if the labels of a model are not tags, as in models for other tasks."""
-    try:
-        for label in labels:
-            split_tag(label)
-    except ValueError as error:
-        raise UserError(
-            f"a label of this model: {error}", remedy="name its labels under id2label in config.json"
-        ) from error
 
 
 def _numbers(sentence: TaggedSentence, labels: Sequence[str]) -> np.ndarray:

@@ -208,7 +208,7 @@ class TokenClassifier(_Estimator):
             UserError: the examples are inconsistent, or a run fails; see `unmask.finetune`.
         """
         self._fit({"words": _lists(X), "tags": _lists(y)})
-        self.classes_ = np.array(sorted({label[2:] for label in self.predictor_.labels if label != "O"}))
+        self.classes_ = np.array(sorted(self.predictor_.task.classes(self.predictor_.labels)))
         return self
 
     def predict(self, X: Sequence[Sequence[str]]) -> list[list[str]]:

@@ -134,7 +134,7 @@ COLUMNS = [
     ("EU B-ORG\nmet x y O\n", "a:2: 4 columns, but the lines before have 2"),
     ("EU\tB-ORG\n\tO\n", "a:2: the word is empty"),
     ("EU B-ORG\n\nmet PER\n", "a:3: 'PER' is not a tag such as O, B-PER or I-PER; is it the right column"),
-    ("EU NNP\n", "a:1: 'NNP' is not a tag"),
+    ("EU NNP\nmet B-X\n", "a:1: 'NNP' is not a tag"),
     ("EU B-\n", "a:1: 'B-' is not a tag"),
     ("EU\tB-X\nmet\t\n", "a:2: '' is not a tag"),
     ("a B-X\nb I-X\nc M-X\n", "a:3: 'M-X': no scheme combines the prefixes B, I, M"),
@@ -160,7 +160,7 @@ ROWS = [
     ('{"words": ["a"], "tags": ["O", "O"]}', "1 words, but 2 tags"),
     ('{"words": [], "tags": []}', "'words' is empty"),
     ('{"words": [""], "tags": ["O"]}', "a word is empty"),
-    ('{"words": ["a"], "tags": ["X"]}', "'X' is not a tag"),
+    ('{"words": ["a", "b"], "tags": ["X", "B-X"]}', "'X' is not a tag"),
 ]
 
 

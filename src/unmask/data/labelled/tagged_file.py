@@ -25,15 +25,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from unmask.data.labelled.json_file import has_records, read_records, suffix_of
+from unmask.data.labelled.plain_tags import RUNS, Tags, check_plain, mark_runs
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import display_name, read_text_lines
-from unmask.metrics.token_classification import Chunk, chunks, split_tag
+from unmask.metrics.token_classification import Chunk, chunks, is_word_tag, split_tag
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 
@@ -121,9 +122,6 @@ def join_words(words: Sequence[str]) -> tuple[str, tuple[int, ...], tuple[int, .
 
 Scheme = Literal["IOB1", "IOB2", "BIOES"]
 
-PREFIXES = ("BI", "BIES", "BMES", "BMEW", "BILU")
-"""Sets of prefixes that may occur in the same file."""
-
 
 def write_tags(entities: Sequence[Chunk], number: int, scheme: Scheme = "IOB2") -> list[str]:
     """Return the tags of `number` words for these entities, which must be in order and must not overlap."""
@@ -177,7 +175,12 @@ DOCUMENT = "-DOCSTART-"
 
 
 def read_sentences(
-    paths: Sequence[Source], *, columns: Mapping[str, str], kind: str | None = None, gold: bool = True
+    paths: Sequence[Source],
+    *,
+    columns: Mapping[str, str],
+    kind: str | None = None,
+    gold: bool = True,
+    notes: list[str] | None = None,
 ) -> list[TaggedSentence]:
     """Read all sentences of some files or tables.
 
@@ -188,16 +191,17 @@ def read_sentences(
         columns: "text" (the words) and "label" (their tags) to column numbers from 0, or to keys in JSON Lines.
         kind: "jsonl" or "conll", if it is not the format of the suffix; "tsv" means columns too.
         gold: whether to read tags.
+        notes: receives a line for each file whose tags are entities without prefixes.
 
     Raises:
-        UserError: a line is bad, a tag is unknown, or there are no sentences; the message names file and line.
+        UserError: a line is bad, tags are of several kinds, or there are no sentences; the message names file and line.
     """
     sentences: list[TaggedSentence] = []
     for path in paths:
         examples = list(iterate_sentences(path, columns=columns, kind=kind, gold=gold))
         if not examples:
             raise UserError("there are no sentences in the file", file=display_name(path))
-        sentences += _in_iob2(examples) if gold else examples
+        sentences += in_iob2(examples, notes) if gold else examples
     return sentences
 
 
@@ -212,7 +216,7 @@ def iterate_sentences(
         how = "with" if gold else "without"
         raise UserError(f"{argument('columns', {unknown[0]: '…'})} has no effect: sentences are read {how} tags")
     read = _read_rows if _has_rows(path, kind) else _read_columns
-    yield from read(path, columns, gold, _Tags(display_name(path)), kind)
+    yield from read(path, columns, gold, Tags(display_name(path)), kind)
 
 
 def write_columns(sentence: TaggedSentence, tags: Sequence[str]) -> str:
@@ -238,51 +242,33 @@ def _has_rows(path: Source, kind: str | None) -> bool:
     return has_records(path, kind)
 
 
-@dataclass
-class _Tags:
-    """The tags of a file that have been read so far; each distinct tag is checked once."""
+def in_iob2(sentences: Sequence[TaggedSentence], notes: list[str] | None = None) -> list[TaggedSentence]:
+    """Convert the tags of the sentences of one file to IOB2; tags of words, such as parts of speech, stay as they are.
 
-    name: str
-    known: dict[str, str] = field(default_factory=dict)
-    prefixes: set[str] = field(default_factory=set)
+    Args:
+        notes: receives a line if entities are read from tags without prefixes.
 
-    def check(self, tag: str, line: int) -> str:
-        """Return the tag (always the same object).
-
-        Raises:
-            UserError: it is not a tag, or no scheme combines its prefix with the others of the file.
-        """
-        if tag not in self.known:
-            try:
-                split_tag(tag)
-            except ValueError as error:
-                remedy = (
-                    "is it the right column? choose it by number from 0, as in "
-                    f"{argument('columns', {'text': 0, 'label': 3})}"
-                )
-                raise UserError(str(error), file=self.name, line=line, remedy=remedy) from error
-            if tag != "O":
-                self.prefixes.add(tag[0])
-            if not any(self.prefixes <= set(together) for together in PREFIXES):
-                prefixes = ", ".join(sorted(self.prefixes))
-                raise UserError(f"'{tag}': no scheme combines the prefixes {prefixes}", file=self.name, line=line)
-            self.known[tag] = tag
-        return self.known[tag]
-
-
-def _in_iob2(sentences: Sequence[TaggedSentence]) -> list[TaggedSentence]:
-    """Convert the tags of the sentences of one file to IOB2."""
-    _, irregular = detect_scheme([sentence.tags for sentence in sentences])
+    Raises:
+        UserError: the file is not one of words with tags; see `check_plain`.
+    """
+    tags: Sequence[Sequence[str]] = [sentence.tags for sentence in sentences]
+    if any(map(is_word_tag, {tag for old in tags for tag in old})):
+        check_plain([sentence.words for sentence in sentences], tags, sentences[0].file, sentences[0].line)
+        runs = mark_runs(tags)
+        if runs is None:
+            return list(sentences)
+        tags = runs
+        if notes is not None:
+            notes.append(f"{sentences[0].file}: {RUNS}")
+    _, irregular = detect_scheme(tags)
     return [
-        replace(
-            sentence, tags=tuple(write_tags(chunks(sentence.tags), len(sentence.tags))), irregular=irregular[number]
-        )
-        for number, sentence in enumerate(sentences)
+        replace(sentence, tags=tuple(write_tags(chunks(old), len(old))), irregular=irregular[number])
+        for number, (sentence, old) in enumerate(zip(sentences, tags, strict=True))
     ]
 
 
 def _read_columns(
-    path: Source, columns: Mapping[str, str], gold: bool, known: _Tags, kind: str | None
+    path: Source, columns: Mapping[str, str], gold: bool, known: Tags, kind: str | None
 ) -> Iterator[TaggedSentence]:
     assert not isinstance(path, ExampleTable)
     name = known.name
@@ -341,12 +327,24 @@ def _check_cells(cells: Sequence[str], width: int, last: int, gold: bool, name: 
 
 
 def _read_rows(
-    path: Source, columns: Mapping[str, str], gold: bool, known: _Tags, kind: str | None
+    path: Source, columns: Mapping[str, str], gold: bool, known: Tags, kind: str | None
 ) -> Iterator[TaggedSentence]:
-    name, in_memory = known.name, isinstance(path, ExampleTable)
+    yield from read_tagged_records(
+        read_records(path, kind), columns, gold, known, in_memory=isinstance(path, ExampleTable)
+    )
+
+
+def read_tagged_records(
+    records: Iterator[tuple[int, Any]], columns: Mapping[str, str], gold: bool, known: Tags, *, in_memory: bool = False
+) -> Iterator[TaggedSentence]:
+    """Yield the sentences of numbered records, which must be words with tags, or without tags also texts.
+
+    The other arguments and the errors are those of `read_sentences`; `known` receives the tags.
+    """
+    name = known.name
     word_keys = (columns["text"],) if "text" in columns else WORDS if gold and not in_memory else (*WORDS, *TEXTS)
     tag_keys = (columns["label"],) if "label" in columns else (*TAGS, "label") if in_memory else TAGS
-    for number, record in read_records(path, kind):
+    for number, record in records:
         _, content = _value(record, word_keys, name, number)
         if isinstance(content, str) and not gold:
             yield replace(split_text(content), file=name, line=number)

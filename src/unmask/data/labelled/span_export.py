@@ -1,0 +1,65 @@
+"""Writer of texts with entities in the formats that doccano and Label Studio import.
+
+Input: a text and its entities, with offsets in code points. Output: a record for doccano (JSON Lines, with offsets in
+UTF-16 units, as its front end counts), or a task with a prediction for Label Studio (a JSON array).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+EXPORTS = (".doccano.jsonl", ".labelstudio.json")
+"""Ends of the names of files that are written in these formats."""
+
+
+class Marked(NamedTuple):
+    """An entity of a text: its offsets in code points, its label, its text, and its probability."""
+
+    start: int
+    end: int
+    label: str
+    text: str
+    probability: float
+
+
+def is_export(path: Path) -> bool:
+    """Return whether a file is written for one of the tools, by the end of its name."""
+    return path.name.endswith(EXPORTS)
+
+
+def export_record(path: Path, text: str, entities: Sequence[Marked]) -> dict[str, Any]:
+    """Return a text with its entities as a record for the tool that the name of a file ends in."""
+    if path.name.endswith(".doccano.jsonl"):
+        return {
+            "text": text,
+            "label": [[_utf16(text, one.start), _utf16(text, one.end), one.label] for one in entities],
+        }
+    results = [
+        {
+            "id": str(number),
+            "from_name": "label",
+            "to_name": "text",
+            "type": "labels",
+            "score": one.probability,
+            "value": {"start": one.start, "end": one.end, "text": one.text, "labels": [one.label]},
+        }
+        for number, one in enumerate(entities, 1)
+    ]
+    score = min((one.probability for one in entities), default=1.0)
+    return {"data": {"text": text}, "predictions": [{"model_version": "unmask", "score": score, "result": results}]}
+
+
+def export_array(records: Iterable[Any]) -> Iterator[bytes]:
+    """Yield the parts of a JSON array of records."""
+    separator = "[\n"
+    for record in records:
+        yield (separator + json.dumps(record, ensure_ascii=False)).encode()
+        separator = ",\n"
+    yield b"[]\n" if separator == "[\n" else b"\n]\n"
+
+
+def _utf16(text: str, offset: int) -> int:
+    return len(text[:offset].encode("utf-16-le")) // 2

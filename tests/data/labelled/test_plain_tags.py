@@ -1,0 +1,53 @@
+"""Tags without prefixes: of words, of entities in runs, and what is neither."""
+
+import itertools
+
+import pytest
+
+from unmask.data.labelled.tagged_file import read_sentences
+from unmask.support.errors import UserError
+
+
+def read(path, text, notes=None, **columns):
+    path.write_text(text)
+    return read_sentences([path], columns=columns, notes=notes)
+
+
+def test_parts_of_speech_are_kept(tmp_path):
+    (first, second) = read(tmp_path / "a", "EU NNP\n-LRB- -LRB-\ndogs NNS\ndogs NNS\n\nit PRP$\n")
+    assert (first.tags, second.tags) == (("NNP", "-LRB-", "NNS", "NNS"), ("PRP$",))
+    assert first.entities[2:] == [("NNS", 9, 13), ("NNS", 14, 18)]
+
+
+def test_tags_without_prefixes_beside_o_are_entities(tmp_path):
+    notes = []
+    (sentence,) = read(tmp_path / "a", "Anna person-actor\nSmith person-actor\nmet O\nBob person-actor\n", notes)
+    assert sentence.tags == ("B-person-actor", "I-person-actor", "O", "B-person-actor")
+    assert notes == [
+        f"{tmp_path / 'a'}: tags have no prefixes such as B-: each run of equal tags other than O is read as one entity"
+    ]
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        *(["O", tag] for tag in ("o", "X-PER", "B", "b-PER", "B_PER", "-PER", "O-PER", "0")),
+        ["B-PER", "PER"],
+        ["NOUN", "i-PER"],
+        ["o", "b-PER"],
+        ["B-PER", "O", "LABEL_0"],
+    ],
+)
+def test_misspelled_tags_are_refused_wherever_they_are(tmp_path, tags):
+    for order in itertools.permutations(tags):
+        wrong = next(tag for tag in tags[::-1] if tag != "O" and tag != "B-PER")
+        line = order.index(wrong) + 1
+        with pytest.raises(UserError, match=rf"a:{line}: '{wrong}' is not a tag such as O, B-PER or I-PER"):
+            read(tmp_path / "a", "".join(f"w {tag}\n" for tag in order))
+
+
+def test_the_column_of_words_is_no_column_of_tags(tmp_path):
+    words = "".join(f"w{number} NN\n" for number in range(300))
+    with pytest.raises(UserError, match="300 different tags for 300 words; is it the right column"):
+        read(tmp_path / "a", words, label="0")
+    assert len(read(tmp_path / "a", words)[0].tags) == 300
