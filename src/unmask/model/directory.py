@@ -14,6 +14,7 @@ from unmask.families.checkpoints import allennlp, hub, huggingface
 from unmask.recipes.recipe import shipped
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
+from unmask.training.runs.directory import CHECKPOINTS
 
 
 def find(source: str | Path, *, allow_pickle: bool = False) -> Path:
@@ -30,7 +31,7 @@ def find(source: str | Path, *, allow_pickle: bool = False) -> Path:
     for directory in (path / "model", path):
         if (directory / "config.json").is_file() or allennlp.is_directory(directory):
             return directory
-    if (path / "checkpoints").is_dir():
+    if (path / CHECKPOINTS).is_dir():
         raise UserError(
             "this run is not finished",
             file=path,

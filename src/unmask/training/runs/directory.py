@@ -34,6 +34,8 @@ from unmask.support.settings import flatten
 from unmask.support.version import __version__
 from unmask.training.runs.extras import Sinks
 
+CHECKPOINTS = "checkpoints"
+"""Folder of a run with its checkpoints; its only name in the source (docs and tests spell it out)."""
 PREPARED = "text"
 """Folder of a run with the tokenizer and corpus that are made from raw text before the run starts (pretrain text)."""
 SEARCHED = "search"
@@ -46,7 +48,7 @@ FIRST = "step-00000000"
 """Checkpoint that is written before the first step."""
 UNSTARTED = {
     *("recipe.toml", ".recipe.toml.part", "provenance.json", ".provenance.json.part"),
-    *("metrics.jsonl", "events", "checkpoints", "features"),
+    *("metrics.jsonl", "events", CHECKPOINTS, "features"),
 }
 """Entries that may exist in a run directory before the first checkpoint."""
 LIBRARIES = ("torch", "numpy", "tokenizers", "safetensors")
@@ -88,7 +90,7 @@ class RunDirectory:
     def __init__(self, path: Path, *, is_main: bool = True) -> None:
         self.path = path
         self.is_main = is_main
-        self.checkpoints = path / "checkpoints"
+        self.checkpoints = path / CHECKPOINTS
         self.model = path / "model"
         self.plots = path / "plots"
         self.metrics = path / "metrics.jsonl"
@@ -176,7 +178,7 @@ class RunDirectory:
         sure = "provenance.json" in entries or (path / PREPARED / MARK).exists()
         if "recipe.toml" not in entries or not sure or entries - {".lock", *BEFORE, *UNSTARTED}:
             return
-        if any(saved.name != FIRST for saved in (path / "checkpoints").glob("step-*")):
+        if any(saved.name != FIRST for saved in (path / CHECKPOINTS).glob("step-*")):
             return
         with cls(path) as run:
             run._lock()

@@ -18,12 +18,12 @@ import msgspec
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument, rendered
 from unmask.support.settings import flatten
-from unmask.training.runs.directory import BEFORE, Provenance, RunDirectory
+from unmask.training.runs.directory import BEFORE, CHECKPOINTS, Provenance, RunDirectory
 from unmask.training.runs.display import duration, speed
 
 MARKS = {"recipe.toml", "provenance.json", "metrics.jsonl"}
 """A folder with at least two of these files is considered a run, intact or damaged."""
-INSIDES = {"checkpoints", "events", "model", "plots", *BEFORE}
+INSIDES = {CHECKPOINTS, "events", "model", "plots", *BEFORE}
 """Folders of a run that contain no other runs."""
 SEEDS = "seeds.json"
 """File that `finetune seeds` and `search` write next to their runs."""
@@ -257,7 +257,7 @@ def _scores(run: Summary) -> str:
 
 
 def _files(path: Path) -> str:
-    names = ("model", "report.md", "recipe.toml", "metrics.jsonl", "plots", "checkpoints")
+    names = ("model", "report.md", "recipe.toml", "metrics.jsonl", "plots", CHECKPOINTS)
     rows = [(name, str(path / name)) for name in names if (path / name).exists()]
     if (path / "events").exists():
         rows.append(("TensorBoard", f"tensorboard --logdir {path / 'events'}"))

@@ -35,6 +35,7 @@ from unmask.support.errors import UserError
 from unmask.support.messages import argument, call, setting
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.processes import Processes
+from unmask.training.runs.directory import CHECKPOINTS
 from unmask.training.runs.display import Display
 from unmask.workflows.distillation.comparison import BASELINE, MANY, SAME_ALONE, measure, of_text, write_comparison
 from unmask.workflows.distillation.student import student_of, student_settings
@@ -98,7 +99,7 @@ def distill_encoder(
         )
     models = {"teacher": teacher, "student": run}
     if alone is not None:
-        again = resume and (run / BASELINE / "checkpoints").is_dir()
+        again = resume and (run / BASELINE / CHECKPOINTS).is_dir()
         display.say(SAME_ALONE)
         other = replace(begin()[1], how="Pretrained from the same weights, without a teacher,")
         train_encoder(alone, corpus, run / BASELINE, other, resume=again, machine=machine, quiet=quiet)

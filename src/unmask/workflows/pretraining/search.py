@@ -39,7 +39,7 @@ from unmask.support.messages import argument
 from unmask.support.settings import write
 from unmask.training.machine import Machine
 from unmask.training.plan import FORWARDS_PER_STEP
-from unmask.training.runs.directory import MARK, SEARCHED, RunDirectory
+from unmask.training.runs.directory import CHECKPOINTS, MARK, SEARCHED, RunDirectory
 from unmask.training.settings import BudgetSettings
 from unmask.workflows.pretraining.restarts import resumable
 from unmask.workflows.pretraining.start import build_learner
@@ -157,7 +157,7 @@ def search_rate(recipe: Recipe, out: Path, train: Train, report: Callable[[str],
         loss = heldout[-1]["loss"]
         losses[factor] = math.nan if loss is None else loss  # None: not finite
         replace_file(folder / RATES, msgspec.json.encode({f"{key:g}": value for key, value in losses.items()}))
-        shutil.rmtree(run / "checkpoints", ignore_errors=True)
+        shutil.rmtree(run / CHECKPOINTS, ignore_errors=True)
     best = min(losses, key=lambda factor: losses[factor] if math.isfinite(losses[factor]) else math.inf)
     listed = ", ".join(f"{losses[factor]:.3f} at {factor:g}" for factor in FACTORS)
     report(f"held-out loss by multiple of the learning rate: {listed}; chosen: {best:g}")
