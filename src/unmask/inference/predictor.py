@@ -325,7 +325,8 @@ class Predictor:
     ) -> np.ndarray:
         """Return one vector per text, (texts, width) float32; see docs/embeddings.md.
 
-        Truncated and empty texts are counted in an `InputWarning`.
+        Truncated and empty texts are counted in an `InputWarning`. Each text is read after the default prompt of the
+        model, if it has one.
 
         Args:
             texts: one or more texts.
@@ -336,7 +337,7 @@ class Predictor:
             UserError: the model's own vectors have a step that is not supported.
         """
         own, encoder = supported(self.model.pooling if pooling is None else None), self.model.encoder
-        rows = as_rows(_listed(texts))
+        rows = as_rows([own.prompt + text for text in _listed(texts)])
         samples, _, notes = frame_rows(self.model.tokenizer, rows, min(own.length or encoder.longest, encoder.longest))
         vectors = embed_samples(self.backend, encoder, samples, pooling or own.kind)
         if notes:

@@ -15,6 +15,7 @@ import msgspec
 import torch
 from torch import Tensor
 
+from unmask.data.batches.frame import adopt_framing
 from unmask.data.batches.rng import derive_seed
 from unmask.data.tokenizers.load import ALL_FILES as TOKENIZER_FILES
 from unmask.data.tokenizers.load import load_tokenizer, read_length
@@ -23,7 +24,8 @@ from unmask.data.tokenizers.word_level import without_words
 from unmask.families import BodySettings
 from unmask.families.checkpoints import allennlp, hub, huggingface
 from unmask.families.checkpoints.check import WithoutDraws, body_on_meta, check_checksums, check_size, write_checksums
-from unmask.families.checkpoints.heads import POOLED, Pooling, read_pooling, write_pooling
+from unmask.families.checkpoints.heads import POOLED, Pooling, write_pooling
+from unmask.families.checkpoints.sentence_files import read_pooling
 from unmask.model.directory import find, find_tokenizer
 from unmask.nn.encoders.downstream import Downstream, DownstreamSettings
 from unmask.nn.encoders.encoder import Encoder
@@ -173,7 +175,7 @@ def load_model(
     created = (*(("the pooler",) if missing else ()), *((f"{new} special tokens",) if new else ()))
     task, downstream = _task(found, directory)
     heads = {"downstream": {}, **heads} if downstream else heads  # averaging has no tensors
-    revision, pooling = hub.revision_of(directory), read_pooling(directory)
+    revision, pooling = hub.revision_of(directory), read_pooling(directory, words)
     model = Model(encoder, words, heads, found.labels, task, created, downstream, found.tokens, revision, pooling)
     if downstream is not None:
         _check_downstream(model, directory)
@@ -201,6 +203,7 @@ def _read(directory: Path, *, allow_pickle: bool) -> tuple[huggingface.Pretraine
     if unknown := sorted(found.heads.keys() - known):
         raise UserError(f"unknown head '{unknown[0]}'", file=directory / "model.safetensors")
     words.summary = found.settings.summary
+    adopt_framing(words, directory)
     kind = (found.task or {}).get("kind")
     if isinstance(kind, str) and kind in TASKS and TASKS[kind].weightless:
         found = replace(found, heads={**found.heads, TASKS[kind].part: {}})
@@ -286,7 +289,8 @@ def _task(found: huggingface.Pretrained, directory: Path) -> tuple[Task | None, 
     if kind is None:
         return None, None
     length = min(found.settings.positions, read_length(directory))
-    written = found.task or {"kind": kind, "length": length}
+    activation = {"activation": found.activation} if found.activation else {}
+    written = found.task or {"kind": kind, "length": length, **activation}
     own = {key: value for key, value in written.items() if key != "downstream"}
     table = {"task": own, "downstream": written.get("downstream")}
     read = convert(table, _Task, f"{directory / 'config.json'}: unmask")
@@ -345,6 +349,6 @@ def save_model(directory: str | Path, model: Model, card: str) -> None:
     shape = model.encoder.settings
     model.tokenizer.save(directory, length=length, summary=shape.summary, segments=shape.segments > 1)
     if model.pooling is not None:
-        write_pooling(directory, model.pooling, model.encoder.width)
+        write_pooling(directory, model.pooling, model.encoder.width, shape.summary)
     replace_file(directory / "README.md", card.encode())
     write_checksums(directory, ("config.json", "model.safetensors", *TOKENIZER_FILES))

@@ -103,7 +103,7 @@ class Served:
     def embed(self, request: EmbedRequest) -> Job:
         """Return the job of `/embed`; it reads an array, (texts, dimensions)."""
         texts = self._texts(request.inputs, truncate=request.truncate)
-        ids = self.tokenizer.encode_many(texts)
+        ids = self.tokenizer.encode_many([self.pooling.prompt + text for text in texts])
         return self.embed_ids(
             ids, normalize=request.normalize, dimensions=request.dimensions, truncate=request.truncate
         )
