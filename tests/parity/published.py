@@ -1,6 +1,7 @@
 """Tiny random models as transformers and sentence-transformers save them, and comparisons of what both compute."""
 
 import json
+import shutil
 import warnings
 
 import numpy as np
@@ -8,9 +9,11 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from unmask.data.batches.frame import Frame
+from unmask.data.batches.frame import Frame, adopt_framing
+from unmask.data.tokenizers.load import load_tokenizer
+from unmask.families.checkpoints.huggingface import read_settings
 from unmask.inference.predictor import load
-from unmask.support.errors import InputWarning, UserError
+from unmask.support.errors import UserError
 
 WORDS = "the cat sat on a mat ##s ##ed , . ! é caf ##é A The Cat 你 好 e [ ] mask < > ##a ##t dog ate tr ##x".split()  # noqa: SIM905
 PIECES = [
@@ -50,7 +53,7 @@ def general_wordpiece():
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
-    names = dict(pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]")
+    names = {f"{role.lower()}_token": f"[{role}]" for role in ("PAD", "UNK", "CLS", "SEP", "MASK")}
     return transformers.PreTrainedTokenizerFast(tokenizer_object=library, **names)
 
 
@@ -109,7 +112,15 @@ MAKE = {
     ),
     "xlnet": (
         lambda: unigram(
-            "<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eop>", "<eod>",
+            "<unk>",
+            "<s>",
+            "</s>",
+            "<cls>",
+            "<sep>",
+            "<pad>",
+            "<mask>",
+            "<eop>",
+            "<eod>",
             kind=transformers.XLNetTokenizer,
         ),
         lambda: transformers.XLNetConfig(
@@ -118,9 +129,7 @@ MAKE = {
     ),
     "modernbert": (
         general_wordpiece,
-        lambda: transformers.ModernBertConfig(
-            **BERT, pad_token_id=0, local_attention=6, global_attn_every_n_layers=2
-        ),
+        lambda: transformers.ModernBertConfig(**BERT, pad_token_id=0, local_attention=6, global_attn_every_n_layers=2),
     ),
     "nomic_bert": (
         lambda: transformers.BertTokenizer(vocab=wordpiece()),
@@ -165,29 +174,61 @@ def quietly(call):
             return error
 
 
-def of_transformers(directory, model=transformers.AutoModel, pick=lambda output: output.last_hidden_state):
-    """Return ids and outputs of each text and of each with the first as its second text."""
+def copied(directory, name, settings, to):
+    """Return a copy of a directory in which settings of a JSON file differ."""
+    shutil.copytree(directory, to)
+    change(to, name, **settings)
+    return to
+
+
+def inputs():
+    """Return each text, and each as the first of a pair."""
+    return [(text,) for text in TEXTS] + [(text, TEXTS[0]) for text in TEXTS]
+
+
+def ids_of_transformers(directory):
+    """Return the ids and the segment ids of all inputs."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+    encoded = [tokenizer(*texts) for texts in inputs()]
+    return [(one["input_ids"], one.get("token_type_ids", [0] * len(one["input_ids"]))) for one in encoded]
+
+
+def framed(tokenizer, texts):
+    return Frame.of(tokenizer).wrap(*(tokenizer.encode(text) for text in texts)).named((0, 0))
+
+
+def ids_of_unmask(directory):
+    """Return the same of unmask."""
+    tokenizer, settings = load_tokenizer(directory), read_settings(directory)
+    tokenizer.summary = settings.summary
+    adopt_framing(tokenizer, directory)
+    samples = [framed(tokenizer, texts) for texts in inputs()]
+    return [(sample.ids.tolist(), sample.segments.tolist()) for sample in samples]
+
+
+def outputs_of_transformers(directory, model=transformers.AutoModel, name="last_hidden_state"):
+    """Return the ids and the outputs of all inputs."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
     made = model.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
     results = []
-    for texts in [(text,) for text in TEXTS] + [(text, TEXTS[0]) for text in TEXTS]:
-        inputs = tokenizer(*texts, return_tensors="pt")
+    for texts in inputs():
+        encoded = tokenizer(*texts, return_tensors="pt")
         with torch.no_grad():
-            output = pick(made(**inputs))[0]
-        results.append((inputs["input_ids"][0].tolist(), output.numpy()))
+            results.append((encoded["input_ids"][0].tolist(), getattr(made(**encoded), name)[0].numpy()))
     return results
 
 
-def of_unmask(directory, head=None):
-    """Return the same of unmask."""
+def outputs_of_unmask(directory, head=None):
+    """Return the same of unmask: logits of a head, or the last layer."""
     predictor = load(directory, device="cpu")
-    tokenizer, backend = predictor.model.tokenizer, predictor.backend
-    frame = Frame.of(tokenizer)
     results = []
-    for texts in [(text,) for text in TEXTS] + [(text, TEXTS[0]) for text in TEXTS]:
-        sample = frame.wrap(*(tokenizer.encode(text) for text in texts)).named((0, 0))
-        ((_, rows),) = backend.layers([sample], [predictor.model.encoder.num_layers])
-        results.append((sample.ids.tolist(), rows[:, 0]))
+    for texts in inputs():
+        sample = framed(predictor.model.tokenizer, texts)
+        if head is None:
+            ((_, rows),) = predictor.backend.layers([sample], [predictor.model.encoder.num_layers])
+            results.append((sample.ids.tolist(), rows[:, 0]))
+        else:
+            results.append((sample.ids.tolist(), predictor.backend.logits(head, [sample])[0][0]))
     return results
 
 
@@ -204,12 +245,8 @@ def verdict(theirs, ours):
     if isinstance(ours, Exception):
         raise ours
     for number, ((ids, rows), (own, values)) in enumerate(zip(theirs, ours, strict=True)):
-        assert ids == own, f"text {number}: ids {ids} of the other library, {own} of unmask"
-        assert np.abs(rows - values).max() < 2e-4, f"text {number}: {np.abs(rows - values).max()}"
+        assert ids == own, f"input {number}: ids {ids} of the other library, {own} of unmask"
+        assert np.shape(rows) == np.shape(values), f"input {number}"
+        difference = np.abs(np.array(rows) - np.array(values)).max()
+        assert difference < 2e-4, f"input {number} differs by {difference}"
     return "equal"
-
-
-def compared(directory):
-    """Return the verdict on a directory."""
-    ours = quietly(lambda: of_unmask(directory))
-    return verdict(quietly(lambda: of_transformers(directory)), ours)

@@ -53,6 +53,7 @@ class TokenizerClass:
         frame: where [CLS] is put: first, last (after the last [SEP]), or "": no special tokens are put around texts.
         ends_twice: whether the first text of a pair is followed by two separators.
         segments: whether it returns segment ids, unless `model_input_names` says otherwise.
+        keeps_frame: whether it takes what `tokenizer.json` puts around texts, if that says so.
         zeros: whether its segment ids, where it returns them, are all zero.
         framed_by: roles of the tokens that it puts around texts.
         strips: whether the mask token includes the space before it, unless the files say otherwise. Without
@@ -67,6 +68,7 @@ class TokenizerClass:
     ends_twice: bool = False
     segments: bool = True
     zeros: bool = False
+    keeps_frame: bool = False
     framed_by: tuple[str, str] = ("cls_token", "sep_token")
     strips: bool = False
     unknown: Callable[[Sequence[tuple[str, float]], Config, str], int] = lambda pieces, config, name: 1
@@ -183,6 +185,7 @@ CLASSES: dict[str, TokenizerClass] = {
         rebuild=_bytes,
         frame="",
         segments=False,
+        keeps_frame=True,
     ),
     "XLMRobertaTokenizer": FAIRSEQ,
     "CamembertTokenizer": replace(
@@ -195,6 +198,7 @@ CLASSES: dict[str, TokenizerClass] = {
         special={"bos_token": "[CLS]", "eos_token": "[SEP]", **UNIGRAM_SPECIAL_TOKENS},
         rebuild=_albert(True, False),
         segments=False,
+        keeps_frame=True,
     ),
     "XLNetTokenizer": TokenizerClass(
         model="Unigram",
@@ -214,7 +218,7 @@ CLASSES: dict[str, TokenizerClass] = {
         ),
     ),
     "OpenAIGPTTokenizer": TokenizerClass(
-        model="BPE", special={"unk_token": "<unk>"}, rebuild=_words(True), frame="", segments=False
+        model="BPE", special={"unk_token": "<unk>"}, rebuild=_words(True), frame="", segments=False, keeps_frame=True
     ),
     "HerbertTokenizer": TokenizerClass(
         model="BPE", special=BPE_SPECIAL_TOKENS, rebuild=_words(False, False), segments=False
@@ -415,6 +419,8 @@ def rebuilt(published: Published, library: tokenizers.Tokenizer, path: Path) -> 
     fresh.pre_tokenizer = library.pre_tokenizer
     if library.normalizer is not None:
         fresh.normalizer = library.normalizer
+    if rules.keeps_frame and library.post_processor is not None:
+        fresh.post_processor = library.post_processor
     return _with_added(fresh, published, added, path)
 
 
@@ -481,7 +487,7 @@ def framing(published: Published, library: tokenizers.Tokenizer) -> Framing | No
         return None
     text = library.encode("a", add_special_tokens=False).ids
     rules = published.rules
-    if rules is None:
+    if rules is None or (rules.keeps_frame and library.post_processor is not None):
         pair = library.encode("a", "a")
         return Framing(text, library.encode("a").ids, pair.ids, published.segments and any(pair.type_ids))
     if not rules.frame:
