@@ -10,11 +10,16 @@ import transformers
 
 from unmask.inference.predictor import load
 from unmask.model.model import load_model, save_model
+from unmask.serving.metrics import Meter
+from unmask.serving.served import Served
+from unmask.serving.types import EmbedRequest, Limits
 from unmask.support.errors import UserError
 
 from .published import copied, quietly, write
 
 sentences = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+encoders = pytest.importorskip("sentence_transformers.base.modules", reason="sentence-transformers is older than 5.4")
+poolings = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
 PROMPTS, ENCODER, POOLING = "config_sentence_transformers.json", "sentence_bert_config.json", "1_Pooling/config.json"
 CONFIG = "tokenizer_config.json"
 TEXTS = ["The cats sat.", "Café THE mat!", "the cat " * 30]
@@ -80,9 +85,9 @@ def made(tmp_path_factory):
             folder = tmp_path_factory.mktemp("model")
             write(name, folder / "encoder")
             modules = [
-                sentences.models.Transformer(str(folder / "encoder")),
-                sentences.models.Pooling(16, "mean"),
-                sentences.models.Normalize(),
+                encoders.Transformer(str(folder / "encoder")),
+                poolings.Pooling(16, "mean"),
+                encoders.Normalize(),
             ]
             model = sentences.SentenceTransformer(modules=modules, device="cpu")
             model.max_seq_length = 20
@@ -140,7 +145,10 @@ def test_the_prompt_is_kept_and_served(made, tmp_path):
     directory = copied(made("bert"), PROMPTS, prompt, tmp_path / "m")
     save_model(tmp_path / "again", load_model(directory), "# Vectors")
     assert of_both(tmp_path / "again") == "equal"
-    assert np.allclose(load(tmp_path / "again", device="cpu").embed(TEXTS), vectors(directory), atol=1e-5)
+    meter = Meter()
+    served = Served("vectors", load(directory, device="cpu"), Limits(), meter)
+    (ours,) = (job.read(served.compute(job.head, job.samples)) for job in [served.embed(EmbedRequest(inputs=TEXTS[0]))])
+    assert np.allclose(ours, vectors(directory)[:1], atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +230,7 @@ def own_scores(directory):
     found = predictor.predict([first for first, _ in PAIRS], [second for _, second in PAIRS])
     if predictor.task.part == "regression":
         return [one.score for one in found]
-    return np.array([[one.probabilities[label] for label in predictor.labels] for one in found])
+    return np.array([[one.scores[label] for label in predictor.labels] for one in found])
 
 
 @pytest.mark.parametrize(("labels", "file", "settings", "expected"), SCORES)
