@@ -325,8 +325,7 @@ class Predictor:
     ) -> np.ndarray:
         """Return one vector per text, (texts, width) float32; see docs/embeddings.md.
 
-        Truncated and empty texts are counted in an `InputWarning`. Each text is read after the default prompt of the
-        model, if it has one.
+        Truncated and empty texts are counted in an `InputWarning`. The default prompt of the model begins each text.
 
         Args:
             texts: one or more texts.

@@ -147,7 +147,8 @@ def read_length(directory: Path) -> int:
     Raises:
         UserError: the configuration is corrupt.
     """
-    length = read_json(directory / "tokenizer_config.json").get("model_max_length")
+    config = read_json(directory / CONFIG)
+    length = config.get("model_max_length", config.get("max_len"))
     return length if isinstance(length, int) and 2 < length < 1_000_000 else 512
 
 

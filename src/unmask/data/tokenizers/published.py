@@ -1,4 +1,4 @@
-"""The tokenizer classes of transformers: which of them reads a directory, and what it makes of the files.
+"""A tokenizer as transformers reads it: which of its classes reads a directory, and what it makes of the files.
 
 Input: `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json` and `config.json` beside a vocabulary,
 and the vocabulary as the library reads it. Output: the library's tokenizer as transformers 5 would have it, with all
@@ -6,241 +6,32 @@ added tokens, and what it puts around texts.
 
 As in `AutoTokenizer`, the class is that of `tokenizer_config.json`, else that of `config.json`, else that of its
 `model_type`. The general classes take `tokenizer.json` as it is. All others keep only its vocabulary, and make the
-normalizer and the splitting into words anew from their own settings; what `tokenizer.json` says of these has no effect.
+normalizer and the splitting into words anew (classes.py); what `tokenizer.json` says of these has no effect.
 A class that is not in `CLASSES` is refused, because its rules are not known here.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken, normalizers, pre_tokenizers
+from tokenizers import AddedToken, normalizers
 
-from unmask.data.tokenizers.bpe import BPE_SPECIAL_TOKENS
+from unmask.data.tokenizers.classes import CLASSES, GENERAL, OF_MODELS, ROBERTA, Config, TokenizerClass, bert_words
 from unmask.data.tokenizers.kind import read_json
 from unmask.data.tokenizers.tokenizer import Framing
-from unmask.data.tokenizers.unigram import SPACE, UNIGRAM_SPECIAL_TOKENS
-from unmask.data.tokenizers.wordpiece import MPNET_WORDPIECE, SPECIAL_TOKENS
 from unmask.support.beside import EXTRA, FILES, ROLES
 from unmask.support.errors import UserError
 
 CONFIG, SPECIAL, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
-GENERAL = ("PreTrainedTokenizerFast", "TokenizersBackend", "PreTrainedTokenizer", "PythonBackend")
-"""Classes that take `tokenizer.json` as it is; the first name is that of directories, whatever the version."""
 SAVE_AGAIN = (
     "if transformers reads the tokenizer as its authors meant, save it by AutoTokenizer.from_pretrained(...)"
     ".save_pretrained(...), and set tokenizer_class to PreTrainedTokenizerFast"
 )
-
-Config = Mapping[str, Any]
-Frame = Literal["first", "last", ""]
-Rebuild = Callable[[tokenizers.Tokenizer, Config], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TokenizerClass:
-    """A tokenizer class of transformers 5.
-
-    Attributes:
-        model: class of the library's model that it makes of a vocabulary.
-        special: default names of its special tokens, by role.
-        rebuild: sets the normalizer and the splitting into words of the library's tokenizer by the settings.
-        frame: where [CLS] is put: first, last (after the last [SEP]), or "": no special tokens are put around texts.
-        ends_twice: whether the first text of a pair is followed by two separators.
-        segments: whether it returns segment ids, unless `model_input_names` says otherwise.
-        keeps_frame: whether it takes what `tokenizer.json` puts around texts, if that says so.
-        zeros: whether its segment ids, where it returns them, are all zero.
-        framed_by: roles of the tokens that it puts around texts.
-        strips: whether the mask token includes the space before it, unless the files say otherwise. Without
-            `tokenizer.json` RoBERTa's does here too, as in its own `tokenizer.json`, but not in transformers.
-        unknown: returns the id of the unknown piece of a unigram model, from the pieces and the settings.
-    """
-
-    model: str
-    special: Mapping[str, str]
-    rebuild: Rebuild
-    frame: Frame = "first"
-    ends_twice: bool = False
-    segments: bool = True
-    zeros: bool = False
-    keeps_frame: bool = False
-    framed_by: tuple[str, str] = ("cls_token", "sep_token")
-    strips: bool = False
-    unknown: Callable[[Sequence[tuple[str, float]], Config, str], int] = lambda pieces, config, name: 1
-
-
-def _wordpiece(library: tokenizers.Tokenizer, config: Config) -> None:
-    library.model.max_input_chars_per_word = 100
-    library.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
-        strip_accents=config.get("strip_accents"),
-        lowercase=config.get("do_lower_case", True),
-    )
-    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-
-
-def _plain(library: tokenizers.Tokenizer) -> None:
-    """Set what the classes with a BPE leave out."""
-    library.model.fuse_unk = library.model.byte_fallback = library.model.ignore_merges = False
-
-
-def _bytes(library: tokenizers.Tokenizer, config: Config) -> None:
-    _plain(library)
-    library.model.unk_token = None
-    library.normalizer = None
-    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(config.get("add_prefix_space", False)))
-
-
-def _words(lowercase: bool, strip_accents: bool | None = None) -> Rebuild:
-    def rebuild(library: tokenizers.Tokenizer, config: Config) -> None:
-        _plain(library)
-        library.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
-        library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-
-    return rebuild
-
-
-def _metaspace(config: Config, otherwise: str = "never") -> pre_tokenizers.PreTokenizer:
-    scheme = "always" if config.get("add_prefix_space", True) else otherwise
-    return pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=scheme)
-
-
-def _charsmap(library: tokenizers.Tokenizer) -> list[normalizers.Normalizer]:
-    """Return SentencePiece's table of characters, if the normalizer has one, which the classes keep."""
-    steps = library.normalizer
-    several = list(steps) if isinstance(steps, normalizers.Sequence) else [steps]
-    return [step for step in several if isinstance(step, normalizers.Precompiled)][:1]
-
-
-def _fairseq(library: tokenizers.Tokenizer, config: Config) -> None:
-    library.normalizer = next(iter(_charsmap(library)), None)
-    library.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), _metaspace(config)])
-
-
-def _albert(lowercase: bool, accents: bool | None) -> Rebuild:
-    """Return how ALBERT and XLNet normalize; with `accents` None, the settings do not say whether accents are kept."""
-
-    def rebuild(library: tokenizers.Tokenizer, config: Config) -> None:
-        steps: list[normalizers.Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
-        if accents is None or not config.get("keep_accents", accents):
-            steps += [normalizers.NFKD(), normalizers.StripAccents()]
-        if config.get("do_lower_case", lowercase):
-            steps.append(normalizers.Lowercase())
-        library.normalizer = normalizers.Sequence([*steps, *_charsmap(library)])
-        prefixed = {} if accents is None else config
-        library.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), _metaspace(prefixed)])
-
-    return rebuild
-
-
-def _deberta(library: tokenizers.Tokenizer, config: Config) -> None:
-    steps: list[normalizers.Normalizer] = [normalizers.Lowercase()] if config.get("do_lower_case") else []
-    steps += [normalizers.Replace(tokenizers.Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFC()]
-    library.normalizer = normalizers.Sequence([*steps, normalizers.Strip(left=False, right=True)])
-    parts = [pre_tokenizers.Punctuation(behavior="isolated")] if config.get("split_by_punct") else []
-    library.pre_tokenizer = pre_tokenizers.Sequence([*parts, _metaspace(config, "first")])
-
-
-FAIRSEQ_NAMES = {"bos_token": "<s>", "eos_token": "</s>", **BPE_SPECIAL_TOKENS}
-BERT = TokenizerClass(model="WordPiece", special=SPECIAL_TOKENS, rebuild=_wordpiece)
-ROBERTA = TokenizerClass(
-    model="BPE", special=FAIRSEQ_NAMES, rebuild=_bytes, ends_twice=True, segments=False, zeros=True
-)
-FAIRSEQ = TokenizerClass(
-    model="Unigram",
-    special=FAIRSEQ_NAMES,
-    rebuild=_fairseq,
-    ends_twice=True,
-    segments=False,
-    zeros=True,
-    framed_by=("bos_token", "eos_token"),
-    unknown=lambda pieces, config, name: 3,
-)
-XLNET_NAMES = {**FAIRSEQ_NAMES, "cls_token": "<cls>", "sep_token": "<sep>"}
-
-CLASSES: dict[str, TokenizerClass] = {
-    **dict.fromkeys(("BertTokenizer", "ElectraTokenizer", "MobileBertTokenizer", "ConvBertTokenizer"), BERT),
-    "DistilBertTokenizer": TokenizerClass(
-        model="WordPiece", special=SPECIAL_TOKENS, rebuild=_wordpiece, segments=False
-    ),
-    "MPNetTokenizer": TokenizerClass(
-        model="WordPiece",
-        special={"bos_token": "<s>", "eos_token": "</s>", **MPNET_WORDPIECE.special},
-        rebuild=_wordpiece,
-        ends_twice=True,
-        segments=False,
-        zeros=True,
-        strips=True,
-    ),
-    **dict.fromkeys(("RobertaTokenizer", "LongformerTokenizer", "BartTokenizer"), ROBERTA),
-    "GPT2Tokenizer": TokenizerClass(
-        model="BPE",
-        special=dict.fromkeys(("unk_token", "bos_token", "eos_token"), "<|endoftext|>"),
-        rebuild=_bytes,
-        frame="",
-        segments=False,
-        keeps_frame=True,
-    ),
-    "XLMRobertaTokenizer": FAIRSEQ,
-    "CamembertTokenizer": replace(
-        FAIRSEQ,
-        strips=True,
-        unknown=lambda pieces, config, name: next((id for id, piece in enumerate(pieces) if piece[0] == name), 0),
-    ),
-    "AlbertTokenizer": TokenizerClass(
-        model="Unigram",
-        special={"bos_token": "[CLS]", "eos_token": "[SEP]", **UNIGRAM_SPECIAL_TOKENS},
-        rebuild=_albert(True, False),
-        segments=False,
-        keeps_frame=True,
-    ),
-    "XLNetTokenizer": TokenizerClass(
-        model="Unigram",
-        segments=False,
-        special=XLNET_NAMES,
-        rebuild=_albert(False, None),
-        frame="last",
-        strips=True,
-        unknown=lambda pieces, config, name: config.get("unk_id", 0),
-    ),
-    "DebertaV2Tokenizer": TokenizerClass(
-        model="Unigram",
-        special={"bos_token": "[CLS]", "eos_token": "[SEP]", **SPECIAL_TOKENS},
-        rebuild=_deberta,
-        unknown=lambda pieces, config, name: next(
-            (id for id, piece in enumerate(pieces) if tuple(piece) == (name, 0.0)), config.get("unk_id", 1)
-        ),
-    ),
-    "OpenAIGPTTokenizer": TokenizerClass(
-        model="BPE", special={"unk_token": "<unk>"}, rebuild=_words(True), frame="", segments=False, keeps_frame=True
-    ),
-    "HerbertTokenizer": TokenizerClass(
-        model="BPE", special=BPE_SPECIAL_TOKENS, rebuild=_words(False, False), segments=False
-    ),
-}
-"""The classes that are implemented, by name without Fast."""
-
-OF_MODELS = {
-    **dict.fromkeys(("bert", "distilbert", "electra", "nomic_bert"), "BertTokenizer"),
-    "roberta": "RobertaTokenizer",
-    "xlm-roberta": "XLMRobertaTokenizer",
-    "camembert": "CamembertTokenizer",
-    "albert": "AlbertTokenizer",
-    "openai-gpt": "OpenAIGPTTokenizer",
-    "roformer": "RoFormerTokenizer",
-    "mpnet": "MPNetTokenizer",
-    "deberta-v2": "DebertaV2Tokenizer",
-    "xlnet": "XLNetTokenizer",
-    "modernbert": GENERAL[0],
-    "eurobert": GENERAL[0],
-}
-"""The class of each `model_type` in AutoTokenizer."""
 
 
 @dataclass(frozen=True)
@@ -285,6 +76,15 @@ def read_published(directory: Path) -> Published:
     Raises:
         UserError: a file is corrupt, or states something that is not implemented.
     """
+    try:
+        return _read(directory)
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise UserError(
+            f"{CONFIG}, {SPECIAL} or {ADDED} is damaged ({error})", file=directory, remedy="copy them again"
+        ) from error
+
+
+def _read(directory: Path) -> Published:
     config = read_json(directory / CONFIG)
     names = read_json(directory / SPECIAL)
     for name, content in ((CONFIG, config), (SPECIAL, names)):
@@ -433,7 +233,7 @@ def _settings(published: Published, library: tokenizers.Tokenizer, path: Path) -
     config, normalizer = published.config, library.normalizer
     if "do_lower_case" in config or not isinstance(normalizer, normalizers.BertNormalizer) or normalizer.lowercase:
         return config
-    if published.rules is None or published.rules.rebuild is not _wordpiece:
+    if published.rules is None or published.rules.rebuild is not bert_words:
         return config
     if config or path.name != "vocab.txt":
         raise UserError(

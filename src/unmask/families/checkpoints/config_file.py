@@ -52,7 +52,8 @@ def check_config(form: Format, config: Mapping[str, Any], path: Path) -> None:
     width, heads = (config.get(form.config.get(ours, "")) for ours in ("width", "heads"))
     for name in HEAD_SIZES:
         size = config.get(name)
-        if size is not None and isinstance(width, int) and isinstance(heads, int) and heads and size * heads != width:
+        sizes = isinstance(width, int) and isinstance(heads, int) and heads > 0
+        if size is not None and sizes and not (isinstance(size, int) and size * heads == width):
             raise UserError(
                 f"{name}: {size!r} is not implemented, only the width divided by the number of heads, {width // heads}",
                 file=path,

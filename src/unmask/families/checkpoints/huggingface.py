@@ -192,11 +192,9 @@ def _activation(
     config: Mapping[str, Any], directory: Path, tensors: Mapping[str, Tensor], heads: Mapping[str, Mapping[str, str]]
 ) -> str:
     """Return the activation of a classifier of another program; see `Pretrained`."""
-    head = next((name for name in POOLED_TASKS if name in heads), "")
-    rows = tensors.get(heads[head].get("out.weight", "")) if head else None
-    if rows is None:
-        return ""
-    return read_activation(config, directory, len(rows), several=head == "multi_label")
+    head = next((name for name in POOLED_TASKS if "out.weight" in heads.get(name, {})), "")
+    outputs = len(tensors[heads[head]["out.weight"]]) if head else 0
+    return read_activation(config, directory, outputs, several=head == "multi_label") if head else ""
 
 
 def write(

@@ -158,7 +158,9 @@ def _encoder(directory: Path, tokenizer: Tokenizer | None) -> tuple[int | None, 
         problems.append(f"texts in lower case (do_lower_case in {path.name}), which the tokenizer does not change")
     length, file = config.get("max_seq_length"), path.name
     if length is None:
-        length, file = read_json(directory / "tokenizer_config.json").get("model_max_length"), "tokenizer_config.json"
+        file = "tokenizer_config.json"
+        words = read_json(directory / file)
+        length = words.get("model_max_length", words.get("max_len"))
     if length is None or (isinstance(length, int | float) and length >= ENDLESS):
         return None, problems
     if isinstance(length, int) and not isinstance(length, bool) and length > 2:
