@@ -68,7 +68,7 @@ def find_tokenizer(source: str | Path) -> Path:
     """
     path = Path(source)
     if (name := hub.parse(source)) is not None:
-        return hub.download(*name, files=TOKENIZER_FILES)
+        return hub.download(*name, files=("config.json", *TOKENIZER_FILES))
     encoder = [] if any((path / file).is_file() for file in TOKENIZER_FILES) else _encoder(path)
     return next((folder for folder in (path / "model", *encoder, path) if folder.is_dir()), path)
 

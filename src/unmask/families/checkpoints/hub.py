@@ -23,7 +23,7 @@ _FILES = ("config.json", "model.safetensors", INDEX, CHECKSUMS, *TOKENIZER_FILES
 ENCODER = "0_Transformer"
 """Usual name of the folder of the encoder in a directory of sentence-transformers, if it has one."""
 FILES = (*_FILES, *PATTERNS, *(f"{ENCODER}/{name}" for name in (*_FILES, *LENGTH_FILES)))
-"""Names of the files that are downloaded, besides the shards that the index lists; * stands for any name."""
+"""Names of the files that are downloaded, besides the shards that the index lists, and patterns of such names."""
 PICKLE = "pytorch_model.bin"
 CARD = "README.md"
 _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"

@@ -25,8 +25,8 @@ LENGTH_FILES = (
     *(f"sentence_{name}_config.json" for name in "roberta distilbert camembert albert xlm-roberta xlnet".split()),  # noqa: SIM905
 )
 """Names of the file of the encoder's settings, of which the first that exists is read."""
-PATTERNS = (MODULES, SENTENCES, *LENGTH_FILES, "*/config.json")
-"""The files beside a model that this module reads; * stands for the folder of a step."""
+PATTERNS = (MODULES, SENTENCES, *LENGTH_FILES, "[0-9]_*/config.json")
+"""The files beside a model that this module reads; the last pattern is that of the folders of steps."""
 PREFIX = "pooling_mode_"
 MODES = {
     "cls_token": "cls",
