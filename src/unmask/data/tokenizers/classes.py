@@ -97,9 +97,10 @@ def _metaspace(config: Config, otherwise: str = "never") -> pre_tokenizers.PreTo
 
 def _charsmap(library: tokenizers.Tokenizer) -> list[normalizers.Normalizer]:
     """Return SentencePiece's table of characters, if the normalizer has one, which the classes keep."""
-    steps = library.normalizer
-    several = list(steps) if isinstance(steps, normalizers.Sequence) else [steps]
-    return [step for step in several if isinstance(step, normalizers.Precompiled)][:1]
+    steps: Any = library.normalizer
+    several: list[Any] = [*steps] if type(steps).__name__ == "Sequence" else [steps]
+    tables: list[normalizers.Normalizer] = [step for step in several if type(step) is normalizers.Precompiled]
+    return tables[:1]
 
 
 def _fairseq(library: tokenizers.Tokenizer, config: Config) -> None:

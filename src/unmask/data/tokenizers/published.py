@@ -147,7 +147,7 @@ def _token(value: Any, special: bool) -> AddedToken | None:
 
 def _extra(settings: Config, directory: Path) -> Iterator[AddedToken]:
     """Yield the special tokens without a role of the library: listed ones, and those of roles of the model itself."""
-    listed = next((settings[name] for name in EXTRA.split() if settings.get(name)), [])
+    listed: Any = next((settings[name] for name in EXTRA.split() if settings.get(name)), [])
     named = {key: value for key, value in settings.items() if key.endswith("_token") and key not in ROLES.split()}
     values = [*(listed.values() if isinstance(listed, dict) else listed), *named.values()]
     for value in values:
@@ -292,7 +292,8 @@ def framing(published: Published, library: tokenizers.Tokenizer) -> Framing | No
         return Framing(text, library.encode("a").ids, pair.ids, published.segments and any(pair.type_ids))
     if not rules.frame:
         return Framing(text, text, [*text, *text], published.segments)
-    cls, sep = (library.token_to_id(published.special[role].content) for role in rules.framed_by)
+    vocabulary = library.get_vocab()
+    cls, sep = (vocabulary[published.special[role].content] for role in rules.framed_by)
     if rules.frame == "last":
         return Framing(text, [*text, sep, cls], [*text, sep, *text, sep, cls], published.segments)
     between = [sep] * (1 + rules.ends_twice)

@@ -11,7 +11,7 @@ other programs have no such file, and are not checked; transformers ignores it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -161,14 +161,14 @@ def check(form: Format, settings: BodySettings, vocabulary: int, shapes: Shapes,
         raise UserError("qa_outputs must have two rows, one for the start and one for the end", file=path)
 
 
-def _check_read(form: Format, wanted: Iterable[str], shapes: Iterable[str], path: Path) -> None:
+def _check_read(form: Format, wanted: Collection[str], shapes: Iterable[str], path: Path) -> None:
     """Refuse tensors in the body that are not read, such as those of adapters.
 
     Raises:
         UserError: there is one; the message names it.
     """
     read = {*wanted, *form.optional, form.decoder}
-    modules = tuple({f"{name.rpartition('.')[0]}." for name in read if "." in name})
+    modules = tuple({f"{name.rpartition('.')[0]}." for name in wanted if "." in name})
     layer = re.compile(re.escape(form.layer).replace(r"\{\}", r"\d+") + r"\.")
     unread = [
         name

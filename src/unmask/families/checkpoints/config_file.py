@@ -50,15 +50,22 @@ def check_config(form: Format, config: Mapping[str, Any], path: Path) -> None:
                 remedy="remove the wrong one",
             )
     width, heads = (config.get(form.config.get(ours, "")) for ours in ("width", "heads"))
-    for name in HEAD_SIZES:
+    if not isinstance(width, int) or not isinstance(heads, int) or heads < 1:
+        width = heads = 1
+    for name in HEAD_SIZES if heads > 1 or width > 1 else ():
         size = config.get(name)
-        sizes = isinstance(width, int) and isinstance(heads, int) and heads > 0
-        if size is not None and sizes and not (isinstance(size, int) and size * heads == width):
+        if size is not None and not (isinstance(size, int) and size * heads == width):
             raise UserError(
                 f"{name}: {size!r} is not implemented, only the width divided by the number of heads, {width // heads}",
                 file=path,
                 remedy="use a model without it",
             )
+    if config.get("rope_parameters") and config.get("rope_scaling"):
+        raise UserError(
+            f"rope_scaling: {config['rope_scaling']!r} beside rope_parameters is not implemented",
+            file=path,
+            remedy="remove the one that is not meant",
+        )
     for rotation in _rotations(config):
         if rotation.get("partial_rotary_factor", 1.0) not in (None, 1.0):
             raise UserError(

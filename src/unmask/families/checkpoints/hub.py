@@ -94,8 +94,9 @@ def upload(directory: Path, name: str, *, private: bool = False) -> str:
     """
     if (found := _NAME.fullmatch(name)) is None or found[2]:
         raise UserError(f"'{name}' is not the name of a repository", remedy="write NAMESPACE/NAME")
-    found = (path for name in (*FILES, *_shards(directory), CARD) for path in directory.glob(name) if path.is_file())
-    files: Sequence[str] = [path.relative_to(directory).as_posix() for path in found]
+    names = (*FILES, *_shards(directory), CARD)
+    paths = (path for name in names for path in directory.glob(name) if path.is_file())
+    files: Sequence[str] = [path.relative_to(directory).as_posix() for path in paths]
     hub = _library("models cannot be uploaded")
     with _explaining(hub, name, None):
         api = hub.HfApi()

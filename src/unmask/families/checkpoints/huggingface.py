@@ -179,7 +179,7 @@ def _check_tied(form: Format, config: Mapping[str, Any], names: Iterable[str], p
         UserError: it is.
     """
     if form.decoder and config.get("tie_word_embeddings") is False and form.decoder not in names:
-        head = form.heads.get("masked_lm", {}).get("bias")
+        head = form.heads.get("masked_lm", {}).get("bias", "")
         if head in names:
             raise UserError(
                 f"tie_word_embeddings is false, but {path.name} has no {form.decoder}",

@@ -93,10 +93,9 @@ def read_pooling(directory: Path, tokenizer: Tokenizer | None = None) -> Pooling
         if name == "Pooling":
             kind, include, unsupported = _pooling(root / folder / "config.json", tokenizer)
             problems += unsupported
-        if name == "Normalize":
-            file = root / folder / "config.json"
-            if folder and file.exists():
-                problems += _unusual(NORMALIZE, read_json(file), file)
+        if name == "Normalize" and folder:
+            step = root / folder / "config.json"
+            problems += _unusual(NORMALIZE, read_json(step), step)
     length, unsupported = _encoder(directory, tokenizer)
     problems += unsupported
     prompt, unsupported = _prompt(settings, root / SENTENCES)
@@ -156,16 +155,16 @@ def _encoder(directory: Path, tokenizer: Tokenizer | None) -> tuple[int | None, 
         problems.append(f"transformer_task: {task!r} ({path.name})")
     if config.get("do_lower_case") and (tokenizer is None or not tokenizer.lowercase):
         problems.append(f"texts in lower case (do_lower_case in {path.name}), which the tokenizer does not change")
-    length, file = config.get("max_seq_length"), path.name
+    length, source = config.get("max_seq_length"), path.name
     if length is None:
-        file = "tokenizer_config.json"
-        words = read_json(directory / file)
+        source = "tokenizer_config.json"
+        words = read_json(directory / source)
         length = words.get("model_max_length", words.get("max_len"))
     if length is None or (isinstance(length, int | float) and length >= ENDLESS):
         return None, problems
     if isinstance(length, int) and not isinstance(length, bool) and length > 2:
         return length, problems
-    return None, [*problems, f"a maximum length of {length!r} tokens ({file})"]
+    return None, [*problems, f"a maximum length of {length!r} tokens ({source})"]
 
 
 def _prompt(settings: Mapping[str, Any], path: Path) -> tuple[str, list[str]]:
