@@ -86,6 +86,8 @@ def load_tokenizer(directory: str | Path) -> Tokenizer:
             library = _read_spiece(path, config)
         case _:
             library = _read_merges(path, config, special)
+    if not any(library.get_vocab()):  # an empty file is read as one empty token
+        raise UserError("the vocabulary is empty", file=path)
     if path.name not in SPIECE:
         library = rebuilt(published, library, path)
     frame = None if path.name in SPIECE else framing(published, library)
@@ -288,8 +290,6 @@ def _read_spiece(path: Path, config: Mapping[str, Any]) -> tokenizers.Tokenizer:
 def _check_vocabulary(
     vocabulary: Mapping[str, int], special: Mapping[str, str], path: Path, *, adds_special_tokens: bool
 ) -> None:
-    if not any(vocabulary):  # an empty file is read as one empty token
-        raise UserError("the vocabulary is empty", file=path)
     missing = [name for name in special.values() if name not in vocabulary]
     if missing and not adds_special_tokens:
         raise UserError(f"the vocabulary lacks {', '.join(missing)}", file=path)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.data.tokenizers.kind import read_json
+from unmask.families.body import MAX_SIZE
 from unmask.families.format import Format
 from unmask.support.beside import ALIASES, FAMILIES, FILES, HEAD_SIZES
 from unmask.support.errors import UserError
@@ -50,9 +51,9 @@ def check_config(form: Format, config: Mapping[str, Any], path: Path) -> None:
                 remedy="remove the wrong one",
             )
     width, heads = (config.get(form.config.get(ours, "")) for ours in ("width", "heads"))
-    if not isinstance(width, int) or not isinstance(heads, int) or heads < 1:
-        width = heads = 1
-    for name in HEAD_SIZES if heads > 1 or width > 1 else ():
+    if not isinstance(width, int) or not isinstance(heads, int) or not 1 <= heads <= width <= MAX_SIZE:
+        width = heads = 0  # which is refused later
+    for name in HEAD_SIZES if heads else ():
         size = config.get(name)
         if size is not None and not (isinstance(size, int) and size * heads == width):
             raise UserError(
