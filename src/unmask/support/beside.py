@@ -202,6 +202,12 @@ FILES: dict[str, KnownKeys] = {
 }
 """The keys of each file; those of config.json that a family reads besides are in its format (families/format.py)."""
 
+REFUSED_FILES = {
+    "adapter_config.json": "merge the adapter into the weights (merge_and_unload of PEFT) and save the model again",
+}
+"""Files whose presence changes what transformers computes, and what to do. Other files are not read by either library,
+or only in generation, chats and other modalities: generation_config.json, chat_template.jinja, preprocessor_config.json.
+"""
 FAMILIES: dict[str, KnownKeys] = {
     "albert": KnownKeys(read=_keys("num_hidden_groups inner_group_num")),
     "roformer": KnownKeys(read=_keys("embedding_size rotary_value")),

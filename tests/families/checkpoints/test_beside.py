@@ -36,6 +36,11 @@ def test_tensors_in_the_encoder_that_are_not_read_are_refused(directory, name, r
     assert_load_refused(directory, "model.safetensors: 1 tensors in the encoder are not read", short, remedy)
 
 
+def test_an_adapter_beside_the_weights_is_refused(directory):
+    (directory / "adapter_config.json").write_text("{}")
+    assert_load_refused(directory, "adapter_config.json: adapters are not implemented", "merge the adapter")
+
+
 @pytest.mark.parametrize("name", ["bert.embeddings.position_ids", f"{LAYER}.attention.self.rotary.inv_freq"])
 def test_tables_that_are_computed_may_be_stored(directory, name):
     put(directory, weights(directory) | {name: torch.zeros(2, 2)})

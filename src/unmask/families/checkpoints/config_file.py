@@ -14,7 +14,7 @@ from typing import Any
 from unmask.data.tokenizers.kind import read_json
 from unmask.families.body import MAX_SIZE
 from unmask.families.format import Format
-from unmask.support.beside import ALIASES, FAMILIES, FILES, HEAD_SIZES
+from unmask.support.beside import ALIASES, FAMILIES, FILES, HEAD_SIZES, REFUSED_FILES
 from unmask.support.errors import UserError
 
 SENTENCES = "config_sentence_transformers.json"
@@ -78,6 +78,21 @@ def check_config(form: Format, config: Mapping[str, Any], path: Path) -> None:
             file=path,
             remedy=f"known: {', '.join(filter(None, PROBLEMS))}",
         )
+
+
+def check_files(directory: Path) -> None:
+    """Check that no file beside the weights changes what transformers computes and is not implemented.
+
+    Raises:
+        UserError: one does.
+    """
+    for name, remedy in REFUSED_FILES.items():
+        if (directory / name).exists():
+            raise UserError(
+                "adapters are not implemented, and transformers would apply this one",
+                file=directory / name,
+                remedy=remedy,
+            )
 
 
 def _rotations(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

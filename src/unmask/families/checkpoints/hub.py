@@ -17,12 +17,13 @@ from unmask.data.tokenizers.load import ALL_FILES as TOKENIZER_FILES
 from unmask.families.checkpoints.check import NAME as CHECKSUMS
 from unmask.families.checkpoints.safetensors_file import INDEX, read_index
 from unmask.families.checkpoints.sentence_files import LENGTH_FILES, PATTERNS
+from unmask.support.beside import REFUSED_FILES
 from unmask.support.errors import UserError
 
 _FILES = ("config.json", "model.safetensors", INDEX, CHECKSUMS, *TOKENIZER_FILES)
 ENCODER = "0_Transformer"
 """Usual name of the folder of the encoder in a directory of sentence-transformers, if it has one."""
-FILES = (*_FILES, *PATTERNS, *(f"{ENCODER}/{name}" for name in (*_FILES, *LENGTH_FILES)))
+FILES = (*_FILES, *PATTERNS, *REFUSED_FILES, *(f"{ENCODER}/{name}" for name in (*_FILES, *LENGTH_FILES)))
 """Names of the files that are downloaded, besides the shards that the index lists, and patterns of such names."""
 PICKLE = "pytorch_model.bin"
 CARD = "README.md"

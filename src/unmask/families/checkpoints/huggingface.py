@@ -28,7 +28,7 @@ from torch import Tensor
 from unmask.data.text.files import read_whole, require_regular
 from unmask.families import FAMILIES, BodySettings, Family, family_of
 from unmask.families.checkpoints.check import body_on_meta, check, check_decoder
-from unmask.families.checkpoints.config_file import check_config, read_activation
+from unmask.families.checkpoints.config_file import check_config, check_files, read_activation
 from unmask.families.checkpoints.heads import (
     MULTI_LABEL,
     OWN,
@@ -128,6 +128,7 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
             file and the tensor.
     """
     config_file = directory / "config.json"
+    check_files(directory)
     config = _read_config(config_file)
     family = _family(config, config_file)
     form = family.format
