@@ -206,7 +206,7 @@ REFUSED_FILES = {
     "adapter_config.json": "merge the adapter into the weights (merge_and_unload of PEFT) and save the model again",
 }
 """Files whose presence changes what transformers computes, and what to do. Other files are not read by either library,
-or only in generation, chats and other modalities: generation_config.json, chat_template.jinja, preprocessor_config.json.
+or only in generation, chats and other modalities (generation_config.json, chat_template.jinja, ...).
 """
 FAMILIES: dict[str, KnownKeys] = {
     "albert": KnownKeys(read=_keys("num_hidden_groups inner_group_num")),
