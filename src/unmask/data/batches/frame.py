@@ -14,7 +14,7 @@ batch of the tokens there, of all sequences that are so long.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -150,7 +150,7 @@ def adopt_framing(tokenizer: Tokenizer, directory: Path) -> None:
     text = np.array(framing.text, np.int64)
     for twice in (tokenizer.ends_twice, not tokenizer.ends_twice):
         tokenizer.ends_twice = twice
-        frame = Frame.of(tokenizer)
+        frame = replace(Frame.of(tokenizer), spell=_ids)
         if [frame.wrap(text).ids.tolist(), frame.wrap(text, text).ids.tolist()] == [framing.single, framing.pair]:
             return
     around = " ".join(tokenizer.token(id) if id not in framing.text else "A" for id in framing.pair)
