@@ -7,7 +7,7 @@ import pytest
 import tokenizers
 import torch
 import transformers
-from tokenizers import models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from unmask.data.batches.batch import collate
 from unmask.data.batches.frame import Frame
@@ -88,6 +88,17 @@ def test_a_published_directory_gives_the_same_logits_and_is_written_back(gemma, 
     theirs = transformers.ModernBertForMaskedLM(config).eval()
     theirs.save_pretrained(tmp_path / "theirs")
     transformers.AutoTokenizer.from_pretrained(gemma).save_pretrained(tmp_path / "theirs")
+    with pytest.raises(UserError, match="transformers puts other special tokens around texts"):
+        load_model(tmp_path / "theirs")  # none, as in a tokenizer.json without a post-processor
+    names = ("<bos>", "<eos>")
+    template = processors.TemplateProcessing(
+        single="<bos> $A <eos>",
+        pair="<bos> $A <eos> $B <eos>",
+        special_tokens=[(name, tokenizer.encode(name)[0]) for name in names],
+    )
+    library = Tokenizer.from_file(str(tmp_path / "theirs" / "tokenizer.json"))
+    library.post_processor = template
+    library.save(str(tmp_path / "theirs" / "tokenizer.json"))
     model = load_model(tmp_path / "theirs")
     assert model.encoder.settings.local_base == 160_000
     logits = logits_of(model, "the dog sees a cat")

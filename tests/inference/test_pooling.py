@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from unmask.data.batches.batch import Sample
-from unmask.families.checkpoints.heads import Pooling, read_pooling, supported
+from unmask.families.checkpoints.heads import Pooling, supported
+from unmask.families.checkpoints.sentence_files import read_pooling
 from unmask.inference.backend import TorchBackend
 from unmask.inference.pooling import embed_samples, normalized, pooled
 from unmask.support.errors import UserError

@@ -21,6 +21,7 @@ from safetensors.numpy import load_file, save
 from torch import Tensor
 
 from unmask.data.batches.batch import Batch, Sample
+from unmask.data.batches.frame import adopt_framing
 from unmask.data.batches.groups import Group
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.families.checkpoints.check import NAME as CHECKSUMS
@@ -211,6 +212,7 @@ def open_exported(
         raise UserError(f"unknown format '{manifest.format}'", file=path, remedy="export the model again")
     settings, words = read_settings(directory), load_tokenizer(directory)
     words.summary = settings.summary
+    adopt_framing(words, directory)
     file, kind = ENGINES[manifest.format]
     engine = kind(directory / file, torch.get_num_threads(), manifest.precision)
     body, signature = body_on_meta(settings, manifest.vocabulary), manifest.signature

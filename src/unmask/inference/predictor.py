@@ -326,7 +326,7 @@ class Predictor:
     ) -> np.ndarray:
         """Return one vector per text, (texts, width) float32; see docs/embeddings.md.
 
-        Truncated and empty texts are counted in an `InputWarning`.
+        Truncated and empty texts are counted in an `InputWarning`. The default prompt of the model begins each text.
 
         Args:
             texts: one or more texts.
@@ -339,7 +339,7 @@ class Predictor:
         if pooling is not None:
             check_choice("pooling", pooling, PoolingKind)
         model_pooling, encoder = supported(self.model.pooling if pooling is None else None), self.model.encoder
-        rows = as_rows(as_texts(texts))
+        rows = as_rows([model_pooling.prompt + text for text in as_texts(texts)])
         samples, _, notes = frame_rows(
             self.model.tokenizer, rows, min(model_pooling.length or encoder.longest, encoder.longest)
         )

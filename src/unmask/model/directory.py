@@ -1,7 +1,8 @@
 """The directory of a model, of its tokenizer, and the settings in it.
 
-Input: MODEL on the command line: a run directory, a Hugging Face directory, one of AllenNLP's ELMo, or the name of a
-model on the Hugging Face Hub (families/checkpoints/hub.py), which is downloaded. Output: the directory with the files.
+Input: MODEL on the command line: a run directory, a Hugging Face directory, one of sentence-transformers whose encoder
+is in a folder of its own, one of AllenNLP's ELMo, or the name of a model on the Hugging Face Hub, which is downloaded
+(families/checkpoints/hub.py). Output: the directory with the files.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 from unmask.data.tokenizers.load import ALL_FILES as TOKENIZER_FILES
 from unmask.families import BodySettings
 from unmask.families.checkpoints import allennlp, hub, huggingface
+from unmask.families.checkpoints.sentence_files import encoder_folder
 from unmask.recipes.recipe import shipped
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
@@ -28,7 +30,7 @@ def find(source: str | Path, *, allow_pickle: bool = False) -> Path:
         UserError: there is no such directory or model.
     """
     path = Path(source)
-    for directory in (path / "model", path):
+    for directory in (path / "model", path, *_encoder(path)):
         if (directory / "config.json").is_file() or allennlp.is_directory(directory):
             return directory
     if (path / CHECKPOINTS).is_dir():
@@ -50,7 +52,8 @@ def find(source: str | Path, *, allow_pickle: bool = False) -> Path:
     if str(source) in shipped():
         raise UserError(f"'{source}' is a recipe", remedy=f"for untrained weights, write random:{source}")
     if (name := hub.parse(source)) is not None:
-        return hub.download(*name, allow_pickle=allow_pickle)
+        folder = hub.download(*name, allow_pickle=allow_pickle)
+        return next((inner for inner in _encoder(folder) if not (folder / "config.json").is_file()), folder)
     names = "a model on the Hugging Face Hub is written NAMESPACE/NAME, and only a path ./NAME"
     raise UserError(f"no directory '{source}'", remedy="check the path" if path.is_absolute() else names)
 
@@ -66,8 +69,15 @@ def find_tokenizer(source: str | Path) -> Path:
     """
     path = Path(source)
     if (name := hub.parse(source)) is not None:
-        return hub.download(*name, files=TOKENIZER_FILES)
-    return next((folder for folder in (path / "model", path) if folder.is_dir()), path)
+        return hub.download(*name, files=("config.json", *TOKENIZER_FILES))
+    encoder = [] if any((path / file).is_file() for file in TOKENIZER_FILES) else _encoder(path)
+    return next((folder for folder in (path / "model", *encoder, path) if folder.is_dir()), path)
+
+
+def _encoder(path: Path) -> list[Path]:
+    """Return the folder of the encoder in a directory of sentence-transformers, if it has one of its own."""
+    name = encoder_folder(path)
+    return [path / name] if name else []
 
 
 def read_settings(source: str | Path) -> BodySettings:

@@ -15,6 +15,7 @@ import msgspec
 import torch
 from torch import Tensor
 
+from unmask.data.batches.frame import adopt_framing
 from unmask.data.batches.rng import derive_seed
 from unmask.data.tokenizers.load import ALL_FILES as TOKENIZER_FILES
 from unmask.data.tokenizers.load import load_tokenizer, read_length
@@ -23,7 +24,8 @@ from unmask.data.tokenizers.word_level import without_words
 from unmask.families import BodySettings
 from unmask.families.checkpoints import allennlp, hub, huggingface
 from unmask.families.checkpoints.check import WithoutDraws, body_on_meta, check_checksums, check_size, write_checksums
-from unmask.families.checkpoints.heads import POOLED, Pooling, read_pooling, write_pooling
+from unmask.families.checkpoints.heads import POOLED, Pooling, write_pooling
+from unmask.families.checkpoints.sentence_files import read_pooling
 from unmask.model.directory import find, find_tokenizer
 from unmask.nn.encoders.downstream import Downstream, DownstreamSettings
 from unmask.nn.encoders.encoder import Encoder
@@ -177,7 +179,7 @@ def load_model(
     created = (*(("the pooler",) if missing else ()), *((f"{new} special tokens",) if new else ()))
     task, downstream = _task(pretrained, directory)
     heads = {"downstream": {}, **heads} if downstream else heads  # averaging has no tensors
-    revision, pooling = hub.revision_of(directory), read_pooling(directory)
+    revision, pooling = hub.revision_of(directory), read_pooling(directory, words)
     model = Model(
         encoder, words, heads, pretrained.labels, task, created, downstream, pretrained.tokens, revision, pooling
     )
@@ -207,6 +209,7 @@ def _read(directory: Path, *, allow_pickle: bool) -> tuple[huggingface.Pretraine
     if unknown := sorted(pretrained.heads.keys() - known):
         raise UserError(f"unknown head '{unknown[0]}'", file=directory / "model.safetensors")
     words.summary = pretrained.settings.summary
+    adopt_framing(words, directory)
     kind = (pretrained.task or {}).get("kind")
     if isinstance(kind, str) and kind in TASKS and TASKS[kind].weightless:
         pretrained = replace(pretrained, heads={**pretrained.heads, TASKS[kind].part: {}})
@@ -292,7 +295,8 @@ def _task(pretrained: huggingface.Pretrained, directory: Path) -> tuple[Task | N
     if kind is None:
         return None, None
     length = min(pretrained.settings.positions, read_length(directory))
-    written = pretrained.task or {"kind": kind, "length": length}
+    activation = {"activation": pretrained.activation} if pretrained.activation else {}
+    written = pretrained.task or {"kind": kind, "length": length, **activation}
     settings = {key: value for key, value in written.items() if key != "downstream"}
     table = {"task": settings, "downstream": written.get("downstream")}
     read = convert(table, _Task, f"{directory / 'config.json'}: unmask")
@@ -351,6 +355,6 @@ def save_model(directory: str | Path, model: Model, card: str) -> None:
     shape = model.encoder.settings
     model.tokenizer.save(directory, length=length, summary=shape.summary, segments=shape.segments > 1)
     if model.pooling is not None:
-        write_pooling(directory, model.pooling, model.encoder.width)
+        write_pooling(directory, model.pooling, model.encoder.width, shape.summary)
     replace_file(directory / "README.md", card.encode())
     write_checksums(directory, ("config.json", "model.safetensors", *TOKENIZER_FILES))

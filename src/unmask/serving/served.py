@@ -124,7 +124,7 @@ class Served:
     ) -> ComputeJob:
         """Return the job of the vectors of texts; see `embed_ids`."""
         texts = self._texts(request, inputs, truncate=truncate)
-        ids = self.tokenizer.encode_many(texts)
+        ids = self.tokenizer.encode_many([self.pooling.prompt + text for text in texts])
         return self.embed_ids(request, ids, normalize=normalize, dimensions=dimensions, truncate=truncate)
 
     def embed_ids(

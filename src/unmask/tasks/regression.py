@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -58,10 +58,13 @@ class Regression(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
     Attributes:
         mean, deviation: the mean and the standard deviation by which labels are normalized; None: those of the training
             labels, so that their scale does not matter.
+        activation: what is applied to the number: "sigmoid" if a cross-encoder of sentence-transformers states
+            it, which is not trained with; None: nothing.
     """
 
     mean: float | None = None
     deviation: float | None = None
+    activation: Literal["sigmoid"] | None = None
 
     part = "regression"
     metric = "pearson"
@@ -93,6 +96,11 @@ class Regression(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Regression:
         """See `Task`: resolves the mean and the standard deviation."""
+        if self.activation is not None:
+            raise UserError(
+                "task.activation is that of a model that was trained elsewhere, not one to train with",
+                remedy="remove it",
+            )
         pairs = are_pairs(examples, self.pairs)
         values = np.array(numbers(examples))
         if len(set(values)) < 2 and self.deviation is None:
@@ -113,7 +121,7 @@ class Regression(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def build(self, spec: HeadSpec, labels: Sequence[str]) -> RegressionHead:
         """See `Task`."""
-        return RegressionHead(spec, self.mean or 0.0, self.deviation or 1.0)
+        return RegressionHead(spec, self.mean or 0.0, self.deviation or 1.0, self.activation)
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
@@ -177,17 +185,21 @@ class RegressionHead(TextHead):
         spec: the properties of the body under the head.
         mean: the mean of the labels.
         deviation: the standard deviation of the labels.
+        activation: what is applied to the numbers; see `Regression`.
     """
 
     requires = frozenset({"regression"})
 
-    def __init__(self, spec: HeadSpec, mean: float = 0.0, deviation: float = 1.0) -> None:
+    def __init__(
+        self, spec: HeadSpec, mean: float = 0.0, deviation: float = 1.0, activation: Literal["sigmoid"] | None = None
+    ) -> None:
         super().__init__(spec, 1)
-        self.mean, self.deviation = mean, deviation
+        self.mean, self.deviation, self.activation = mean, deviation, activation
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the numbers, (texts, 1)."""
-        return self.mean + self.deviation * super().predict(encoder, encoded, batch).float()
+        numbers = self.mean + self.deviation * super().predict(encoder, encoded, batch).float()
+        return numbers.sigmoid() if self.activation == "sigmoid" else numbers
 
     def published(self) -> dict[str, Tensor]:
         """See `Objective`: a linear unit that returns unnormalized numbers."""

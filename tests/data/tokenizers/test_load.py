@@ -149,6 +149,8 @@ def test_other_pre_tokenizers_are_refused(unigram, tmp_path):
     content = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf8"))
     content["pre_tokenizer"]["pretokenizers"][0] = {"type": "Whitespace"}
     (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf8")
+    assert load_tokenizer(tmp_path).sha256 == unigram.sha256, "ALBERT's class splits texts as it always does"
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     with pytest.raises(UserError, match="is of an unsupported kind; use WordPiece"):
         load_tokenizer(tmp_path)
 

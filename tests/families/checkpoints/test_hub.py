@@ -1,6 +1,8 @@
 """Models by their names: what is downloaded, which revision, the cache without a connection, and uploads."""
 
 import builtins
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import huggingface_hub.constants as constants
@@ -9,6 +11,8 @@ import torch
 
 from unmask.cli.main import main
 from unmask.data.tokenizers.load import load_tokenizer
+from unmask.families.checkpoints.config_file import SENTENCES
+from unmask.families.checkpoints.heads import Pooling
 from unmask.families.checkpoints.hub import PICKLE, download, parse, revision_of, upload
 from unmask.families.checkpoints.safetensors_file import INDEX
 from unmask.model.directory import find, find_tokenizer, read_settings
@@ -59,6 +63,23 @@ def test_a_model_is_loaded_by_its_name_and_its_commit_is_known(hub, published):
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= downloaded
     assert not downloaded & {"flax_model.msgpack", PICKLE}
     assert read_settings(NAME) == published.encoder.settings
+
+
+@pytest.mark.parametrize("folder", ["", "0_Transformer"])
+def test_the_files_of_sentence_transformers_are_downloaded_and_uploaded(hub, published, folder, tmp_path):
+    pooling = Pooling(kind="cls", normalize=False, length=17, prompt="query: ")
+    save_model(tmp_path / "vectors", replace(published, pooling=pooling), "A card.")
+    assert upload(tmp_path / "vectors", "someone/vectors").startswith("someone/vectors@")
+    assert load_model("someone/vectors").pooling == pooling
+    files = dict(hub.repositories["someone/vectors"])
+    assert "1_Pooling/config.json" in files
+    if folder:
+        steps = json.loads(files["modules.json"])
+        steps[0]["path"] = folder
+        apart = {name for name in files if "/" not in name and name not in ("modules.json", SENTENCES, "README.md")}
+        files = {f"{folder}/{name}" if name in apart else name: content for name, content in files.items()}
+        hub.repositories["someone/apart"] = files | {"modules.json": json.dumps(steps).encode()}
+        assert load_model("someone/apart").pooling == pooling
 
 
 def test_a_revision_is_pinned_and_read_from_the_cache_without_a_connection(hub, published, monkeypatch):
@@ -171,5 +192,5 @@ def test_of_a_tokenizer_by_its_name_no_weights_are_downloaded(hub, published):
     tokenizer = load_tokenizer(find_tokenizer(NAME))
     assert tokenizer.sha256 == published.tokenizer.sha256
     downloaded = {path.rpartition("/")[2] for path in hub.asked if "/resolve/" in path}
-    assert "tokenizer.json" in downloaded and not downloaded & {"config.json", "model.safetensors"}
+    assert {"tokenizer.json", "config.json"} <= downloaded and "model.safetensors" not in downloaded
     assert load_model("random:bert-tiny", tokenizer=NAME).tokenizer.sha256 == tokenizer.sha256

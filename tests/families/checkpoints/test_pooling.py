@@ -7,7 +7,8 @@ import pytest
 import torch
 import transformers
 
-from unmask.families.checkpoints.heads import Pooling, read_pooling, write_pooling
+from unmask.families.checkpoints.heads import Pooling, write_pooling
+from unmask.families.checkpoints.sentence_files import read_pooling
 from unmask.inference.predictor import load
 from unmask.model.model import load_model, save_model
 from unmask.support.errors import InputWarning, UserError
@@ -30,8 +31,8 @@ def test_what_is_written_is_read(tmp_path, kind, normalize, length):
     ("config", "found", "unsupported"),
     [
         ({"pooling_mode": "cls"}, "cls", ""),
-        ({"pooling_mode_max_tokens": True}, "mean", "pooling by max_tokens"),
-        ({"pooling_mode_max_tokens": True, "pooling_mode_cls_token": True}, "cls", "pooling by cls_token and max_to"),
+        ({"pooling_mode_max_tokens": True}, "mean", "pooling by max"),
+        ({"pooling_mode_max_tokens": True, "pooling_mode_cls_token": True}, "mean", "pooling by cls and max"),
     ],
 )
 def test_other_kinds_of_pooling_are_noted(tmp_path, config, found, unsupported):

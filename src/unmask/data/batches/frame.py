@@ -14,8 +14,9 @@ batch of the tokens there, of all sequences that are so long.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from unmask.data.batches.batch import Sample, Tokens
 from unmask.data.batches.groups import group_sequences
 from unmask.data.tokenizers.ragged import Ragged, spans
 from unmask.data.tokenizers.tokenizer import Summary, Tokenizer
+from unmask.support.errors import UserError
 
 FIRST = np.zeros(1, np.int64)
 
@@ -44,6 +46,7 @@ class Frame:
             vector is read at [CLS].
         last: whether [CLS] is at the end.
         spell: returns what the model reads of tokens: their ids, or their characters; see `Tokenizer.spell`.
+        second: segment id of the second text of a pair; 0 where texts are not marked.
     """
 
     cls: int
@@ -52,6 +55,7 @@ class Frame:
     extract: int | None = None
     last: bool = False
     spell: Callable[[np.ndarray], np.ndarray] = _ids
+    second: int = 1
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, summary: Summary | None = None) -> Frame:
@@ -64,7 +68,8 @@ class Frame:
         summary = summary or tokenizer.summary
         extract = tokenizer.mask if summary == "extract" else None
         between = 2 if tokenizer.ends_twice and extract is None else 1
-        return cls(tokenizer.cls, tokenizer.sep, between, extract, summary == "last", tokenizer.spell)
+        second = int(tokenizer.segments)
+        return cls(tokenizer.cls, tokenizer.sep, between, extract, summary == "last", tokenizer.spell, second)
 
     @property
     def start(self) -> int:
@@ -86,9 +91,9 @@ class Frame:
         ids = np.concatenate([*texts, end, [self.cls]] if self.last else [[self.cls], *texts, end])
         segments = np.zeros(len(ids), np.int64)
         if second is not None:
-            segments[self.start + len(first) + self.between :] = 1
+            segments[self.start + len(first) + self.between :] = self.second
         if self.last:
-            segments[-1] = 2
+            segments[-1] = 2 * self.second
         summary = FIRST if self.extract is None and not self.last else np.array([len(ids) - 1])
         return Sample(key=(), ids=self.spell(ids), segments=segments, positions={"summary": summary})
 
@@ -111,11 +116,11 @@ class Frame:
         if second is not None:
             after = starts + self.start + first.lengths + self.between
             ids[spans(after, second.lengths)] = second.ids
-            segments[spans(after, ends - after)] = 1
+            segments[spans(after, ends - after)] = self.second
         if self.extract is not None:
             ids[ends - 1 - self.last] = self.extract
         if self.last:
-            segments[ends - 1] = 2
+            segments[ends - 1] = 2 * self.second
         ids[ends - 1 if self.last else starts] = self.cls
         summary = texts + 1 if self.last or self.extract is not None else np.zeros_like(texts)  # (samples,)
         positions = _rows({"summary": summary[:, None]}, len(ends))
@@ -126,6 +131,34 @@ class Frame:
                 zip(pairwise([0, *ends.tolist()]), positions, _rows(labels or {}, len(ends)), strict=True)
             )
         ]
+
+
+def adopt_framing(tokenizer: Tokenizer, directory: Path) -> None:
+    """Mark and separate two texts as transformers does, and check that the frame is the same otherwise.
+
+    Args:
+        tokenizer: the tokenizer of a model, with its `summary`.
+        directory: the directory of the model.
+
+    Raises:
+        UserError: transformers puts other tokens around texts.
+    """
+    framing = tokenizer.framing
+    if framing is None or tokenizer.summary == "extract":  # published GPTs have no special tokens
+        return
+    tokenizer.segments = framing.segments
+    text = np.array(framing.text, np.int64)
+    for twice in (tokenizer.ends_twice, not tokenizer.ends_twice):
+        tokenizer.ends_twice = twice
+        frame = replace(Frame.of(tokenizer), spell=_ids)
+        if [frame.wrap(text).ids.tolist(), frame.wrap(text, text).ids.tolist()] == [framing.single, framing.pair]:
+            return
+    around = " ".join(tokenizer.token(id) if id not in framing.text else "A" for id in framing.pair)
+    raise UserError(
+        f"transformers puts other special tokens around texts ({around}) than unmask",
+        file=directory,
+        remedy="save the tokenizer with the post-processor of the model",
+    )
 
 
 def _rows(values: Mapping[str, np.ndarray], samples: int) -> list[dict[str, np.ndarray]]:

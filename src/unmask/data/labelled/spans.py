@@ -1,6 +1,6 @@
 """Annotations by offsets: a text with spans, and its conversion to words with tags.
 
-Input: a text, and spans (start, end, label) as the tool that wrote them counts. Output: a `TaggedSentence`, tags in IOB2.
+Input: a text, and spans (start, end, label) as the tool that wrote them counts. Output: a `TaggedSentence` in IOB2.
 
 Offsets count characters as Python does (code points), end exclusive. Tools written in JavaScript or Java may count
 UTF-16 units instead, in which a character beyond U+FFFF (most emoji) counts twice, and browsers count a line end CR LF

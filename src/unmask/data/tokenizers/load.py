@@ -1,8 +1,9 @@
 """Loading of a tokenizer of any kind from a directory.
 
-Input: a directory in the layout of Hugging Face, Google or OpenAI. Output: a `Tokenizer`. As in transformers,
-`tokenizer_config.json` takes precedence over `tokenizer.json`, and `special_tokens_map.json` over both for the names of
-the special tokens.
+Input: a directory in the layout of Hugging Face, Google or OpenAI. Output: a `Tokenizer`. The files beside the
+vocabulary are read as transformers reads them (published.py): the class of the tokenizer decides whether
+`tokenizer_config.json` takes precedence over `tokenizer.json`, and `special_tokens_map.json` takes precedence over both
+for the names of the special tokens, unless `tokenizer_config.json` lists the added tokens.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tokenizers import models, normalizers, pre_tokenizers
 from unmask.data.tokenizers.bounds import check_bounds, check_ids, check_special
 from unmask.data.tokenizers.bpe import BERT_BPE, BPE, END, FALLBACK_BPE, WORD_BPE, byte_bpe, keeps_spaces, word_bpe
 from unmask.data.tokenizers.kind import Kind, read_json, read_text
+from unmask.data.tokenizers.published import ADDED, CONFIG, SPECIAL, framing, read_published, rebuilt
 from unmask.data.tokenizers.tokenizer import ROLES, Tokenizer
 from unmask.data.tokenizers.unigram import (
     DEBERTA_UNIGRAM,
@@ -45,7 +47,7 @@ SPIECE = ("spiece.model", "30k-clean.model", "spm.model")
 SHIFTED = "sentencepiece.bpe.model"
 """Name of the SentencePiece model of XLM-RoBERTa and CamemBERT, whose ids are not those of the models."""
 FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "encoder.json", *SPIECE)
-ALL_FILES = (*FILES, "merges.txt", "vocab.bpe", "tokenizer_config.json", "special_tokens_map.json")
+ALL_FILES = (*FILES, "merges.txt", "vocab.bpe", CONFIG, SPECIAL, ADDED)
 """Names of all files that are read."""
 SAMPLE = "A ½ ﬁ é 中 ي"
 """Text that is normalized to check that a normalizer's character table is intact."""
@@ -60,20 +62,21 @@ def load_tokenizer(directory: str | Path) -> Tokenizer:
 
     Args:
         directory: contains `tokenizer.json`, or else `vocab.txt`, or else `vocab.json` and `merges.txt` (for GPT-2 also
-            `encoder.json` and `vocab.bpe`), or else `spiece.model` (`30k-clean.model`). `tokenizer_config.json` and
-            `special_tokens_map.json` may override the names of the special tokens and the normalizer's settings. A
-            `vocab.txt` without such settings lower-cases unless one of its tokens has a capital letter.
+            `encoder.json` and `vocab.bpe`), or else `spiece.model` (`30k-clean.model`). `tokenizer_config.json`,
+            `special_tokens_map.json` and `added_tokens.json` may override the names of the special tokens and the
+            normalizer's settings, and add tokens. A `vocab.txt` without such settings lower-cases unless one of its
+            tokens has a capital letter.
 
     Returns:
         The tokenizer.
 
     Raises:
-        UserError: there is no tokenizer, it is corrupt, or it is of another kind.
+        UserError: there is no tokenizer, it is corrupt, of another kind, or has settings that are not implemented.
     """
     directory = Path(directory)
     path = _find(directory)
-    config = read_json(directory / "tokenizer_config.json")
-    special = _special_names(config) | _special_names(read_json(directory / "special_tokens_map.json"))
+    published = read_published(directory)
+    config, special = published.config, published.roles(ROLES)
     match path.name:
         case "tokenizer.json":
             library = _read_library(path)
@@ -83,6 +86,11 @@ def load_tokenizer(directory: str | Path) -> Tokenizer:
             library = _read_spiece(path, config)
         case _:
             library = _read_merges(path, config, special)
+    if not any(library.get_vocab()):  # an empty file is read as one empty token
+        raise UserError("the vocabulary is empty", file=path)
+    if path.name not in SPIECE:
+        library = rebuilt(published, library, path)
+    frame = None if path.name in SPIECE else framing(published, library)
     kind = _with_special_tokens(_kind(library, path), library.get_vocab(), special)
     check_special(special, path)
     if kind.name == "unigram" and json.loads(library.to_str())["model"]["unk_id"] is None:
@@ -93,8 +101,11 @@ def load_tokenizer(directory: str | Path) -> Tokenizer:
     _check_vocabulary(tokens, {**kind.special, **special}, path, adds_special_tokens=kind.adds_special_tokens)
     if kind.name == "wordpiece":
         library.model.unk_token = special.get("unk_token", SPECIAL_TOKENS["unk_token"])
-        _override_normalizer(library.normalizer, config, directory)
-    return (WordTokenizer if kind is WORDS else Tokenizer)(library, kind, special)
+        if not published.name:
+            _override_normalizer(library.normalizer, config, directory)
+    tokenizer = (WordTokenizer if kind is WORDS else Tokenizer)(library, kind, special)
+    tokenizer.framing = frame
+    return tokenizer
 
 
 def _find(directory: Path) -> Path:
@@ -138,19 +149,9 @@ def read_length(directory: Path) -> int:
     Raises:
         UserError: the configuration is corrupt.
     """
-    length = read_json(directory / "tokenizer_config.json").get("model_max_length")
+    config = read_json(directory / CONFIG)
+    length = config.get("model_max_length", config.get("max_len"))
     return length if isinstance(length, int) and 2 < length < 1_000_000 else 512
-
-
-def _special_names(content: Mapping[str, Any]) -> dict[str, str]:
-    """Return the names of the special tokens in a configuration, where they are strings or objects."""
-    names = {}
-    for role in ROLES:
-        name = content.get(role)
-        name = name.get("content") if isinstance(name, dict) else name
-        if isinstance(name, str) and name:
-            names[role] = name
-    return names
 
 
 def _read_library(path: Path) -> tokenizers.Tokenizer:
@@ -289,8 +290,6 @@ def _read_spiece(path: Path, config: Mapping[str, Any]) -> tokenizers.Tokenizer:
 def _check_vocabulary(
     vocabulary: Mapping[str, int], special: Mapping[str, str], path: Path, *, adds_special_tokens: bool
 ) -> None:
-    if not any(vocabulary):  # an empty file is read as one empty token
-        raise UserError("the vocabulary is empty", file=path)
     missing = [name for name in special.values() if name not in vocabulary]
     if missing and not adds_special_tokens:
         raise UserError(f"the vocabulary lacks {', '.join(missing)}", file=path)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +31,22 @@ Summary = Literal["first", "extract", "last"]
 
 ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 """Roles of the special tokens, named as in Hugging Face's files."""
+
+
+@dataclass(frozen=True)
+class Framing:
+    """What transformers puts around a text, shown on a short one.
+
+    Attributes:
+        text: ids of the text, without special tokens.
+        single, pair: ids of it, and of a pair of it with itself, with special tokens.
+        segments: whether it marks the second text of a pair by segment ids.
+    """
+
+    text: Sequence[int]
+    single: Sequence[int]
+    pair: Sequence[int]
+    segments: bool
 
 
 class Tokenizer:
@@ -55,6 +72,8 @@ class Tokenizer:
             added (data/batches/frame.py).
         added_tokens: tokens that are matched in the text before it is split, including the special tokens.
         mask_token: the mask token as a string.
+        segments: whether the second text of a pair is marked by segment ids, for models that have them.
+        framing: what transformers puts around texts, if the tokenizer is that of a directory which it reads.
     """
 
     def __init__(self, library: tokenizers.Tokenizer, kind: Kind, special: Mapping[str, str] | None = None) -> None:
@@ -81,6 +100,8 @@ class Tokenizer:
         self.isolates_chinese = normal is not None and " " in normal.normalize_str("中")
         self.ends_twice = kind.ends_twice
         self.summary: Summary = "first"
+        self.segments = True
+        self.framing: Framing | None = None
         self.added_tokens: list[AddedToken] = list(library.get_added_tokens_decoder().values())
         library.no_truncation()
         library.no_padding()
@@ -135,7 +156,7 @@ class Tokenizer:
         """
         content = {**json.loads(self._library.to_str()), "model": model}
         new = type(self)(tokenizers.Tokenizer.from_str(json.dumps(content)), self.kind, self._special)
-        new.summary = self.summary
+        new.summary, new.segments = self.summary, self.segments
         return new
 
     @property
@@ -256,7 +277,7 @@ class Tokenizer:
         directory.mkdir(parents=True, exist_ok=True)
         frame = self._library.post_processor
         usual = not self.ends_twice
-        segments = usual if segments is None else segments and summary != "extract"
+        segments = usual if segments is None else segments and self.segments and summary != "extract"
         self._library.post_processor = self._frame(summary, segments)
         replace_file(directory / "tokenizer.json", self._library.to_str(pretty=True).encode())
         self._library.post_processor = frame

@@ -10,7 +10,7 @@ Whether weights match their config is checked before memory is allocated, on bod
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from unmask.data.text.files import read_whole
-from unmask.families.checkpoints.heads import OWN_POOLER, head_name
+from unmask.families.checkpoints.heads import OWN, OWN_POOLER, head_name
 from unmask.families.format import TASK_HEADS, Format
 from unmask.nn.encoders.encoder import Encoder
 from unmask.objectives import OBJECTIVES
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from unmask.families import BodySettings
 
 NAME = "checksums.json"
+BUFFERS = ("position_ids", "token_type_ids", "inv_freq", ".attn.bias", ".attn.masked_bias")
+"""Ends of names of tensors that some versions of transformers store, and that are computed from the settings."""
+ADAPTERS = ("lora_", "adapter", "ia3", "prompt", "base_layer")
+"""Parts of names of tensors by which adapters are known."""
 REMEDY = f"copy the directory again, or, if the change was made on purpose, remove {NAME}"
 
 
@@ -138,6 +142,7 @@ def check(form: Format, settings: BodySettings, vocabulary: int, shapes: Shapes,
     for pooler in filter(None, (form.pooler, form.head_pooler, OWN_POOLER)):
         if any(name.startswith(f"{pooler}.") for name in shapes):
             wanted |= {f"{pooler}.{part}": shapes_of_body[f"pooler.{part}"] for part in form.pooler_parts}
+    _check_read(form, wanted, shapes, path)
     missing = [name for name in wanted if name not in shapes and name not in form.optional]
     if missing:
         raise UserError(
@@ -155,6 +160,33 @@ def check(form: Format, settings: BodySettings, vocabulary: int, shapes: Shapes,
             raise UserError(f"the shape {rows} of {head}.weight does not match the encoder or the bias", file=path)
     if shapes.get("qa_outputs.weight", (2,))[0] != 2:
         raise UserError("qa_outputs must have two rows, one for the start and one for the end", file=path)
+
+
+def _check_read(form: Format, wanted: Collection[str], shapes: Iterable[str], path: Path) -> None:
+    """Refuse tensors in the body that are not read, such as those of adapters.
+
+    Raises:
+        UserError: there is one; the message names it.
+    """
+    read = {*wanted, *form.optional, form.decoder}
+    modules = tuple({f"{name.rpartition('.')[0]}." for name in wanted if "." in name})
+    layer = re.compile(re.escape(form.layer).replace(r"\{\}", r"\d+") + r"\.")
+    unread = [
+        name
+        for name in shapes
+        if name not in read and (layer.match(name) or name.startswith(modules)) and not name.endswith(BUFFERS)
+    ]
+    heads = tuple(f"{theirs}." for parts in form.heads.values() for theirs in parts.values())
+    unread = [name for name in unread if layer.match(name) or not name.startswith((OWN, *heads))]
+    if unread:
+        adapter = any(part in name for name in unread for part in ADAPTERS)
+        raise UserError(
+            f"{len(unread)} tensors in the encoder are not read, first {unread[0]}",
+            file=path,
+            remedy="merge the adapter into the weights (merge_and_unload of PEFT) and save the model again"
+            if adapter
+            else f"they are not of a {form.model_type} model that is implemented",
+        )
 
 
 def _head_shapes(form: Format, body: Encoder) -> dict[str, tuple[int, ...]]:

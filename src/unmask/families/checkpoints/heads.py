@@ -1,8 +1,8 @@
 """The heads in a directory: how texts are pooled, the names of tensors there and here, and the labels predicted.
 
 How token vectors become the vector of a text is in the files of sentence-transformers: `modules.json`, which lists the
-steps; `1_Pooling/config.json`, the kind of pooling; and `sentence_bert_config.json`, the maximum length. They are read
-and written. The names of classes are compared, never imported.
+steps; `1_Pooling/config.json`, the kind of pooling; `sentence_bert_config.json`, the maximum length; and
+`config_sentence_transformers.json`, the prompt. They are written here, and sentence_files.py reads them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 from torch import Tensor
 
-from unmask.data.tokenizers.kind import read_text
+from unmask.data.tokenizers.tokenizer import Summary
 from unmask.families.format import Format
 from unmask.nn.encoders.encoder import POOLER
 from unmask.objectives import OBJECTIVES
@@ -35,12 +35,14 @@ class Pooling(msgspec.Struct, frozen=True, kw_only=True):
         kind: "mean": the mean of all tokens, special tokens included; "cls": the first token.
         normalize: whether vectors are divided by their norm.
         length: maximum number of tokens, special tokens included; None: that of the encoder.
+        prompt: text that is put before every text.
         unsupported: a step of the directory that is not one of these; empty if there is none.
     """
 
     kind: Literal["mean", "cls"] = "mean"
     normalize: bool = True
     length: int | None = None
+    prompt: str = ""
     unsupported: str = ""
 
 
@@ -58,43 +60,15 @@ def supported(pooling: Pooling | None) -> Pooling:
     return pooling or Pooling()
 
 
-def read_pooling(directory: Path) -> Pooling | None:
-    """Read the files of sentence-transformers in a directory; None if there are none.
+def write_pooling(directory: Path, pooling: Pooling, width: int, summary: Summary = "first") -> None:
+    """Write the files of sentence-transformers beside a model.
 
-    Raises:
-        UserError: a file is damaged.
+    Args:
+        directory: directory of the model.
+        pooling: what they state.
+        width: width of the vectors.
+        summary: the position of the vector of a text, which for sentence-transformers is the first or the last token.
     """
-    path = directory / MODULES
-    if not path.exists():
-        return None
-    try:
-        steps = [(str(step["type"]).rpartition(".")[2], str(step["path"])) for step in _read(path)]
-    except (TypeError, KeyError) as error:
-        raise UserError("not a list of modules with a type and a path", file=path) from error
-    mode, unsupported = "mean", ""
-    for kind, folder in steps:
-        if kind == "Pooling":
-            if Path(folder).is_absolute() or ".." in Path(folder).parts:
-                raise UserError(f"the path '{folder}' is outside of the directory", file=path)
-            config = _read(directory / folder / "config.json")
-            modes = sorted(_modes(config)) if isinstance(config, dict) else []
-            mode = _MODES.get(modes[0], "mean") if modes else "mean"
-            if len(modes) != 1 or modes[0] not in _MODES:
-                unsupported = f"pooling by {' and '.join(modes) or 'nothing'}"
-        elif kind not in ("Transformer", "Normalize"):
-            unsupported = f"a module {kind}"
-    config = _read(directory / LENGTH) if (directory / LENGTH).exists() else {}
-    length = config.get("max_seq_length") if isinstance(config, dict) else None
-    return Pooling(
-        kind="cls" if mode == "cls" else "mean",
-        normalize=any(kind == "Normalize" for kind, _ in steps),
-        length=length if isinstance(length, int) and length > 2 else None,
-        unsupported=unsupported,
-    )
-
-
-def write_pooling(directory: Path, pooling: Pooling, width: int) -> None:
-    """Write the files of sentence-transformers beside a model of this width."""
     names = ["Transformer", "Pooling", *(["Normalize"] if pooling.normalize else [])]
     steps = [
         {
@@ -106,29 +80,17 @@ def write_pooling(directory: Path, pooling: Pooling, width: int) -> None:
         for number, name in enumerate(names)
     ]
     modes = {f"{_PREFIX}{mode}": pooling_kind == pooling.kind for mode, pooling_kind in _MODES.items()}
+    if summary != "first":
+        modes[f"{_PREFIX}lasttoken"] = modes.pop(f"{_PREFIX}cls_token")
     folder = directory / "1_Pooling"
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / "config.json", {"word_embedding_dimension": width, **modes})
     if pooling.length is not None:
         _write(directory / LENGTH, {"max_seq_length": pooling.length, "do_lower_case": False})
+    if pooling.prompt:
+        prompts = {"prompts": {"default": pooling.prompt}, "default_prompt_name": "default"}
+        _write(directory / "config_sentence_transformers.json", prompts)
     _write(directory / MODULES, steps)
-
-
-def _modes(config: dict[str, Any]) -> list[str]:
-    """Return the kinds of pooling that a config names, by flags or, in later versions, by name."""
-    named = config.get("pooling_mode")
-    if isinstance(named, str):
-        return [{"cls": "cls_token", "mean": "mean_tokens"}.get(named, named)]
-    return [name.removeprefix(_PREFIX) for name, value in config.items() if name.startswith(_PREFIX) and value is True]
-
-
-def _read(path: Path) -> Any:
-    try:
-        return json.loads(read_text(path))
-    except OSError as error:
-        raise UserError(f"cannot be read ({error.strerror})", file=path) from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"not valid JSON ({error})", file=path) from error
 
 
 def _write(path: Path, content: Any) -> None:
@@ -212,7 +174,8 @@ def classifier_head(form: Format, config: Mapping[str, Any], tensors: Mapping[st
     """Return which of our heads their `classifier` is, as several have this name; "" if none.
 
     Raises:
-        UserError: according to the config it classifies sequences, but the pooler that it reads is missing.
+        UserError: according to the config it classifies sequences, but the pooler that it reads is missing; or it
+            predicts several numbers.
     """
     named = config.get("architectures")
     architectures = tuple(map(str, named)) if isinstance(named, list) else ()
@@ -232,6 +195,12 @@ def classifier_head(form: Format, config: Mapping[str, Any], tensors: Mapping[st
     if config.get("problem_type") == MULTI_LABEL:
         return "multi_label"
     rows = tensors.get(f"{form.heads['classification']['out']}.weight")
+    if rows is not None and len(rows) > 1 and config.get("problem_type") == "regression":
+        raise UserError(
+            f"problem_type: 'regression' with {len(rows)} numbers per text is not implemented, only with one",
+            file=path.with_name("config.json"),
+            remedy="make a model of each row of the classifier",
+        )
     return "classification" if rows is None or len(rows) > 1 else "regression"
 
 

@@ -16,10 +16,15 @@ from typing import Any
 from unmask.data.tokenizers.load import ALL_FILES as TOKENIZER_FILES
 from unmask.families.checkpoints.check import NAME as CHECKSUMS
 from unmask.families.checkpoints.safetensors_file import INDEX, read_index
+from unmask.families.checkpoints.sentence_files import LENGTH_FILES, PATTERNS
+from unmask.support.beside import REFUSED_FILES
 from unmask.support.errors import UserError
 
-FILES = ("config.json", "model.safetensors", INDEX, CHECKSUMS, *TOKENIZER_FILES)
-"""Names of the files that are downloaded, besides the shards that the index lists."""
+_FILES = ("config.json", "model.safetensors", INDEX, CHECKSUMS, *TOKENIZER_FILES)
+ENCODER = "0_Transformer"
+"""Usual name of the folder of the encoder in a directory of sentence-transformers, if it has one."""
+FILES = (*_FILES, *PATTERNS, *REFUSED_FILES, *(f"{ENCODER}/{name}" for name in (*_FILES, *LENGTH_FILES)))
+"""Names of the files that are downloaded, besides the shards that the index lists, and patterns of such names."""
 PICKLE = "pytorch_model.bin"
 CARD = "README.md"
 _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
@@ -90,7 +95,9 @@ def upload(directory: Path, name: str, *, private: bool = False) -> str:
     """
     if (match := _NAME.fullmatch(name)) is None or match[2]:
         raise UserError(f"'{name}' is not the name of a repository", remedy="write NAMESPACE/NAME")
-    files: Sequence[str] = [file for file in (*FILES, *_shards(directory), CARD) if (directory / file).is_file()]
+    names = (*FILES, *_shards(directory), CARD)
+    paths = (path for name in names for path in directory.glob(name) if path.is_file())
+    files: Sequence[str] = [path.relative_to(directory).as_posix() for path in paths]
     hub = _library("models cannot be uploaded")
     with _explaining(hub, name, None):
         api = hub.HfApi()

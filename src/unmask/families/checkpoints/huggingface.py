@@ -4,6 +4,9 @@ Reading takes a directory of one of `FAMILIES`, with or without the prefix of th
 `beta`, and with any set of heads; it returns the settings, the encoder's tensors under our names, and the known heads.
 Writing is the inverse.
 
+The prefixes of torch.compile and of DistributedDataParallel (`_orig_mod.`, `module.`) are removed, with a warning.
+Tensors of heads that are not known are left out. Those in the body that are not read, such as adapters, are refused.
+
 Nothing in a directory is executed: `config.json` is read as data (`auto_map` and the like are ignored), and pickled
 weights are refused unless explicitly allowed, and then read with `weights_only`.
 """
@@ -11,7 +14,7 @@ weights are refused unless explicitly allowed, and then read with `weights_only`
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,6 +28,7 @@ from torch import Tensor
 from unmask.data.text.files import read_whole, require_regular
 from unmask.families import FAMILIES, BodySettings, Family, family_of
 from unmask.families.checkpoints.check import body_on_meta, check, check_decoder
+from unmask.families.checkpoints.config_file import check_config, check_files, read_activation
 from unmask.families.checkpoints.heads import (
     MULTI_LABEL,
     OWN,
@@ -37,6 +41,7 @@ from unmask.families.checkpoints.heads import (
     read_labels,
 )
 from unmask.families.checkpoints.hub import revision_of
+from unmask.families.checkpoints.prefixes import Load, without_prefixes
 from unmask.families.checkpoints.safetensors_file import (
     INDEX,
     checked,
@@ -52,6 +57,8 @@ from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
 
+POOLED_TASKS = ("regression", "classification", "multi_label")
+"""Heads that score whole texts."""
 OUR_KEY = "unmask"
 """Key of config.json for the settings of the task."""
 TOKENS_KEY = "unmask_pretrained_tokens"
@@ -89,6 +96,7 @@ class Pretrained:
         labels: labels of the classification or token classification head, in order.
         task: settings of the task as `write` stored them; None if the directory does not come from unmask.
         tokens: number of tokens that it was pretrained on, if `write` stored it.
+        activation: what is applied to the output of a regression head: "sigmoid", or "" for nothing.
     """
 
     settings: BodySettings
@@ -98,6 +106,7 @@ class Pretrained:
     labels: tuple[str, ...] = field(default=())
     task: Mapping[str, Any] | None = None
     tokens: int | None = None
+    activation: str = ""
 
 
 def read_settings(directory: Path) -> BodySettings:
@@ -119,11 +128,12 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
             file and the tensor.
     """
     config_file = directory / "config.json"
+    check_files(directory)
     config = _read_config(config_file)
     family = _family(config, config_file)
     form = family.format
     settings, vocabulary = _settings(family, config, config_file)
-    path, shapes, load = _open(directory, allow_pickle)
+    path, shapes, load = without_prefixes(*_open(directory, allow_pickle))
     stored_names = {_modern(form, name): name for name in shapes}
     if len(stored_names) != len(shapes):
         raise UserError(
@@ -132,6 +142,7 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     if form.words not in stored_names and form.decoder in stored_names:  # a file may store either of the tied tensors
         stored_names[form.words] = stored_names.pop(form.decoder)
     check(form, settings, vocabulary, {name: shapes[old] for name, old in stored_names.items()}, path)
+    _check_tied(form, config, stored_names, path)
 
     known = [name for name in stored_names if _is_known(form, name)]
     stored = load([stored_names[name] for name in known])
@@ -149,6 +160,7 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     if not isinstance(task, dict) or "downstream" not in task:
         for head, names in find_heads(form, tensors, path, classifier_head(form, config, tensors, path)).items():
             heads[head] = {**names, **heads.get(head, {})}  # some parts may be in our own format
+    activation = "" if isinstance(task, dict) else _activation(config, directory, tensors, heads)
     return Pretrained(
         settings,
         vocabulary,
@@ -157,7 +169,33 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
         read_labels(config, config_file, tensors, heads),
         task if isinstance(task, dict) else None,
         tokens if isinstance(tokens, int) and tokens >= 0 else None,
+        activation,
     )
+
+
+def _check_tied(form: Format, config: Mapping[str, Any], names: Iterable[str], path: Path) -> None:
+    """Refuse a masked-LM head whose decoder is neither stored nor that of the embeddings.
+
+    Raises:
+        UserError: it is.
+    """
+    if form.decoder and config.get("tie_word_embeddings") is False and form.decoder not in names:
+        head = form.heads.get("masked_lm", {}).get("bias", "")
+        if head in names:
+            raise UserError(
+                f"tie_word_embeddings is false, but {path.name} has no {form.decoder}",
+                file=path.with_name("config.json"),
+                remedy="the file is incomplete: download it again",
+            )
+
+
+def _activation(
+    config: Mapping[str, Any], directory: Path, tensors: Mapping[str, Tensor], heads: Mapping[str, Mapping[str, str]]
+) -> str:
+    """Return the activation of a classifier of another program; see `Pretrained`."""
+    head = next((name for name in POOLED_TASKS if "out.weight" in heads.get(name, {})), "")
+    outputs = len(tensors[heads[head]["out.weight"]]) if head else 0
+    return read_activation(config, directory, outputs, several=head == "multi_label") if head else ""
 
 
 def write(
@@ -261,6 +299,7 @@ def _family(config: Mapping[str, Any], path: Path) -> Family:
 
 def _settings(family: Family, config: Mapping[str, Any], path: Path) -> tuple[BodySettings, int]:
     form = family.format
+    check_config(form, config, path)
     learned = bool(form.names("embeddings.positions.weight"))  # in other families the key has no effect
     if (learned and config.get("position_embedding_type", "absolute") != "absolute") or config.get("is_decoder"):
         raise UserError("relative positions and decoders are not supported", file=path)
@@ -288,11 +327,7 @@ def _settings(family: Family, config: Mapping[str, Any], path: Path) -> tuple[Bo
         raise UserError(f"not a valid config of a {form.model_type} model: {error}", file=path) from error
 
 
-_Load = Callable[[Iterable[str]], dict[str, Tensor]]
-"""Returns the tensors of the given names."""
-
-
-def _open(directory: Path, allow_pickle: bool) -> tuple[Path, dict[str, tuple[int, ...]], _Load]:
+def _open(directory: Path, allow_pickle: bool) -> tuple[Path, dict[str, tuple[int, ...]], Load]:
     """Return the file that errors name, the shapes of the tensors in it, and the function that reads them."""
     path = directory / "model.safetensors"
     require_regular(path)

@@ -1,0 +1,252 @@
+"""Directories as sentence-transformers writes them, with one setting changed: equal vectors and scores, or an error."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from unmask.inference.predictor import load
+from unmask.model.model import load_model, save_model
+from unmask.serving.metrics import Meter
+from unmask.serving.served import Served
+from unmask.serving.types import EmbedRequest, Limits
+from unmask.support.errors import UserError
+
+from .published import copied, quietly, write
+
+sentences = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+encoders = pytest.importorskip("sentence_transformers.base.modules", reason="sentence-transformers is older than 5.4")
+poolings = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
+PROMPTS, ENCODER, POOLING = "config_sentence_transformers.json", "sentence_bert_config.json", "1_Pooling/config.json"
+CONFIG = "tokenizer_config.json"
+TEXTS = ["The cats sat.", "Café THE mat!", "the cat " * 30]
+PAIRS = [("the cat", "a mat sat"), ("The mat!", "é"), ("cats", "cats, the cat.")]
+
+VECTORS = [
+    ("bert", PROMPTS, {"prompts": {"q": "the mat: "}, "default_prompt_name": "q"}, "equal"),
+    ("bert", PROMPTS, {"prompts": {"query": "A cat "}, "default_prompt_name": "query"}, "equal"),
+    ("bert", PROMPTS, {"prompts": {"query": "A cat "}}, "equal"),
+    ("bert", PROMPTS, {"default_prompt_name": "query"}, "equal"),
+    ("bert", PROMPTS, {"default_prompt_name": "none"}, "theirs"),
+    ("bert", PROMPTS, {"truncate_dim": 8}, "refused"),
+    ("bert", PROMPTS, {"similarity_fn_name": "dot"}, "equal"),
+    ("bert", PROMPTS, {"model_type": "SparseEncoder"}, "refused"),
+    ("bert", PROMPTS, {"author": "somebody"}, "equal"),
+    ("bert", ENCODER, {"max_seq_length": 8}, "equal"),
+    ("bert", ENCODER, {"max_seq_length": 2}, "refused"),
+    ("bert", ENCODER, {"max_seq_length": None}, "equal"),
+    ("bert", ENCODER, {"do_lower_case": True}, "equal"),
+    ("bert, cased", ENCODER, {"do_lower_case": True}, "refused"),
+    ("bert", ENCODER, {"transformer_task": "fill-mask"}, "theirs"),
+    ("bert", ENCODER, {"module_output_name": "sentence_embedding"}, "theirs"),
+    ("bert", ENCODER, {"processing_kwargs": {"text": {"max_length": 6}}}, "refused"),
+    ("bert", ENCODER, {"processor_kwargs": {"do_lower_case": False}}, "refused"),
+    ("bert", ENCODER, {"tokenizer_args": {"model_max_length": 7}}, "refused"),
+    ("bert", ENCODER, {"model_args": {"add_pooling_layer": False}}, "equal"),
+    ("bert", ENCODER, {"config_args": {"num_hidden_layers": 1}}, "refused"),
+    ("bert", ENCODER, {"unpad_inputs": False}, "equal"),
+    ("bert", ENCODER, {"query_length": 5, "document_length": 6}, "equal"),
+    ("bert", ENCODER, {"query_expansion": {"strategy": "fixed", "length": 9}}, "refused"),
+    *(("bert", POOLING, {"pooling_mode": kind}, "equal") for kind in ("cls", ["mean"])),
+    *(
+        ("bert", POOLING, {"pooling_mode": kind}, "refused")
+        for kind in ("max", ["mean", "cls"], "lasttoken", "weightedmean", "mean_sqrt_len_tokens")
+    ),
+    ("bert", POOLING, {"include_prompt": False}, "equal"),
+    ("bert", POOLING, {"pooling_mode": ..., "pooling_mode_cls_token": True}, "equal"),
+    ("bert", POOLING, {"pooling_mode": ..., "pooling_mode_cls_token": False}, "equal"),
+    ("bert", POOLING, {"pooling_mode": ..., "pooling_mode_max_tokens": True}, "refused"),
+    ("bert", CONFIG, {"model_max_length": 6}, "equal"),
+    ("bert", CONFIG, {"model_max_length": 10**30}, "equal"),
+    ("bert", CONFIG, {"model_max_length": ...}, "equal"),
+    ("bert", CONFIG, {"model_max_length": 2}, "refused"),
+    ("bert", CONFIG, {"truncation_side": "left"}, "refused"),
+    ("bert", "2_Normalize/config.json", {"module_output_name": "other"}, "refused"),
+    ("roberta", PROMPTS, {"prompts": {"q": "the mat: "}, "default_prompt_name": "q"}, "equal"),
+    ("roberta", ENCODER, {"do_lower_case": True}, "refused"),
+    ("xlnet", POOLING, {"pooling_mode": "lasttoken"}, "equal"),
+    ("xlnet", POOLING, {"pooling_mode": "cls"}, "refused"),
+    ("xlm-roberta", ENCODER, {"do_lower_case": True}, "refused"),
+    ("mpnet", POOLING, {"pooling_mode": "cls"}, "equal"),
+    ("albert", ENCODER, {"do_lower_case": True}, "equal"),
+]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A function that returns a directory of sentence-transformers with the encoder of this name."""
+    kept = {}
+
+    def get(name):
+        if name not in kept:
+            folder = tmp_path_factory.mktemp("model")
+            write(name, folder / "encoder")
+            modules = [
+                encoders.Transformer(str(folder / "encoder")),
+                poolings.Pooling(16, "mean"),
+                encoders.Normalize(),
+            ]
+            model = sentences.SentenceTransformer(modules=modules, device="cpu")
+            model.max_seq_length = 20
+            model.save(str(folder / "m"))
+            kept[name] = folder / "m"
+        return kept[name]
+
+    return get
+
+
+def vectors(directory):
+    model = sentences.SentenceTransformer(str(directory), device="cpu", local_files_only=True)
+    return np.stack([model.encode(text) for text in TEXTS])
+
+
+def compared(theirs, ours):
+    """Return "equal", "refused" or, if the other library fails, "theirs"; results that differ are an error."""
+    theirs, ours = quietly(theirs), quietly(ours)
+    if isinstance(theirs, Exception):
+        return "theirs"
+    if isinstance(ours, UserError):
+        return "refused"
+    assert np.shape(ours) == np.shape(theirs), ours
+    assert np.abs(np.array(ours) - np.array(theirs)).max() < 1e-4
+    return "equal"
+
+
+def of_both(directory):
+    return compared(lambda: vectors(directory), lambda: load(directory, device="cpu").embed(TEXTS))
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "xlm-roberta", "mpnet", "xlnet"])
+def test_models_of_sentence_transformers_are_read(name, made, tmp_path):
+    assert of_both(made(name)) == "equal"
+    save_model(tmp_path / "again", load_model(made(name)), "# Vectors")
+    assert of_both(tmp_path / "again") == "equal"
+
+
+@pytest.mark.parametrize(("name", "file", "settings", "expected"), VECTORS)
+def test_vectors_are_those_of_sentence_transformers_or_refused(name, file, settings, expected, made, tmp_path):
+    assert of_both(copied(made(name), file, settings, tmp_path / "m")) == expected
+
+
+def test_a_prompt_whose_tokens_are_not_pooled_is_refused(made, tmp_path):
+    prompt = {"prompts": {"q": "the mat: "}, "default_prompt_name": "q"}
+    directory = copied(made("bert"), PROMPTS, prompt, tmp_path / "m")
+    directory = copied(directory, POOLING, {"include_prompt": False}, tmp_path / "n")
+    assert of_both(directory) == "refused"
+    with pytest.raises(UserError, match=r"the default prompt 'the mat: ' without its tokens \(include_prompt\)"):
+        load(directory, device="cpu").embed(TEXTS)
+
+
+def test_the_prompt_is_kept_and_served(made, tmp_path):
+    prompt = {"prompts": {"q": "the mat: "}, "default_prompt_name": "q"}
+    directory = copied(made("bert"), PROMPTS, prompt, tmp_path / "m")
+    save_model(tmp_path / "again", load_model(directory), "# Vectors")
+    assert of_both(tmp_path / "again") == "equal"
+    meter = Meter()
+    served = Served("vectors", load(directory, device="cpu"), Limits(), meter)
+    (ours,) = (job.read(served.compute(job.head, job.samples)) for job in [served.embed(EmbedRequest(inputs=TEXTS[0]))])
+    assert np.allclose(ours, vectors(directory)[:1], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        (["Transformer", "Pooling"], "equal"),
+        (["Transformer", "Pooling", "Dropout", "Normalize"], "equal"),
+        (["Transformer", "Normalize", "Pooling"], "theirs"),
+        (["Transformer"], "theirs"),
+    ],
+)
+def test_steps_in_any_order_are_followed_or_refused(kinds, expected, made, tmp_path):
+    shutil.copytree(made("bert"), tmp_path / "m")
+    folders = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize", "Dropout": "3_Dropout"}
+    (tmp_path / "m" / "3_Dropout").mkdir()
+    (tmp_path / "m" / "3_Dropout" / "config.json").write_text('{"dropout": 0.5}')
+    steps = [
+        {"idx": number, "name": str(number), "path": folders[kind], "type": f"sentence_transformers.models.{kind}"}
+        for number, kind in enumerate(kinds)
+    ]
+    (tmp_path / "m" / "modules.json").write_text(json.dumps(steps))
+    found = of_both(tmp_path / "m")
+    assert found == expected or found == "refused"
+    if kinds[1:2] != ["Pooling"]:
+        with pytest.raises(UserError, match=r"the modules Transformer.* in this order"):
+            load(tmp_path / "m", device="cpu").embed(TEXTS)
+
+
+def test_an_encoder_in_a_folder_of_its_own_is_read(made, tmp_path):
+    directory, steps = tmp_path / "m", json.loads((made("bert") / "modules.json").read_text())
+    shutil.copytree(made("bert"), directory)
+    (directory / "0_Transformer").mkdir()
+    for path in [path for path in directory.iterdir() if path.is_file() and path.name not in ("modules.json", PROMPTS)]:
+        path.rename(directory / "0_Transformer" / path.name)
+    steps[0]["path"] = "0_Transformer"
+    (directory / "modules.json").write_text(json.dumps(steps))
+    assert of_both(directory) == "equal"
+    shutil.copytree(directory, tmp_path / "two")
+    for path in (tmp_path / "two" / "0_Transformer").iterdir():
+        shutil.copy(path, tmp_path / "two" / path.name)
+    with pytest.raises(UserError, match="the encoder in 0_Transformer"):
+        load(tmp_path / "two", device="cpu").embed(TEXTS)
+
+
+def sigmoid(name="Sigmoid"):
+    return f"torch.nn.modules.activation.{name}"
+
+
+SCORES = [
+    (1, "config.json", {"sentence_transformers": {"activation_fn": sigmoid()}}, "equal"),
+    (1, "config.json", {"sentence_transformers": {"version": "4.1.0"}}, "equal"),
+    (1, "config.json", {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}, "equal"),
+    (1, "config.json", {"sentence_transformers": {"activation_fn": sigmoid("Tanh")}}, "refused"),
+    (1, "config.json", {"sentence_transformers": {"activation_fn": "mine.Sigmoid"}}, "refused"),
+    (1, "config.json", {"sbert_ce_default_activation_function": sigmoid()}, "equal"),
+    (1, "config.json", {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}, "equal"),
+    (1, "config.json", {"sbert_ce_default_activation_function": sigmoid("ReLU")}, "refused"),
+    (1, "config.json", {"sbert_ce_default_activation_function": None}, "equal"),
+    (1, PROMPTS, {"model_type": "CrossEncoder", "activation_fn": sigmoid()}, "equal"),
+    (1, PROMPTS, {"model_type": "CrossEncoder", "activation_fn": sigmoid("Tanh")}, "refused"),
+    (1, PROMPTS, {"model_type": "CrossEncoder"}, "equal"),
+    (1, PROMPTS, {"model_type": "CrossEncoder", "prompts": {"q": "the "}, "default_prompt_name": "q"}, "refused"),
+    (3, "config.json", {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}, "equal"),
+    (3, "config.json", {"sentence_transformers": {"activation_fn": sigmoid()}}, "refused"),
+]
+
+
+def write_cross_encoder(directory, labels):
+    return write("bert", directory, model=transformers.AutoModelForSequenceClassification, num_labels=labels)
+
+
+def scores(directory):
+    model = sentences.CrossEncoder(str(directory), device="cpu", local_files_only=True)
+    return np.stack([model.predict([pair])[0] for pair in PAIRS])
+
+
+def own_scores(directory):
+    predictor = load(directory, device="cpu")
+    found = predictor.predict([first for first, _ in PAIRS], [second for _, second in PAIRS])
+    if predictor.task.part == "regression":
+        return [one.score for one in found]
+    return np.array([[one.scores[label] for label in predictor.labels] for one in found])
+
+
+@pytest.mark.parametrize(("labels", "file", "settings", "expected"), SCORES)
+def test_scores_are_those_of_cross_encoders_or_refused(labels, file, settings, expected, tmp_path):
+    directory = copied(write_cross_encoder(tmp_path / "made", labels), file, settings, tmp_path / "m")
+
+    def theirs():
+        found = scores(directory)
+        return found if labels == 1 else torch.tensor(found).softmax(-1).numpy()  # unmask returns probabilities
+
+    assert compared(theirs, lambda: own_scores(directory)) == expected
+
+
+def test_a_saved_cross_encoder_is_read_and_saved(tmp_path):
+    model = sentences.CrossEncoder(str(write_cross_encoder(tmp_path / "made", 1)), device="cpu")
+    model.save_pretrained(str(tmp_path / "m"))
+    assert compared(lambda: scores(tmp_path / "m"), lambda: own_scores(tmp_path / "m")) == "equal"
+    save_model(tmp_path / "again", load_model(tmp_path / "m"), "# Scores")
+    assert np.allclose(own_scores(tmp_path / "again"), scores(tmp_path / "m"), atol=1e-5)
