@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score
-from unmask.inference.commands import predict
+from unmask.inference.calls import predict
 from unmask.inference.evaluation.evaluate import evaluate
 
 from unmask.inference.predictor import load

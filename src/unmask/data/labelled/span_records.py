@@ -25,7 +25,7 @@ from unmask.data.labelled.spans import Annotated, Reading, Span, check_label, ch
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.labelled.tagged_file import TAGS, TEXTS, WORDS
 from unmask.data.text.files import display_name, open_bytes, read_text_lines
-from unmask.data.text.readers import has_reader
+from unmask.data.text.record_files import has_reader
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
 
