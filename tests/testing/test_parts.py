@@ -55,6 +55,9 @@ def body():
 
 def test_objectives(masked):
     check_objective("masked_lm", body(), masked)
+    check_objective("masked_lm")
+    with pytest.raises(AssertionError, match="no masking gives next_sentence: pass samples"):
+        check_objective("next_sentence")
 
 
 def test_faults_of_maskings_are_found(monkeypatch):

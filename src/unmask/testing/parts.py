@@ -21,6 +21,7 @@ from unmask.data.text.record_files import READERS
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.families import FAMILIES
+from unmask.families.bert import BertSettings
 from unmask.model.model import Model, load_model, save_model
 from unmask.nn.encoders.encoder import Encoder
 from unmask.objectives import OBJECTIVES
@@ -32,6 +33,8 @@ NOUNS = ("dog", "cat", "poem", "river")
 TEXTS = [f"The {noun} sees the sea. A {noun} finds a town. It likes the {noun}." for noun in NOUNS]
 LENGTH = 24
 """Number of tokens of the sequences that layouts cut."""
+BODY = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=128, init_std=0.2)
+"""A small body for objectives."""
 SHARE = 1e-5
 """Largest difference that is rounding, as a share of the number."""
 
@@ -119,20 +122,23 @@ def check_family(kind: str, **settings: Any) -> None:
     assert torch.allclose(output, together, atol=SHARE), "a body that is restored from a directory has other outputs"
 
 
-def check_objective(kind: str, encoder: Encoder, samples: list[Sample]) -> None:
+def check_objective(kind: str, encoder: Encoder | None = None, samples: list[Sample] | None = None) -> None:
     """Check an objective: preparation is pure, and losses are sums over the counted targets, however they are split.
 
     Args:
         kind: its name.
-        encoder: a body that it goes with.
-        samples: two or more samples, with what the layout and the masking give.
+        encoder: a body that it goes with; None: a small BERT.
+        samples: two or more samples, with what the layout and the masking give; None: made-up texts, with the first
+            masking that gives what the objective requires.
 
     Raises:
         AssertionError: it does not do this, its FLOPs do not add up, the gradient does not reach its head, or a
             directory does not restore it.
     """
     torch.manual_seed(0)
-    settings = OBJECTIVES[kind]()
+    settings, tokenizer = OBJECTIVES[kind](), _tokenizer()
+    encoder = BODY.build(tokenizer.size) if encoder is None else encoder
+    samples = _masked(settings.requires, tokenizer) if samples is None else samples
     objective = settings.build(BuildContext(encoder))
     learner = Learner(encoder, {kind: objective}).eval()
     missing = objective.requires - samples[0].labels.keys()
@@ -181,6 +187,18 @@ def check_reader(suffix: str, path: str | Path) -> None:
             values = value if isinstance(value, list | tuple) else [value]
             plain = all(item is None or isinstance(item, str | int | float | bool) for item in values)
             assert plain, f"record {number}: '{name}' is neither a text, a number, a truth value nor a list of them"
+
+
+def _masked(requires: frozenset[str], tokenizer: Tokenizer) -> list[Sample]:
+    """Return made-up texts, with the first masking that gives what an objective on `BODY` requires."""
+    kinds = [kind for kind, settings in MASKINGS.items() if requires <= settings.provides | BODY.provides]
+    assert kinds, f"no masking gives {', '.join(sorted(requires - BODY.provides))}: pass samples"
+    masking = _masker(MASKINGS[kinds[0]](), tokenizer)
+    texts = [" ".join(TEXTS[: number + 1]) for number in range(len(TEXTS))]
+    return [
+        masking(Frame.of(tokenizer).wrap(tokenizer.encode(text)), derive_rng(0, "masking", number))
+        for number, text in enumerate(texts)
+    ]
 
 
 def _losses(learner: Learner, batch: Batch) -> dict[str, torch.Tensor]:
