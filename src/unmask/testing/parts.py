@@ -104,6 +104,9 @@ def check_family(kind: str, **settings: Any) -> None:
     shape = FAMILIES[kind].settings(**settings)
     torch.manual_seed(0)
     encoder = shape.build(tokenizer.size)
+    with torch.no_grad():
+        for weight in encoder.parameters():  # norms and biases are then restored only if they are read
+            weight += 0.1 * torch.randn_like(weight)
     samples = [Frame.of(tokenizer).wrap(tokenizer.encode(text)).named((0, n)) for n, text in enumerate(TEXTS)]
     encoder.eval()
     with torch.no_grad():
