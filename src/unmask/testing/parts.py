@@ -1,4 +1,4 @@
-"""Checks of maskings, layouts, objectives, families and readers of files, most of them on made-up text.
+"""Checks of maskings, layouts, objectives, families, optimizers and readers, most of them on made-up text.
 
 Input: the name of a part; the package that has it is installed. Output: nothing, or an `AssertionError`.
 """
@@ -23,11 +23,13 @@ from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.families import FAMILIES
 from unmask.families.bert import BertSettings
 from unmask.model.model import Model, load_model, save_model
-from unmask.nn.encoders.encoder import Encoder
+from unmask.nn.encoders.encoder import BOTH_SIDES, Encoder
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.flops import head_flops
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
+from unmask.training.optimizer import Optimizer
+from unmask.training.optimizers import OPTIMIZERS
 
 NOUNS = ("dog", "cat", "poem", "river")
 TEXTS = [f"The {noun} sees the sea. A {noun} finds a town. It likes the {noun}." for noun in NOUNS]
@@ -167,6 +169,46 @@ def check_objective(kind: str, encoder: Encoder | None = None, samples: list[Sam
     other.adopt(published)
     for name, tensor in other.published().items():
         assert torch.equal(tensor, published[name]), f"adopt does not restore {name}"
+
+
+def check_optimizer(kind: str, **settings: Any) -> None:
+    """Check an optimizer: it changes all weights to finite values, and what it saves is all that it needs to go on.
+
+    Args:
+        kind: its name.
+        settings: settings of it, for example `learning_rate=1e-3`.
+
+    Raises:
+        AssertionError: it does not do this.
+    """
+    tokenizer, chosen = _tokenizer(), OPTIMIZERS[kind](**settings)
+    batch = collate(_masked(frozenset({BOTH_SIDES}), tokenizer))
+
+    def begin() -> tuple[Encoder, Optimizer]:
+        torch.manual_seed(0)
+        encoder = BODY.build(tokenizer.size).eval()  # without dropout
+        return encoder, chosen.build(encoder, encoder.layer_groups)
+
+    def train(encoder: Encoder, optimizer: Optimizer) -> None:
+        for _ in range(2):
+            torch.autograd.backward(encoder(batch.tokens).last.square().mean())
+            optimizer.clip()
+            optimizer.step(0.5)
+
+    encoder, optimizer = begin()
+    before = {name: weight.clone() for name, weight in encoder.state_dict().items()}
+    train(encoder, optimizer)
+    resumed, other = begin()
+    resumed.load_state_dict(encoder.state_dict())
+    other.load({name: tensor.clone() for name, tensor in optimizer.state().items()})
+    train(encoder, optimizer)
+    train(resumed, other)
+    for name, weight in encoder.state_dict().items():
+        assert bool(weight.isfinite().all()), f"{name} is not finite after four steps"
+        assert torch.equal(weight, resumed.state_dict()[name]), f"{name} differs after the state was saved and loaded"
+    inside = [name for name in before if name.startswith("blocks.")]
+    unchanged = [name for name in inside if torch.equal(before[name], encoder.state_dict()[name])]
+    assert not unchanged, f"{', '.join(unchanged)} are not trained"
 
 
 def check_reader(suffix: str, path: str | Path) -> None:
