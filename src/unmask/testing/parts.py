@@ -108,7 +108,7 @@ def check_family(kind: str, **settings: Any) -> None:
     encoder = shape.build(tokenizer.size)
     with torch.no_grad():
         for weight in encoder.parameters():  # norms and biases are then restored only if they are read
-            weight += 0.1 * torch.randn_like(weight)
+            weight.add_(torch.randn_like(weight), alpha=0.1)
     samples = [Frame.of(tokenizer).wrap(tokenizer.encode(text)).named((0, n)) for n, text in enumerate(TEXTS)]
     encoder.eval()
     with torch.no_grad():
