@@ -1,5 +1,7 @@
 """Names in the directories of a family."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -84,3 +86,15 @@ def test_architectures_by_heads():
     assert found[()] == "BertModel"
     assert found["masked_lm", "next_sentence"] == "BertForPreTraining"
     assert found[("classification",)] == found[("regression",)] == "BertForSequenceClassification"
+
+
+def test_a_tensor_that_the_names_do_not_reach_is_refused():
+    """A file with it is complete, but `read` takes from the file only what `tensors` and `optional` name."""
+    state = BODY.build(10).state_dict()
+    tensors = BERT.format.stored(BODY, state)
+    assert BERT.format.loaded(BODY, tensors, state)[1].keys() == {name for name in state if "pooler" not in name}
+    del tensors["encoder.layer.1.output.LayerNorm.bias"]
+    with pytest.raises(ValueError, match=r"nothing is read for blocks\.1\.feed_forward_norm\.bias: name what"):
+        BERT.format.loaded(BODY, tensors, state)
+    optional = replace(BERT.format, optional=("encoder.layer.1.output.LayerNorm.bias",))
+    assert "blocks.1.feed_forward_norm.bias" not in optional.loaded(BODY, tensors, state)[1]

@@ -17,7 +17,16 @@ from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import Objective
 from unmask.support.plugins import missing_members
 from unmask.tasks.classification import Classification
-from unmask.testing import check_family, check_layout, check_masking, check_objective, check_reader
+from unmask.testing import (
+    check_family,
+    check_layout,
+    check_masking,
+    check_objective,
+    check_optimizer,
+    check_reader,
+)
+from unmask.training.optimizer import Optimizer
+from unmask.training.optimizers import OPTIMIZERS
 
 SHAPES = {"bert": {"layers": 2, "width": 32, "heads": 2, "feed_forward": 64, "positions": 64, "dropout": 0.0}}
 SHAPES["modernbert"] = SHAPES["bert"]
@@ -55,6 +64,20 @@ def body():
 
 def test_objectives(masked):
     check_objective("masked_lm", body(), masked)
+    check_objective("masked_lm")
+    with pytest.raises(AssertionError, match="no masking gives next_sentence: pass samples"):
+        check_objective("next_sentence")
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_optimizers(kind):
+    check_optimizer(kind)
+
+
+def test_state_that_an_optimizer_does_not_save_is_found(monkeypatch):
+    monkeypatch.setattr(Optimizer, "load", lambda self, state: None)
+    with pytest.raises(AssertionError, match="differs after the state was saved and loaded"):
+        check_optimizer("muon", learning_rate=1e-2)
 
 
 def test_faults_of_maskings_are_found(monkeypatch):

@@ -146,9 +146,15 @@ class Format:
         Raises:
             ValueError: they do not belong to a supported body.
         """
+        from_config = settings
         settings, tensors = self.from_hf(settings, tensors)
         named = {name: self.names(name) for name in own_names}
         parts = {name: [tensors[part] for part in names if part in tensors] for name, names in named.items()}
+        unread = [name for name, names in named.items() if not parts[name] and set(names) - {*self.optional}]
+        if unread and settings == from_config:  # otherwise the body may have fewer tensors
+            raise ValueError(
+                f"nothing is read for {unread[0]}: name what is stored for it in Format.tensors or .optional"
+            )
         return settings, {
             name: values[0] if len(values) == 1 else torch.cat(values) for name, values in parts.items() if values
         }

@@ -16,7 +16,15 @@ from unmask.inference.fill import Filling
 from unmask.inference.predictor import Predictor, open_predictor
 from unmask.inference.stream import identity, refuse_input, save_predictions, write_predictions
 from unmask.model.model import load_model
-from unmask.support.choices import Device, PoolingKind, Precision, TextFormat, as_texts, check_choice
+from unmask.support.choices import (
+    Device,
+    PoolingKind,
+    Precision,
+    TextFormat,
+    as_files,
+    as_texts,
+    check_choice,
+)
 from unmask.support.errors import InputWarning, UserError
 from unmask.support.messages import argument
 from unmask.tasks.prediction_tables import OTHER_TABLES, TABLES
@@ -105,6 +113,8 @@ def predict(
         raise UserError(
             f"{argument('text_b')} has no effect without {argument('texts')} (pairs in a file are two columns)"
         )
+    for file in files:
+        _check_exists(file)
     display, notes = Display(quiet=quiet), list[str]()
     predictor = open_predictor(model, choose_machine(device, precision), display, allow_pickle=allow_pickle)
     if out is not None:
@@ -131,6 +141,13 @@ def predict(
     if out is not None:
         display.say(f"{count} predictions: {out}")
     return Predictions(predictions, predictor.task, out)
+
+
+def _check_exists(file: str | Path) -> None:
+    """Raise an error if a text, or the path of no file, is passed as the file of examples."""
+    (path,) = as_files(file)
+    if str(path) != "-" and not Path(path).exists():
+        raise UserError("does not exist", file=path, remedy=f"if it is a text, pass it as {argument('texts')}")
 
 
 def _check_asked(posed: Mapping[str, Any], texts: Sequence[str], data: Sequence[Any]) -> bool:

@@ -21,6 +21,8 @@ TextFormat = Literal["tsv", "csv", "jsonl", "conll", "txt"]
 """Formats of files whose labels are not read."""
 Files = str | Path | Sequence[str | Path]
 """A file, or several that form one set."""
+MAX_NAME = 255
+"""Maximum length in bytes of a name in a path, on every common file system."""
 
 
 def check_choice(name: str, value: Any, choices: Any) -> None:
@@ -45,5 +47,16 @@ def as_texts(texts: str | Sequence[str]) -> Sequence[str]:
 
 
 def as_files(files: Files) -> Sequence[str | Path]:
-    """Return files as a sequence."""
-    return [files] if isinstance(files, str | Path) else files
+    """Return files as a sequence.
+
+    Raises:
+        UserError: one is a text, too long for the name of a file.
+    """
+    paths = [files] if isinstance(files, str | Path) else files
+    for path in paths:
+        if any(len(name.encode("utf8", "surrogateescape")) > MAX_NAME for name in str(path).split("/")):
+            raise UserError(
+                f"'{str(path)[:30]}…' is a text, where the path of a file is expected",
+                remedy="write it to a file first",
+            )
+    return paths

@@ -5,7 +5,14 @@ They need neither pytest nor a checkout of unmask. Each raises an `AssertionErro
 
 from __future__ import annotations
 
-from unmask.testing.parts import check_family, check_layout, check_masking, check_objective, check_reader
+from unmask.testing.parts import (
+    check_family,
+    check_layout,
+    check_masking,
+    check_objective,
+    check_optimizer,
+    check_reader,
+)
 from unmask.testing.task import OPERATIONS, check_task
 
 __all__ = [
@@ -14,6 +21,7 @@ __all__ = [
     "check_layout",
     "check_masking",
     "check_objective",
+    "check_optimizer",
     "check_reader",
     "check_task",
 ]

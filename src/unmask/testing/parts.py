@@ -1,4 +1,4 @@
-"""Checks of maskings, layouts, objectives, families and readers of files, most of them on made-up text.
+"""Checks of maskings, layouts, objectives, families, optimizers and readers, most of them on made-up text.
 
 Input: the name of a part; the package that has it is installed. Output: nothing, or an `AssertionError`.
 """
@@ -21,17 +21,22 @@ from unmask.data.text.record_files import READERS
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.families import FAMILIES
+from unmask.families.bert import BertSettings
 from unmask.model.model import Model, load_model, save_model
-from unmask.nn.encoders.encoder import Encoder
+from unmask.nn.encoders.encoder import BOTH_SIDES, Encoder
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.flops import head_flops
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
+from unmask.training.optimizer import Optimizer
+from unmask.training.optimizers import OPTIMIZERS
 
 NOUNS = ("dog", "cat", "poem", "river")
 TEXTS = [f"The {noun} sees the sea. A {noun} finds a town. It likes the {noun}." for noun in NOUNS]
 LENGTH = 24
 """Number of tokens of the sequences that layouts cut."""
+BODY = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=128, init_std=0.2)
+"""A small body for objectives."""
 SHARE = 1e-5
 """Largest difference that is rounding, as a share of the number."""
 
@@ -101,6 +106,9 @@ def check_family(kind: str, **settings: Any) -> None:
     shape = FAMILIES[kind].settings(**settings)
     torch.manual_seed(0)
     encoder = shape.build(tokenizer.size)
+    with torch.no_grad():
+        for weight in encoder.parameters():  # norms and biases are then restored only if they are read
+            weight.add_(torch.randn_like(weight), alpha=0.1)
     samples = [Frame.of(tokenizer).wrap(tokenizer.encode(text)).named((0, n)) for n, text in enumerate(TEXTS)]
     encoder.eval()
     with torch.no_grad():
@@ -119,20 +127,23 @@ def check_family(kind: str, **settings: Any) -> None:
     assert torch.allclose(output, together, atol=SHARE), "a body that is restored from a directory has other outputs"
 
 
-def check_objective(kind: str, encoder: Encoder, samples: list[Sample]) -> None:
+def check_objective(kind: str, encoder: Encoder | None = None, samples: list[Sample] | None = None) -> None:
     """Check an objective: preparation is pure, and losses are sums over the counted targets, however they are split.
 
     Args:
         kind: its name.
-        encoder: a body that it goes with.
-        samples: two or more samples, with what the layout and the masking give.
+        encoder: a body that it goes with; None: a small BERT.
+        samples: two or more samples, with what the layout and the masking give; None: made-up texts, with the first
+            masking that gives what the objective requires.
 
     Raises:
         AssertionError: it does not do this, its FLOPs do not add up, the gradient does not reach its head, or a
             directory does not restore it.
     """
     torch.manual_seed(0)
-    settings = OBJECTIVES[kind]()
+    settings, tokenizer = OBJECTIVES[kind](), _tokenizer()
+    encoder = BODY.build(tokenizer.size) if encoder is None else encoder
+    samples = _masked(settings.requires, tokenizer) if samples is None else samples
     objective = settings.build(BuildContext(encoder))
     learner = Learner(encoder, {kind: objective}).eval()
     missing = objective.requires - samples[0].labels.keys()
@@ -160,6 +171,46 @@ def check_objective(kind: str, encoder: Encoder, samples: list[Sample]) -> None:
         assert torch.equal(tensor, published[name]), f"adopt does not restore {name}"
 
 
+def check_optimizer(kind: str, **settings: Any) -> None:
+    """Check an optimizer: it changes all weights to finite values, and what it saves is all that it needs to go on.
+
+    Args:
+        kind: its name.
+        settings: settings of it, for example `learning_rate=1e-3`.
+
+    Raises:
+        AssertionError: it does not do this.
+    """
+    tokenizer, chosen = _tokenizer(), OPTIMIZERS[kind](**settings)
+    batch = collate(_masked(frozenset({BOTH_SIDES}), tokenizer))
+
+    def begin() -> tuple[Encoder, Optimizer]:
+        torch.manual_seed(0)
+        encoder = BODY.build(tokenizer.size).eval()  # without dropout
+        return encoder, chosen.build(encoder, encoder.layer_groups)
+
+    def train(encoder: Encoder, optimizer: Optimizer) -> None:
+        for _ in range(2):
+            torch.autograd.backward(encoder(batch.tokens).last.square().mean())
+            optimizer.clip()
+            optimizer.step(0.5)
+
+    encoder, optimizer = begin()
+    before = {name: weight.clone() for name, weight in encoder.state_dict().items()}
+    train(encoder, optimizer)
+    resumed, other = begin()
+    resumed.load_state_dict(encoder.state_dict())
+    other.load({name: tensor.clone() for name, tensor in optimizer.state().items()})
+    train(encoder, optimizer)
+    train(resumed, other)
+    for name, weight in encoder.state_dict().items():
+        assert bool(weight.isfinite().all()), f"{name} is not finite after four steps"
+        assert torch.equal(weight, resumed.state_dict()[name]), f"{name} differs after the state was saved and loaded"
+    inside = [name for name in before if name.startswith("blocks.")]
+    unchanged = [name for name in inside if torch.equal(before[name], encoder.state_dict()[name])]
+    assert not unchanged, f"{', '.join(unchanged)} are not trained"
+
+
 def check_reader(suffix: str, path: str | Path) -> None:
     """Check a reader of files: it yields numbered records of texts, numbers, truth values and lists of them.
 
@@ -181,6 +232,18 @@ def check_reader(suffix: str, path: str | Path) -> None:
             values = value if isinstance(value, list | tuple) else [value]
             plain = all(item is None or isinstance(item, str | int | float | bool) for item in values)
             assert plain, f"record {number}: '{name}' is neither a text, a number, a truth value nor a list of them"
+
+
+def _masked(requires: frozenset[str], tokenizer: Tokenizer) -> list[Sample]:
+    """Return made-up texts, with the first masking that gives what an objective on `BODY` requires."""
+    kinds = [kind for kind, settings in MASKINGS.items() if requires <= settings.provides | BODY.provides]
+    assert kinds, f"no masking gives {', '.join(sorted(requires - BODY.provides))}: pass samples"
+    masking = _masker(MASKINGS[kinds[0]](), tokenizer)
+    texts = [" ".join(TEXTS[: number + 1]) for number in range(len(TEXTS))]
+    return [
+        masking(Frame.of(tokenizer).wrap(tokenizer.encode(text)), derive_rng(0, "masking", number))
+        for number, text in enumerate(texts)
+    ]
 
 
 def _losses(learner: Learner, batch: Batch) -> dict[str, torch.Tensor]:

@@ -2,7 +2,7 @@
 
 Common to all bodies is `Encoder`. Features of only some bodies (token embeddings to tie a decoder to, a pooler,
 attention scores, state carried from step to step) are capabilities: names in `Encoder.provides`, required by
-`Objective.requires`.
+`ObjectiveSettings.requires`.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ class PreNormBlock(nn.Module):
         attention_norm: LayerNorm | RMSNorm | None,
         attention: SelfAttention,
         feed_forward_norm: LayerNorm | RMSNorm,
-        feed_forward: GatedFeedForward,
+        feed_forward: FeedForward | GatedFeedForward,
         final_norm: LayerNorm | RMSNorm | None,
         dropout: float,
     ) -> None:
