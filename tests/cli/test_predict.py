@@ -56,10 +56,10 @@ def test_an_output_that_cannot_be_written_is_refused_at_once(tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("predict", *MODEL), "give exactly one of: texts, --question with --passage, --data FILE"),
+        (("predict", *MODEL), "give exactly one of: TEXT, --question with --passage, --data FILE"),
         (
             ("predict", *MODEL, "a", "--data", "{line}/train.tsv"),
-            "give exactly one of: texts, --question with --passage, --data FILE",
+            "give exactly one of: TEXT, --question with --passage, --data FILE",
         ),
         (("predict", *MODEL, "a", "--columns", "text=0"), "no effect without --data"),
         (("predict", *MODEL, "a", "--resume"), "--resume has no effect without --data and --out"),

@@ -100,7 +100,7 @@ def test_settings_that_are_not_set_are_omitted():
         {
             "task": {"kind": "classification"},
             "batch": {"tokens": 5},
-            "optimizer": {},
+            "optimizer": {"kind": "adamw"},
             "schedule": {},
             "budget": {"epochs": 2},
         },

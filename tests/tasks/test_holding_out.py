@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.data.labelled.duplicates import Overlap, fold
+from unmask.data.labelled.duplicates import Overlap, fold, overlap
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.tagged_file import TaggedSentence
 from unmask.support.errors import UserError
@@ -17,6 +17,7 @@ from unmask.tasks.extraction import hold_out_passages
 from unmask.tasks.holding_out import choose_units, describe_overlap, hold_out, without
 from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.rows import hold_out as hold_out_rows
+from unmask.tasks.rows import texts_of
 from unmask.tasks.token_classification import TokenClassification
 
 SPELLINGS = ("{}", "{}!", " {}", "{}\u200b", "\u00ab{}\u00bb")
@@ -52,10 +53,19 @@ def test_pairs_are_equal_in_either_order():
     assert len(held) == 8
 
 
-def test_too_few_different_texts_are_refused():
+def test_copies_of_a_few_texts_are_on_both_sides_which_is_said():
     same = [Row({"text": "the same", "label": label}, "x.csv", 2) for label in "ab" * 30]
-    with pytest.raises(UserError, match=r"x\.csv: 60 examples with 1 different texts are too few to hold out a tenth"):
-        hold_out_rows(same, [row.values["label"] for row in same], 0)
+    train, held = hold_out_rows(same, [row.values["label"] for row in same], 0)
+    assert (len(train), len(held)) == (54, 6)
+    (note,) = describe_overlap(
+        overlap([texts_of(row) for row in train], [texts_of(row) for row in held]), train, held, "held-out"
+    )
+    assert note.startswith("6 of the 6 held-out examples (100.0 %) are also training examples, so scores are too high")
+
+
+def test_too_few_examples_are_refused():
+    with pytest.raises(UserError, match=r"x: 3 examples are too few to hold out a tenth"):
+        hold_out_rows([Row({"text": str(number)}, "x", number) for number in range(3)], [0] * 3, 0)
 
 
 @pytest.mark.parametrize("seed", range(50))

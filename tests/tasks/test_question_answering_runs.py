@@ -137,7 +137,7 @@ def test_the_command_line_answers(trained, tmp_path, capsys, documents):
         (["--question", "who?"], "--question and --passage must be given together"),
         (
             ["a text", "--question", "who?", "--passage", "x"],
-            "give exactly one of: texts, --question with --passage, --data FILE",
+            "give exactly one of: TEXT, --question with --passage, --data FILE",
         ),
         (["--question", "who?", "--passage", " "], "the question or the passage is empty; give both"),
         (["--question", "who?", "--passage", "x", "--text-b", "y"], "--text-b has no effect without TEXT"),

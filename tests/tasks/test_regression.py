@@ -30,7 +30,7 @@ def make(*values):
     ]
 
 
-@pytest.mark.parametrize("value", ["high", "nan", "inf", "-inf", "1,5", "1.5 points", "0x3"])
+@pytest.mark.parametrize("value", ["high", "inf", "-inf", "1,5", "1.5 points", "0x3"])
 @pytest.mark.parametrize("name", ["a.tsv", "a.jsonl"])
 def test_D17_a_label_that_is_not_a_number_is_named(tmp_path, value, name):
     good, bad = (json.dumps({"text": "dog", "score": it}) for it in (1.5, value))

@@ -44,7 +44,7 @@ def test_the_loss_of_ranks_is_that_of_the_paper():
 class Letters:
     """The part of a tokenizer that framing needs."""
 
-    cls, sep, mask, summary, ends_twice = 2, 3, 4, "first", False
+    cls, sep, mask, summary, ends_twice, segments = 2, 3, 4, "first", False, True
 
     def encode_many(self, texts):
         return [np.array([5 + ord(letter) for letter in text]) for text in texts]

@@ -29,6 +29,8 @@ def hold_out(
 ) -> tuple[list[Example], list[Example]]:
     """Split off a random tenth of the examples, stratified; examples with equal texts stay together.
 
+    Only if no text is rare enough to be held out with all its copies, equal texts are on both sides.
+
     Args:
         examples: the examples to split, each with a `file`.
         texts: the texts of each example.
@@ -39,10 +41,26 @@ def hold_out(
         The examples to train on and the examples to evaluate on.
 
     Raises:
-        UserError: there are too few examples, or too few different ones.
+        UserError: there are too few examples.
     """
-    units = group(identities(texts))
-    by_stratum: dict[Hashable, list[list[int]]] = {}
+    chosen = _stratified(group(identities(texts)), strata, seed)
+    if not chosen:  # a few texts, each many times: equal ones are then on both sides, which `describe_overlap` says
+        chosen = _stratified([[index] for index in range(len(examples))], strata, seed)
+    if not chosen:
+        message = f"{len(examples)} examples are too few to hold out a tenth"
+        if len(set(strata)) == len(examples) > 1 / DEV_SHARE:
+            message = f"each of the {len(examples)} examples has a different label"
+        raise UserError(
+            message,
+            file=examples[0].file,  # type: ignore[attr-defined]
+            remedy=f"pass {argument('dev', 'FILE')} (for labels that are numbers, use: finetune regression)",
+        )
+    return _parted(examples, chosen)
+
+
+def _stratified(units: Sequence[Sequence[int]], strata: Sequence[Hashable], seed: int) -> set[int]:
+    """Return the examples of random units that are held out; may be empty."""
+    by_stratum: dict[Hashable, list[Sequence[int]]] = {}
     for unit in units:
         by_stratum.setdefault(strata[unit[0]], []).append(unit)
     chosen: set[int] = set()
@@ -57,21 +75,7 @@ def hold_out(
             if len(members[rank]) <= room:
                 chosen.update(members[rank])
                 room -= len(members[rank])
-    if not chosen:
-        raise UserError(
-            _too_few(len(examples), len(units), len(by_stratum)),
-            file=examples[0].file,  # type: ignore[attr-defined]
-            remedy=f"pass {argument('dev', 'FILE')} (for labels that are numbers, use: finetune regression)",
-        )
-    return _parted(examples, chosen)
-
-
-def _too_few(examples: int, units: int, strata: int) -> str:
-    if strata == examples > 1 / DEV_SHARE:
-        return f"each of the {examples} examples has a different label"
-    if units < examples:
-        return f"{examples} examples with {units} different texts are too few to hold out a tenth"
-    return f"{examples} examples are too few to hold out a tenth"
+    return chosen
 
 
 def hold_out_units(

@@ -264,7 +264,7 @@ def hold_out(rows: Sequence[Row], strata: Sequence[Hashable], seed: int) -> tupl
         The rows to train on and the rows to evaluate on.
 
     Raises:
-        UserError: there are too few rows, or too few different ones.
+        UserError: there are too few rows.
     """
     return holding_out.hold_out(rows, list(map(texts_of, rows)), strata, seed)
 

@@ -179,6 +179,8 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
                     "held out whole: sentences were, which share names with the others, so scores may be too high"
                 )
         units = identities([self.texts(sentence) for sentence in examples])
+        if not choose_units(group(units), seed, 0):  # a few sentences, each many times
+            return hold_out_units(examples, range(len(examples)), seed, 0, what="sentence")
         return hold_out_units(examples, units, seed, 0, what="different sentence")
 
     def classes(self, labels: Sequence[str]) -> set[str]:
