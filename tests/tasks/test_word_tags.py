@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score
-from unmask.inference.evaluation.evaluate import evaluate
 
 from unmask.inference.calls import predict
+from unmask.inference.evaluation.evaluate_model import evaluate
 from unmask.inference.predictor import load
 from unmask.metrics.intervals import measure_all
 from unmask.support.errors import UserError

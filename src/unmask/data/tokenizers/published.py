@@ -28,6 +28,7 @@ from unmask.support.beside import EXTRA, FILES, ROLES
 from unmask.support.errors import UserError
 
 CONFIG, SPECIAL, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+WORDPIECE = "BertTokenizer"
 SAVE_AGAIN = (
     "if transformers reads the tokenizer as its authors meant, save it by AutoTokenizer.from_pretrained(...)"
     ".save_pretrained(...), and set tokenizer_class to PreTrainedTokenizerFast"
@@ -122,7 +123,7 @@ def _class_name(config: Config, model: Config, directory: Path) -> str:
     if stated is None:
         stated, file = model.get("tokenizer_class"), "config.json"
     if stated is None:
-        name = of_model
+        name = WORDPIECE if _has_only_words(of_model, directory) else of_model
     elif not isinstance(stated, str):
         raise UserError(f"tokenizer_class: {stated!r} is not the name of a class", file=directory / file)
     else:
@@ -133,6 +134,17 @@ def _class_name(config: Config, model: Config, directory: Path) -> str:
         what = f"tokenizer_class: '{stated}'" if stated else f"tokenizer_class is missing, and that of {kind}, {name},"
         raise UserError(f"{what} is not implemented", file=directory / file, remedy=SAVE_AGAIN)
     return name
+
+
+def _has_only_words(name: str, directory: Path) -> bool:
+    """Return whether a directory has BERT's `vocab.txt`, and not what the default class of its model type reads.
+
+    transformers cannot read it without the name of a class, but there is only one way to read it.
+    """
+    rules = CLASSES.get(name)
+    others = ("tokenizer.json", "spiece.model", "30k-clean.model", "spm.model", "sentencepiece.bpe.model")
+    unread = rules is not None and rules.model == "Unigram" and (directory / "vocab.txt").exists()
+    return unread and not any((directory / other).exists() for other in others)
 
 
 def _token(value: Any, special: bool) -> AddedToken | None:
