@@ -86,5 +86,5 @@ def test_the_corpus_lacks_the_test_paragraphs(console, tmp_path, monkeypatch):
 
 def test_the_recipe_fits_small_machines():
     recipe = demo.read_recipe(demo.RECIPE, demo.SETTINGS)
-    assert (recipe.tokenizer.vocabulary, recipe.budget.minutes, recipe.batch.tokens) == (8000, 4, 2048)
+    assert (recipe.tokenizer.vocabulary, recipe.budget.minutes, recipe.batch.tokens) == (8000, 3, 2048)
     assert all("[MASK]" in text for text in demo.BLANKS)

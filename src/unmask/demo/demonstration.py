@@ -42,7 +42,7 @@ from unmask.workflows.pretraining.launch import pretrain
 from unmask.workflows.pretraining.start import build_learner
 
 RECIPE = "modernbert-tiny"
-SETTINGS = {"budget.minutes": 4, "batch.tokens": 2048}
+SETTINGS = {"budget.minutes": 3, "batch.tokens": 2048}
 """Settings that override the recipe: the whole takes at most ten minutes, beside other programs too."""
 SEEDS = 3
 TEXT_BYTES = 8_000_000
