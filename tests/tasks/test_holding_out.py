@@ -145,3 +145,9 @@ def test_the_stratum_of_equal_texts_is_that_of_the_first():
     examples = [Row({"text": f"{number // 2}"}, "x", number) for number in range(200)]
     train, held = hold_out(examples, [(row.values["text"],) for row in examples], ["ab"[n % 2] for n in range(200)], 0)
     assert (len(train), len(held)) == (180, 20)
+
+
+def test_of_many_held_out_examples_those_that_were_compared_are_counted():
+    held = [Row({"text": str(number)}, "dev.csv", number + 2) for number in range(8)]
+    (note,) = describe_overlap(Overlap({}, {5: 2}, 4), held, held, "dev")
+    assert note.startswith("1 of the 4 dev examples that were compared (25.0 %) nearly equal training examples")

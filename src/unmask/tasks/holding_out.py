@@ -43,7 +43,7 @@ def hold_out(
     Raises:
         UserError: there are too few examples.
     """
-    chosen = _stratified(group(identities(texts)), strata, seed)
+    chosen = _stratified(_group(identities(texts)), strata, seed)
     if not chosen:  # a few texts, each many times: equal ones are then on both sides, which `describe_overlap` says
         chosen = _stratified([[index] for index in range(len(examples))], strata, seed)
     if not chosen:
@@ -94,14 +94,22 @@ def hold_out_units(
     Raises:
         UserError: there are too few units, or they are too large.
     """
-    chosen = choose_units(group(units), seed, *path)
-    if not chosen:
+    parts = split_units(examples, units, seed, *path)
+    if parts is None:
         raise UserError(
             f"{counted(len(set(units)), what)} {'is' if len(set(units)) == 1 else 'are'} too few to hold out a tenth",
             file=examples[0].file,  # type: ignore[attr-defined]
             remedy=f"pass {argument('dev', 'FILE')}{more}",
         )
-    return _parted(examples, chosen)
+    return parts
+
+
+def split_units(
+    examples: Sequence[Example], units: Sequence[Hashable], seed: int, *path: int
+) -> tuple[list[Example], list[Example]] | None:
+    """Return what `hold_out_units` does; None if no units can be held out."""
+    chosen = choose_units(_group(units), seed, *path)
+    return _parted(examples, chosen) if chosen else None
 
 
 def choose_units(units: Sequence[Sequence[int]], seed: int, *path: int) -> set[int]:
@@ -119,7 +127,7 @@ def choose_units(units: Sequence[Sequence[int]], seed: int, *path: int) -> set[i
     return chosen
 
 
-def group(keys: Sequence[Hashable]) -> list[list[int]]:
+def _group(keys: Sequence[Hashable]) -> list[list[int]]:
     """Return the indices of equal keys, in order of their first one."""
     units: dict[Hashable, list[int]] = {}
     for index, key in enumerate(keys):
@@ -141,17 +149,20 @@ def describe_overlap(overlap: Overlap, train: Sequence[Any], held: Sequence[Any]
         kind: what the held-out ones are called, such as "dev".
     """
     notes = []
-    for pairs, how in (
-        (overlap.equal, "are also training examples, so scores are too high"),
-        (overlap.near, "nearly equal training examples, so scores may be too high"),
+    everything = f"{len(held):,} {kind} examples", len(held)
+    compared = everything
+    if overlap.compared + len(overlap.equal) < len(held):
+        compared = f"{overlap.compared:,} {kind} examples that were compared", overlap.compared
+    for pairs, (which, number), how in (
+        (overlap.equal, everything, "are also training examples, so scores are too high"),
+        (overlap.near, compared, "nearly equal training examples, so scores may be too high"),
     ):
         if pairs:
             named = [
                 f"{_place(held[index])} as {_place(train[place])}" for index, place in list(pairs.items())[:MOST_NAMED]
             ]
-            share = 100 * len(pairs) / len(held)
             notes.append(
-                f"{len(pairs):,} of the {len(held):,} {kind} examples ({share:.1f} %) {how}: "
+                f"{len(pairs):,} of the {which} ({100 * len(pairs) / number:.1f} %) {how}: "
                 f"{', '.join(named)}{', …' if len(pairs) > MOST_NAMED else ''}"
             )
     return notes

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from unmask.data.labelled.labelled_file import Row, UnlabelledRow
+from unmask.data.labelled.labelled_file import TEXTS, Row, UnlabelledRow
 from unmask.data.text.record_files import import_pyarrow
 from unmask.support.errors import UserError
 
@@ -19,11 +19,12 @@ OTHER_TABLES = (".xlsx", ".xls", ".ods", ".arrow", ".feather")
 """Suffixes of tables that are not written."""
 BATCH = 10_000
 """Rows that are written at a time."""
-TEXTS = ("text", "text_b")
 
 
-def with_columns(example: Row, prediction: Any) -> dict[str, Any]:
+def with_columns(example: Row, prediction: Any) -> Any:
     """Return a prediction with the columns of its row that it does not contain itself, for JSON Lines."""
+    if not _source(example):
+        return prediction
     fields = msgspec.to_builtins(prediction)
     return fields | {name: value for name, value in _source(example).items() if name not in fields}
 

@@ -24,7 +24,7 @@ import numpy as np
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.labelled.columns import SINGLE, Fields
-from unmask.data.labelled.labelled_file import NAMES, Row, iterate_rows, read_rows
+from unmask.data.labelled.labelled_file import NAMES, TEXTS, Row, iterate_rows, read_rows
 from unmask.data.labelled.table import Source
 from unmask.data.tokenizers.ragged import Ragged, encode_ragged
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
@@ -37,8 +37,6 @@ from unmask.tasks.routes import PREDICT, Route, Scored
 from unmask.tasks.task import Columns, Notes, Passage, Paths, Reason, Task
 
 Size = TypeVar("Size", int, np.ndarray)
-TEXTS = ("text", "text_b", "text_c")
-"""The values of a row that are texts."""
 
 
 class RowTask(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -43,7 +43,7 @@ from unmask.nn.layers.linear import Linear
 from unmask.objectives.objective import Objective, Part, imitate_softmax
 from unmask.support.errors import ShareNote, UserError, check_unicode, counted
 from unmask.support.messages import argument
-from unmask.tasks.holding_out import choose_units, group, hold_out_units
+from unmask.tasks.holding_out import hold_out_units, split_units
 from unmask.tasks.pooled_head import NONE, TUNED, Regularization, score
 from unmask.tasks.routes import Route, TagRequest
 from unmask.tasks.tag_labels import all_tags, check_labels, labels_of, marked
@@ -171,17 +171,17 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         """
         documents = [(sentence.file, sentence.document) for sentence in examples]
         if all(document is not None for _, document in documents):
-            if choose_units(group(documents), seed, 0):
-                return hold_out_units(examples, documents, seed, 0, what="document")
+            if parts := split_units(examples, documents, seed, 0):
+                return parts
             if notes is not None:
                 notes.append(
                     f"{len(examples):,} sentences are in {counted(len(set(documents)), 'document')}, which cannot be "
                     "held out whole: sentences were, which share names with the others, so scores may be too high"
                 )
         units = identities([self.texts(sentence) for sentence in examples])
-        if not choose_units(group(units), seed, 0):  # a few sentences, each many times
-            return hold_out_units(examples, range(len(examples)), seed, 0, what="sentence")
-        return hold_out_units(examples, units, seed, 0, what="different sentence")
+        if parts := split_units(examples, units, seed, 0):
+            return parts
+        return hold_out_units(examples, range(len(examples)), seed, 0, what="sentence")  # a few, each many times
 
     def classes(self, labels: Sequence[str]) -> set[str]:
         """See `Task`: the types of entities, whatever the tagging scheme."""

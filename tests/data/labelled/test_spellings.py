@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.data.labelled.spellings import alike, describe_alike, fold_label, shown, unseen
+from unmask.data.labelled.spellings import alike, describe_alike, fold_label, shown
 
 CHANGES = [
     str.upper,
@@ -86,7 +86,3 @@ def test_a_note_counts_the_labels_and_shows_what_cannot_be_seen():
     assert describe_alike(many)[-1] == "2 more groups of labels look the same"
     assert shown("x ") == "'x ' [U+0020]"
     assert shown("x y") == "'x y'"
-
-
-def test_labels_of_another_file_are_traced_to_the_known_ones():
-    assert unseen(["Good", "bad", "odd"], ["good", "bad"]) == {"Good": "good"}

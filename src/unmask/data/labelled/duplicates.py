@@ -181,7 +181,7 @@ class _Sketches:
         self.hashes, self.owners = hashes, owners
         self.needed = (np.bincount(owners) + 1) // 2 if len(owners) else np.zeros(0, int)
         self._filter = np.zeros(1 << _FILTER_BITS, bool)
-        self._filter[hashes >> np.uint64(64 - _FILTER_BITS)] = True
+        self._filter[_bucket(hashes)] = True
 
     def forget(self, owners: Sequence[int] | dict[int, int]) -> None:
         """Leave out the sketches of some texts."""
@@ -191,16 +191,11 @@ class _Sketches:
 
     def candidates(self, texts: Sequence[bytes]) -> list[tuple[int, int]]:
         """Return the texts that contain at least half of a sketch, each with the index of the sketch's text."""
-        joined = _SEPARATOR.encode().join(texts)
-        hashes = _hashes(joined)
-        places = np.flatnonzero(self._filter[(hashes >> np.uint64(64 - _FILTER_BITS)).astype(np.int64)])
-        hits = hashes[places]
-        first, last = (np.searchsorted(self.hashes, hits, side) for side in ("left", "right"))
-        some = last > first
-        places, first, number = places[some], first[some], (last - first)[some]
-        if number.sum() > MOST_PAIRS:
+        hashes = _hashes(_SEPARATOR.encode().join(texts))
+        places, first, number = self._find(hashes)
+        while number.sum() > MOST_PAIRS:
             self._leave_out_common(self.hashes[first], number)
-            return self.candidates(texts)
+            places, first, number = self._find(hashes)
         ends = np.cumsum([len(text) + 1 for text in texts])
         rows = np.searchsorted(ends, places, "right")
         spread = np.arange(number.sum()) - np.repeat(np.cumsum(number) - number, number)
@@ -210,12 +205,24 @@ class _Sketches:
         enough = counts >= self.needed[pairs[1]] if pairs.size else np.zeros(0, bool)
         return [(row, owner) for row, owner in pairs[:, enough].T.tolist()]
 
+    def _find(self, hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return where hashes are those of sketches, and the first of these and their number at each place."""
+        places = np.flatnonzero(self._filter[_bucket(hashes)])
+        first, last = (np.searchsorted(self.hashes, hashes[places], side) for side in ("left", "right"))
+        hit = last > first
+        return places[hit], first[hit], (last - first)[hit]
+
     def _leave_out_common(self, hits: np.ndarray, number: np.ndarray) -> None:
         """Leave out the hash with the most pairs, and those with at least half as many."""
         values, where = np.unique(hits, return_inverse=True)
         pairs = np.bincount(where, number)
         left = ~np.isin(self.hashes, values[2 * pairs >= pairs.max()])
         self._take(self.hashes[left], self.owners[left])
+
+
+def _bucket(hashes: np.ndarray) -> np.ndarray:
+    """Return the place of each hash in the filter."""
+    return (hashes >> np.uint64(64 - _FILTER_BITS)).astype(np.int64)
 
 
 def _hashes(text: bytes) -> np.ndarray:

@@ -21,8 +21,6 @@ OTHERS = (";", "|")
 """What separates labels in other files: a cell that contains it is refused."""
 LONGEST_LIST = 100_000
 """Characters of a list in a cell."""
-
-
 MISSING = frozenset({"nan", "<na>", "nat"})
 """What data frames write for a missing value, in lower case."""
 
@@ -37,7 +35,19 @@ def is_missing(value: Any) -> bool:
         return type(value).__name__ == "NAType"
 
 
-def check_label(label: str, file: str, line: int) -> None:
+def parse_list(cell: str) -> list[Any] | None:
+    """Return the list or tuple that JSON or Python wrote into a cell; None if it is none."""
+    for parse in (json.loads, ast.literal_eval):
+        try:
+            values = parse(cell)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        if isinstance(values, list | tuple):
+            return list(values)
+    return None
+
+
+def check_not_missing(label: str, file: str, line: int) -> None:
     """Check that a label is not a missing value that a data frame wrote as text.
 
     Raises:
@@ -108,12 +118,9 @@ class LabelCells:
 
     def _list(self, cell: str, line: int) -> Any:
         """Return the list that a cell contains."""
-        for parse in (json.loads, ast.literal_eval):
-            try:
-                if len(cell) <= LONGEST_LIST and isinstance(found := parse(cell), list):
-                    return found
-            except (ValueError, SyntaxError, RecursionError, MemoryError):
-                continue
+        values = parse_list(cell) if len(cell) <= LONGEST_LIST else None
+        if values is not None:
+            return values
         raise UserError(
             f"the label {cell[:80]} begins like a list, but is none",
             file=self.file,
@@ -141,7 +148,7 @@ class LabelCells:
     def _checked(self, names: Iterable[str], line: int) -> tuple[str, ...]:
         labels = tuple(name.strip() for name in names)
         for label in labels:
-            check_label(label, self.file, line)
+            check_not_missing(label, self.file, line)
         if "" in labels:
             raise UserError("one of the labels is empty", file=self.file, line=line, remedy="remove it")
         if len(set(labels)) < len(labels):

@@ -24,7 +24,7 @@ import msgspec
 
 from unmask.data.labelled.columns import SINGLE, Fields, SelectedColumns, Wanted
 from unmask.data.labelled.json_file import has_records, read_records, suffix_of
-from unmask.data.labelled.label_cells import LabelCells, check_label, is_missing
+from unmask.data.labelled.label_cells import LabelCells, check_not_missing, is_missing
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import (
     MAX_DOCUMENT,
@@ -40,6 +40,8 @@ from unmask.support.messages import argument
 
 NAMES = ("text", "text_b", "text_c", "label")
 """Our names of the columns."""
+TEXTS = NAMES[:3]
+"""Those of texts."""
 
 FORMATS = ("tsv", "csv")
 
@@ -385,5 +387,5 @@ def _row(
             return None
         raise UserError(f"the {column} is empty", file=name, line=line, remedy="fix or remove the row")
     if "label" in values:
-        check_label(values["label"], name, line)
+        check_not_missing(values["label"], name, line)
     return Row(values, name, line, labels)

@@ -9,12 +9,12 @@ The original file is Windows-1252, so this encoding is read where a file is not 
 
 from __future__ import annotations
 
-import ast
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from unmask.data.labelled.label_cells import parse_list
 from unmask.data.labelled.plain_tags import Tags
 from unmask.data.labelled.spans import Reading
 from unmask.data.labelled.tagged_file import TaggedSentence, join_words
@@ -133,8 +133,7 @@ def _sentences(
 
 
 def _list(cell: str, name: str, line: int) -> list[str]:
-    try:
-        values = ast.literal_eval(cell)
-    except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
-        raise UserError(f"'{cell[:40]}' is not a list of tags", file=name, line=line) from error
+    values = parse_list(cell)
+    if values is None:
+        raise UserError(f"'{cell[:40]}' is not a list of tags", file=name, line=line)
     return [str(value) for value in values]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 
@@ -11,8 +11,6 @@ QUOTES = "\"'`´‘’‚‛“”„‟«»‹›「」『』"
 TRUTH = {"true": "1", "false": "0"}
 """As pandas and spreadsheets write numbers and truth values into one column."""
 LONGEST_NUMBER = 40
-MISSING = frozenset({"nan", "na", "<na>", "none", "null", "nat"})
-"""What data frames write for a missing label, folded."""
 MOST_SHOWN = 5
 _INVISIBLE = ("Cf", "Cc", "Mn")
 """Categories of characters that cannot be seen alone: formats, controls; of marks only variation selectors count."""
@@ -86,10 +84,3 @@ def shown(label: str) -> str:
         or (character.isspace() and (character != " " or place in (0, len(label) - 1)))
     ]
     return f"'{label}'" + (f" [{' '.join(dict.fromkeys(hidden))}]" if hidden else "")
-
-
-def unseen(labels: Iterable[str], known: Sequence[str]) -> dict[str, str]:
-    """Return the labels that are not among the known ones but look like one of these, with that one."""
-    by_fold = {fold_label(label): label for label in known}
-    strange = (label for label in dict.fromkeys(labels) if label not in known)
-    return {label: by_fold[folded] for label in strange if (folded := fold_label(label)) in by_fold}

@@ -20,7 +20,7 @@ from tokenizers import models, normalizers, pre_tokenizers
 from unmask.data.tokenizers.bounds import check_bounds, check_ids, check_special
 from unmask.data.tokenizers.bpe import BERT_BPE, BPE, END, FALLBACK_BPE, WORD_BPE, byte_bpe, keeps_spaces, word_bpe
 from unmask.data.tokenizers.kind import Kind, read_json, read_text
-from unmask.data.tokenizers.published import ADDED, CONFIG, SPECIAL, framing, read_published, rebuilt
+from unmask.data.tokenizers.published import ADDED, CONFIG, SHIFTED, SPECIAL, SPIECE, framing, read_published, rebuilt
 from unmask.data.tokenizers.tokenizer import ROLES, Tokenizer
 from unmask.data.tokenizers.unigram import (
     DEBERTA_UNIGRAM,
@@ -42,10 +42,6 @@ from unmask.data.tokenizers.wordpiece import (
 )
 from unmask.support.errors import UserError
 
-SPIECE = ("spiece.model", "30k-clean.model", "spm.model")
-"""Names of the SentencePiece model in transformers, in ALBERT's own release, and of DeBERTa."""
-SHIFTED = "sentencepiece.bpe.model"
-"""Name of the SentencePiece model of XLM-RoBERTa and CamemBERT, whose ids are not those of the models."""
 FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "encoder.json", *SPIECE)
 ALL_FILES = (*FILES, "merges.txt", "vocab.bpe", CONFIG, SPECIAL, ADDED)
 """Names of all files that are read."""

@@ -28,7 +28,12 @@ from unmask.support.beside import EXTRA, FILES, ROLES
 from unmask.support.errors import UserError
 
 CONFIG, SPECIAL, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+SPIECE = ("spiece.model", "30k-clean.model", "spm.model")
+"""Names of the SentencePiece model in transformers, in ALBERT's own release, and of DeBERTa."""
+SHIFTED = "sentencepiece.bpe.model"
+"""Name of the SentencePiece model of XLM-RoBERTa and CamemBERT, whose ids are not those of the models."""
 WORDPIECE = "BertTokenizer"
+"""The class that reads `vocab.txt`."""
 SAVE_AGAIN = (
     "if transformers reads the tokenizer as its authors meant, save it by AutoTokenizer.from_pretrained(...)"
     ".save_pretrained(...), and set tokenizer_class to PreTrainedTokenizerFast"
@@ -142,9 +147,8 @@ def _has_only_words(name: str, directory: Path) -> bool:
     transformers cannot read it without the name of a class, but there is only one way to read it.
     """
     rules = CLASSES.get(name)
-    others = ("tokenizer.json", "spiece.model", "30k-clean.model", "spm.model", "sentencepiece.bpe.model")
     unread = rules is not None and rules.model == "Unigram" and (directory / "vocab.txt").exists()
-    return unread and not any((directory / other).exists() for other in others)
+    return unread and not any((directory / other).exists() for other in ("tokenizer.json", *SPIECE, SHIFTED))
 
 
 def _token(value: Any, special: bool) -> AddedToken | None:
