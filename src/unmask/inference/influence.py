@@ -1,23 +1,15 @@
-"""Influence of each word on each other word: how much a word's vector changes when the other one is left out.
+"""What a model's words depend on: their influence on each other, and what its attention heads attend to.
 
-Input: a text. Output: for each pair of words 1 - cos(u, v), where u is the vector of the first word in the whole text,
-and v its vector in the text without the second word. The vector of a word is the mean of its tokens' hidden states.
+Input: an encoder, and one text or a pair. Output of `measure_influence`: for each pair of words 1 - cos(u, v), where u
+is the vector of the first word in the whole text, and v its vector in the text without the second word; the vector of a
+word is the mean of its tokens' hidden states. Leaving out input and observing the output is the erasure of Li et al.
+2016 ("Understanding Neural Networks through Representation Erasure"), for hidden states. It means the same for all
+bodies and vocabularies, and includes the effect of the positions, as the words after the one left out move.
 
-Attention shows from where a head reads, layer by layer, and only Transformers have it. Influence is measured on the
-outputs, so that it means the same for all bodies and vocabularies: ELMo, BERT and XLNet can be compared. It includes
-the effect of the positions, as the words after the one left out move. Leaving out input and observing the output is the
-erasure of Li et al. 2016 ("Understanding Neural Networks through Representation Erasure"), for hidden states.
-
-What each attention head attends to.
-
-Input: an encoder, and one text or a pair as a sample. Output: the attention probabilities of each layer and head, as in
-Vaswani et al. 2017, equation 1, softmax(Q K^T / sqrt(width)), or for XLNet with relative positions (Yang et al. 2019).
-
-Kernels are injected, so reading needs no code in the bodies: a copy of the encoder, which shares its weights, gets
-kernels that also return the probabilities. It works for every body that is built of unmask's attention layers. ELMo has
-no attention; `inference/influence.py` measures what all bodies have in common.
-
-
+Output of `read_attention`: the probabilities of each layer and head, as in Vaswani et al. 2017, equation 1, softmax(Q
+K^T / sqrt(width)), or for XLNet with relative positions (Yang et al. 2019). They show from where a head reads, layer by
+layer; ELMo has none. Kernels are injected, so reading needs no code in the bodies: a copy of the encoder, which shares
+its weights, gets kernels that also return the probabilities.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The routes that compute: for each its request, its response, and the job between them.
 
-The table `ENDPOINTS` is what the application serves and what the OpenAPI description is made of.
-
-The OpenAPI description of a server, made of the types of its requests and responses.
+The table `ENDPOINTS` is what the application serves; the OpenAPI description is made of it, and of the types of the
+requests and responses.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""Requests and responses of the server, as msgspec types: they decode, check and document.
+"""Requests and responses of the server, as msgspec types: they decode, check and document; and its limits.
 
 `/embed` is that of Text Embeddings Inference, `/v1/embeddings` is OpenAI's. A field that is unknown is refused rather
 than ignored. `model` is the name of one of the models; without it, the first one that has the route. Those of tasks are
 in tasks/routes.py.
 
-What a server accepts, and how it refuses the rest.
-
-Every limit exists so that no request, and no number of them, can exhaust the memory or the time of the machine.
+The limits exist so that no request, and no number of them, can exhaust the memory or the time of the machine.
 """
 
 from __future__ import annotations

@@ -8,17 +8,10 @@ Sentences that support an answer are found by a dot product with the first token
 both ends of a sentence in a recurrent layer, sp_model.py of hotpotqa/hotpot; an encoder reads the whole sentence in any
 of its tokens).
 
-Answers that are a span of the passage, yes, no, or none of these, as in CoQA and HotpotQA.
-
-Input: windows of questions with an answer of one of these kinds. Output: the label of each window's classifier, and the
-answers that follow from the logits.
-
-In training, a window that contains what answers the question has the kind of the answer, and other windows "none". In
-prediction, the score of a kind is the highest log-probability of all windows, but the lowest for "none", as for "no
-answer" in question answering; a span's score is the sum of its two logits and the log-probability of spans in its
-window.
-
-
+A `KindAnswered` answer is a span, yes, no, or none of these, as in CoQA and HotpotQA. In training, a window that
+contains what answers the question has the kind of the answer, and other windows "none". In prediction, the score of a
+kind is the highest log-probability of all windows, but the lowest for "none", as for "no answer" in question answering;
+a span's score is the sum of its two logits and the log-probability of spans in its window.
 """
 
 from __future__ import annotations

@@ -1,19 +1,14 @@
-"""Division of passages into overlapping windows of one length: [CLS] question [SEP] window [SEP].
+"""Passages as overlapping windows of one length, and the exact search for the best spans in their logits.
 
-XLNet's are window [SEP] question [SEP] [CLS] (run_squad.py of zihangdai/xlnet).
+Input: questions with passages. Output: windows, labeled with the position of the answer for training; given the logits
+of starts and ends, the best spans of each passage.
 
-Input: questions with passages. Output: windows, labeled with the position of the answer for training.
+A window is [CLS] question [SEP] window [SEP], or XLNet's window [SEP] question [SEP] [CLS] (run_squad.py of
+zihangdai/xlnet). Devlin et al. 2019, section 4.2; the windows are those of `convert_examples_to_features` in
+run_squad.py of google-research/bert: one starts every `stride` tokens, and the last one ends with the passage.
 
-Devlin et al. 2019, section 4.2. The windows are those of `convert_examples_to_features` in run_squad.py of
-google-research/bert: one starts every `stride` tokens, and the last one ends with the passage.
-
-The exact search for the best spans of a passage, given the logits of their starts and ends.
-
-The candidate tokens of the windows of a batch, as rows of a table: one row per window, one column per position.
-
-Softmaxes over the tokens of a window need the table; heads and their outputs have one row per candidate.
-
-
+For the search the candidate tokens of a batch form a table with a row per window and a column per position: softmaxes
+over the tokens of a window need it; heads and their outputs have one row per candidate.
 """
 
 from __future__ import annotations

@@ -4,11 +4,8 @@ Devlin et al. 2019, section 4.1. RoBERTa and ELECTRA also have dropout before th
 transformers, as in fairseq). ELECTRA's reference implementation has no pooler here, only a linear layer on [CLS], but
 published fine-tuned models have the head of transformers (`ElectraClassificationHead`); this one is compatible with it.
 
-Regularization of the heads that classify, for little data: label smoothing and R-Drop.
-
-Both change the loss in training only: held-out losses remain comparable.
-
-
+The heads that classify can be regularized, for little data, by label smoothing and R-Drop. Both change the loss in
+training only: held-out losses remain comparable.
 """
 
 from __future__ import annotations

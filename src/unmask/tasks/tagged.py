@@ -1,17 +1,9 @@
-"""Predictions of token classification: entities, read from the logits of words.
+"""What tasks over words share: data without labels, windows of whole words, and predictions from their logits.
 
-In: a sentence, and the logits of its words. Out: its entities, and the logits, by which probabilities are calibrated.
-
-Data without labels: files with columns or with one text per line, and tables.
-
-Input: files, or examples in memory. Output: examples of a task, or rows of texts where there is no task.
-
-Division of a sentence into overlapping windows of whole words, each of which is predicted once.
-
-In: the number of subwords of each word. Out: the windows, each with the words that are predicted in it. A word is
-predicted where it has the most context (`_check_is_max_context` in run_squad.py of google-research/bert).
-
-
+- Files, or examples in memory, become examples of a task, or rows of texts where there is no task.
+- A sentence is divided into overlapping windows of whole words. A word is predicted in the window where it has the most
+  context (`_check_is_max_context` in run_squad.py of google-research/bert).
+- The logits of the words become entities; the logits are kept, as probabilities are calibrated by them.
 """
 
 from __future__ import annotations

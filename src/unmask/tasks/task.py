@@ -4,10 +4,7 @@ examples -> `frame` -> samples -> (encoder, head) -> logits of each sample -> `F
 
 A task is its settings, the recipe's [task]: a frozen value that is stored with the model, so that texts are processed
 at inference as they were in training.
-
-Human-readable description of a model's mistake: the texts, the gold answer and the prediction.
-
-
+A `Mistake` shows people a wrong prediction: the texts, the gold answer and the prediction.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""The temperature that makes a classifier's probabilities match how often it is right.
+"""What is tuned on examples that were set aside: the temperature of probabilities, and the threshold of a decision.
 
-Input: probabilities on examples that were set aside, and their gold labels. Output: a number that logits are divided
-by. It changes no decision between labels, only the confidence (Guo et al. 2017, section 4.2).
-
-The best threshold of a decision between two answers, given the scores of both on examples that were set aside.
-
-
+Input: scores on these examples, and their gold labels. Output: the number that logits are divided by, so that
+probabilities match how often the classifier is right (Guo et al. 2017, section 4.2), which changes no decision between
+labels; or the best threshold between two answers.
 """
 
 from __future__ import annotations

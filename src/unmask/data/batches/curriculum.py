@@ -1,4 +1,4 @@
-"""A curriculum: the pipelines from documents to samples of the stages of a run.
+"""From documents to training samples: the pipeline of each stage of a run, and their sequence, the curriculum.
 
 Input: the stages and the pipeline (`Feed`) of each. Output: one source of samples, whose order goes on where a stage
 begins; a function that prepares each sample as its stage asks for; and the fixed evaluation batches, which are those of
@@ -7,10 +7,7 @@ the last stage.
 A masking rate that moves from `rate` to `final_rate` does so over all consecutive stages with the same masking: over
 the whole run if no stage has its own, and over a stage alone if its masking differs from its neighbors'.
 
-From documents to training samples: layout, then masking, then the counts of each objective.
-
-Input: the documents of a corpus. Output: a source of samples, a function that prepares each, and fixed evaluation
-batches.
+A pipeline has a layout, then a masking, then the counts of each objective.
 """
 
 from __future__ import annotations

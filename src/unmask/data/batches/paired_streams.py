@@ -1,4 +1,6 @@
-"""Overlapping windows of two segments for XLNet: text A [SEP] B [SEP] [CLS] (Yang et al. 2019, section 2.5).
+"""Streams in both directions: XLNet's windows of two segments, and windows of sentences for two language models.
+
+**XLNet.** Text A [SEP] B [SEP] [CLS] (Yang et al. 2019, section 2.5).
 
 Input: documents. Output: samples, each the next window of its stream (batches/streams.py). Its first `reuse` tokens
 are plain text, and only these are remembered: the next window starts after them. The rest is two segments. A is the
@@ -9,7 +11,7 @@ As in data_utils.py of zihangdai/xlnet, A ends with a sentence. Differences: A a
 chosen, so that a continuation has no gap; in the middle of a long sentence A ends in the middle; B is text from
 elsewhere with probability 1/2 in this case, too; and a [SEP] instead of an <eod> ends each document.
 
-Windows of sentences for two language models, one in each direction (bilm-tf, `bilm/data.py`).
+**ELMo.** Windows of sentences for two language models, one in each direction (bilm-tf, `bilm/data.py`).
 
 Input: documents. Output: samples, each the next window of its stream (batches/streams.py), with the word that follows
 each of its tokens as the label "following". Half of the streams read the text forwards, the others backwards, from its

@@ -12,9 +12,7 @@ and the state is reset. Within an epoch the state is carried across document bou
 
 Dai et al. 2019 (Transformer-XL), section 3.2, and the ordered iterator of their code.
 
-Windows [CLS] text [SEP] of contiguous streams, for bodies that carry state; a [SEP] ends each document.
-
-Input: documents. Output: samples, each the next window of its stream (data/batches/streams.py).
+The plain layout has windows [CLS] text [SEP]; a [SEP] ends each document.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Questions in dialogues about a passage, as the readers of QuAC and CoQA return them.
+"""Readers of dialogues about a passage: QuAC's and CoQA's files.
 
-Reader of QuAC's files: dialogues about a section of an article, whose answers are spans of it (Choi et al. 2018).
+**QuAC.** Dialogues about a section of an article, whose answers are spans of it (Choi et al. 2018).
 
 Input: JSON files as published (train_v0.2.json, val_v0.2.json), optionally compressed: those of SQuAD, with an id per
 paragraph, which is a dialogue, and with "yesno", "followup" and "orig_answer" per question. Output: questions with the
@@ -11,7 +11,7 @@ questions are impossible, and have no span. A question with several answers is i
 answers are CANNOTANSWER (scorer.py on quac.ai). The history has the answers that the dialogue went on from
 ("orig_answer"), or the first ones.
 
-Reader of CoQA's files: dialogues about a story with free answers, each with a rationale (Reddy et al. 2019).
+**CoQA.** Dialogues about a story with free answers, each with a rationale (Reddy et al. 2019).
 
 Input: JSON files as published (coqa-train-v1.0.json, coqa-dev-v1.0.json), optionally compressed: `{"data": [{"id",
 "source", "story", "questions": [{"input_text", "turn_id"}], "answers": [{"input_text", "span_start", "span_end"}],

@@ -1,4 +1,4 @@
-"""Extension of a vocabulary by tokens learned from a text, such as the words of a domain.
+"""Extension of a vocabulary by tokens learned from a text, such as the words of a domain, and its reverse.
 
 Input: a tokenizer and texts. Output: a tokenizer with further tokens, which have the last ids and encode the text in
 fewer tokens. Old tokens keep their ids, and text in which no new token is found is encoded as before.
@@ -13,9 +13,7 @@ fewer tokens. Old tokens keep their ids, and text in which no new token is found
 
 A word without letters, such as a number, is not learned from, nor is one that is rarer than a minimum count.
 
-Comparison of a vocabulary with one that extends it.
-
-Input: two tokenizers. Output: whether the second one has all tokens of the first one with the same ids, and splits text
+The reverse compares two tokenizers: whether the second one has all tokens of the first one with the same ids, and splits text
 without its further tokens in the same way; and the old tokens that each further token consists of.
 """
 

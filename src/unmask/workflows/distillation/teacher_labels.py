@@ -1,13 +1,8 @@
-"""The examples of a task distillation: labeled ones, texts that the teacher labels, and variants of both.
+"""The examples of a task distillation, and the teacher's predictions as labels of their samples.
 
-Input: files, and the teacher. Output: `Examples` to train on and to evaluate on.
-
-The teacher's predictions as labels of samples: where they are stored, or where the teacher reads texts otherwise.
-
-Input: the samples of a student, the examples that they were made of, and the teacher. Output: the same samples with the
-logits of their targets as labels of `soft_targets`, so that no teacher runs in training.
-
-
+Input: files, and the teacher. Output: `Examples` to train on and to evaluate on (labeled ones, texts that the teacher
+labels, and variants of both), as samples with the logits of their targets as labels of `soft_targets`, so that no
+teacher runs in training. The logits are stored, also where teacher and student read texts otherwise.
 """
 
 from __future__ import annotations

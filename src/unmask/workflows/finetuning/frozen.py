@@ -1,19 +1,14 @@
-"""Fine-tuning with a frozen encoder: its features are computed once and looked up in every epoch.
+"""Fine-tuning that leaves out what does not learn: a frozen encoder, or the embeddings of words that do not occur.
 
 Input: a learner and its samples. Output: the learner with stored features in place of the encoder, and samples whose
-token ids are row indices. An epoch then costs only as much as the small model.
+token ids are row indices. An epoch then costs only as much as the small model. The features are computed without
+dropout and stored in float16, which has the size of bf16 and an eighth of its error: outputs of a LayerNorm are far
+below the largest float16 number (otherwise the run stops with an error). A linear model of whole texts reads only
+[CLS], or the mean of a text: then only that row is stored, pooled if the task pools it.
 
-The features are computed without dropout and stored in float16, which has the size of bf16 and an eighth of its error:
-outputs of a LayerNorm are far below the largest float16 number (otherwise the run stops with an error). A linear model
-of whole texts reads only [CLS], or the mean of a text: then only that row is stored, pooled if the task pools it.
-
-Fine-tuning of only the token embeddings that occur in the examples.
-
-Of the tens of thousands of rows in the table, the examples of a task use a few thousand. The others never have a
+Of the tens of thousands of token embeddings, the examples of a task use a few thousand. The others never have a
 gradient: weight decay scales them all by the same factor, and nothing else changes them. Without them a short step is
 faster and needs less memory, and the result is the same up to rounding.
-
-
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Compatibility checks before a run is created: each raises a `UserError` with the reason and a remedy.
-
-From a recipe to the curriculum of its run.
+"""From a recipe to the curriculum of its run, and whether the parts of a run fit together.
 
 Input: a recipe, the corpus's tokenizer, and the learner, whose objectives prepare samples. Output: the pipelines of the
-stages, and what distinguishes each stage, in words.
-
-
+stages, and what distinguishes each stage, in words. What does not fit is a `UserError` with the reason and a remedy,
+before the run is created.
 """
 
 from __future__ import annotations

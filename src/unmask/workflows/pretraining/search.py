@@ -1,16 +1,12 @@
-"""A small search for the learning rate before a run (`unmask pretrain search`).
+"""A small search for the learning rate before a run, and the estimate of what a recipe costs.
 
 Input: a recipe and a corpus. Output: the recipe with the best of a few multiples of its learning rates, by the held-out
 loss of a short run with each, and with what remains of its budget. The short runs have the whole schedule, and together
 take an eighth of the budget. They are kept in RUN/search, with rates.json; an interrupted search is continued.
 
-What a recipe costs on a machine, estimated without training: parameters, operations, time.
-
-Input: a recipe, and how many operations per second the machine computes. Output: numbers for `unmask recipes list` and
-for the choice of a recipe. The operations are those that a run counts (objectives/flops.py), for one sequence of
-the recipe's length.
-
-
+The cost is estimated without training, from how many operations per second the machine computes: parameters,
+operations, time. The operations are those that a run counts (objectives/flops.py), for one sequence of the recipe's
+length.
 """
 
 from __future__ import annotations

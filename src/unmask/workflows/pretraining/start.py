@@ -1,7 +1,7 @@
-"""The model from which pretraining continues, with an extended vocabulary or with fewer layers if asked for.
+"""Construction of the learner for pretraining: an encoder, new or from a model, with the recipe's objectives.
 
-Input: MODEL, a corpus whose tokenizer is that of the model or extends it, and a number of layers. Output: the model,
-and what was changed.
+Input: a recipe, a corpus, and possibly a model, whose tokenizer is that of the corpus or is extended by it, and a
+number of layers to keep of it. Output: the learner, and what was changed.
 
 Each row of a new token, in the token embeddings and in decoders, is the mean of the rows of the k tokens into which
 the old tokenizer splits the text of the new one. Its bias is the mean of their biases minus log k: where the old model
@@ -13,10 +13,6 @@ A smaller body has layers of the larger one at equal distances, including the fi
 of DistilBERT (Sanh et al. 2019, section 2; scripts/extract_distilbert.py takes the same 6 of 12 layers). Where global
 and local layers alternate, whole periods of them are selected. Embeddings, pooler and heads are kept. If a head has its
 own stack of as many layers (the generator of ELECTRA), it keeps those with the same numbers.
-
-Construction of the learner for pretraining: an encoder, new or from a model, with the recipe's objectives.
-
-
 """
 
 from __future__ import annotations
