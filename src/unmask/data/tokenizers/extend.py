@@ -13,8 +13,8 @@ fewer tokens. Old tokens keep their ids, and text in which no new token is found
 
 A word without letters, such as a number, is not learned from, nor is one that is rarer than a minimum count.
 
-The reverse compares two tokenizers: whether the second one has all tokens of the first one with the same ids, and splits text
-without its further tokens in the same way; and the old tokens that each further token consists of.
+The reverse compares two tokenizers: whether the second one has all tokens of the first one with the same ids, and
+splits text without its further tokens in the same way; and the old tokens that each further token consists of.
 """
 
 from __future__ import annotations
