@@ -129,10 +129,13 @@ def choose_units(units: Sequence[Sequence[int]], seed: int, *path: int) -> set[i
 
 def _group(keys: Sequence[Hashable]) -> list[list[int]]:
     """Return the indices of equal keys, in order of their first one."""
-    units: dict[Hashable, list[int]] = {}
+    firsts: dict[Hashable, int] = {}
+    more: dict[int, list[int]] = {}
     for index, key in enumerate(keys):
-        units.setdefault(key, []).append(index)
-    return list(units.values())
+        first = firsts.setdefault(key, index)
+        if first != index:
+            more.setdefault(first, [first]).append(index)
+    return [more.get(first, [first]) for first in firsts.values()]
 
 
 def _parted(examples: Sequence[Example], chosen: set[int]) -> tuple[list[Example], list[Example]]:

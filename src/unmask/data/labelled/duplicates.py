@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 from typing import NamedTuple
@@ -27,10 +27,13 @@ SKETCH = 16
 MOST_COMPARED = 2_000
 """Held-out texts whose near duplicates are sought; of more, as many, evenly spaced."""
 CHUNK = 1 << 22
-"""Bytes that are folded or scanned at a time."""
+"""Bytes that are folded at a time."""
+SCANNED = 1 << 17
+"""Bytes that are scanned at a time: their hashes fit into a processor's cache."""
 MOST_PAIRS = 1 << 21
 """Pairs of texts with a common n-gram that are counted at a time; n-grams in more of them tell nothing."""
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_INVERSE = np.uint64(pow(0x9E3779B97F4A7C15, -1, 1 << 64))
 _FILTER_BITS = 20
 _SEPARATOR = "\0"
 _SPACES_AND_PUNCTUATION = bytes(
@@ -48,7 +51,7 @@ def fold(text: str) -> bytes:
 def fold_all(texts: Sequence[str]) -> list[bytes]:
     """Return what `fold` returns of each text."""
     folded: list[bytes] = []
-    for start, stop in _chunks([len(text) for text in texts]):
+    for start, stop in _chunks([len(text) for text in texts], CHUNK):
         some = [text.replace(_SEPARATOR, " ") for text in texts[start:stop]]
         joined = _SEPARATOR.join(some)
         if joined.isascii():
@@ -73,12 +76,12 @@ def _left_out() -> re.Pattern[str]:
     return re.compile("[" + "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in ranges) + "]+")
 
 
-def _chunks(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of items that are about `CHUNK` together."""
+def _chunks(sizes: Sequence[int], together: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of items whose sizes add up to about `together`."""
     start = total = 0
     for index, size in enumerate(sizes):
         total += size
-        if total >= CHUNK:
+        if total >= together:
             yield start, index + 1
             start, total = index + 1, 0
     if start < len(sizes):
@@ -134,13 +137,15 @@ def near_duplicates(train: Sequence[bytes], held: Sequence[bytes]) -> dict[int, 
     """
     near: dict[int, int] = {}
     sketches = _Sketches(held)
-    for start, stop in _chunks([len(text) for text in train]):
+    for start, stop in _chunks([len(text) for text in train], SCANNED):
         if not sketches.size:
             break
+        before = len(near)
         for row, index in sketches.candidates(train[start:stop]):
             if index not in near and similarity(train[start + row], held[index]) >= SIMILAR:
                 near[index] = start + row
-        sketches.forget(near)
+        if len(near) > before:
+            sketches.forget(near)
     return dict(sorted(near.items()))
 
 
@@ -166,7 +171,7 @@ class _Sketches:
     """
 
     def __init__(self, texts: Sequence[bytes]) -> None:
-        each = [np.unique(_hashes(text))[:SKETCH] for text in texts]
+        each = [np.unique(_mixed(_products(text)))[:SKETCH] for text in texts]
         owners = np.repeat(np.arange(len(texts)), [len(hashes) for hashes in each])
         hashes = np.concatenate(each) if each else np.zeros(0, np.uint64)
         order = np.argsort(hashes, kind="stable")
@@ -181,34 +186,35 @@ class _Sketches:
         self.hashes, self.owners = hashes, owners
         self.needed = (np.bincount(owners) + 1) // 2 if len(owners) else np.zeros(0, int)
         self._filter = np.zeros(1 << _FILTER_BITS, bool)
-        self._filter[_bucket(hashes)] = True
+        self._filter[_bucket(_unmixed(hashes))] = True
 
-    def forget(self, owners: Sequence[int] | dict[int, int]) -> None:
+    def forget(self, owners: Iterable[int]) -> None:
         """Leave out the sketches of some texts."""
         left = ~np.isin(self.owners, list(owners))
-        if not left.all():
-            self._take(self.hashes[left], self.owners[left])
+        self._take(self.hashes[left], self.owners[left])
 
     def candidates(self, texts: Sequence[bytes]) -> list[tuple[int, int]]:
         """Return the texts that contain at least half of a sketch, each with the index of the sketch's text."""
-        hashes = _hashes(_SEPARATOR.encode().join(texts))
-        places, first, number = self._find(hashes)
+        products = _products(_SEPARATOR.encode().join(texts))
+        places, first, number = self._find(products)
         while number.sum() > MOST_PAIRS:
             self._leave_out_common(self.hashes[first], number)
-            places, first, number = self._find(hashes)
+            places, first, number = self._find(products)
         ends = np.cumsum([len(text) + 1 for text in texts])
         rows = np.searchsorted(ends, places, "right")
         spread = np.arange(number.sum()) - np.repeat(np.cumsum(number) - number, number)
         at = np.repeat(first, number) + spread
-        triples = np.unique(np.stack([np.repeat(rows, number), self.owners[at], at]), axis=1)
-        pairs, counts = np.unique(triples[:2], axis=1, return_counts=True)
-        enough = counts >= self.needed[pairs[1]] if pairs.size else np.zeros(0, bool)
-        return [(row, owner) for row, owner in pairs[:, enough].T.tolist()]
+        rows, at = np.divmod(np.unique(np.repeat(rows, number) * self.size + at), max(1, self.size))  # each once
+        pairs, counts = np.unique(rows * len(self.needed) + self.owners[at], return_counts=True)
+        rows, owners = np.divmod(pairs, max(1, len(self.needed)))
+        enough = counts >= self.needed[owners]
+        return list(zip(rows[enough].tolist(), owners[enough].tolist(), strict=True))
 
-    def _find(self, hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _find(self, products: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return where hashes are those of sketches, and the first of these and their number at each place."""
-        places = np.flatnonzero(self._filter[_bucket(hashes)])
-        first, last = (np.searchsorted(self.hashes, hashes[places], side) for side in ("left", "right"))
+        places = np.flatnonzero(self._filter[_bucket(products)])
+        hashes = _mixed(products[places])
+        first, last = (np.searchsorted(self.hashes, hashes, side) for side in ("left", "right"))
         hit = last > first
         return places[hit], first[hit], (last - first)[hit]
 
@@ -220,17 +226,24 @@ class _Sketches:
         self._take(self.hashes[left], self.owners[left])
 
 
-def _bucket(hashes: np.ndarray) -> np.ndarray:
-    """Return the place of each hash in the filter."""
-    return (hashes >> np.uint64(64 - _FILTER_BITS)).astype(np.int64)
-
-
-def _hashes(text: bytes) -> np.ndarray:
-    """Return a hash of the n-gram at each position of a text, (positions,) uint64."""
+def _products(text: bytes) -> np.ndarray:
+    """Return a number of the n-gram at each position of a text, (positions,) uint64, whose upper bits are mixed."""
     if len(text) < NGRAM:
         return np.zeros(0, np.uint64)
-    windows = np.ndarray(len(text) - NGRAM + 1, np.dtype("<u8"), text, 0, (1,))
-    hashes = windows * _FACTOR
-    hashes ^= hashes >> np.uint64(32)
-    hashes *= _FACTOR
-    return hashes
+    return np.ndarray(len(text) - NGRAM + 1, np.dtype("<u8"), text, 0, (1,)) * _FACTOR
+
+
+def _bucket(products: np.ndarray) -> np.ndarray:
+    """Return the place of each n-gram in the filter."""
+    return (products >> np.uint64(64 - _FILTER_BITS)).view(np.int64)
+
+
+def _mixed(products: np.ndarray) -> np.ndarray:
+    """Return hashes of n-grams, whose order is random."""
+    return (products ^ (products >> np.uint64(32))) * _FACTOR
+
+
+def _unmixed(hashes: np.ndarray) -> np.ndarray:
+    """Return what `_mixed` made hashes of."""
+    products = hashes * _INVERSE
+    return products ^ (products >> np.uint64(32))
