@@ -63,7 +63,20 @@ def test_json_lines_have_the_other_columns(tmp_path):
         "scores": {"no": 0.25, "yes": 0.75},
         "id": 7,
         "meta": {"by": "me"},
+        "input_label": "gold",
     }
+
+
+def test_json_lines_hide_no_column_of_the_input(tmp_path):
+    (tmp_path / "a.csv").write_text("text,body,scores\ntitle, the body ,3\n")
+    (row,) = read_rows([tmp_path / "a.csv"], columns={"text": "body"}, gold=False)
+    found = with_columns(row, predicted([row])[0])
+    assert (found["text"], found["input_text"], found["body"], found["input_scores"]) == (
+        row.values["text"],
+        "title",
+        "the body ",
+        "3",
+    )
 
 
 def test_names_of_the_input_are_kept_and_those_of_predictions_give_way(tmp_path):

@@ -22,11 +22,21 @@ BATCH = 10_000
 
 
 def with_columns(example: Row, prediction: Any) -> Any:
-    """Return a prediction with the columns of its row that it does not contain itself, for JSON Lines."""
+    """Return a prediction with the columns of its row, for JSON Lines.
+
+    A column that is named as a field of the prediction, but differs from it, is preceded by `input_`: a label that the
+    file had is `input_label`.
+    """
     if not _source(example):
         return prediction
     fields = msgspec.to_builtins(prediction)
-    return fields | {name: value for name, value in _source(example).items() if name not in fields}
+    columns = dict(fields)
+    for name, value in _source(example).items():
+        if name not in fields:
+            columns[name] = value
+        elif str(value).strip() != str(fields[name]).strip() or name not in TEXTS:
+            columns[f"input_{name}"] = value
+    return columns
 
 
 def as_row(example: Row, prediction: Any) -> dict[str, Any]:
