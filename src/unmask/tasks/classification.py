@@ -19,6 +19,7 @@ from torch import Tensor
 
 from unmask.data.batches.batch import Batch
 from unmask.data.labelled.labelled_file import Row
+from unmask.data.labelled.spellings import shown
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import classification as metrics
 from unmask.metrics.intervals import Measure
@@ -284,7 +285,7 @@ def sort_labels(names: Iterable[str]) -> tuple[str, ...]:
 def unknown_label(name: str, row: Row, labels: Sequence[str]) -> UserError:
     """Return the error for a row with a label that the model does not know."""
     return UserError(
-        f"unknown label '{name}'; the model knows {', '.join(labels)}",
+        f"unknown label {shown(name)}; the model knows {', '.join(labels)}",
         file=row.file,
         line=row.line,
         remedy="correct the label, or train on a file that contains it",
