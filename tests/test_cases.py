@@ -13,7 +13,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from sklearn.metrics import f1_score
 
+import unmask
 from unmask.cli.main import main
+from unmask.support.errors import UserError
 
 
 @pytest.fixture
@@ -140,3 +142,22 @@ def test_regression_with_several_outputs_is_refused(cases, run, tmp_path, change
     save_file(load_file(model / "model.safetensors") | head, model / "model.safetensors", {"format": "pt"})
     status, printed = run("predict", "--model", model, "Hello world")
     assert status == 2 and "regression" in printed
+
+
+def test_missing_labels_in_memory_are_refused_with_their_row(cases):
+    texts = [f"thing {number}" for number in range(40)]
+    few = {"budget.steps": 2, "batch.sequences": 8}
+    frame = pd.DataFrame({"text": texts, "label": pd.array([number % 2 for number in range(40)], dtype="Int64")})
+    frame.loc[3, "label"] = pd.NA
+    with pytest.raises(UserError, match="<DataFrame>:4: 'label' is missing"):
+        unmask.finetune("classification", cases / "tiny_bert", frame, "unused", settings=few)
+    labels = [float("nan") if number == 3 else float(number % 2) for number in range(40)]
+    with pytest.raises(UserError, match="<fit>:4: the label is missing"):
+        unmask.TextClassifier(cases / "tiny_bert", settings=few).fit(texts, labels)
+
+
+def test_labels_with_a_blank_come_back_with_it(cases):
+    texts = [f"thing {number}" for number in range(40)]
+    model = unmask.TextClassifier(cases / "tiny_bert", settings={"budget.steps": 2, "batch.sequences": 8})
+    predicted = model.fit(texts, [["pos ", "neg"][number % 2] for number in range(40)]).predict(texts[:2])
+    assert set(predicted.tolist()) <= {"pos ", "neg"}

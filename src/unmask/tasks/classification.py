@@ -19,7 +19,7 @@ from torch import Tensor
 
 from unmask.data.batches.batch import Batch
 from unmask.data.labelled.labelled_file import Row
-from unmask.data.labelled.spellings import shown
+from unmask.data.labelled.spellings import LONGEST_NUMBER, shown
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import classification as metrics
 from unmask.metrics.intervals import Measure
@@ -315,4 +315,4 @@ def _prediction(row: Row, probabilities: Sequence[float], cut: bool, labels: Seq
 
 
 def _is_integer(text: str) -> bool:
-    return text.removeprefix("-").isdecimal()
+    return len(text) <= LONGEST_NUMBER and text.removeprefix("-").isdecimal()

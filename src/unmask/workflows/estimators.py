@@ -16,7 +16,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from unmask.data.labelled.table import ExampleTable
+from unmask.data.labelled.label_cells import is_missing
+from unmask.data.labelled.spellings import shown
+from unmask.data.labelled.table import ExampleTable, column_values
 from unmask.data.labelled.tagged_file import TaggedSentence, read_sentences
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import measure_all
@@ -32,6 +34,10 @@ try:
     from sklearn.utils.validation import check_is_fitted
 except ImportError as error:
     raise UserError("the estimators need scikit-learn", remedy="pip install 'unmask[sklearn]'") from error
+
+
+FIT = "<fit>"
+"""Name of the examples that an estimator is fitted on, in errors."""
 
 
 class _Estimator(BaseEstimator):  # type: ignore[misc]
@@ -86,7 +92,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             out = finetune(
                 self.task,
                 self.model,
-                ExampleTable("<fit>", columns),
+                ExampleTable(FIT, columns),
                 self.out or Path(folder) / "run",
                 settings={"seed": self.random_state, **(self.settings or {})},
                 tokenizer=self.tokenizer,
@@ -125,7 +131,7 @@ class TextClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     """Classifier of texts or pairs of texts; see `_Estimator` for its parameters.
 
     Attributes:
-        classes_: the labels, sorted, in their own type.
+        classes_: the labels, sorted, in their own type: texts, numbers or truth values.
         predictor_: the trained model.
     """
 
@@ -139,11 +145,15 @@ class TextClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
             y: the label of each.
 
         Raises:
-            UserError: the examples are inconsistent, or a run fails; see `unmask.finetune`.
+            UserError: a label is missing, labels are of several types or differ only in spaces around them, the
+                examples are inconsistent, or a run fails; see `unmask.finetune`.
         """
-        labels = _one_dimension(y, "y")
+        values = _one_dimension(y, "y")
+        _check_labels(values)
+        labels = np.array(values, y.dtype if isinstance(y, np.ndarray) else None)  # of one type, 1 and 1.0 too
         classes = np.unique(labels)
-        self._fit({**_texts(X), "label": [str(label) for label in labels.tolist()]})
+        _check_names(classes.tolist())
+        self._fit({**_texts(X), "label": list(map(_name, labels.tolist()))})
         self.classes_ = classes
         return self
 
@@ -151,7 +161,7 @@ class TextClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         """Return the probability of each of `classes_`, (texts, classes)."""
         check_is_fitted(self)
         predictions = self.predictor_.predict(*_texts(X).values()) if len(X) else []
-        names = [str(label) for label in self.classes_.tolist()]
+        names = list(map(_name, self.classes_.tolist()))
         scores = [[prediction.scores[name] for name in names] for prediction in predictions]
         return np.array(scores).reshape(len(predictions), len(names))
 
@@ -176,7 +186,7 @@ class TextRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         Raises:
             UserError: the examples are inconsistent, or a run fails; see `unmask.finetune`.
         """
-        self._fit({**_texts(X), "label": _one_dimension(y, "y").tolist()})
+        self._fit({**_texts(X), "label": _one_dimension(y, "y")})
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -252,18 +262,69 @@ def _texts(X: Any) -> dict[str, list[Any]]:
     return {"text": array.tolist()}
 
 
-def _one_dimension(y: Any, name: str) -> np.ndarray:
-    """Return labels as an array, (examples,).
+def _one_dimension(y: Any, name: str) -> list[Any]:
+    """Return labels as Python's own types, one per example.
 
     Raises:
         UserError: they have another shape.
     """
-    array = np.asarray(y)
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.ndim != 1:
-        raise UserError(f"{name} has the shape {array.shape}", remedy="give one label per text")
-    return array
+    try:
+        shape = np.shape(y)
+    except ValueError as error:  # lists of different lengths
+        raise UserError(f"{name} has several labels in a row", remedy="give one label per text") from error
+    if len(shape) == 2 and shape[1] == 1:
+        y = np.asarray(y, dtype=object)[:, 0]
+    elif len(shape) != 1:
+        raise UserError(f"{name} has the shape {shape}", remedy="give one label per text")
+    return column_values(y, FIT)
+
+
+def _check_labels(labels: Sequence[Any]) -> None:
+    """Check that labels are there, and of one type, so that predictions can be of that type too.
+
+    Raises:
+        UserError: they are not; names the row.
+    """
+    types = dict[str, int]()
+    for number, label in enumerate(labels, 1):
+        if is_missing(label):
+            raise UserError("the label is missing", file=FIT, line=number, remedy="remove the row")
+        if not isinstance(label, str | bool | int | float):
+            remedy = "give texts, numbers or truth values"
+            raise UserError(f"the label is {type(label).__name__}", file=FIT, line=number, remedy=remedy)
+        kind = "text" if isinstance(label, str) else "a truth value" if isinstance(label, bool) else "a number"
+        types.setdefault(kind, number)
+    if len(types) > 1:
+        named = ", ".join(f"{kind} (row {number})" for kind, number in types.items())
+        raise UserError(f"labels are of several types: {named}", file=FIT, remedy="convert them to one")
+
+
+def _check_names(classes: Sequence[Any]) -> None:
+    """Check that classes have different names.
+
+    Raises:
+        UserError: they do not: spaces around a label are not part of it, as in files.
+    """
+    by_name = dict[str, Any]()
+    for label in classes:
+        if (other := by_name.setdefault(_name(label), label)) is not label:
+            raise UserError(
+                f"the labels {shown(str(other))} and {shown(str(label))} differ only in spaces around them",
+                file=FIT,
+                remedy="strip them",
+            )
+
+
+def _name(label: Any) -> str:
+    """Return a label as the model names it.
+
+    Raises:
+        UserError: it is a number of too many digits.
+    """
+    try:
+        return str(label).strip()
+    except ValueError as error:  # Python writes no longer ones
+        raise UserError("a label is a number of thousands of digits", file=FIT, remedy="give it a name") from error
 
 
 def _lists(rows: Any) -> list[list[str]]:

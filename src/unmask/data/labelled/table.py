@@ -9,6 +9,7 @@ these packages is imported.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -117,19 +118,22 @@ def as_table(data: Data) -> ExampleTable:
     if isinstance(data, Mapping):
         if any(_has(part, "column_names") for part in data.values()):
             raise UserError("there are several splits", file=name, remedy=f"pass one of {', '.join(map(str, data))}")
-        return ExampleTable(name, {str(key): _values(values, name) for key, values in data.items()})
+        _check_different(data, name)
+        return ExampleTable(name, {str(key): column_values(values, name) for key, values in data.items()})
     if _has(data, "column_names") and _has(data, "features"):  # of datasets
         names = data.column_names
         return ExampleTable(
-            name, {column: _values(data[column], name) for column in names}, class_names(data.features.to_dict())
+            name, {column: column_values(data[column], name) for column in names}, class_names(data.features.to_dict())
         )
     if _has(data, "column_names") and hasattr(data, "to_pydict"):  # of pyarrow
+        _check_different(data.column_names, name)
         return ExampleTable(name, data.to_pydict())
     if _has(data, "columns"):
-        return ExampleTable(name, {str(column): _values(data[column], name) for column in data.columns})
+        _check_different(data.columns, name)
+        return ExampleTable(name, {str(column): column_values(data[column], name) for column in data.columns})
     if isinstance(data, tuple) and len(data) in (2, 3) and not any(isinstance(part, str | Mapping) for part in data):
         names = CONTENT[len(data) - 2]
-        return ExampleTable("<texts>", dict(zip(names, (_values(part, name) for part in data), strict=True)))
+        return ExampleTable("<texts>", dict(zip(names, (column_values(part, name) for part in data), strict=True)))
     if isinstance(data, Iterable) and not isinstance(data, str | bytes):
         return _from_records(list(data), name)
     raise UserError(f"{type(data).__name__} is not a source of examples", remedy=f"pass {KINDS}")
@@ -147,8 +151,27 @@ def _has(data: object, attribute: str) -> bool:
     return not isinstance(data, type) and not isinstance(data, str | Path) and hasattr(data, attribute)
 
 
-def _values(values: Any, name: str) -> list[Any]:
-    """Return the values of a column as Python's own types; columns of numpy, pandas and Polars convert themselves."""
+def _check_different(columns: Iterable[Any], name: str) -> None:
+    """Check that columns have different names.
+
+    Raises:
+        UserError: they do not: which one is meant is not known.
+    """
+    for column, number in Counter(map(str, columns)).items():
+        if number > 1:
+            raise UserError(f"{number} columns are named {column}", file=name, remedy="rename one")
+
+
+def column_values(values: Any, name: str) -> list[Any]:
+    """Return the values of a column as Python's own types; columns of numpy, pandas and Polars convert themselves.
+
+    Args:
+        values: the column.
+        name: where it is, for errors.
+
+    Raises:
+        UserError: it is not a sequence.
+    """
     for method in ("to_pylist", "to_list", "tolist"):
         if hasattr(values, method):
             values = getattr(values, method)()
