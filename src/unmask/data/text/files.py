@@ -13,6 +13,7 @@ from __future__ import annotations
 import gzip
 import io
 import lzma
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -39,6 +40,7 @@ TOO_LONG = f"longer than {MAX_DOCUMENT:,} bytes"
 COMPRESSED = (".gz", ".xz", ".zst")
 """Suffixes of compressed files."""
 
+_PART = re.compile(r"(.+?\.(?:sqlite3?|db|xlsx))#(.+)", re.IGNORECASE | re.DOTALL)
 _BLOCK = 1 << 20
 _LINES = 1 << 16
 """Maximum number of bytes whose lines are in memory at once, besides a longer line."""
@@ -85,6 +87,15 @@ class _Expanded(io.RawIOBase):
 def display_name(path: object) -> str:
     """Return the name of a file, or of examples in memory, for messages."""
     return "standard input" if str(path) == "-" else str(path)
+
+
+def split_part(path: str | Path) -> tuple[Path, str]:
+    """Return the path of a file of several tables, and what follows a `#`: the table or the sheet; "" if there is none.
+
+    A path at which there is a file, or that has no suffix of such files before the `#`, is taken as it is.
+    """
+    match = _PART.fullmatch(str(path))
+    return (Path(match[1]), match[2]) if match and not Path(path).exists() else (Path(path), "")
 
 
 @contextmanager
