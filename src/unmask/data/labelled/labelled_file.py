@@ -60,14 +60,17 @@ class UnlabelledRow(Row, frozen=True, gc=False):
 
 
 def parse_columns(text: str | None) -> dict[str, str]:
-    """Parse `text=NAME_OR_NUMBER,label=…`.
+    """Parse `text=NAME_OR_NUMBER,label=…`; the label may be several columns of zeros and ones, `label=joy,fear`.
 
     Raises:
         UserError: the text does not have this form, or there is an unknown name before an equals sign.
     """
-    columns = {}
+    columns: dict[str, str] = {}
     for part in text.split(",") if text else ():
         column, equals, header = part.partition("=")
+        if part and not equals and next(reversed(columns), "") == "label":
+            columns["label"] += f",{part}"
+            continue
         if not equals or not header:
             raise UserError(
                 f"{argument('columns', text)}: '{part}' is not NAME=COLUMN", remedy="for example text=3,label=1"
@@ -268,9 +271,29 @@ def _read(table: DelimitedFile, wanted: Wanted, omitted: Counter[str]) -> Iterat
                 remedy=remedy if len(cells) > width else "complete or remove the row",
             )
         chosen = {column: cells[index] for column, index in selected.indices.items()}
-        labels = label_cells.split(chosen.pop("label"), line) if wanted.fields.several else None
+        if selected.indicators:
+            labels = _indicated(label_cells, selected, cells, chosen, line, several=wanted.fields.several)
+        else:
+            labels = label_cells.split(chosen.pop("label"), line) if wanted.fields.several else None
         if row := _row(chosen, name, line, selected, omitted, labels):
             yield row if wanted.gold else _unlabelled(row, dict(zip(names, cells, strict=True)))
+
+
+def _indicated(
+    label_cells: LabelCells,
+    selected: SelectedColumns,
+    values: Sequence[Any],
+    chosen: dict[str, str],
+    line: int,
+    *,
+    several: bool,
+) -> tuple[str, ...] | None:
+    """Return the labels whose columns have a one; if a text has only one, add it to the chosen values instead."""
+    labels = label_cells.of_indicators({label: values[index] for label, index in selected.indicators.items()}, line)
+    if several:
+        return labels
+    chosen["label"] = label_cells.only(labels, line)
+    return None
 
 
 def _unlabelled(row: Row, source: Mapping[str, Any]) -> UnlabelledRow:
@@ -309,8 +332,12 @@ def _read_records(source: Source, kind: str | None, wanted: Wanted, name: str, o
         selected = wanted.named(list(record), name, number)
         names, values = list(record), list(record.values())
         chosen = {column: _Cell(column, names[index], values[index]) for column, index in selected.indices.items()}
-        labels = label_cells.of_value(chosen.pop("label").value, number) if wanted.fields.several else None
+        labels = None
+        if wanted.fields.several and not selected.indicators:
+            labels = label_cells.of_value(chosen.pop("label").value, number)
         texts = {column: cell.text(name, number) for column, cell in chosen.items()}
+        if selected.indicators:
+            labels = _indicated(label_cells, selected, values, texts, number, several=wanted.fields.several)
         if row := _row(texts, name, number, selected, omitted, labels):
             yield row if wanted.gold else _unlabelled(row, record)
 
