@@ -84,7 +84,7 @@ def test_other_files_are_refused(tmp_path):
     path.write_text("text,label\na,b\n")
     with pytest.raises(UserError, match="row 1: 'sent1' is missing; files must be in SWAG format"):
         read_choices([path])
-    path.write_bytes(b"\xff\xfe")
+    path.write_bytes(b"\xff\xff")
     with pytest.raises(UserError, match="byte 0 is not UTF-8"):
         read_choices([path])
     (tmp_path / "empty").mkdir()

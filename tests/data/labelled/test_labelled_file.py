@@ -185,7 +185,7 @@ def test_bad_utf8_is_named(tmp_path, name):
         ("a.tsv", "", "no examples"),
         ("a.tsv", "text\tlabel\n", "no examples"),
         ("a.jsonl", "\n", "no examples"),
-        ("a.xlsx", "x", r"rename it to \.tsv, \.csv, \.jsonl or \.parquet, or pass format"),
+        ("a.docx", "x", r"rename it to \.tsv, \.csv, \.jsonl or \.parquet, or pass format"),
         ("a.gz", "x", "is determined by the file's suffix"),
         ("missing.tsv", None, "cannot be read"),
     ],

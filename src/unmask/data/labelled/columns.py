@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
@@ -103,11 +104,14 @@ class SelectedColumns:
         unlabeled: the value in the label column of rows without a label, which are omitted.
         damaged: whether the published file is known to contain rows with too few columns or with an empty text, which
             are omitted.
+        indicators: indices of columns of zeros and ones by their labels, if there is one for each label; `indices` then
+            has no "label".
     """
 
     indices: Mapping[str, int]
     unlabeled: str | None = None
     damaged: bool = False
+    indicators: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -144,7 +148,9 @@ class Wanted:
         """
         names = [cell.strip() for cell in cells]
         indices = {}
-        for column, candidates in self._candidates(names).items():
+        wanted = self._candidates(names)
+        indicators = self._indicators(names, wanted, name, line)
+        for column, candidates in wanted.items():
             header = next((candidate for candidate in candidates if candidate in names), None)
             if header is None:
                 raise UserError(
@@ -163,7 +169,29 @@ class Wanted:
             indices[column] = names.index(header)
         # "-" marks pairs on whose label the annotators disagreed (Bowman et al. 2015, section 2.2)
         may_disagree = "text_b" in indices and "label" in indices and names[indices["label"]] == "gold_label"
-        return SelectedColumns(indices, "-" if may_disagree else None, damaged=tuple(names) == QUESTIONS)
+        damaged = tuple(names) == QUESTIONS
+        return SelectedColumns(indices, "-" if may_disagree else None, damaged, indicators)
+
+    def _indicators(
+        self, names: Sequence[str], wanted: dict[str, tuple[str, ...]], name: str, line: int
+    ) -> dict[str, int]:
+        """Return the columns of zeros and ones, if those are given for the label, which is removed from `wanted`."""
+        label = self.columns.get("label", "")
+        if label in names or not ("," in label or "*" in label):
+            return {}
+        del wanted["label"]
+        patterns = [pattern.strip() for pattern in label.split(",")]
+        headers = [header for pattern in patterns for header in names if fnmatchcase(header, pattern)]
+        absent = [pattern for pattern in patterns if not any(fnmatchcase(header, pattern) for header in names)]
+        if absent or len(set(headers)) < len(headers):
+            problem = f"no column named {absent[0]}" if absent else "a column of labels occurs twice"
+            raise UserError(
+                f"{problem}; columns: {', '.join(names)[:200]}",
+                file=name,
+                line=line,
+                remedy=f"pass {argument('columns', {'label': 'NAME,NAME,…'})}",
+            )
+        return {header: names.index(header) for header in headers}
 
     def may_lack_header(self, first: Sequence[str]) -> bool:
         """Return whether the first row looks like the format that needs no header."""

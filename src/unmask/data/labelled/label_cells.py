@@ -1,4 +1,4 @@
-"""Several labels of one text: a cell with commas in TSV and CSV, a list in a cell or in a record.
+"""Several labels of one text: a cell with commas in TSV and CSV, a list in a cell or in a record, columns of 0 and 1.
 
 Input: a cell, or the value of a record. Output: the names, each once. What may be read in two ways is refused.
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from unmask.support.errors import UserError, counted
@@ -21,6 +21,8 @@ OTHERS = (";", "|")
 """What separates labels in other files: a cell that contains it is refused."""
 LONGEST_LIST = 100_000
 """Characters of a list in a cell."""
+INDICATORS = {"0": False, "1": True, "0.0": False, "1.0": True, "False": False, "True": True}
+"""What columns of zeros and ones contain, as text; data frames write the others."""
 MISSING = frozenset({"nan", "<na>", "nat"})
 """What data frames write for a missing value, in lower case."""
 
@@ -115,6 +117,39 @@ class LabelCells:
         if isinstance(value, list | tuple) and self._are_indicators(names, line):
             return tuple(str(place) for place, number in enumerate(names) if number)
         return self._checked(map(str, names), line)
+
+    def of_indicators(self, values: Mapping[str, Any], line: int) -> tuple[str, ...]:
+        """Return the labels whose columns have a one.
+
+        Args:
+            values: a zero or a one for each label, as numbers, truth values or text.
+            line: the line.
+
+        Raises:
+            UserError: a value is something else.
+        """
+        for label, value in values.items():
+            if str(value).strip() not in INDICATORS:
+                raise UserError(
+                    f"'{label}' is {str(value)[:40]!r}, not 0 or 1", file=self.file, line=line, remedy="correct it"
+                )
+        return tuple(label for label, value in values.items() if INDICATORS[str(value).strip()])
+
+    def only(self, labels: Sequence[str], line: int) -> str:
+        """Return the label of a text that has exactly one.
+
+        Raises:
+            UserError: it has none or several.
+        """
+        if len(labels) != 1:
+            number = f"{len(labels)} columns of labels have" if labels else "no column of labels has"
+            raise UserError(
+                f"{number} a 1, but this task has one label per text",
+                file=self.file,
+                line=line,
+                remedy="correct it, or fine-tune for multi-label",
+            )
+        return labels[0]
 
     def _list(self, cell: str, line: int) -> Any:
         """Return the list that a cell contains."""

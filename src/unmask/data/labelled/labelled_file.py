@@ -5,15 +5,12 @@ text=NAME_OR_NUMBER,label=…`.
 Output: rows with their file and line, so that errors can name them. A bad row is an error: no row is dropped, except
 those without a label according to a published format, which are counted.
 
-TSV has no quoting; CSV follows RFC 4180, and spaces before a cell are not part of it; a byte-order mark is removed. For
-several labels of one text see label_cells.py.
+For the separators of columns see delimited.py, for several labels of one text label_cells.py.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -23,18 +20,11 @@ from typing import Any, NoReturn, TypeGuard
 import msgspec
 
 from unmask.data.labelled.columns import SINGLE, Fields, SelectedColumns, Wanted
+from unmask.data.labelled.delimited import OWN, SEPARATORS, DelimitedFile, Line
 from unmask.data.labelled.json_file import has_records, read_records, suffix_of
 from unmask.data.labelled.label_cells import LabelCells, check_not_missing, is_missing
 from unmask.data.labelled.table import ExampleTable, Source
-from unmask.data.text.files import (
-    MAX_DOCUMENT,
-    TOO_LONG,
-    ExpansionError,
-    display_name,
-    expands_too_much,
-    open_bytes,
-    read_text_lines,
-)
+from unmask.data.text.files import display_name, read_text_lines
 from unmask.support.errors import UserError, counted, nearest
 from unmask.support.messages import argument
 
@@ -42,8 +32,6 @@ NAMES = ("text", "text_b", "text_c", "label")
 """Our names of the columns."""
 TEXTS = NAMES[:3]
 """Those of texts."""
-
-FORMATS = ("tsv", "csv")
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):  # nothing in it refers back to it
@@ -72,14 +60,17 @@ class UnlabelledRow(Row, frozen=True, gc=False):
 
 
 def parse_columns(text: str | None) -> dict[str, str]:
-    """Parse `text=NAME_OR_NUMBER,label=…`.
+    """Parse `text=NAME_OR_NUMBER,label=…`; the label may be several columns of zeros and ones, `label=joy,fear`.
 
     Raises:
         UserError: the text does not have this form, or there is an unknown name before an equals sign.
     """
-    columns = {}
+    columns: dict[str, str] = {}
     for part in text.split(",") if text else ():
         column, equals, header = part.partition("=")
+        if part and not equals and next(reversed(columns), "") == "label":
+            columns["label"] += f",{part}"
+            continue
         if not equals or not header:
             raise UserError(
                 f"{argument('columns', text)}: '{part}' is not NAME=COLUMN", remedy="for example text=3,label=1"
@@ -105,13 +96,15 @@ def read_rows(
 
     Args:
         paths: `.tsv` or `.txt`, `.csv`, `.jsonl` or `.json` (lines or one array), each optionally followed by `.gz`,
-            `.xz` or `.zst`; `.parquet`, `.arrow` or `.feather`; directories of `datasets`; tables in memory; `-` is
-            standard input and requires `kind`.
+            `.xz` or `.zst`; `.parquet`, `.arrow` or `.feather`; `.xlsx`, `.sqlite` or `.db`, optionally followed by
+            `#SHEET` or `#TABLE`; directories of `datasets`; tables in memory; `-` is standard input and requires
+            `kind`.
         columns: our names to the names in the file, or to numbers from 0, which imply that there is no header.
         kind: the format, if it is not that of the suffix.
         gold: whether to read labels.
         fields: what the rows have.
-        notes: receives a line for each file from which rows were omitted, as its format specifies.
+        notes: receives a line for each file from which rows were omitted, as its format specifies, or whose columns are
+            not separated as its suffix says.
 
     Raises:
         UserError: a column is missing, a row is bad, or there are no rows; the message names file and line.
@@ -157,12 +150,15 @@ def iterate_rows(
         raise UserError(f"{argument('columns', {'text_c': '…'})} has no effect: this task reads no third text")
     wanted = Wanted(columns, fields if gold else replace(fields, labels=(), several=False), gold)
     for path in paths:
-        name, omitted = display_name(path), Counter[str]()
+        name, omitted, separators = display_name(path), Counter[str](), list[str]()
         if isinstance(path, ExampleTable) or has_records(path, kind):
             yield from _read_records(path, kind, wanted, name, omitted)
         else:
-            yield from _read(path, _format(path, kind), wanted, name, omitted)
+            table = _delimited(path, _format(path, kind), wanted)
+            yield from _read(table, wanted, omitted)
+            separators = table.notes()
         if notes is not None:
+            notes += separators
             notes += [f"{name}: omitted, as the format specifies: {count:,} {what}" for what, count in omitted.items()]
 
 
@@ -205,7 +201,7 @@ def _format(path: str | Path, kind: str | None) -> str:
     """Return the format of a file whose rows are cells."""
     suffix = kind or suffix_of(path)
     suffix = "tsv" if suffix == "txt" else suffix
-    if suffix not in FORMATS:
+    if suffix not in OWN:
         if kind:
             raise UserError(
                 f"{argument('format', kind)} has no columns of texts",
@@ -220,15 +216,34 @@ def _format(path: str | Path, kind: str | None) -> str:
     return suffix
 
 
-def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Counter[str]) -> Iterator[Row]:
+def _delimited(path: str | Path, kind: str, wanted: Wanted) -> DelimitedFile:
+    """Return a TSV or CSV file, whose separator is recognized by the columns that are wanted."""
+    name = display_name(path)
+    numbered = wanted.numbered(name)
+
+    def fits(cells: Sequence[str]) -> bool:
+        if numbered:
+            return max(numbered.indices.values()) < len(cells)
+        if kind == "tsv" and wanted.may_lack_header(cells):
+            return True
+        try:
+            wanted.named(cells, name, 1)
+        except UserError:
+            return False
+        return True
+
+    return DelimitedFile(path, kind, fits, header=numbered is None)
+
+
+def _read(table: DelimitedFile, wanted: Wanted, omitted: Counter[str]) -> Iterator[Row]:
     """Yield the rows of a TSV or CSV file; count in `omitted` those that the format itself excludes."""
-    lines = _split_csv(path, name) if kind == "csv" else _split_tsv(path)
-    rows = ((line, cells) for line, cells in lines if cells not in ([], [""]))
+    name = table.name
+    rows = ((line, cells) for line, cells in table.rows() if cells not in ([], [""]))
     first = next(rows, None)
     if first is None:
         return
     width = len(first[1])
-    selected, remaining = _find(first, rows, kind, wanted, name)
+    selected, remaining = _find(first, rows, wanted, name, quotes=table.quotes)
     if max(selected.indices.values()) >= width:
         raise UserError(
             f"there is no column {max(selected.indices.values())}, counted from 0", file=name, line=first[0]
@@ -247,7 +262,8 @@ def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Count
             omitted["fragments of rows broken by a line break in a question"] += 1
             continue
         if len(cells) != width:
-            remedy = "a tab inside a text? TSV has no quoting" if kind == "tsv" else "quote texts with commas"
+            quote = f"quote texts with {SEPARATORS[table.separator]}"
+            remedy = quote if table.quotes else "a tab inside a text? TSV has no quoting"
             raise UserError(
                 f"{counted(len(cells), 'column')} where there should be {width}",
                 file=name,
@@ -255,9 +271,29 @@ def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Count
                 remedy=remedy if len(cells) > width else "complete or remove the row",
             )
         chosen = {column: cells[index] for column, index in selected.indices.items()}
-        labels = label_cells.split(chosen.pop("label"), line) if wanted.fields.several else None
+        if selected.indicators:
+            labels = _indicated(label_cells, selected, cells, chosen, line, several=wanted.fields.several)
+        else:
+            labels = label_cells.split(chosen.pop("label"), line) if wanted.fields.several else None
         if row := _row(chosen, name, line, selected, omitted, labels):
             yield row if wanted.gold else _unlabelled(row, dict(zip(names, cells, strict=True)))
+
+
+def _indicated(
+    label_cells: LabelCells,
+    selected: SelectedColumns,
+    values: Sequence[Any],
+    chosen: dict[str, str],
+    line: int,
+    *,
+    several: bool,
+) -> tuple[str, ...] | None:
+    """Return the labels whose columns have a one; if a text has only one, add it to the chosen values instead."""
+    labels = label_cells.of_indicators({label: values[index] for label, index in selected.indicators.items()}, line)
+    if several:
+        return labels
+    chosen["label"] = label_cells.only(labels, line)
+    return None
 
 
 def _unlabelled(row: Row, source: Mapping[str, Any]) -> UnlabelledRow:
@@ -274,59 +310,19 @@ def _distinct(names: Iterable[str]) -> list[str]:
     return distinct
 
 
-_Line = tuple[int, list[str]]
-"""The line number of a row, and its cells."""
-
-
 def _find(
-    first: _Line, rows: Iterator[_Line], kind: str, wanted: Wanted, name: str
-) -> tuple[SelectedColumns, Iterable[_Line]]:
+    first: Line, rows: Iterator[Line], wanted: Wanted, name: str, *, quotes: bool
+) -> tuple[SelectedColumns, Iterable[Line]]:
     """Return the columns and the rows, which include the first line unless it is a header."""
     if columns := wanted.numbered(name):
         return columns, chain([first], rows)
     try:
         return wanted.named(first[1], name, first[0]), rows
     except UserError:
-        if kind != "tsv" or not wanted.may_lack_header(first[1]):
+        if quotes or not wanted.may_lack_header(first[1]):
             raise
     held = [first, *rows]
     return wanted.unnamed(held, name), held
-
-
-def _split_tsv(path: str | Path) -> Iterator[tuple[int, list[str]]]:
-    for number, line in read_text_lines(path):
-        yield number, line.rstrip("\r").split("\t")
-
-
-def _split_csv(path: str | Path, name: str) -> Iterator[tuple[int, list[str]]]:
-    csv.field_size_limit(MAX_DOCUMENT)
-    number, left = 1, MAX_DOCUMENT  # the line that the current record begins in, and how long it may still become
-
-    def lines(text: io.TextIOBase) -> Iterator[str]:
-        nonlocal left
-        while line := text.readline(left + 1):
-            left -= len(line)
-            if left < 0:
-                raise csv.Error(f"the record is {TOO_LONG}")
-            yield line
-
-    with open_bytes(path) as stream:
-        text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
-        reader = csv.reader(lines(text), strict=True, skipinitialspace=True)
-        try:
-            for cells in reader:
-                yield number, cells
-                number, left = reader.line_num + 1, MAX_DOCUMENT
-        except csv.Error as error:
-            raise UserError(f"not valid CSV ({error})", file=name, line=number) from error
-        except UnicodeDecodeError as error:
-            if str(path) != "-":
-                deque(read_text_lines(path), 0)  # names the line
-            raise UserError(f"not UTF-8 ({error.reason})", file=name) from error
-        except ExpansionError as error:
-            raise expands_too_much(name, number) from error
-        finally:
-            text.detach()
 
 
 def _read_records(source: Source, kind: str | None, wanted: Wanted, name: str, omitted: Counter[str]) -> Iterator[Row]:
@@ -336,8 +332,12 @@ def _read_records(source: Source, kind: str | None, wanted: Wanted, name: str, o
         selected = wanted.named(list(record), name, number)
         names, values = list(record), list(record.values())
         chosen = {column: _Cell(column, names[index], values[index]) for column, index in selected.indices.items()}
-        labels = label_cells.of_value(chosen.pop("label").value, number) if wanted.fields.several else None
+        labels = None
+        if wanted.fields.several and not selected.indicators:
+            labels = label_cells.of_value(chosen.pop("label").value, number)
         texts = {column: cell.text(name, number) for column, cell in chosen.items()}
+        if selected.indicators:
+            labels = _indicated(label_cells, selected, values, texts, number, several=wanted.fields.several)
         if row := _row(texts, name, number, selected, omitted, labels):
             yield row if wanted.gold else _unlabelled(row, record)
 

@@ -14,6 +14,7 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from unmask.data.labelled.delimited import header_separator
 from unmask.data.labelled.label_cells import parse_list
 from unmask.data.labelled.plain_tags import Tags
 from unmask.data.labelled.spans import Reading
@@ -29,12 +30,12 @@ TAGS = ("tag", "tags", "ner", "ner_tag", "label", "labels", "pos")
 
 def delimiter_of(head: str) -> str:
     """Return what separates the columns of a table of words, from the beginning of its file; "": it is none."""
-    header = head.lstrip("\ufeff").split("\n")[0].rstrip("\r")
-    for delimiter in (",", "\t", ";"):
-        names = [name.strip(' "').lower() for name in header.split(delimiter)]
-        if len(names) > 1 and any(name in IDS for name in names) and any(name in WORDS for name in names):
-            return delimiter
-    return ""
+
+    def fits(cells: Sequence[str]) -> bool:
+        names = {cell.strip().lower() for cell in cells}
+        return not names.isdisjoint(IDS) and not names.isdisjoint(WORDS)
+
+    return header_separator(head.lstrip("\ufeff").split("\n")[0].rstrip("\r"), fits)
 
 
 def read_sentence_table(

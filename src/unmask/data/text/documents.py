@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from unmask.data.text.encodings import suggest
 from unmask.data.text.files import COMPRESSED, MAX_DOCUMENT, TOO_LONG, display_name, read_lines
 from unmask.data.text.record_files import has_reader, read_file
 from unmask.support.errors import UserError, counted, nearest
@@ -205,7 +206,7 @@ def _join(lines: Iterator[Line]) -> str:
         try:
             parts.append(raw.decode())
         except UnicodeDecodeError as error:
-            raise _Fault(number, f"not UTF-8 (byte {error.start + 1} of the line)") from error
+            raise _Fault(number, f"not UTF-8 (byte {error.start + 1} of the line)", suggest(raw)) from error
         size += 1  # the newline
     return "\n".join(parts)
 
@@ -222,7 +223,7 @@ def _json_parser(name: str) -> Callable[[Iterator[Line]], str]:
         try:
             record = msgspec.json.decode(raw.replace(b"\0", b""))
         except UnicodeDecodeError as error:
-            raise _Fault(number, "not UTF-8") from error
+            raise _Fault(number, "not UTF-8", suggest(raw)) from error
         except (msgspec.DecodeError, RecursionError) as error:
             raise _Fault(number, f"broken JSON ({error})") from error
         if not isinstance(record, dict):

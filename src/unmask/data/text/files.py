@@ -1,6 +1,7 @@
 """Opening of raw and labeled files, and reading of their lines in bounded memory.
 
-Input: the path of a plain, `.gz`, `.xz` or `.zst` file, or `-` for standard input. Output: bytes, or numbered lines.
+Input: the path of a plain, `.gz`, `.xz` or `.zst` file, or `-` for standard input. Output: bytes, or numbered lines;
+files in UTF-16 or UTF-32 with a byte-order mark are read as UTF-8.
 
 Three limits bound what a file from elsewhere can make a reader allocate: `MAX_DOCUMENT` for a line, `MAX_JSON` for a
 file that is a single JSON value, and `MAX_RATIO` for what a compressed file may expand to. A plain file has no limit of
@@ -12,6 +13,7 @@ from __future__ import annotations
 import gzip
 import io
 import lzma
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +23,7 @@ from typing import Any, BinaryIO, cast
 
 import msgspec
 
+from unmask.data.text.encodings import EncodingError, in_utf8, suggest
 from unmask.support.errors import UserError
 
 MAX_DOCUMENT = 10_000_000
@@ -37,6 +40,7 @@ TOO_LONG = f"longer than {MAX_DOCUMENT:,} bytes"
 COMPRESSED = (".gz", ".xz", ".zst")
 """Suffixes of compressed files."""
 
+_PART = re.compile(r"(.+?\.(?:sqlite3?|db|xlsx))#(.+)", re.IGNORECASE | re.DOTALL)
 _BLOCK = 1 << 20
 _LINES = 1 << 16
 """Maximum number of bytes whose lines are in memory at once, besides a longer line."""
@@ -85,6 +89,15 @@ def display_name(path: object) -> str:
     return "standard input" if str(path) == "-" else str(path)
 
 
+def split_part(path: str | Path) -> tuple[Path, str]:
+    """Return the path of a file of several tables, and what follows a `#`: the table or the sheet; "" if there is none.
+
+    A path at which there is a file, or that has no suffix of such files before the `#`, is taken as it is.
+    """
+    match = _PART.fullmatch(str(path))
+    return (Path(match[1]), match[2]) if match and not Path(path).exists() else (Path(path), "")
+
+
 @contextmanager
 def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
     """Open a file for reading, decompressed.
@@ -97,8 +110,8 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
         The stream of its bytes.
 
     Raises:
-        UserError: the file cannot be opened, or its archive is found to be damaged, or to expand too much, while it is
-            read.
+        UserError: the file cannot be opened; or, while it is read, its archive is found to be damaged or to expand too
+            much, or its text not to be in the encoding of its byte-order mark.
     """
     if str(path) == "-":
         if sys.stdin is None:
@@ -109,15 +122,20 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
         stream = _open(Path(path))
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror})", file=path) from error
+    line: int | None = 1
     with stream:
         try:
-            yield stream
+            text = in_utf8(stream)
+            line = None  # unknown
+            yield text
+        except EncodingError as error:
+            raise UserError(str(error), file=path, line=error.line, remedy="save the file in UTF-8") from error
         except (EOFError, DamagedError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
             raise UserError(
                 f"the archive is damaged ({error})", file=path, remedy="download or compress it again"
             ) from error
         except ExpansionError as error:
-            raise expands_too_much(path) from error
+            raise expands_too_much(path, line) from error
 
 
 def expands_too_much(path: str | Path, line: int | None = None) -> UserError:
@@ -130,7 +148,7 @@ def expands_too_much(path: str | Path, line: int | None = None) -> UserError:
     )
 
 
-def _open(path: Path) -> BinaryIO:
+def _open(path: Path) -> io.BufferedReader:
     match path.suffix.lower():
         # The buffer avoids a call into the archive classes, which are written in Python, for each line.
         case ".gz":
@@ -140,7 +158,7 @@ def _open(path: Path) -> BinaryIO:
         case ".zst":
             return io.BufferedReader(_Expanded(path, _zstandard(path)), _BLOCK)
         case _:
-            return path.open("rb", buffering=_BLOCK)
+            return io.BufferedReader(path.open("rb", buffering=0), _BLOCK)
 
 
 def _zstandard(path: Path) -> Callable[[BinaryIO], Any]:
@@ -190,9 +208,8 @@ def read_text_lines(path: str | Path) -> Iterator[tuple[int, str]]:
         except UnicodeDecodeError as error:
             number += text.count(b"\n", 0, error.start)
             byte = error.start - text.rfind(b"\n", 0, error.start)
-            raise UserError(
-                f"not UTF-8 (byte {byte} of the line)", file=name, line=number, remedy="convert the file to UTF-8"
-            ) from error
+            remedy = suggest(text[error.start - byte + 1 :].split(b"\n", 1)[0])
+            raise UserError(f"not UTF-8 (byte {byte} of the line)", file=name, line=number, remedy=remedy) from error
         yield from enumerate(lines, number)
 
 

@@ -1,4 +1,6 @@
-"""Files of records, for text and for labeled examples, by suffix: Parquet, Arrow, and those of installed packages.
+"""Files of records, for text and for labeled examples, by suffix.
+
+Parquet and Arrow, SQLite (sqlite_file.py), Excel's workbooks (xlsx_file.py), and those of installed packages.
 
 `read_arrow` reads Parquet and Arrow files, and directories that `datasets` writes (`save_to_disk`), row by row.
 
@@ -21,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from unmask.data.text.files import FREE, MAX_DOCUMENT, MAX_RATIO, TOO_LONG, expands_too_much, read_whole
+from unmask.data.text.files import FREE, MAX_DOCUMENT, MAX_RATIO, TOO_LONG, expands_too_much, read_whole, split_part
 from unmask.support.errors import UserError
 from unmask.support.plugins import Registry
 
@@ -207,7 +209,13 @@ def _usable(schema: Any, pyarrow: ModuleType) -> list[str]:
 Reader = Callable[[str | Path], Iterator[tuple[int, Record]]]
 """Yields the number of each record, from 1, and its values by column; raises a `UserError` that names file and line."""
 
-READERS: Registry[Reader] = Registry("unmask.readers", dict.fromkeys(("parquet", "arrow", "feather"), read_arrow))
+_SQLITE, _XLSX = "unmask.data.text.sqlite_file:read_sqlite", "unmask.data.text.xlsx_file:read_xlsx"
+READERS: Registry[Reader] = Registry(
+    "unmask.readers",
+    dict.fromkeys(("parquet", "arrow", "feather"), read_arrow)
+    | dict.fromkeys(("sqlite", "sqlite3", "db"), _SQLITE)
+    | {"xlsx": _XLSX},
+)
 """Reader by suffix, in lower case and without the dot."""
 
 
@@ -227,4 +235,4 @@ def read_file(path: str | Path) -> Iterator[tuple[int, Record]]:
 
 
 def _suffix(path: str | Path) -> str:
-    return Path(path).suffix.lower().removeprefix(".")
+    return split_part(path)[0].suffix.lower().removeprefix(".")

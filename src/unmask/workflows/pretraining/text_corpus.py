@@ -18,7 +18,7 @@ import msgspec
 from unmask.data.corpus.build import check_sources, write_corpus
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_none
-from unmask.data.text.files import display_name
+from unmask.data.text.files import display_name, split_part
 from unmask.data.tokenizers.extend import learn_tokens
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
@@ -172,7 +172,7 @@ def _made_from(
     """Return bytes that identify the inputs of a preparation; empty if they cannot be identified (standard input)."""
     if "-" in map(str, paths):
         return b""
-    stats = [Path(path).stat() for path in paths]
+    stats = [split_part(path)[0].stat() for path in paths]
     return msgspec.json.encode(
         {
             "sources": [
