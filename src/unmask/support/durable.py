@@ -89,11 +89,12 @@ def replace_file(path: Path, content: bytes) -> None:
     sync(path.parent)
 
 
-def acquire(path: Path) -> FileLock | None:
+def acquire(path: Path, *, wait: bool = False) -> FileLock | None:
     """Lock a file, creating it if it is missing.
 
     Args:
         path: path of the lock file.
+        wait: wait for another program that holds it.
 
     Returns:
         The lock, which the caller must release; None if another program holds it.
@@ -103,7 +104,7 @@ def acquire(path: Path) -> FileLock | None:
     """
     lock = FileLock(path, mode=0o644, thread_local=False)
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=-1 if wait else 0)
     except Timeout:
         return None
     return lock
@@ -132,12 +133,13 @@ def is_locked(path: Path) -> bool:
 
 
 @contextmanager
-def only_writer(out: Path | None, name: str = "out") -> Iterator[None]:
+def only_writer(out: Path | None, name: str = "out", *, wait: bool = False) -> Iterator[None]:
     """Lock an output against all others that write it: what is written is the work of one of them.
 
     Args:
         out: a file or a directory, which need not exist; None: nothing is written.
         name: the parameter that names it.
+        wait: wait for another program instead of raising an error.
 
     Raises:
         UserError: it is being written.
@@ -148,7 +150,7 @@ def only_writer(out: Path | None, name: str = "out") -> Iterator[None]:
         return
     path = _beside(out, "lock")
     try:
-        lock = acquire(path)
+        lock = acquire(path, wait=wait)
     except OSError as error:
         raise type(error)(error.errno, error.strerror, str(out)) from error
     if lock is None:
@@ -199,18 +201,25 @@ def new_directory(out: Path) -> Iterator[Path]:
     out.resolve().parent.mkdir(parents=True, exist_ok=True)
     with only_writer(out):
         refuse_filled(out)  # by a program that has ended meanwhile
-        aside = _beside(out, "part")
-        if aside.exists():
-            shutil.rmtree(aside)
-        aside.mkdir()
-        try:
+        with replaced_directory(out) as aside:
             yield aside
-            publish(aside, out.resolve())
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
 
 
-def publish(aside: Path, out: Path) -> None:
+@contextmanager
+def replaced_directory(out: Path) -> Iterator[Path]:
+    """Yield a folder that takes the place of a directory, as `new_directory` does; the caller has the lock."""
+    aside = _beside(out, "part")
+    if aside.exists():
+        shutil.rmtree(aside)
+    aside.mkdir(parents=True)
+    try:
+        yield aside
+        _publish(aside, out.resolve())
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _publish(aside: Path, out: Path) -> None:
     """Make a directory visible under its name, once all of it is on the disk, in place of one that may be there."""
     for path in (*aside.rglob("*"), aside):
         sync(path)
