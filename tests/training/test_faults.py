@@ -92,9 +92,7 @@ def test_T21_resume_with_a_bad_path_is_never_a_fresh_start(tmp_path, corpus):
 def test_T21_resume_without_a_checkpoint(tmp_path, corpus):
     inputs = {"corpus": fingerprint(corpus), "init": "none", "precision": "float32"}
     RunDirectory.create(tmp_path / "run", write(changed()), inputs, {}).close()
-    with pytest.raises(
-        UserError, match="before its first checkpoint; repeat its command without resume"
-    ):
+    with pytest.raises(UserError, match="before its first checkpoint; repeat its command without resume"):
         pretrain_corpus(changed(), corpus, tmp_path / "run", machine=CPU, resume=True, quiet=True)
 
 

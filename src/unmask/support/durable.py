@@ -160,9 +160,11 @@ def only_writer(out: Path | None, name: str = "out", *, wait: bool = False) -> I
     try:
         yield
     finally:
-        if OPENS_FOLDERS:  # while it is locked: whoever has opened it meanwhile sees that it was removed
-            path.unlink(missing_ok=True)
-        lock.release()
+        try:
+            if OPENS_FOLDERS:  # while it is locked: whoever has opened it meanwhile sees that it was removed
+                path.unlink(missing_ok=True)
+        finally:
+            lock.release()
 
 
 def _beside(out: Path, suffix: str) -> Path:

@@ -346,8 +346,10 @@ class RunDirectory:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return whether a folder has the mark, or is empty."""
-    return (folder / MARK).exists() or (folder.is_dir() and not any(folder.iterdir()))
+    """Return whether a folder has the mark, or nothing else than the beginning of it."""
+    return (folder / MARK).exists() or (
+        folder.is_dir() and {path.name for path in folder.iterdir()} <= {f".{MARK}.part"}
+    )
 
 
 def _empty(folder: Path, made_from: bytes) -> None:
