@@ -158,7 +158,7 @@ def _check_exists(file: str | Path, *, resume: bool) -> None:
     (path,) = as_files(file)
     if resume and not (Path(path).is_file() or Path(path).is_dir()) and (str(path) == "-" or Path(path).exists()):
         raise UserError(
-            f"{argument('resume', True)}: what is read from here cannot be compared with what the interrupted run has read",
+            f"{argument('resume', True)}: what is read from here cannot be compared with what was read before",
             file=display_name(path),
             remedy="write it to a file first",
         )
