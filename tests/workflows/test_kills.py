@@ -188,19 +188,33 @@ def unbroken(inputs, tmp_path_factory):
     return find
 
 
+PARTS = 16
+"""Number of tests into which all cases of a command are divided."""
 WAYS = ([{}, {"resume": True}], [{"resume": True}, {}])
 
 
+def cases_of(name, changes):
+    """Return after how many changes a command is killed, and the ways in which it is then given again, in order."""
+    ways = WAYS if name in RESUMED else ([{}],)
+    return [(number, way) for number in range(changes) for way in ways]
+
+
 @pytest.mark.parametrize("name", [*RESUMED, *REPEATED])
-def test_a_killed_command_is_given_again_or_resumed(name, inputs, unbroken, tmp_path, request):
+def test_a_killed_command_is_given_again_or_resumed(name, inputs, unbroken, tmp_path):
     call, names = (RESUMED | REPEATED)[name]
     changes, expected = unbroken(name, call, names)
-    ways = WAYS if name in RESUMED else ([{}],)
-    cases = [(number, way) for number in range(changes) for way in ways]
-    if not request.config.getoption("--exhaustive"):
-        cases = random.Random(name).sample(cases, 2)
-    for number, way in cases:
-        drill(inputs, tmp_path / f"killed-{number}-{ways.index(way)}", call, names, number, expected, way)
+    for number, way in random.Random(name).sample(cases_of(name, changes), 2):
+        drill(inputs, tmp_path / f"killed-{number}", call, names, number, expected, way)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("name", [*RESUMED, *REPEATED])
+def test_a_command_is_killed_before_each_change(name, part, inputs, unbroken, tmp_path):
+    call, names = (RESUMED | REPEATED)[name]
+    changes, expected = unbroken(name, call, names)
+    for index, (number, way) in enumerate(cases_of(name, changes)[part::PARTS]):
+        drill(inputs, tmp_path / f"killed-{index}", call, names, number, expected, way)
 
 
 @pytest.mark.parametrize("name", [*RESUMED, *REPEATED])
