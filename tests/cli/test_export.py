@@ -90,7 +90,6 @@ def test_int8_that_loses_is_removed(line, tmp_path, monkeypatch):
     monkeypatch.setattr("unmask.workflows.formats.load", lambda out: None)
 
     def write(model, wanted, out, samples):
-        out.mkdir()
         return ExportManifest("onnx", "int8", ProgramSignature("classification", "summary"), 9)
 
     monkeypatch.setattr("unmask.workflows.formats.export_model", write)

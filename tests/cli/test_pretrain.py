@@ -39,7 +39,9 @@ def test_pretrain_on_text_then_adapt(line, text_file, tmp_path, capsys):
     assert json.loads((tmp_path / "adapted" / "model" / "config.json").read_text())["hidden_size"] == 32
     assert run_fork("pretrain", "bert-mini", "--text", text_file, *options, "--resume").err == ""
     assert main(list(map(str, ["pretrain", "bert-mini", "--text", line / "train.tsv", *options, "--resume"]))) == 2
-    assert f"was started on other text: {text_file}; resume with" in capsys.readouterr().err
+    assert (
+        f"train.tsv: is not the text that this run was started on, {text_file}; resume with" in capsys.readouterr().err
+    )
 
 
 def test_pretrain_without_a_recipe(text_file, tmp_path):

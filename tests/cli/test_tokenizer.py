@@ -187,7 +187,7 @@ def test_skipped_documents_are_reported(tmp_path, text_file, capsys):
     (tmp_path / "bad.txt").write_bytes(text_file.read_bytes() + b"\n\ncaf\xe9\n")
     given = ["tokenizer", "train", str(tmp_path / "bad.txt"), "--vocab-size", "170", "--out", str(tmp_path / "out")]
     assert main(given) == 0
-    count, skipped = capsys.readouterr().err.splitlines()
+    skipped, count = capsys.readouterr().err.splitlines()
     assert count == f"tokenizer with 170 tokens: {tmp_path / 'out'}"
     assert skipped.startswith(f"skipped: 1 document: {tmp_path / 'bad.txt'}:")
 
@@ -197,7 +197,10 @@ def test_skipped_documents_are_reported(tmp_path, text_file, capsys):
     [
         (("tokenizer", "train", "{here}/missing.txt", "--out", "{here}/t"), "missing.txt"),
         (("tokenizer", "train", "{line}/train.tsv", "--out", "{line}"), "the directory is not empty"),
-        (("tokenizer", "train", "{line}/train.tsv", "--out", "{line}/train.tsv"), "Not a directory"),
+        (
+            ("tokenizer", "train", "{line}/train.tsv", "--out", "{line}/train.tsv"),
+            "is a file, not a directory; choose another --out",
+        ),
         (("tokenizer", "train", "{line}/train.tsv", "--vocab-size", "5", "--out", "{here}/t"), "needs at least"),
         (("tokenizer", "train", "{here}/empty.txt", "--out", "{here}/t"), "no text"),
         (

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from unmask.inference.backend import TorchBackend
-from unmask.inference.program import FEATURES, ProgramSignature, build_program, default_head, probes, refuse_filled
+from unmask.inference.program import FEATURES, ProgramSignature, build_program, default_head, probes
+from unmask.support.durable import refuse_filled
 from unmask.support.errors import UserError
 
 from .conftest import CPU, MEANS, SETTINGS

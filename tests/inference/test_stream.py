@@ -67,9 +67,10 @@ def test_an_interrupted_file_is_continued(predictor, tmp_path):
 def test_other_work_is_not_continued(predictor, tmp_path):
     out = tmp_path / "out.jsonl"
     with pytest.raises(KeyboardInterrupt):
-        write_predictions(predictor, interrupted(as_rows(TEXTS), 4), out, identity("model", "a.tsv"))
-    with pytest.raises(UserError, match="another model, other data"):
-        write_predictions(predictor, iter(as_rows(TEXTS)), out, identity("model", "b.tsv"), resume=True)
+        write_predictions(predictor, interrupted(as_rows(TEXTS), 4), out, identity("model", "a.tsv", format="tsv"))
+    with pytest.raises(UserError, match="another one: format was tsv, now csv; model was model, now other; repeat"):
+        other = identity("other", "a.tsv", format="csv")
+        write_predictions(predictor, iter(as_rows(TEXTS)), out, other, resume=True)
 
 
 def test_nothing_is_left_of_an_empty_stream(predictor, tmp_path):

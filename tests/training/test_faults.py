@@ -37,7 +37,7 @@ def test_T9_a_run_with_a_full_disk_goes_on_afterwards(tmp_path, corpus, recipe, 
 
 def test_T18_two_jobs_in_one_directory(tmp_path, corpus, recipe):
     first = RunDirectory.create(tmp_path / "run", write(recipe), {}, {})
-    with pytest.raises(UserError, match="not empty"):
+    with pytest.raises(UserError, match="another program is writing to this run"):
         RunDirectory.create(tmp_path / "run", write(recipe), {}, {})
     with pytest.raises(UserError, match="another program is writing to this run"):
         RunDirectory.resume(tmp_path / "run", write(recipe), {}, loop.MAY_CHANGE)
@@ -92,7 +92,7 @@ def test_T21_resume_with_a_bad_path_is_never_a_fresh_start(tmp_path, corpus):
 def test_T21_resume_without_a_checkpoint(tmp_path, corpus):
     inputs = {"corpus": fingerprint(corpus), "init": "none", "precision": "float32"}
     RunDirectory.create(tmp_path / "run", write(changed()), inputs, {}).close()
-    with pytest.raises(UserError, match="there is no valid checkpoint to resume from; start the run again"):
+    with pytest.raises(UserError, match="before its first checkpoint; repeat its command without resume"):
         pretrain_corpus(changed(), corpus, tmp_path / "run", machine=CPU, resume=True, quiet=True)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from unmask.data.labelled.table import Data, ExampleTable, as_sources
+from unmask.data.text.files import display_name
 from unmask.inference.bench import Bench, measure_engines
 from unmask.inference.features import FILE, check_target, write_vectors
 from unmask.inference.fill import Filling
@@ -25,6 +26,7 @@ from unmask.support.choices import (
     as_texts,
     check_choice,
 )
+from unmask.support.durable import new_directory, only_writer, refuse_filled
 from unmask.support.errors import InputWarning, UserError
 from unmask.support.messages import argument
 from unmask.tasks.prediction_tables import OTHER_TABLES, TABLES
@@ -102,8 +104,9 @@ def predict(
     asked = _check_asked(posed, texts, sources)
     if sources == [] and (columns or format):
         raise UserError(f"{argument('columns')} and {argument('format')} have no effect without {argument('data')}")
-    if out is not None:
-        _check_out(Path(out), files)
+    written = None if out is None else Path(out)
+    if written is not None:
+        _check_out(written, files)
     streams = out is not None and len(files) == len(sources) == 1
     if resume and not (out and files):
         raise UserError(f"{argument('resume')} has no effect without {argument('data')} and {argument('out')}")
@@ -114,28 +117,31 @@ def predict(
             f"{argument('text_b')} has no effect without {argument('texts')} (pairs in a file are two columns)"
         )
     for file in files:
-        _check_exists(file)
+        _check_exists(file, resume=resume)
     display, notes = Display(quiet=quiet), list[str]()
-    predictor = open_predictor(model, choose_machine(device, precision), display, allow_pickle=allow_pickle)
-    if out is not None:
-        _check_table(Path(out), predictor.task)
+    machine = choose_machine(device, precision)
+    predictor = open_predictor(model, machine, display, allow_pickle=allow_pickle)
+    if written is not None:
+        _check_table(written, predictor.task)
     predictions: list[Any] = []
-    if streams and out is not None:
-        (file,) = files
-        examples = predictor.iterate(file, columns=columns or {}, kind=format, notes=notes)
-        about = identity(model, file, columns=columns or {}, format=format, precision=precision)
-        count = write_predictions(predictor, examples, Path(out), about, resume=resume, notes=notes)
-    else:
-        if asked:
-            read = [_posed(predictor, posed)]
-        elif texts:
-            read = predictor.task.from_texts(texts, text_b or None)
+    with only_writer(written):
+        if streams and written is not None:
+            (file,) = files
+            examples = predictor.iterate(file, columns=columns or {}, kind=format, notes=notes)
+            options = {"columns": dict(columns or {}), "format": format, "precision": predictor.backend.precision}
+            about = identity(predictor.fingerprint(), file, **options, device=machine.device.type)
+            count = write_predictions(predictor, examples, written, about, source=file, resume=resume, notes=notes)
         else:
-            read = predictor.read(data, columns=columns, kind=format, notes=notes)
-        predictions = predictor.run(read, notes)
-        count = len(predictions)
-        if out is not None:
-            save_predictions(predictor.task, Path(out), read, predictions)
+            if asked:
+                read = [_posed(predictor, posed)]
+            elif texts:
+                read = predictor.task.from_texts(texts, text_b or None)
+            else:
+                read = predictor.read(data, columns=columns, kind=format, notes=notes)
+            predictions = predictor.run(read, notes)
+            count = len(predictions)
+            if written is not None:
+                save_predictions(predictor.task, written, read, predictions)
     for note in notes:
         display.say(note)
     if out is not None:
@@ -143,9 +149,19 @@ def predict(
     return Predictions(predictions, predictor.task, out)
 
 
-def _check_exists(file: str | Path) -> None:
-    """Raise an error if a text, or the path of no file, is passed as the file of examples."""
+def _check_exists(file: str | Path, *, resume: bool) -> None:
+    """Raise an error if a text, or the path of no file, is passed as the file of examples, or it is not the same twice.
+
+    Raises:
+        UserError: there is no such file, or a run that is resumed reads from standard input or from a pipe.
+    """
     (path,) = as_files(file)
+    if resume and not (Path(path).is_file() or Path(path).is_dir()) and (str(path) == "-" or Path(path).exists()):
+        raise UserError(
+            f"{argument('resume', True)}: what is read from here cannot be compared with what was read before",
+            file=display_name(path),
+            remedy="write it to a file first",
+        )
     if str(path) != "-" and not Path(path).exists():
         raise UserError("does not exist", file=path, remedy=f"if it is a text, pass it as {argument('texts')}")
 
@@ -247,13 +263,13 @@ def write_features(
     """
     folder, notes, display = Path(out), list[str](), Display(quiet=quiet)
     machine = choose_machine(device, precision)
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise UserError("the directory is not empty", file=folder, remedy=f"choose another {argument('out')}")
+    refuse_filled(folder)
     rows = read_unlabeled(data, columns=columns or {}, kind=format, notes=notes)
     if not rows:
         raise UserError(f"{argument('data')} has no texts")
     predictor = open_predictor(model, machine, display, tokenizer=tokenizer, allow_pickle=allow_pickle)
-    tokens, cut = predictor.write_features(rows, layers, folder / FILE)
+    with new_directory(folder) as aside:
+        tokens, cut = predictor.write_features(rows, layers, aside / FILE)
     notes.append(f"{tokens:,} tokens of {len(rows):,} texts: {folder / FILE}")
     if cut:
         notes.append(
@@ -300,8 +316,9 @@ def embed(
     Raises:
         UserError: the file exists, the data is malformed, or there is none.
     """
-    if out is not None:
-        check_target(Path(out))
+    written = None if out is None else Path(out)
+    if written is not None:
+        check_target(written)
     if pooling is not None:
         check_choice("pooling", pooling, PoolingKind)
     notes, display = list[str](), Display(quiet=quiet)
@@ -313,12 +330,15 @@ def embed(
             "vectors are of single texts, but these are pairs", remedy=f"pass {argument('columns', {'text': 'NAME'})}"
         )
     predictor = open_predictor(model, choose_machine(device, precision), display, allow_pickle=allow_pickle)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", InputWarning)
-        vectors = predictor.embed([row.values["text"] for row in rows], pooling=pooling, normalize=normalize)
-    notes += [str(warning.message) for warning in caught if issubclass(warning.category, InputWarning)]
+    with only_writer(written):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", InputWarning)
+            vectors = predictor.embed([row.values["text"] for row in rows], pooling=pooling, normalize=normalize)
+        notes += [str(warning.message) for warning in caught if issubclass(warning.category, InputWarning)]
+        if written is not None:
+            check_target(written)  # by a program that has ended meanwhile
+            write_vectors(written, vectors, predictor.fingerprint())
     if out is not None:
-        write_vectors(Path(out), vectors, predictor.fingerprint())
         notes.append(f"{len(vectors):,} vectors of {vectors.shape[1]} numbers: {out}")
     for note in notes:
         display.say(note)

@@ -8,7 +8,6 @@ beside its place and renamed after the check.
 from __future__ import annotations
 
 import shutil
-import tempfile
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ import torch
 from torch.export import Dim
 
 from unmask.data.batches.batch import Sample
+from unmask.data.tokenizers.load import ALL_FILES as TOKENIZER_FILES
 from unmask.families.checkpoints.check import write_checksums
 from unmask.families.checkpoints.huggingface import write_config
 from unmask.inference.backend import Backend, TorchBackend
@@ -35,12 +35,11 @@ from unmask.inference.program import (
     build_program,
     default_head,
     probes,
-    refuse_filled,
 )
 from unmask.inference.quantize import CALIBRATION, quantize_onnx, quantize_openvino, quiet_logging
 from unmask.inference.signed_bytes import multiplies_signed_bytes
 from unmask.model.model import Model
-from unmask.support.durable import replace_file
+from unmask.support.durable import new_directory, refuse_filled, replace_file
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.training.machine import choose_machine, processor
@@ -112,10 +111,9 @@ def export_model(
         raise UserError("OpenVINO does not compute in bf16 on this processor", remedy="export in float32")
     backend = TorchBackend(model, choose_machine("cpu", "float32"))
     program, signature = build_program(model, backend, head)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as name:
+    with new_directory(out) as folder:
         if traced is None:
-            trace(program, traced := Path(name) / "model.onnx")
+            trace(program, traced := folder / "model.onnx")
         manifest = ExportManifest(
             wanted.format,
             wanted.precision,
@@ -127,14 +125,16 @@ def export_model(
             processor=processor(),
         )
         tried, *others = _weights(wanted)
-        made = _make(backend, manifest, traced, Path(name), tried, samples)
+        made = _make(backend, manifest, traced, folder, tried, samples)
         for signed in others:
             with suppress(UserError):  # too far from the original: the first one is kept
-                other = _make(backend, manifest, traced, Path(name), signed, samples)
+                other = _make(backend, manifest, traced, folder, signed, samples)
                 made = min(made, other, key=lambda attempt: attempt[1].difference)
-        if out.is_dir():
-            out.rmdir()  # empty: see above
-        made[0].rename(out)
+        for path in [path for path in folder.iterdir() if path != made[0]]:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for path in made[0].iterdir():
+            path.rename(folder / path.name)
+        made[0].rmdir()
     return made[1]
 
 
@@ -244,7 +244,7 @@ def _describe(model: Model, manifest: ExportManifest, made: Path) -> None:
     replace_file(made / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
     replace_file(made / "README.md", _card(manifest).encode())
     programs = (file.name for file in (*made.glob("model.*"), *made.glob(CHECK)))
-    write_checksums(made, (*sorted(programs), MANIFEST, "config.json"))
+    write_checksums(made, (*sorted(programs), MANIFEST, "config.json", *TOKENIZER_FILES))
 
 
 def _checked(original: TorchBackend, written: Backend, manifest: ExportManifest) -> ExportManifest:

@@ -31,8 +31,9 @@ from unmask.inference.backend import Backend, in_order, run_in_batches
 from unmask.inference.engines import ENGINES, Arrays, Engine
 from unmask.inference.program import FEATURES, INPUTS, ProgramSignature, probes
 from unmask.model.model import Model
-from unmask.support.durable import replace_file, sha256
+from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
+from unmask.support.fingerprint import fingerprint_path, fingerprint_values
 from unmask.support.messages import argument
 from unmask.tasks import AnyTask
 from unmask.training.machine import processor
@@ -87,7 +88,7 @@ class ExportedBackend:
         precision: what it is computed in here: that of the manifest, or float32 in place of bf16.
         num_layers: number of the only layer whose hidden states can be returned.
         display: shows the progress of long computations.
-        fingerprint: sha256 of the checksums of its directory, which identifies the weights.
+        fingerprint: that of its tokenizer and of the checksums of its directory, or without these of all its files.
     """
 
     engine: Engine
@@ -220,7 +221,7 @@ def open_exported(
     model = Model(body, words, heads, manifest.labels, manifest.task)
     shown = display or Display(quiet=True)
     listed = directory / CHECKSUMS
-    known = sha256(listed) if listed.is_file() else ""
+    known = fingerprint_values([fingerprint_path(listed if listed.is_file() else directory), words.sha256])
     return model, ExportedBackend(engine, signature, engine.precision, settings.layers, shown, known)
 
 

@@ -295,7 +295,7 @@ class Predictor:
         return measure_influence(self.backend, self.model.tokenizer, text, number, encoder.longest)
 
     def fingerprint(self) -> str:
-        """Return the digest of the weights; that of its files for an exported model, which has none in memory."""
+        """Return the fingerprint of the model; of an exported one that of its files, as they hold its weights."""
         backend = self.backend
         return backend.fingerprint if isinstance(backend, ExportedBackend) else self.model.fingerprint()
 

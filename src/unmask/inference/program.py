@@ -6,7 +6,6 @@ of whole texts, (batch, classes), or of tokens, (batch, length, classes); withou
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -123,9 +122,3 @@ def probes(model: Model, signature: ProgramSignature) -> list[Sample]:
         every = {} if signature.at in ("", SUMMARY) else {signature.at: np.arange(len(sample))}
         made.append(sample.add(positions=every).named((len(made),)))
     return made
-
-
-def refuse_filled(directory: Path) -> None:
-    """Raise an error if a directory for new files exists and is not empty, or is a file."""
-    if directory.is_file() or directory.is_symlink() or (directory.is_dir() and any(directory.iterdir())):
-        raise UserError("the directory is not empty", file=directory, remedy=f"choose another {argument('out')}")

@@ -10,6 +10,7 @@ result is the same to the last bit.
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,25 +20,29 @@ from typing import Any
 
 import msgspec
 
+from unmask.data.text.files import fingerprint_source
 from unmask.inference.predictor import Predictor
-from unmask.support.choices import Files, as_files
 from unmask.support.durable import create, named, replace_file, sync
 from unmask.support.errors import ShareNote, UserError
+from unmask.support.fingerprint import differences
 from unmask.support.messages import argument
+from unmask.support.version import __version__
 from unmask.tasks.task import Task
 
+LIBRARIES = ("torch", "tokenizers")
+"""Libraries whose versions may change predictions."""
 
-def identity(model: str | Path, data: Files, **others: Any) -> dict[str, Any]:
-    """Return what a resumed run must have in common: names of model and data, size and time of the data, and others."""
-    paths = [Path(path) for path in as_files(data)]
-    known = [path.stat() if path.is_file() else None for path in paths]
-    about = [None if stat is None else [stat.st_size, stat.st_mtime_ns] for stat in known]
-    return {
-        "model": str(Path(model).resolve()),
-        "data": [str(path.resolve()) for path in paths],
-        "file": about,
-        **others,
-    }
+
+def identity(model: str, data: str | Path, **others: Any) -> dict[str, Any]:
+    """Return what a resumed run must have in common with the interrupted one.
+
+    Args:
+        model: its fingerprint.
+        data: the file of examples, which is identified by its content; standard input and pipes cannot be.
+        others: options that change predictions.
+    """
+    versions = {"unmask": __version__, **{name: importlib.metadata.version(name) for name in LIBRARIES}}
+    return {"model": model, "data": fingerprint_source(data), **others, **versions}
 
 
 def refuse_input(out: Path, inputs: Iterable[str | Path], name: str) -> None:
@@ -64,6 +69,7 @@ def write_predictions(
     out: Path,
     about: Mapping[str, Any],
     *,
+    source: str | Path = "",
     resume: bool = False,
     notes: list[str] | None = None,
 ) -> int:
@@ -74,6 +80,7 @@ def write_predictions(
         examples: examples of its task.
         out: the file, replaced when all predictions are there.
         about: see `identity`.
+        source: the file of the examples, for messages.
         resume: whether to continue what an interrupted run has written, if anything.
         notes: receives the notes of `Predictor.run`, about the examples of this run.
 
@@ -103,7 +110,7 @@ def write_predictions(
                     file.flush()
                     count += len(predictions)
             if not count:
-                raise UserError("there are no examples in the file", file=", ".join(about.get("data", [])))
+                raise UserError("there are no examples in the file", file=source)
         except UserError:  # the data has to be changed, and the predictions of other data cannot be continued
             part.unlink()
             state.unlink()
@@ -177,20 +184,17 @@ def _continued(part: Path, state: Path, about: Mapping[str, Any], window: int) -
     """Return how many lines of whole windows an interrupted run has left, and cut off the others; 0 without such a run.
 
     Raises:
-        UserError: it had another model or other data.
+        UserError: it had another model, other data or other options; the message names what differs.
     """
     if part.is_symlink() or not (part.is_file() and state.is_file()):
         return 0
+    remedy = f"repeat its command, or omit {argument('resume')} to start again"
     try:
-        same = msgspec.json.decode(state.read_bytes()) == msgspec.json.decode(msgspec.json.encode(about))
-    except msgspec.DecodeError:
-        same = False
-    if not same:
-        raise UserError(
-            "the interrupted run had another model, other data or other options",
-            file=part,
-            remedy=f"repeat its command, or omit {argument('resume')} to start again",
-        )
+        before = msgspec.json.decode(state.read_bytes(), type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"the file is damaged ({error})", file=state, remedy=remedy) from error
+    if changed := differences(before, msgspec.to_builtins(about)):
+        raise UserError(f"the interrupted run was another one: {'; '.join(changed)}", file=part, remedy=remedy)
     lines = done = length = end = 0
     with part.open("rb") as file:
         for line in file:

@@ -35,7 +35,7 @@ from unmask.recipes.recipe import read_recipe
 from unmask.support.durable import replace_file
 from unmask.support.environment import SMALLER, naming_shortage, warn_if_shared
 from unmask.support.errors import UserError
-from unmask.support.fingerprint import fingerprint
+from unmask.support.fingerprint import fingerprint, fingerprint_values
 from unmask.support.messages import argument
 from unmask.support.settings import convert
 from unmask.tasks import TASKS, AnyTask
@@ -79,11 +79,22 @@ class Model:
         return {role: self.fingerprint(), **pinned}
 
     def fingerprint(self) -> str:
-        """Return the sha256 of all weights, including those of the heads; it is the same on any device."""
+        """Return the sha256 of everything that outputs depend on, but for dropout; it is the same on any device.
+
+        These are the weights, the settings of encoder, task, downstream model and pooling, the labels, and the
+        tokenizer.
+        """
+        shape = msgspec.structs.replace(self.encoder.settings, dropout=0.0, head_dropout=None)
+        words = [self.tokenizer.sha256, self.tokenizer.summary]
+        parts = [shape, self.task, self.downstream, self.pooling, self.labels, words]
+        return fingerprint_values([fingerprint(self.weights()), *parts])
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return all weights, including those of the heads, by names that are unique."""
         weights = {f"encoder.{name}": value for name, value in self.encoder.state_dict().items()}
         for head, tensors in self.heads.items():
             weights |= {f"{head}.{name}": value for name, value in tensors.items()}
-        return fingerprint(weights)
+        return weights
 
     def take(self, name: str, objective: Objective) -> list[str]:
         """Load a head's tensors into an objective.

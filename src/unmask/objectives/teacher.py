@@ -19,7 +19,7 @@ from torch import Tensor
 
 from unmask.data.batches.batch import Batch, Tokens
 from unmask.nn.encoders.encoder import NOTHING, Encoded, Encoder, Keep
-from unmask.support.fingerprint import fingerprint
+from unmask.support.fingerprint import fingerprint, fingerprint_values
 
 if TYPE_CHECKING:
     from unmask.objectives.learner import Learner
@@ -77,8 +77,8 @@ class Teacher:
         return self
 
     def fingerprint(self) -> str:
-        """Return the sha256 of the names, types, shapes and values of all weights."""
-        return fingerprint(self.learner.state_dict())
+        """Return the sha256 of everything that its predictions depend on: weights, and settings of the encoder."""
+        return fingerprint_values([fingerprint(self.learner.state_dict()), self.encoder.settings])
 
     def __deepcopy__(self, memo: dict[int, object]) -> Teacher:
         return self

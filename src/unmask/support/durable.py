@@ -1,24 +1,32 @@
-"""Crash-safe files: content is on the disk before its name points to it; checksums detect other damage.
+"""Crash-safe outputs: content is on the disk before its name points to it; checksums detect other damage.
 
-Lock files against concurrent programs; a lock is released as soon as its process ends, however that happens.
+An output has one writer: `only_writer` locks a file or a directory, by `.NAME.lock` beside it, and `new_directory`
+shows the files of a new directory all at once.
 
-`filelock` uses flock on Unix and msvcrt on Windows. The file is not removed on release (except on Windows).
+A lock is released as soon as its process ends, however that happens. `filelock` uses flock on Unix and msvcrt on
+Windows. The file is not removed on release (except on Windows), but `only_writer` removes its own.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
+from unmask.support.errors import UserError
+from unmask.support.messages import argument
+
 OPENS_FOLDERS = hasattr(os, "O_DIRECTORY")
 """Whether directories can be opened to make the names in them durable; not on Windows."""
+OF_MOUNTS = {".lock", ".part", "lost+found"}
+"""What may be in an empty directory that is a mount point; see `new_directory`."""
 
 
 def sha256(path: Path) -> str:
@@ -81,11 +89,12 @@ def replace_file(path: Path, content: bytes) -> None:
     sync(path.parent)
 
 
-def acquire(path: Path) -> FileLock | None:
+def acquire(path: Path, *, wait: bool = False) -> FileLock | None:
     """Lock a file, creating it if it is missing.
 
     Args:
         path: path of the lock file.
+        wait: wait for another program that holds it.
 
     Returns:
         The lock, which the caller must release; None if another program holds it.
@@ -95,7 +104,7 @@ def acquire(path: Path) -> FileLock | None:
     """
     lock = FileLock(path, mode=0o644, thread_local=False)
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=-1 if wait else 0)
     except Timeout:
         return None
     return lock
@@ -121,3 +130,110 @@ def is_locked(path: Path) -> bool:
     finally:
         os.close(handle)
     return False
+
+
+@contextmanager
+def only_writer(out: Path | None, name: str = "out", *, wait: bool = False) -> Iterator[None]:
+    """Lock an output against all others that write it: what is written is the work of one of them.
+
+    Args:
+        out: a file or a directory, which need not exist; None: nothing is written.
+        name: the parameter that names it.
+        wait: wait for another program instead of raising an error.
+
+    Raises:
+        UserError: it is being written.
+        OSError: nothing can be written beside it.
+    """
+    if out is None:
+        yield
+        return
+    path = _beside(out, "lock")
+    try:
+        lock = acquire(path, wait=wait)
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, str(out)) from error
+    if lock is None:
+        raise UserError(
+            "another program is writing it", file=out, remedy=f"wait for it, or choose another {argument(name)}"
+        )
+    try:
+        yield
+    finally:
+        try:
+            if OPENS_FOLDERS:  # while it is locked: whoever has opened it meanwhile sees that it was removed
+                path.unlink(missing_ok=True)
+        finally:
+            lock.release()
+
+
+def _beside(out: Path, suffix: str) -> Path:
+    """Return the path of what is temporarily written for an output, hidden beside it, or in it if it is mounted."""
+    out = out.resolve()
+    return out / f".{suffix}" if out.is_mount() else out.with_name(f".{out.name}.{suffix}")
+
+
+def refuse_filled(directory: Path) -> None:
+    """Raise an error if a directory for new files exists and is not empty, or is a file.
+
+    Raises:
+        UserError: it is.
+    """
+    names = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
+    if directory.is_file():
+        raise UserError("is a file, not a directory", file=directory, remedy=f"choose another {argument('out')}")
+    if directory.is_symlink() or names - OF_MOUNTS:
+        raise UserError("the directory is not empty", file=directory, remedy=f"choose another {argument('out')}")
+
+
+@contextmanager
+def new_directory(out: Path) -> Iterator[Path]:
+    """Yield a folder that becomes a new directory when all is written: a program that was killed leaves none.
+
+    The folder is `.NAME.part` beside it, or `.part` in it if it is a mount point, which may be another disk. What a
+    killed program left there is removed, as it is after an error.
+
+    Args:
+        out: the directory, which must be empty or not exist; its parents are created.
+
+    Raises:
+        UserError: it is not empty, or another program is writing it.
+    """
+    refuse_filled(out)
+    out.resolve().parent.mkdir(parents=True, exist_ok=True)
+    with only_writer(out):
+        refuse_filled(out)  # by a program that has ended meanwhile
+        with replaced_directory(out) as aside:
+            yield aside
+
+
+@contextmanager
+def replaced_directory(out: Path) -> Iterator[Path]:
+    """Yield a folder that takes the place of a directory, as `new_directory` does; the caller has the lock."""
+    aside = _beside(out, "part")
+    if aside.exists():
+        shutil.rmtree(aside)
+    aside.mkdir(parents=True)
+    try:
+        yield aside
+        _publish(aside, out.resolve())
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _publish(aside: Path, out: Path) -> None:
+    """Make a directory visible under its name, once all of it is on the disk, in place of one that may be there."""
+    for path in (*aside.rglob("*"), aside):
+        sync(path)
+    if out.is_mount():  # which cannot be replaced
+        for path in aside.iterdir():
+            path.replace(out / path.name)
+        sync(out)
+        return
+    old = _beside(out, "old")
+    shutil.rmtree(old, ignore_errors=True)
+    with suppress(FileNotFoundError):
+        out.replace(old)
+    aside.replace(out)
+    shutil.rmtree(old, ignore_errors=True)
+    sync(out.parent)

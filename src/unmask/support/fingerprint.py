@@ -1,19 +1,67 @@
-"""Fingerprints of model weights."""
+"""Fingerprints of contents, by which stored results recognize what they were made from: never by a path or a date.
+
+All are SHA-256, for which processors have instructions: 1.4 GiB/s here, so that a gigabyte of text takes 0.7 s.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+import msgspec
+
+from unmask.support.durable import sha256
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:
     """Return the sha256 of the names, types, shapes and values of tensors; it is the same on any device."""
+    import torch  # not for the others, which programs without torch use
+
     digest = hashlib.sha256()
     for name, value in sorted(tensors.items()):
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
         data = value.detach().cpu().contiguous().reshape(-1)
         digest.update(data.view(torch.uint8).numpy().data)  # as bytes, since NumPy has no bf16
     return digest.hexdigest()
+
+
+def fingerprint_values(values: Any) -> str:
+    """Return the sha256 of values that JSON can represent, whatever the order of their keys."""
+    return hashlib.sha256(msgspec.json.encode(values, order="deterministic")).hexdigest()
+
+
+def fingerprint_path(path: str | Path) -> str | None:
+    """Return the sha256 of a file, or of the names and contents of all files in a directory, hidden ones apart.
+
+    Returns:
+        None for what is neither, such as a pipe, which can be read only once.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    path = Path(path)
+    if path.is_file():
+        return sha256(path)
+    if not path.is_dir():
+        return None
+    files = sorted(file for file in path.rglob("[!.]*") if file.is_file())
+    return fingerprint_values([[file.relative_to(path).as_posix(), sha256(file)] for file in files])
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any], *, ignored: Iterable[str] = ()) -> list[str]:
+    """Return in which values two descriptions differ, such as "seed was 0, now 1"; fingerprints are shortened."""
+    names = sorted((before.keys() | now.keys()).difference(ignored))
+    changed = [name for name in names if before.get(name) != now.get(name)]
+    return [f"{name} was {_shown(before.get(name))}, now {_shown(now.get(name))}" for name in changed]
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "not set"
+    text = str(value)
+    return text[:12] if len(text) == 64 and not set(text) - set("0123456789abcdef") else text

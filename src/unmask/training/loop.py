@@ -195,6 +195,8 @@ class Trainer:
         self.run.settle()
         self.run.cut_metrics(self.progress.step)
         self.display.say(f"resumed at step {self.progress.step} of {self.progress.total}")
+        if versions := self.run.read_provenance().other_versions():
+            self.display.say(f"by other versions, so that rounding may differ: {'; '.join(versions)}")
         if not self.processes.broadcast(bool(self.run.read_metrics("heldout"))):
             self._evaluate()
 

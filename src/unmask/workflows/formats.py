@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -12,10 +11,11 @@ from unmask.families.checkpoints.allennlp import write
 from unmask.inference.evaluation.scoring import evaluate_task
 from unmask.inference.export import Export, export_model
 from unmask.inference.predictor import load
-from unmask.inference.program import refuse_filled
 from unmask.inference.quantize import CALIBRATION
 from unmask.model.model import Model, load_model, save_model
+from unmask.support.durable import new_directory, refuse_filled
 from unmask.support.errors import UserError
+from unmask.support.fingerprint import fingerprint
 from unmask.support.messages import argument
 from unmask.training.runs.display import Display
 
@@ -69,24 +69,27 @@ def export(
             raise UserError(f"{idle} have no effect with {chosen}", remedy="omit them")
     loaded = load_model(model, allow_pickle=allow_pickle)
     if format == "allennlp":
-        write(folder, loaded.encoder, loaded.tokenizer.tokens(range(loaded.tokenizer.size)))
+        with new_directory(folder) as aside:
+            write(aside, loaded.encoder, loaded.tokenizer.tokens(range(loaded.tokenizer.size)))
         if loaded.heads:
             display.say(f"not in this format, and left out: {', '.join(sorted(loaded.heads))}")
         display.say(f"AllenNLP's files: {folder}")
         return None
     if format == "huggingface":
-        save_model(folder, loaded, f"# {folder.name}\n\nWritten by `unmask export`.\n")
-        if load_model(folder).fingerprint() != loaded.fingerprint():
-            raise UserError("what was written differs from the model", file=folder)
+        with new_directory(folder) as aside:
+            save_model(aside, loaded, f"# {folder.name}\n\nWritten by `unmask export`.\n")
+            if fingerprint(load_model(aside).weights()) != fingerprint(loaded.weights()):
+                raise UserError("what was written differs from the model", file=folder)
         display.say(f"a directory for transformers, the same weights: {folder}")
         return None
     examples = _examples(loaded, data, columns)
     samples = []
     if loaded.task is not None and examples:
         samples = loaded.task.frame(loaded.tokenizer, examples[:CALIBRATION], loaded.labels, gold=False).samples
-    manifest = export_model(loaded, Export(format, precision, head, target), folder, samples)
-    display.say(f"largest difference from the original: {manifest.difference:.2g} of {manifest.scale:.3g}")
-    compared = _compare(loaded, folder, data, columns, precision, str(model)) if examples else None
+    with new_directory(folder) as aside:
+        manifest = export_model(loaded, Export(format, precision, head, target), aside, samples)
+        display.say(f"largest difference from the original: {manifest.difference:.2g} of {manifest.scale:.3g}")
+        compared = _compare(loaded, aside, data, columns, precision, (str(out), str(model))) if examples else None
     made = f"{manifest.precision}, {manifest.signature.head}"
     display.say(f"{made}, for {manifest.target} processor, checked on {manifest.processor}: {folder}")
     return compared
@@ -103,19 +106,30 @@ def _examples(model: Model, data: Data, columns: Mapping[str, str] | None) -> li
 
 
 def _compare(
-    model: Model, out: Path, data: Data, columns: Mapping[str, str] | None, precision: str, name: str
+    model: Model,
+    out: Path,
+    data: Data,
+    columns: Mapping[str, str] | None,
+    precision: str,
+    names: tuple[str, str],
 ) -> dict[str, Any]:
-    """Compare the exported model with the original on labeled data, and remove it if it is significantly worse.
+    """Compare the exported model with the original on labeled data.
+
+    Args:
+        model: the original.
+        out: the directory of the exported one.
+        data, columns: labeled examples.
+        precision: that of the exported one.
+        names: names of the exported model and of the original, in messages.
 
     Raises:
-        UserError: it is.
+        UserError: the exported one is significantly worse.
     """
     assert model.task is not None
     metric, sources = model.task.metric, as_sources(data)
-    result = evaluate_task(load(out), sources, columns=columns or {}, against=model, names=(str(out), name))
+    result = evaluate_task(load(out), sources, columns=columns or {}, against=model, names=names)
     compared = {"metric": metric, "examples": result["examples"], **result["against"]["differences"][metric]}
     if precision != "float32" and compared["difference"] < 0 and compared["p"] < SIGNIFICANT:
-        shutil.rmtree(out)
         raise UserError(
             f"{precision} loses {-compared['difference']:.3g} of {metric} on these examples (p = {compared['p']:.2g}): "
             "nothing was written",

@@ -21,6 +21,7 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families.checkpoints.huggingface import read_settings
 from unmask.model.directory import find_tokenizer
 from unmask.support.choices import Documents, Files, as_files
+from unmask.support.durable import new_directory, refuse_filled
 from unmask.support.environment import num_cores
 from unmask.support.errors import UserError, check_count, check_unicode, counted
 from unmask.support.messages import argument
@@ -75,12 +76,12 @@ def train_tokenizer(
     share = COVERAGE if coverage is None else coverage
     if not 0 < share <= 1:
         raise UserError(f"{argument('coverage')} must be above 0 and at most 1, not {share:g}")
-    with _documents(as_files(files), Path(out), TextOptions(field, documents, strict), display) as texts:
+    with _documents(as_files(files), Path(out), TextOptions(field, documents, strict), display) as (texts, aside):
         tokenizer = train.train_vocabulary(
             kind, texts, size=vocab_size, lowercase=not cased, coverage=share, progress=_shows_progress(quiet)
         )
-        tokenizer.save(out)
-        display.say(f"tokenizer with {tokenizer.size:,} tokens: {out}")
+        tokenizer.save(aside)
+    display.say(f"tokenizer with {tokenizer.size:,} tokens: {out}")
     return tokenizer
 
 
@@ -115,12 +116,12 @@ def extend_tokenizer(
         UserError: the directory is not empty, the files hold no text, or a parameter has no effect.
     """
     display, old = Display(quiet=quiet), _load(tokenizer, special=False)
-    with _documents(as_files(files), Path(out), TextOptions(field, documents, strict), display) as texts:
+    with _documents(as_files(files), Path(out), TextOptions(field, documents, strict), display) as (texts, aside):
         extension = extend.learn_tokens(old, texts, add=add, min_count=min_count, progress=_shows_progress(quiet))
-        extension.tokenizer.save(out, length=read_length(find_tokenizer(tokenizer)))
-        for line in extension.summary(add):
-            display.say(line)
-        display.say(f"tokenizer with {extension.tokenizer.size:,} tokens: {out}")
+        extension.tokenizer.save(aside, length=read_length(find_tokenizer(tokenizer)))
+    for line in extension.summary(add):
+        display.say(line)
+    display.say(f"tokenizer with {extension.tokenizer.size:,} tokens: {out}")
     return extension.tokenizer
 
 
@@ -232,18 +233,13 @@ def describe_corpus(directory: str | Path) -> str:
 @contextmanager
 def _documents(
     files: Sequence[str | Path], out: Path, options: TextOptions, display: Display
-) -> Iterator[Iterator[str]]:
-    """Yield the documents to learn from; report afterwards how many were skipped."""
-    if out.exists() and any(out.iterdir()):
-        raise UserError("the directory is not empty", file=out, remedy=f"choose another {argument('out')}")
+) -> Iterator[tuple[Iterator[str], Path]]:
+    """Yield the documents to learn from and a folder that becomes `out`; report afterwards how many were skipped."""
+    refuse_filled(out)
     refuse_idle_options(files, options)
     skipped = Skipped()
-    try:
-        yield refuse_none(read_documents(files, options, skipped), skipped, files)
-    except OSError:  # such as that of a full disk; the directory was empty before
-        for path in out.iterdir() if out.is_dir() else ():
-            path.unlink()
-        raise
+    with new_directory(out) as aside:
+        yield refuse_none(read_documents(files, options, skipped), skipped, files), aside
     if skipped.count:
         display.say(f"skipped: {counted(skipped.count, 'document')}: " + "; ".join(skipped.places))
 

@@ -13,6 +13,7 @@ from unmask.inference.evaluation.scoring import evaluate_encoder, evaluate_task
 from unmask.inference.predictor import open_predictor
 from unmask.inference.stream import refuse_input
 from unmask.support.choices import Device, Documents, Format, Precision
+from unmask.support.durable import only_writer
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.training.machine import choose_machine
@@ -79,16 +80,17 @@ def evaluate(
                 "fine-tuned, so the data is labeled",
                 remedy="omit them",
             )
-        result = evaluate_task(
-            predictor,
-            sources,
-            columns=columns,
-            kind=format,
-            against=open_predictor(against, machine, display, allow_pickle=allow_pickle) if against else None,
-            errors=errors,
-            trained_on=trained_on,
-            names=(str(model), str(against or "")),
-        )
+        with only_writer(None if errors is None else Path(errors), "errors"):
+            result = evaluate_task(
+                predictor,
+                sources,
+                columns=columns,
+                kind=format,
+                against=open_predictor(against, machine, display, allow_pickle=allow_pickle) if against else None,
+                errors=errors,
+                trained_on=trained_on,
+                names=(str(model), str(against or "")),
+            )
         for note in result.get("notes", []):
             display.say(note)
         return result | {"seconds": round(time.perf_counter() - start, 3)}

@@ -15,10 +15,7 @@ RUN/
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,10 +26,11 @@ from filelock import FileLock
 
 from unmask.support.durable import acquire, is_locked, replace_file
 from unmask.support.errors import UserError
+from unmask.support.fingerprint import differences
 from unmask.support.messages import argument, rendered
 from unmask.support.settings import flatten
-from unmask.support.version import __version__
 from unmask.training.runs.extras import Sinks
+from unmask.training.runs.provenance import Provenance
 
 CHECKPOINTS = "checkpoints"
 """Folder of a run with its checkpoints; its only name in the source (docs and tests spell it out)."""
@@ -40,42 +38,22 @@ PREPARED = "text"
 """Folder of a run with the tokenizer and corpus that are made from raw text before the run starts (pretrain text)."""
 SEARCHED = "search"
 """Folder of a run with the short runs by which its learning rate was chosen (pretrain search)."""
-BEFORE = (PREPARED, SEARCHED)
+FEATURES = "features"
+"""Folder with the features of a frozen encoder until the run, or all of several runs that share them, have ended."""
+BEFORE = (PREPARED, SEARCHED, FEATURES)
 """Folders that may exist before the run starts."""
 MARK = ".made-by-unmask"
 """File that marks these folders, so that no other folder of such a name is ever removed; it records their inputs."""
-FIRST = "step-00000000"
-"""Checkpoint that is written before the first step."""
-UNSTARTED = {
-    *("recipe.toml", ".recipe.toml.part", "provenance.json", ".provenance.json.part"),
-    *("metrics.jsonl", "events", CHECKPOINTS, "features"),
-}
-"""Entries that may exist in a run directory before the first checkpoint."""
-LIBRARIES = ("torch", "numpy", "tokenizers", "safetensors")
+CHECKPOINT, FIRST = f"{CHECKPOINTS}/step-*", "step-00000000"
+"""Pattern of all checkpoints; the one that is written before the first step."""
+PARTS = {".recipe.toml.part", ".provenance.json.part"}
+UNSTARTED = {*PARTS, "recipe.toml", "provenance.json", "metrics.jsonl", "events", CHECKPOINTS}
+"""Entries that may exist in a run directory before the first checkpoint; its preparation is kept (`BEFORE`)."""
 
 _KEPT: dict[Path, FileLock] = {}
 """Locks of the directories in which runs were prepared, until they start: another program must not start them first."""
 
 _Read = TypeVar("_Read")
-
-
-class Provenance(msgspec.Struct, frozen=True, kw_only=True):
-    """provenance.json: the origin of a run.
-
-    Attributes:
-        unmask, python, platform, libraries: versions.
-        command: the command line.
-        machine: machine that the run was last computed on, with `matmul_flops_per_second` if it was measured.
-        inputs: fingerprints of the inputs.
-    """
-
-    unmask: str
-    command: list[str]
-    python: str
-    platform: str
-    libraries: dict[str, str]
-    machine: dict[str, Any]
-    inputs: dict[str, str]
 
 
 class RunDirectory:
@@ -112,8 +90,14 @@ class RunDirectory:
         may_change: frozenset[str],
         is_main: bool = True,
     ) -> RunDirectory:
-        """Start or resume a run; see `create` and `resume`."""
+        """Start or resume a run; see `create` and `resume`. A run without a checkpoint is not resumed."""
         if resume:
+            if (path / "provenance.json").exists() and not cls(path).model.exists() and not any(path.glob(CHECKPOINT)):
+                raise UserError(
+                    "the run ended before its first checkpoint",
+                    file=path,
+                    remedy=f"repeat its command without {argument('resume')}, which starts it again",
+                )
             return cls.resume(path, recipe, inputs, may_change, is_main=is_main)
         return cls.create(path, recipe, inputs, machine) if is_main else cls(path, is_main=False)
 
@@ -128,7 +112,7 @@ class RunDirectory:
 
     @classmethod
     def create(cls, path: Path, recipe: str, inputs: Mapping[str, str], machine: Mapping[str, Any]) -> RunDirectory:
-        """Create the directory of a new run; it must be empty or not exist.
+        """Create the directory of a new run; it must be empty or not exist, or hold a run that had not saved a step.
 
         Raises:
             UserError: the directory is not empty, is in use, or cannot be written.
@@ -136,21 +120,13 @@ class RunDirectory:
         run = cls(path)
         run._is_new = True
         try:
+            cls.forget_unstarted(path)
             cls.check_empty(path)
             path.mkdir(parents=True, exist_ok=True)
             run._lock()
+            cls.check_empty(path)  # another program may have ended meanwhile
+            run._write_provenance(Provenance.of_this_process(inputs, machine))
             replace_file(path / "recipe.toml", recipe.encode())
-            run._write_provenance(
-                Provenance(
-                    unmask=__version__,
-                    command=[word.encode("utf8", "backslashreplace").decode() for word in sys.argv],
-                    python=platform.python_version(),
-                    platform=platform.platform(),
-                    libraries={name: importlib.metadata.version(name) for name in LIBRARIES},
-                    machine=dict(machine),
-                    inputs=dict(inputs),
-                )
-            )
         except OSError as error:
             raise _unwritable(path, error) from error
         return run
@@ -158,7 +134,7 @@ class RunDirectory:
     @staticmethod
     def check_empty(path: Path) -> None:
         """Raise a UserError if a directory has any content other than what was prepared for a run."""
-        entries = {entry.name for entry in path.iterdir()} - {".lock"} if path.is_dir() else set()
+        entries = {entry.name for entry in path.iterdir()} - {".lock", *PARTS} if path.is_dir() else set()
         if path.is_file() or entries - {name for name in BEFORE if _is_ours(path / name)}:
             raise UserError(
                 "the run directory is not empty",
@@ -168,21 +144,20 @@ class RunDirectory:
 
     @classmethod
     def forget_unstarted(cls, path: Path) -> None:
-        """Remove the files of a run that ended before it saved a step, but keep the corpus prepared for it.
+        """Remove the files of a run that ended before it saved a step, but keep what was prepared for it.
 
         Raises:
             UserError: the run is in use.
         """
         entries = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
-        # recipe.toml is written first and removed last; on its own it may be a file of the user
-        sure = "provenance.json" in entries or (path / PREPARED / MARK).exists()
-        if "recipe.toml" not in entries or not sure or entries - {".lock", *BEFORE, *UNSTARTED}:
+        if "provenance.json" not in entries or entries - {".lock", *BEFORE, *UNSTARTED}:  # written first, removed last
             return
-        if any(saved.name != FIRST for saved in (path / CHECKPOINTS).glob("step-*")):
+        if any(saved.name != FIRST for saved in path.glob(CHECKPOINT)):
             return
         with cls(path) as run:
             run._lock()
-            for name in sorted(UNSTARTED & entries):
+            run.read_provenance()
+            for name in sorted(UNSTARTED & entries, key=lambda name: name == "provenance.json"):
                 entry = path / name
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
@@ -200,6 +175,7 @@ class RunDirectory:
             UserError: the directory is not empty, is in use, or cannot be written.
         """
         run = cls(path)
+        cls.forget_unstarted(path)
         cls.check_empty(path)
         folder = path / PREPARED
         try:
@@ -219,10 +195,8 @@ class RunDirectory:
     @staticmethod
     def prepared_from(path: Path) -> bytes:
         """Return the `made_from` of the folder that `reserved` yielded; empty if there is none."""
-        try:
-            return (path / PREPARED / MARK).read_bytes()
-        except OSError:
-            return b""
+        mark = path / PREPARED / MARK
+        return mark.read_bytes() if mark.is_file() else b""
 
     @classmethod
     def resume(
@@ -260,19 +234,14 @@ class RunDirectory:
             run.close()
             raise
         now = flatten(msgspec.toml.decode(recipe)) | {f"inputs.{name}": value for name, value in inputs.items()}
-        changed = frozenset(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
-        differences = [
-            f"{key} was {before.get(key, 'not set')}, now {now.get(key, 'not set')}"
-            for key in sorted(changed - may_change)
-        ]
-        if differences:
+        if changed := differences(before, now, ignored=may_change):
             run.close()
             raise UserError(
-                "the settings or inputs differ from those of the run: " + "; ".join(differences),
+                f"the settings or inputs differ from those of the run: {'; '.join(changed)}",
                 file=path,
                 remedy="resume with the same command, or start another run",
             )
-        run.changed = changed
+        run.changed = frozenset(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
         run._recipe = recipe
         return run
 
@@ -377,8 +346,10 @@ class RunDirectory:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return whether a folder has the mark, or is empty."""
-    return (folder / MARK).exists() or (folder.is_dir() and not any(folder.iterdir()))
+    """Return whether a folder has the mark, or nothing else than the beginning of it."""
+    return (folder / MARK).exists() or (
+        folder.is_dir() and {path.name for path in folder.iterdir()} <= {f".{MARK}.part"}
+    )
 
 
 def _empty(folder: Path, made_from: bytes) -> None:

@@ -29,7 +29,7 @@ from unmask.model.model import Model
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
-from unmask.support.durable import replace_file
+from unmask.support.durable import only_writer, replace_file
 from unmask.training.machine import Machine
 from unmask.training.runs.plots import BLUE, GREY, ORANGE, figure, save, try_to_draw
 
@@ -134,6 +134,11 @@ def measure(subjects: Sequence[Subject], texts: Sequence[Any]) -> list[ComparedM
 
 def write_comparison(run: Path, models: Sequence[ComparedModel], say: Callable[[str], None]) -> None:
     """Write comparison.json, and add the table and the plot to the report."""
+    with only_writer(run / FILE):
+        _write(run, models, say)
+
+
+def _write(run: Path, models: Sequence[ComparedModel], say: Callable[[str], None]) -> None:
     replace_file(run / FILE, msgspec.json.format(msgspec.json.encode(models)))
     lines, path = table(models), run / "plots" / "comparison.png"
     if any(model.score is not None for model in models):

@@ -35,7 +35,7 @@ from unmask.nn.layers.vocabulary import CHUNK, SoftTargets
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import Decoding, Distributions
 from unmask.objectives.teacher import Teacher
-from unmask.support.durable import replace_file, sha256
+from unmask.support.durable import only_writer, replace_file, sha256
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 
@@ -47,6 +47,8 @@ LEAST = 1e-6
 """Probability of all other tokens at least, as those of the kept ones are rounded."""
 
 
+MANIFEST, LEFT = "manifest.json", {".manifest.json.part"}
+"""Name of the manifest; what a program leaves that is killed while it writes the first one."""
 PART = re.compile(r"part-\d{5,9}\.safetensors")
 """Names of files of predictions."""
 
@@ -74,14 +76,17 @@ class TargetStore:
         self.manifest = TargetsManifest(dict(of), {})
         self._where: dict[bytes, tuple[Any, int, int]] = {}
         self._new: dict[bytes, tuple[np.ndarray, np.ndarray | None]] = {}
-        path = self.directory / "manifest.json"
+        path = self.directory / MANIFEST
         if path.exists():
             self._open(path, of)
-        elif self.directory.is_dir() and any(self.directory.iterdir()):
+        elif self.directory.is_dir() and any(path.name not in LEFT for path in self.directory.iterdir()):
             raise UserError(
                 "not a directory of predictions", file=self.directory, remedy=f"choose another {argument('targets')}"
             )
         self.directory.mkdir(parents=True, exist_ok=True)
+        if not path.exists():  # before the first predictions, so that they are known if the run is killed then
+            with only_writer(self.directory, wait=True):
+                self._write_manifest()
 
     def __len__(self) -> int:
         return len(self._where) + len(self._new)
@@ -132,9 +137,13 @@ class TargetStore:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is not on disk yet."""
-        if not self._new:
-            return
+        """Write what is not on disk yet, after what other students of the same teacher have written meanwhile."""
+        if self._new:
+            with only_writer(self.directory, wait=True):
+                self._flush()
+
+    def _flush(self) -> None:
+        self.manifest = msgspec.json.decode(read_whole(self.directory / MANIFEST), type=TargetsManifest)
         values = [values for values, _ in self._new.values()]
         ids = [ids for _, ids in self._new.values() if ids is not None]
         tensors = {
@@ -146,9 +155,12 @@ class TargetStore:
         name = f"part-{len(self.manifest.files):05}.safetensors"
         replace_file(self.directory / name, safetensors.numpy.save(tensors))
         self.manifest = TargetsManifest(self.manifest.of, {**self.manifest.files, name: sha256(self.directory / name)})
-        replace_file(self.directory / "manifest.json", msgspec.json.format(msgspec.json.encode(self.manifest)))
+        self._write_manifest()
         self._index(self.directory / name)
         self._new.clear()
+
+    def _write_manifest(self) -> None:
+        replace_file(self.directory / MANIFEST, msgspec.json.format(msgspec.json.encode(self.manifest)))
 
 
 def sample_key(ids: np.ndarray, segments: np.ndarray | None, positions: np.ndarray) -> bytes:

@@ -10,7 +10,6 @@ fine-tuning.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +22,7 @@ from unmask.objectives.soft_targets import NAME as SOFT_TARGETS
 from unmask.objectives.teacher import TEACHER, Teacher
 from unmask.recipes.recipe import FinetuningRecipe, Objectives
 from unmask.support.errors import UserError, counted
+from unmask.support.fingerprint import fingerprint_values
 from unmask.support.messages import argument, call, setting
 from unmask.support.settings import convert, put
 from unmask.tasks.task import Task
@@ -73,8 +73,7 @@ def prepare_lesson(lesson: Lesson, machine: Machine, display: Display) -> Prepar
     phases, store = phases_of(recipe), None
     if lesson.targets is not None:
         check_targets(phases[-1].objectives)
-        data_of = hashlib.sha256("".join(data.fingerprints().values()).encode()).hexdigest()
-        store = TargetStore(lesson.targets, {"teacher": identity, "data set": data_of})
+        store = TargetStore(lesson.targets, {"teacher": identity, "data set": fingerprint_values(data.fingerprints())})
     attached = bool(why) or store is not None or _predicts_again(recipe, phases[-1])
     if attached:
         precise = machine if store is None and not why else exact

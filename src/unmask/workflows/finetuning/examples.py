@@ -99,6 +99,7 @@ def frame_examples(task: Task, base: Model, examples: Sequence[Any], labels: Seq
 
 
 def _digest(examples: Sequence[Any]) -> str:
+    """Return the sha256 of examples, wherever their files are."""
     content = msgspec.json.encode(examples)
     for name in {example.file for example in examples}:
         content = content.replace(b'"file":' + msgspec.json.encode(name), b'"file":""')

@@ -34,6 +34,7 @@ from unmask.recipes.recipe import FinetuningRecipe
 from unmask.support.durable import replace_file, sha256
 from unmask.training.machine import Machine
 from unmask.training.processes import Processes
+from unmask.training.runs.directory import MARK
 from unmask.training.runs.display import Display
 
 Reindex = Callable[[Sample], Sample]
@@ -74,8 +75,6 @@ def only_used_rows(tables: Sequence[nn.Embedding], parts: Sequence[Sequence[Samp
         other.weight = weight
 
 
-FEATURES = "features"
-"""Name of the folder that holds the features during training, in one run or shared by several."""
 SUMMARY = "summary"
 """Name of the position that represents a whole text."""
 
@@ -119,6 +118,8 @@ def freeze(
     pooled = direct and read and (POOLER in encoder.provides or encoder.head.mean)
     path = folder / f"{_digest(f'{weights} {numbers} {at} {pooled} {machine.dtype}', sequences, at)}.safetensors"
     if processes.is_main and not _is_intact(path, display):
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(folder / MARK, b"")  # if the run ends before its first checkpoint, it may start again with them
         rows = TorchBackend(base, machine, display).layers(sequences, numbers, at=at, pooled=pooled)
         _checksum(path).unlink(missing_ok=True)
         write_features(path, rows, offsets, (len(numbers), encoder.width), half=True)

@@ -23,7 +23,7 @@ from unmask.inference.evaluation.scoring import score_examples
 from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, save_model
 from unmask.nn.encoders.encoder import TOKEN_EMBEDDINGS, WithTokenEmbeddings
-from unmask.support.durable import replace_file
+from unmask.support.durable import replace_file, replaced_directory
 from unmask.support.messages import argument
 from unmask.support.settings import write
 from unmask.support.version import __version__
@@ -32,12 +32,12 @@ from unmask.training.loop import Trainer, open_run
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.plan import FEWEST_EVALUATIONS, FORWARDS_PER_STEP
 from unmask.training.processes import Processes
-from unmask.training.runs.directory import RunDirectory
+from unmask.training.runs.directory import FEATURES, RunDirectory
 from unmask.training.runs.display import Display
 from unmask.training.runs.plots import plot_confusion, plot_training, try_to_draw
 from unmask.training.runs.report import finetuning_report, metric_name, model_card
 from unmask.workflows.finetuning.assembly import finished_model
-from unmask.workflows.finetuning.frozen import FEATURES, Reindex, freeze, only_used_rows
+from unmask.workflows.finetuning.frozen import Reindex, freeze, only_used_rows
 from unmask.workflows.finetuning.job import FinetuningJob
 from unmask.workflows.finetuning.prepare import Phase, Prepared, prepare
 
@@ -219,7 +219,8 @@ def _finish(
     metrics: dict[str, float] = result["metrics"]
     labels = f" with the labels {', '.join(data.labels)}" if data.labels else ""
     about = f"{ready.how} with unmask {__version__} on {trained_on:,} examples{labels}."
-    save_model(run.model, model, model_card(recipe.task.title, about, metrics))
+    with replaced_directory(run.model) as aside:
+        save_model(aside, model, model_card(recipe.task.title, about, metrics))
     shutil.rmtree(run.plots, ignore_errors=True)  # plots of an earlier end of the run
     run.report(finetuning_report(run, recipe.task, data.labels, progress, trained_on, result))
     shutil.rmtree(run.path / FEATURES, ignore_errors=True)

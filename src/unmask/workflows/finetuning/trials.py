@@ -18,15 +18,15 @@ from typing import Any
 
 import msgspec
 
-from unmask.support.durable import replace_file
+from unmask.support.durable import only_writer, replace_file, replaced_directory
 from unmask.support.environment import rank_and_size
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, call, rendered, setting
 from unmask.tasks import TASKS
-from unmask.workflows.finetuning.frozen import FEATURES
+from unmask.training.runs.directory import FEATURES
 from unmask.workflows.finetuning.job import FinetuningJob
 from unmask.workflows.finetuning.run_job import run_job
-from unmask.workflows.pretraining.restarts import resumable
+from unmask.workflows.pretraining.restarts import started
 
 FACTORS = (0.5, 1.0, 2.0, 4.0)
 """Multiples of the default learning rate that a search tries."""
@@ -53,6 +53,13 @@ def run_trials(job: FinetuningJob, out: str | Path, *, seeds: int, search: bool 
     out = Path(out)
     job.check()
     _check(job, out, seeds, search, resume)
+    out.resolve().parent.mkdir(parents=True, exist_ok=True)
+    with only_writer(out):
+        return _run_trials(job, out, seeds, search, resume)
+
+
+def _run_trials(job: FinetuningJob, out: Path, seeds: int, search: bool, resume: bool) -> Path:
+    """Fine-tune as described in `run_trials`, in a directory that is locked."""
     rates = {}
     if search:
         started = [run for run in out.glob("seed-*") if _can_resume(run, resume)]  # they keep their learning rate
@@ -66,7 +73,8 @@ def run_trials(job: FinetuningJob, out: str | Path, *, seeds: int, search: bool 
         run_job(_with(job, "seed", seed), run, resume=_can_resume(run, resume), features=out / FEATURES)
         metrics[run.name] = _metrics(run)
     best = max(metrics, key=lambda name: metrics[name][_metric(job.task, metrics[name])])
-    _copy_model(out / best / "model", out / "model")
+    with replaced_directory(out / "model") as aside:
+        shutil.copytree(out / best / "model", aside, dirs_exist_ok=True)
     shutil.rmtree(out / FEATURES, ignore_errors=True)
     replace_file(out / "seeds.json", msgspec.json.format(msgspec.json.encode({"rates": rates, "seeds": metrics})))
     replace_file(out / "report.md", rendered(_report(out, job.task, rates, metrics, best)).encode())
@@ -134,8 +142,8 @@ def _rate(run: Path) -> float:
 
 
 def _can_resume(run: Path, resume: bool) -> bool:
-    """Return whether a run is to be resumed and can be; see `resumable`."""
-    return resume and (run / "recipe.toml").exists() and resumable(run)
+    """Return whether a run is to be resumed and can be; another one starts, again if it had not saved a step."""
+    return resume and (run / "recipe.toml").exists() and started(run)
 
 
 def _metrics(run: Path) -> dict[str, float]:
@@ -151,14 +159,6 @@ def _score(run: Path, task: str) -> float:
 def _metric(task: str, metrics: Mapping[str, float]) -> str:
     """Return the metric that selects; if the data do not have it, their first one."""
     return TASKS[task].metric if TASKS[task].metric in metrics else next(iter(metrics))
-
-
-def _copy_model(source: Path, target: Path) -> None:
-    aside = target.with_name(".writing-model")
-    shutil.rmtree(aside, ignore_errors=True)
-    shutil.copytree(source, aside)
-    shutil.rmtree(target, ignore_errors=True)
-    aside.rename(target)
 
 
 def _report(

@@ -95,19 +95,18 @@ def pretrain(
         supervise(_words(arguments), restarts, display.say)
         return Path(out) / "model"
     from unmask.data.corpus.corpus import Corpus, open_corpus
+    from unmask.model.directory import find
     from unmask.recipes.recipe import as_recipe
+    from unmask.support.fingerprint import fingerprint_path
     from unmask.training.machine import choose_machine
-    from unmask.training.runs.directory import RunDirectory
     from unmask.workflows.pretraining.checks import check_teacher, refuse_fixed
     from unmask.workflows.pretraining.default import SIZES, choose, for_model, for_text
-    from unmask.workflows.pretraining.pretrain import pretrain_corpus
+    from unmask.workflows.pretraining.pretrain import fingerprint, pretrain_corpus
     from unmask.workflows.pretraining.search import search_rate
     from unmask.workflows.pretraining.text_corpus import corpus_from_text
 
     run, reading, changes = Path(out), TextOptions(field, documents, strict), settings or {}
     resume = resume or (restarted() and started(run))
-    if restarted() and not resume and rank_and_size()[0] == 0:
-        RunDirectory.forget_unstarted(run)
     _check_sources(corpus, text, init, extend, reading, allow_pickle=allow_pickle, search=search)
     owner = "the corpus" if corpus is not None else "the model" if init else ""
     refuse_fixed(
@@ -162,7 +161,9 @@ def pretrain(
         )
 
     if search and not continues:  # otherwise it has the rate that was found
-        planned = search_rate(planned, run, train, report=display.say)
+        model = fingerprint_path(find(init)) if init else None
+        inputs = {"corpus": fingerprint(corpus), "init": model, "precision": machine.precision}
+        planned = search_rate(planned, run, train, display.say, inputs)
     return train(planned, run, resume)
 
 

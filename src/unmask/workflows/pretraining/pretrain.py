@@ -5,7 +5,6 @@ corpus -> layout -> masking -> objectives -> training loop -> RUN/model
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +20,9 @@ from unmask.model.model import Model, save_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.teacher import TEACHER, Teacher
 from unmask.recipes.recipe import Recipe, as_recipe
+from unmask.support.durable import replaced_directory
 from unmask.support.errors import UserError
+from unmask.support.fingerprint import fingerprint_values
 from unmask.support.settings import write
 from unmask.support.version import __version__
 from unmask.training.evaluate import evaluate
@@ -267,7 +268,8 @@ def _finish(
     tokens = None if start.tokens is None else start.tokens + progress.tokens
     about = f"{start.how} with unmask {__version__}: {', '.join(trained)}."
     model = Model(learner.encoder, corpus.tokenizer, heads, tokens=tokens)
-    save_model(run.model, model, model_card(recipe.name, about, metrics))
+    with replaced_directory(run.model) as aside:
+        save_model(aside, model, model_card(recipe.name, about, metrics))
     shutil.rmtree(run.plots, ignore_errors=True)  # from before the run was extended
     run.report(pretraining_report(run, recipe.name, progress, remarks))
     try_to_draw(lambda: plot_training(run), display.say)
@@ -278,4 +280,4 @@ def _finish(
 def fingerprint(corpus: Corpus) -> str:
     """Return a digest of the content of a corpus."""
     manifest = corpus.manifest
-    return hashlib.sha256(msgspec.json.encode([manifest.tokenizer, manifest.train, manifest.heldout])).hexdigest()
+    return fingerprint_values([manifest.tokenizer, manifest.train, manifest.heldout])

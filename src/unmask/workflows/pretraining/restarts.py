@@ -42,16 +42,6 @@ def started(out: Path) -> bool:
     return any((out / CHECKPOINTS).glob("step-*"))
 
 
-def resumable(out: Path) -> bool:
-    """Return whether a run can be resumed; clear one that was interrupted before its first checkpoint."""
-    from unmask.training.runs.directory import RunDirectory
-
-    if started(out):
-        return True
-    RunDirectory.forget_unstarted(out)
-    return False
-
-
 def supervise(words: Sequence[str], restarts: int, report: Callable[[str], None]) -> None:
     """Run a command in a child process, and restart it after a crash.
 

@@ -33,11 +33,12 @@ from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.support.settings import write
+from unmask.support.version import __version__
 from unmask.training.machine import Machine
 from unmask.training.plan import FORWARDS_PER_STEP
 from unmask.training.runs.directory import CHECKPOINTS, MARK, SEARCHED, RunDirectory
 from unmask.training.settings import BudgetSettings
-from unmask.workflows.pretraining.restarts import resumable
+from unmask.workflows.pretraining.restarts import started
 from unmask.workflows.pretraining.start import build_learner
 
 SHARE = 0.35
@@ -121,7 +122,13 @@ Train = Callable[[Recipe, Path, bool], object]
 """Trains a recipe in a run directory, or, if the last argument is true, resumes the run there."""
 
 
-def search_rate(recipe: Recipe, out: Path, train: Train, report: Callable[[str], None]) -> Recipe:
+def search_rate(
+    recipe: Recipe,
+    out: Path,
+    train: Train,
+    report: Callable[[str], None],
+    inputs: Mapping[str, str | None] | None = None,
+) -> Recipe:
     """Return the recipe with the learning rates that were best, and the rest of the budget.
 
     Args:
@@ -129,14 +136,16 @@ def search_rate(recipe: Recipe, out: Path, train: Train, report: Callable[[str],
         out: directory of the run, which has not started; or of a run that was started after such a search.
         train: trains a short run.
         report: called with one-line messages.
+        inputs: fingerprints of what losses depend on besides the recipe; results of a search with others are removed.
 
     Raises:
         UserError: a directory is not empty, or there is no held-out text.
     """
     folder = out / SEARCHED
+    RunDirectory.forget_unstarted(out)
     if not (out / "recipe.toml").exists():
         RunDirectory.check_empty(out)
-        _begin(folder, write(recipe).encode())
+        _begin(folder, msgspec.json.encode({"recipe": write(recipe), "unmask": __version__, **(inputs or {})}))
     losses = _read(folder)
     for factor in FACTORS:
         if factor in losses:
@@ -144,7 +153,7 @@ def search_rate(recipe: Recipe, out: Path, train: Train, report: Callable[[str],
         run = folder / f"x{factor:g}"
         trial = _scaled(with_rates(recipe, factor), SEARCH_SHARE / len(FACTORS))
         report(f"trying {factor:g} times the learning rate, {trial.optimizer.learning_rate:g}")
-        train(trial, run, resumable(run))
+        train(trial, run, started(run))
         heldout = RunDirectory(run).read_metrics("heldout")
         if not heldout:
             raise UserError(
@@ -171,7 +180,7 @@ def with_rates(recipe: Recipe, factor: float) -> Recipe:
 
 
 def _begin(folder: Path, mark: bytes) -> None:
-    """Create the folder of a search, without the results of a search for another recipe."""
+    """Create the folder of a search, without the results of another search."""
     if (folder / MARK).exists() and (folder / MARK).read_bytes() != mark:
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)

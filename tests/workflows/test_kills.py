@@ -1,0 +1,236 @@
+"""Each command is killed before each of its changes of files: it can then be given again, or resumed, or says how."""
+
+import random
+import shutil
+from functools import partial
+
+import pytest
+
+import unmask
+from unmask.families.bert import BertSettings
+from unmask.inference.predictor import Predictor
+from unmask.model.model import Model, save_model
+from unmask.support.errors import UserError
+from unmask.training.runs import extras, plots
+from unmask.workflows.distillation import comparison
+
+from ..killing import count_changes, kill
+
+BERT = {"encoder.layers": 1, "encoder.width": 32, "encoder.heads": 2, "encoder.feed_forward": 64}
+SHAPE = {"encoder.positions": 64, "encoder.dropout": 0.0}
+SMALL = {**BERT, **SHAPE, "layout.length": 48, "batch.tokens": 512, "budget.steps": 2}
+HERE = {"device": "cpu", "precision": "float32", "quiet": True}
+TUNED = {"task.length": 16, "budget.steps": 2}
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    for name, value in (("SINGLE", 2), ("MANY", 4), ("ROUNDS", 1)):
+        monkeypatch.setattr(comparison, name, value)
+    monkeypatch.setattr("unmask.metrics.intervals.RESAMPLES", 20)
+    monkeypatch.setattr(plots, "has_matplotlib", lambda: False)
+    monkeypatch.setattr(extras, "event_writer", lambda: None)
+    monkeypatch.setattr(Predictor, "window", 8)
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory, corpus, tokenizer, text_file):
+    """A folder with a corpus, text, labeled examples, an encoder with a masked-LM head, and a classifier."""
+    folder = tmp_path_factory.mktemp("inputs")
+    shutil.copytree(corpus.directory, folder / "corpus")
+    (folder / "text.txt").write_text("\n\n".join(text_file.read_text().split("\n\n")[:40]))
+    (folder / "new.txt").write_text("the electrolyte near the cathode\n\n" * 20)
+    rows = [f"the {word} near the {noun}\t{label}" for word, label in (("dog", "a"), ("cat", "b")) for noun in NOUNS]
+    (folder / "rows.tsv").write_text("\n".join(["text\tlabel", *rows]))
+    shape = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, init_std=0.2)
+    save_model(folder / "encoder", Model(shape.build(tokenizer.size), tokenizer), "")
+    options = {"settings": TUNED, **HERE}
+    unmask.finetune("classification", folder / "encoder", folder / "rows.tsv", folder / "run", **options)
+    shutil.copytree(folder / "run" / "model", folder / "tuned")
+    return folder
+
+
+NOUNS = ("sea", "river", "house", "market", "garden", "teacher", "road", "hill", "tree", "lake")
+
+
+def finetune(inputs, out, **more):
+    """Fine-tune a classifier."""
+    given = {"settings": TUNED, **HERE, **more}
+    unmask.finetune("classification", inputs / "encoder", inputs / "rows.tsv", out / "out", **given)
+
+
+def pretrain(inputs, out, **more):
+    """Pretrain on text or on a corpus."""
+    source = {"corpus": inputs / "corpus"} if more.pop("built", False) else {"text": inputs / "text.txt"}
+    words = {} if "corpus" in source else {"tokenizer.vocabulary": 150}
+    unmask.pretrain("bert-tiny", out=out / "out", settings={**SMALL, **words}, **source, **HERE, **more)
+
+
+def distill(inputs, out, **more):
+    """Distill the classifier."""
+    kinds = {"train": inputs / "rows.tsv", "targets": out / "targets", "layers": 1}
+    settings = {"budget.steps": 2, "objective.layer_matching": False}
+    unmask.distill("tinybert-mini", inputs / "tuned", out / "out", settings=settings, **kinds, **HERE, **more)
+
+
+def predict(inputs, out, **more):
+    """Predict the labels of a file."""
+    unmask.predict(inputs / "tuned", inputs / "rows.tsv", out=out / "out.jsonl", **HERE, **more)
+
+
+def read(path):
+    """Return the contents of a file, or of the files of a directory."""
+    if path.is_file():
+        return path.read_bytes()
+    return {name.relative_to(path): name.read_bytes() for name in path.rglob("*") if name.is_file()}
+
+
+RUN = ("out/model/model.safetensors", "out/model/config.json", "out/model/vocab.txt", "out/recipe.toml")
+RESUMED = {
+    "finetune": (finetune, (*RUN, "out/dev.json")),
+    "finetune --frozen": (partial(finetune, frozen=True), (*RUN, "out/dev.json")),
+    "finetune --seeds": (partial(finetune, seeds=2), ("out/model", "out/seeds.json")),
+    "pretrain --corpus": (partial(pretrain, built=True), RUN),
+    "pretrain --text": (pretrain, (*RUN, "out/text/corpus", "out/text/tokenizer")),
+    "pretrain --search": (partial(pretrain, built=True, search=True), (*RUN, "out/search/rates.json")),
+    "distill": (distill, (*RUN, "out/dev.json")),
+    "predict": (predict, ("out.jsonl",)),
+}
+"""Commands that take `resume`, and what they write, without what depends on time."""
+
+
+def embed(inputs, out):
+    """Write vectors of texts."""
+    unmask.embed(inputs / "tuned", inputs / "rows.tsv", out=out / "vectors.npy", **HERE)
+
+
+def write_features(inputs, out):
+    """Write the hidden states of texts."""
+    unmask.write_features(inputs / "tuned", inputs / "rows.tsv", [-1], out / "out", **HERE)
+
+
+def train_tokenizer(inputs, out):
+    """Train a tokenizer."""
+    unmask.train_tokenizer(inputs / "text.txt", out / "out", vocab_size=150, quiet=True)
+
+
+def extend_tokenizer(inputs, out):
+    """Extend a tokenizer."""
+    unmask.extend_tokenizer(inputs / "new.txt", inputs / "encoder", out / "out", 3, min_count=2, quiet=True)
+
+
+def build_corpus(inputs, out):
+    """Build a corpus."""
+    unmask.build_corpus(inputs / "text.txt", inputs / "encoder", out / "out", workers=1, quiet=True)
+
+
+def export(inputs, out):
+    """Write a model for transformers."""
+    unmask.export(inputs / "tuned", out / "out", "huggingface", quiet=True)
+
+
+def evaluate(inputs, out):
+    """Write the page of the worst mistakes."""
+    unmask.evaluate(inputs / "tuned", inputs / "rows.tsv", errors=out / "page.html", **HERE)
+
+
+REPEATED = {
+    "embed": (embed, ("vectors.npy",)),
+    "features": (write_features, ("out",)),
+    "tokenizer train": (train_tokenizer, ("out",)),
+    "tokenizer extend": (extend_tokenizer, ("out",)),
+    "corpus build": (build_corpus, ("out",)),
+    "export": (export, ("out",)),
+    "evaluate --errors": (evaluate, ("page.html",)),
+}
+"""Commands that are given again."""
+
+
+def results(out, names):
+    """Return what a command has written; None if something is missing."""
+    return {name: read(out / name) for name in names} if all((out / name).exists() for name in names) else None
+
+
+def drill(inputs, folder, call, names, changes, expected, ways):
+    """Kill a call after some changes, and check that one of the ways to go on ends in what an unbroken call writes."""
+    folder.mkdir()
+    kill(folder, partial(call, inputs, folder), changes)
+    refusals = []
+    for way in ways:
+        try:
+            call(inputs, folder, **way)
+        except UserError as error:
+            refusals.append(error.message)
+        else:
+            break
+    found = results(folder, names)
+    assert found == expected, (changes, ways, refusals, sorted(map(str, folder.rglob("*"))))
+    for text in refusals:
+        assert "resume" in text or "not empty" in text or "exists" in text, text
+    left = [path.name for path in folder.iterdir() if path.name.endswith((".part", ".part.json", ".old"))]
+    assert not left, (changes, left)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def unbroken(inputs, tmp_path_factory):
+    """Returns the number of changes of a command, and what it writes."""
+    known = {}
+
+    def find(name, call, names):
+        if name not in known:
+            folder = tmp_path_factory.mktemp("unbroken")
+            changes = count_changes(folder, partial(call, inputs, folder))
+            known[name] = changes, results(folder, names)
+            assert known[name][1] is not None
+        return known[name]
+
+    return find
+
+
+PARTS = 16
+"""Number of tests into which all cases of a command are divided."""
+WAYS = ([{}, {"resume": True}], [{"resume": True}, {}])
+
+
+def cases_of(name, changes):
+    """Return after how many changes a command is killed, and the ways in which it is then given again, in order."""
+    ways = WAYS if name in RESUMED else ([{}],)
+    return [(number, way) for number in range(changes) for way in ways]
+
+
+@pytest.mark.parametrize("name", [*RESUMED, *REPEATED])
+def test_a_killed_command_is_given_again_or_resumed(name, inputs, unbroken, tmp_path):
+    call, names = (RESUMED | REPEATED)[name]
+    changes, expected = unbroken(name, call, names)
+    for number, way in random.Random(name).sample(cases_of(name, changes), 2):
+        drill(inputs, tmp_path / f"killed-{number}", call, names, number, expected, way)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("name", [*RESUMED, *REPEATED])
+def test_a_command_is_killed_before_each_change(name, part, inputs, unbroken, tmp_path):
+    call, names = (RESUMED | REPEATED)[name]
+    changes, expected = unbroken(name, call, names)
+    for index, (number, way) in enumerate(cases_of(name, changes)[part::PARTS]):
+        drill(inputs, tmp_path / f"killed-{index}", call, names, number, expected, way)
+
+
+@pytest.mark.parametrize("name", [*RESUMED, *REPEATED])
+def test_a_second_writer_is_refused(name, inputs, unbroken, tmp_path):
+    """What the first one writes is not touched."""
+    call, names = (RESUMED | REPEATED)[name]
+    changes, expected = unbroken(name, call, names)
+    refusals = []
+
+    def act(number):
+        if number == max(4, changes // 2) and not refusals:
+            refusals.append("")
+            with pytest.raises(UserError) as error:
+                call(inputs, tmp_path)
+            refusals.append(error.value.message)
+
+    count_changes(tmp_path, partial(call, inputs, tmp_path), act)
+    assert results(tmp_path, names) == expected
+    assert "another program is" in refusals[1] or "not empty" in refusals[1]
