@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -37,6 +38,7 @@ from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.support.settings import write
+from unmask.training.evaluate import NotFiniteError
 from unmask.training.machine import Machine
 from unmask.training.plan import FORWARDS_PER_STEP
 from unmask.training.runs.directory import CHECKPOINTS, MARK, SEARCHED, RunDirectory
@@ -148,13 +150,15 @@ def search_rate(recipe: Recipe, out: Path, train: Train, report: Callable[[str],
         run = folder / f"x{factor:g}"
         trial = _scaled(with_rates(recipe, factor), SEARCH_SHARE / len(FACTORS))
         report(f"trying {factor:g} times the learning rate, {trial.optimizer.learning_rate:g}")
-        train(trial, run, resumable(run))
-        heldout = RunDirectory(run).read_metrics("heldout")
-        if not heldout:
-            raise UserError(
-                "there is no held-out text to compare learning rates by", remedy=f"omit {argument('search')}"
-            )
-        loss = heldout[-1]["loss"]
+        loss = None
+        with suppress(NotFiniteError):
+            train(trial, run, resumable(run))
+            heldout = RunDirectory(run).read_metrics("heldout")
+            if not heldout:
+                raise UserError(
+                    "there is no held-out text to compare learning rates by", remedy=f"omit {argument('search')}"
+                )
+            loss = heldout[-1]["loss"]
         losses[factor] = math.nan if loss is None else loss  # None: not finite
         replace_file(folder / RATES, msgspec.json.encode({f"{key:g}": value for key, value in losses.items()}))
         shutil.rmtree(run / CHECKPOINTS, ignore_errors=True)
