@@ -62,7 +62,7 @@ def test_a_model_that_overflows_has_no_results(diverged, tmp_path):
         lambda: evaluate_task(predictor, path),
         lambda: predictor.influence("The dog sees."),
     ):
-        with pytest.raises(UserError, match="outputs are not numbers.*use another checkpoint"):
+        with pytest.raises(UserError, match=r"outputs are not numbers.*use another checkpoint"):
             ask()
 
 

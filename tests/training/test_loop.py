@@ -236,7 +236,7 @@ def test_a_run_that_ends_without_numbers_is_kept_but_no_model(small, trainer, he
         return metrics
 
     one.step = spoiled
-    with pytest.raises(NotFiniteError, match="no model is written.*learning_rate") as error:
+    with pytest.raises(NotFiniteError, match=r"no model is written.*learning_rate") as error:
         one.complete(resume=False)
     assert error.value.status == 1
     assert newest_checkpoint(one.run.checkpoints)[0].exists()

@@ -2,8 +2,8 @@
 
 `TorchBackend` computes with its own copies of the model's modules, in evaluation mode and on the machine's device and
 precision. The model itself is never changed, and its weights are shared if neither device nor precision differs.
-`run_in_batches` splits samples into batches and returns the rows of each sample. Outputs that are not numbers never leave
-a backend.
+`run_in_batches` splits samples into batches and returns the rows of each sample. Outputs that are not numbers never
+leave a backend.
 """
 
 from __future__ import annotations

@@ -344,7 +344,7 @@ class Trainer:
 
     def _check_finite(self) -> None:
         """Check that the weights, and their loss on held-out samples or else on the first ones, are numbers."""
-        batches = list(self.heldout[:1])
+        batches = self.heldout[:1]
         if not batches:
             limits = self.settings.batch
             samples, _ = self.source.take(self.source.start, tokens=limits.tokens, sequences=limits.sequences)
