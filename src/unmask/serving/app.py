@@ -22,6 +22,7 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp
 
 from unmask.data.batches.batch import total_length
+from unmask.data.text.json_keys import check_keys
 from unmask.serving.batcher import ComputeJob
 from unmask.serving.endpoints import ENDPOINTS, Endpoint, describe
 from unmask.serving.faults import explain
@@ -234,15 +235,17 @@ def decode(decoder: msgspec.json.Decoder[Any], content: bytes) -> Any:
     """Decode a request.
 
     Raises:
-        Refusal: it is not JSON (400), or not as described (422).
+        Refusal: it is not JSON or has a key twice (400), or is not as described (422).
     """
     try:
         try:
-            return decoder.decode(content)
+            request = decoder.decode(content)
         except msgspec.ValidationError as error:
             raise invalid(explain(decoder.type, content)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refusal(400, "Validation", "the body is not valid JSON") from error
+        check_keys(content, msgspec.json.decode(content))
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise Refusal(400, "Validation", "the body is not valid JSON, or a key occurs twice") from error
+    return request
 
 
 def json_response(value: Any) -> Response:

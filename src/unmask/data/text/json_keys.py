@@ -1,0 +1,53 @@
+"""Refusal of JSON objects in which a key occurs twice: decoders use the last value and drop the other.
+
+Input: a text in JSON, and what it was decoded to. Output: nothing, or an error.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+_KEY, _KEY_BYTES = re.compile(r'"\s*:'), re.compile(rb'"\s*:')
+
+
+def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object as a dictionary; the `object_pairs_hook` of untrusted files.
+
+    Raises:
+        ValueError: a key occurs twice.
+    """
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"duplicate key {next(key for key in keys if keys.count(key) > 1)!r:.60}")
+    return table
+
+
+def check_keys(text: str | bytes, value: Any) -> None:
+    """Check that no object has a key twice.
+
+    A quotation mark before a colon ends a key, or it is in a string. The text is decoded again, slowly, only if there
+    are more of them than keys.
+
+    Args:
+        text: the text in JSON.
+        value: what it was decoded to.
+
+    Raises:
+        ValueError: a key occurs twice.
+        RecursionError: it is nested too deeply.
+    """
+    ends = _KEY_BYTES.findall(text) if isinstance(text, bytes) else _KEY.findall(text)
+    if len(ends) > _num_keys(value):
+        json.loads(text, object_pairs_hook=refuse_duplicates)
+
+
+def _num_keys(value: Any) -> int:
+    """Return the number of keys of all objects in a value."""
+    if isinstance(value, dict):
+        return len(value) + sum(_num_keys(inner) for inner in value.values() if isinstance(inner, dict | list))
+    if isinstance(value, list):
+        return sum(_num_keys(inner) for inner in value if isinstance(inner, dict | list))
+    return 0
