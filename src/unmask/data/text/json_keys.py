@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any
 
-_KEY, _KEY_BYTES = re.compile(r'"\s*:'), re.compile(rb'"\s*:')
+_KEY = re.compile(rb'"\s*:')
 
 
 def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -28,8 +28,8 @@ def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def check_keys(text: str | bytes, value: Any) -> None:
     """Check that no object has a key twice.
 
-    A quotation mark before a colon ends a key, or it is in a string. The text is decoded again, slowly, only if there
-    are more of them than keys.
+    After a key is a colon, and before that a quotation mark; others are in strings. The text is decoded again, slowly,
+    only if there are more of them than keys.
 
     Args:
         text: the text in JSON.
@@ -39,15 +39,17 @@ def check_keys(text: str | bytes, value: Any) -> None:
         ValueError: a key occurs twice.
         RecursionError: it is nested too deeply.
     """
-    ends = _KEY_BYTES.findall(text) if isinstance(text, bytes) else _KEY.findall(text)
-    if len(ends) > _num_keys(value):
-        json.loads(text, object_pairs_hook=refuse_duplicates)
+    content = text.encode() if isinstance(text, str) else text
+    number = _num_keys(value)
+    if content.count(b":") > number and len(_KEY.findall(content)) > number:
+        json.loads(content, object_pairs_hook=refuse_duplicates)
 
 
 def _num_keys(value: Any) -> int:
     """Return the number of keys of all objects in a value."""
-    if isinstance(value, dict):
-        return len(value) + sum(_num_keys(inner) for inner in value.values() if isinstance(inner, dict | list))
-    if isinstance(value, list):
-        return sum(_num_keys(inner) for inner in value if isinstance(inner, dict | list))
-    return 0
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    number = len(inside) if isinstance(value, dict) else 0
+    for inner in inside:
+        if isinstance(inner, (dict, list)):
+            number += _num_keys(inner)
+    return number
