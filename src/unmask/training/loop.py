@@ -48,7 +48,7 @@ from unmask.training.evaluate import (
     summarize,
 )
 from unmask.training.interrupt import Interrupt, Interrupted
-from unmask.training.machine import Machine, keep_few_kernels
+from unmask.training.machine import KERNELS, Machine, keep_few_kernels
 from unmask.training.plan import EVALUATION_SHARE, FORWARDS_PER_STEP
 from unmask.training.precision import PROBE, name_remedy
 from unmask.training.processes import Processes, StepFeed, Sums
@@ -147,7 +147,7 @@ class Trainer:
         tokens = settings.batch.tokens or (settings.batch.sequences or 0) * longest
         check_memory(TOKEN_BYTES * tokens, f"a step of {tokens:,} tokens", "lower batch.tokens or batch.sequences")
         if tokens > PROBE:
-            keep_few_kernels(machine.precision)
+            keep_few_kernels(KERNELS[machine.precision])
         with naming_shortage("for the weights", SMALLER):
             self.replicas = replicate(learner, machine, self.processes)
         self.replicas.copy.encoder.recompute = settings.batch.recompute
