@@ -68,7 +68,7 @@ def wilson(share: float, number: float) -> tuple[float, float]:
     """Return the 95 % interval of a share, 0 to 1, that was observed in `number` independent examples."""
     center, below = share + Z**2 / (2 * number), 1 + Z**2 / number
     half = Z * math.sqrt(share * (1 - share) / number + Z**2 / (4 * number**2))
-    return max(0.0, (center - half) / below), min(1.0, (center + half) / below)
+    return max(0.0, min(share, (center - half) / below)), min(1.0, max(share, (center + half) / below))  # rounded
 
 
 def _interval(name: str, value: float, drawn: np.ndarray, number: int) -> list[float]:
