@@ -124,3 +124,14 @@ def test_the_exit_status_tells_user_errors_from_others(monkeypatch, capsys, erro
     monkeypatch.setattr("unmask.workflows.library.list_recipes", fail)
     assert main(["recipes", "list"]) == status
     assert capsys.readouterr() == ("", message)
+
+
+def test_a_deleted_folder_is_an_error_of_ours(tmp_path):
+    """Without a current folder, torch's libraries end the program while they are loaded."""
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    code = f"import os, sys; os.chdir({str(folder)!r}); os.rmdir({str(folder)!r})"
+    code += "; from unmask.cli.main import main; sys.exit(main(['recipes', 'list']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr == "unmask: the current folder was deleted; change to one that exists: cd FOLDER\n"

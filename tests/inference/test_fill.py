@@ -16,7 +16,7 @@ from unmask.families.bert import BertSettings
 from unmask.families.checkpoints import huggingface
 from unmask.families.gpt import GptSettings
 from unmask.families.xlnet import XlnetSettings
-from unmask.inference.fill import find_masks, most_probable, no_masked_lm
+from unmask.inference.fill import find_masks, no_masked_lm, read_candidates, top_tokens
 from unmask.inference.predictor import Predictor
 from unmask.model.model import Model
 from unmask.objectives.masked_lm import MaskedLM
@@ -84,7 +84,7 @@ def test_xlnet_fills_each_mask_given_the_rest(tokenizer, tmp_path):
             perm_mask=hidden,
             target_mapping=torch.nn.functional.one_hot(at, len(sample))[None].float(),
         ).logits[0]
-    expected = most_probable(tokenizer, logits.numpy(), 5)
+    expected = read_candidates(tokenizer, top_tokens(tokenizer, logits.numpy(), 5))
     for mask, candidates in zip(filling.masks, expected, strict=True):
         assert [one.piece for one in mask.candidates] == [one.piece for one in candidates]
         assert [one.probability for one in mask.candidates] == pytest.approx(
@@ -103,7 +103,7 @@ def test_texts_without_a_mask_or_too_long_are_refused(tokenizer):
 def test_candidates_are_sorted_and_leave_out_rows_without_a_token(tokenizer):
     logits = np.zeros((1, tokenizer.size + 8), np.float32)
     logits[0, [7, 9, tokenizer.mask, tokenizer.size + 1]] = 2, 3, 9, 99
-    (candidates,) = most_probable(tokenizer, logits, 2)
+    (candidates,) = read_candidates(tokenizer, top_tokens(tokenizer, logits, 2))
     assert [one.piece for one in candidates] == [tokenizer.token(9), tokenizer.token(7)]
     total = np.exp(logits[0, : tokenizer.size].astype(float)).sum()
     assert [one.probability for one in candidates] == pytest.approx([np.exp(3) / total, np.exp(2) / total], rel=1e-5)

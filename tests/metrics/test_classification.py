@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from unmask.metrics.classification import by_label, calibration_error, confusion, measure, scores
+from unmask.metrics.classification import by_label, calibration_error, confusion, measure
 from unmask.metrics.intervals import RESAMPLES, intervals
 
 
@@ -38,7 +38,6 @@ def test_scores_of_random_predictions(labels):
         assert np.array_equal(counts, metrics.confusion_matrix(gold, predicted, labels=range(labels)))
         for positive in (0, 1):
             expected = reference(gold, predicted, labels, positive)
-            assert scores(counts, positive) == pytest.approx(expected, abs=1e-9)
             assert measure(gold, predicted, labels, positive)(np.arange(size)) == pytest.approx(expected, abs=1e-9)
 
 
@@ -83,14 +82,32 @@ def test_scores_of_each_label(seed):
 )
 def test_scores_of_degenerate_cases(gold, predicted, labels):
     gold, predicted = np.array(gold), np.array(predicted)
-    assert scores(confusion(gold, predicted, labels)) == pytest.approx(reference(gold, predicted, labels), abs=1e-9)
+    found = measure(gold, predicted, labels)(np.arange(len(gold)))
+    assert found == pytest.approx(reference(gold, predicted, labels), abs=1e-9)
 
 
-def test_many_confusion_matrices_at_once():
-    counts = np.random.default_rng(0).integers(0, 50, (6, 3, 3))
-    together = scores(counts)
-    for number, one in enumerate(counts):
-        assert {name: values[number] for name, values in together.items()} == pytest.approx(scores(one))
+@pytest.mark.parametrize("seed", range(200))
+def test_any_selection_of_examples_is_scored_as_scikit_learn_does(seed):
+    """Also where there are far more labels than examples, of which only those that occur are counted."""
+    rng = np.random.default_rng(seed)
+    labels, size = int(rng.choice([2, 3, 50, 100_000, 10**7])), int(rng.integers(1, 60))
+    used = rng.integers(0, labels, int(rng.integers(1, 30)))
+    gold = rng.choice(used, size)
+    predicted = np.where(rng.random(size) < rng.random(), gold, rng.choice(used, size))
+    chosen = rng.integers(0, size, int(rng.integers(1, 80)))
+    found = measure(gold, predicted, labels)(chosen)
+    gold, predicted = gold[chosen], predicted[chosen]
+    expected = reference(gold, predicted, labels if labels == 2 else 3)
+    assert found == pytest.approx(expected, abs=1e-9)
+
+
+def test_intervals_of_a_hundred_thousand_labels():
+    """The confusion matrix would have 10,000,000,000 cells."""
+    rng = np.random.default_rng(0)
+    gold, predicted = rng.integers(0, 100_000, (2, 100))
+    predicted[:50] = gold[:50]
+    low, high = intervals(measure(gold, predicted, 100_000), 100)["accuracy"]
+    assert 38 < low < 42 and 58 < high < 62
 
 
 @pytest.mark.parametrize(("labels", "size"), [(2, 200), (4, 500)])
@@ -98,16 +115,14 @@ def test_intervals_are_those_of_a_naive_bootstrap(labels, size):
     rng = np.random.default_rng(0)
     gold = rng.integers(0, labels, size)
     predicted = np.where(rng.random(size) < 0.7, gold, rng.integers(0, labels, size))
-    counts = confusion(gold, predicted, labels)
     metrics = measure(gold, predicted, labels)
-    found, point = intervals(metrics, size), scores(counts)
-    assert metrics(np.arange(size)) == pytest.approx(point)
+    found, point = intervals(metrics, size), metrics(np.arange(size))
     assert found == intervals(metrics, size)
     assert found != intervals(metrics, size, seed=1)
     drawn = []
     for _ in range(RESAMPLES):
         chosen = rng.integers(0, size, size)
-        drawn.append(scores(confusion(gold[chosen], predicted[chosen], labels)))
+        drawn.append(metrics(chosen))
     for name, (low, high) in found.items():
         assert low <= point[name] <= high
         naive = np.percentile([one[name] for one in drawn], [2.5, 97.5])
@@ -118,9 +133,17 @@ def test_intervals_are_those_of_a_naive_bootstrap(labels, size):
     assert found["accuracy"][1] - found["accuracy"][0] == pytest.approx(width, rel=0.1)
 
 
-def test_intervals_of_perfect_predictions_have_no_width():
-    gold = np.arange(10) % 2
-    assert set(map(tuple, intervals(measure(gold, gold, 2), 10).values())) <= {(100.0, 100.0)}
+@pytest.mark.parametrize("size", [10, 30, 1000])
+def test_perfect_predictions_are_not_certain(size):
+    """Wilson's interval, whose lower end is n / (n + 3.84)."""
+    gold = np.arange(size) % 2
+    found = intervals(measure(gold, gold, 2), size)
+    low = 100 * size / (size + 1.959964**2)
+    assert found.pop("matthews_correlation") == pytest.approx([2 * low - 100, 100])
+    assert all(ends == pytest.approx([low, 100]) for ends in found.values())
+    worst = intervals(measure(gold, 1 - gold, 2), size)
+    assert worst["accuracy"] == pytest.approx([0, 100 - low])
+    assert worst["matthews_correlation"] == pytest.approx([-100, 100 - 2 * low])
 
 
 def by_hand(confidence, correct):

@@ -1,11 +1,12 @@
-"""Comparison of two models on the same examples: the difference, its interval and its p-value."""
+"""Coverage of intervals; comparison of two models on the same examples: the difference, its interval, its p-value."""
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from unmask.metrics import classification, regression
-from unmask.metrics.intervals import RESAMPLES, differences, intervals, measure_all
+from unmask.metrics import classification, hotpotqa, regression
+from unmask.metrics import intervals as module
+from unmask.metrics.intervals import CORRELATIONS, RESAMPLES, SHARES, differences, intervals, measure_all, wilson
 
 SIZE = 400
 
@@ -70,3 +71,91 @@ def test_differences_are_reproducible_for_any_metric():
     assert found != differences(first, second, SIZE, seed=1)
     assert found.keys() == {"pearson", "spearman"}
     assert all(one["p"] == 1 / RESAMPLES and one["interval"][0] > 0 for one in found.values())
+
+
+@pytest.mark.parametrize("number", [30, 50, 100, 300, 1000])
+def test_wilson_is_that_of_scipy(number):
+    for correct in range(0, number + 1, 5):
+        expected = stats.binomtest(correct, number).proportion_ci(method="wilson")
+        assert wilson(correct / number, number) == pytest.approx((expected.low, expected.high), abs=1e-6)
+
+
+def coverage(accuracy, number, ends):
+    """Return how probable it is that the interval of so many correct examples contains the true accuracy."""
+    low, high = np.array([ends(correct) for correct in range(number + 1)]).T
+    inside = (low <= 100 * accuracy) & (100 * accuracy <= high)
+    return stats.binom.pmf(np.arange(number + 1), number, accuracy)[inside].sum()
+
+
+@pytest.mark.parametrize("number", [30, 100, 1000])
+def test_95_percent_of_intervals_contain_the_accuracy(number, monkeypatch):
+    """Exact over all outcomes, which are drawn with fewer resamples.
+
+    The number of correct examples is discrete, so that the coverage of any interval oscillates with the accuracy: the
+    mean over accuracies is 93 to 97 %, and no accuracy is far from it.
+    """
+    monkeypatch.setattr(module, "RESAMPLES", 300)
+    computed = {}
+
+    def ends(correct):
+        if correct not in computed:
+            gold = np.zeros(number, np.int64)
+            predicted = (np.arange(number) >= correct).astype(np.int64)
+            computed[correct] = intervals(classification.measure(gold, predicted, 2), number)["accuracy"]
+        return computed[correct]
+
+    if number == 1000:  # the resamples of a thousand outcomes take long, and vary as the binomial distribution does
+        ends = lambda correct: [100 * end for end in wilson(correct / number, number)]  # noqa: E731
+    accuracies = np.linspace(0.5, 0.99, 50)
+    covered = np.array([coverage(accuracy, number, ends) for accuracy in accuracies])
+    for near in np.split(covered, 5):
+        assert 0.93 <= near.mean() <= 0.97
+    assert covered.min() > 0.88
+
+
+def test_intervals_contain_the_metric_and_stay_in_its_range():
+    """Metrics of each kind, of 200 random data sets."""
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        number, labels = int(rng.integers(1, 12)), int(rng.integers(2, 5))
+        gold = rng.integers(0, labels, number)
+        predicted = np.where(rng.random(number) < rng.random(), gold, rng.integers(0, labels, number))
+        measure = classification.measure(gold, predicted, labels)
+        groups = rng.integers(0, 3, number).tolist() if rng.random() < 0.3 else None
+        point = measure_all(measure, number)
+        for name, (low, high) in fast_intervals(measure, number, groups).items():
+            least = -100 if name in CORRELATIONS else 0
+            assert least - 1e-9 <= low <= point[name] + 1e-9 and point[name] - 1e-9 <= high <= 100 + 1e-9
+            assert high - low > 1, "so few examples are never certain"
+
+
+def fast_intervals(measure, number, groups):
+    """Return the intervals of fewer resamples."""
+    before, module.RESAMPLES = module.RESAMPLES, 50
+    try:
+        return intervals(measure, number, groups=groups)
+    finally:
+        module.RESAMPLES = before
+
+
+def test_dependent_examples_make_intervals_wider():
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(40), 10)
+    right = np.repeat(rng.random(40) < 0.7, 10)
+    measure = classification.measure(np.zeros(400, np.int64), (~right).astype(np.int64), 2)
+    alone, together = (intervals(measure, 400, groups=given)["accuracy"] for given in (None, groups.tolist()))
+    assert together == pytest.approx([100 * end for end in wilson(right.mean(), 40)], abs=1.5)
+    assert together[1] - together[0] > 2.5 * (alone[1] - alone[0])
+
+
+def test_metrics_of_another_unit_have_percentiles():
+    errors = np.random.default_rng(0).exponential(2, 200)
+    low, high = intervals(lambda chosen: {"mean_absolute_error": float(errors[chosen].mean())}, 200)[
+        "mean_absolute_error"
+    ]
+    expected = errors.mean() + np.array([-1.96, 1.96]) * errors.std() / np.sqrt(200)
+    assert [low, high] == pytest.approx(expected, abs=0.1)
+
+
+def test_hotpotqa_has_shares():
+    assert set(hotpotqa.NAMES) <= SHARES

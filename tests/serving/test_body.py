@@ -74,3 +74,11 @@ def test_requests_and_all_bodies_together_are_limited():
         with pytest.raises(Refusal):
             gate.reserve(30)
     gate.reserve(100)
+
+
+def test_a_field_twice_is_refused(client):
+    one, headers = client("masked"), {"content-type": "application/json"}
+    found = one.post("/embed", content=b'{"inputs": "a", "inputs": "b"}', headers=headers)
+    assert found.status_code == 400 and "a key occurs twice" in found.json()["error"]
+    text = '"inputs": \\"a\\": ' * 30
+    assert one.post("/embed", json={"inputs": text[:300], "truncate": True}).status_code == 200

@@ -1,12 +1,16 @@
+import json
+import socket
 import time
 from contextlib import suppress
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tests.serving.conftest import FAST
 from unmask.serving import run
 from unmask.serving.protocol import LARGEST, BoundedProtocol
+from unmask.serving.served import Served
 
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 
@@ -107,3 +111,51 @@ def test_a_client_that_does_not_read_is_given_up(live, http, monkeypatch):
                 found += received
     head, _, body = found.partition(b"\r\n\r\n")
     assert len(body) < int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.25])
+def test_a_client_that_closes_its_side_gets_the_answer(live, http, monkeypatch, delay):
+    compute = Served.compute
+    monkeypatch.setattr(Served, "compute", lambda *arguments: time.sleep(delay) or compute(*arguments))
+    sent = http("/embed", {"inputs": "the dog"}, "Connection: keep-alive").replace(b"Connection: close\r\n", b"")
+    with live("masked") as server, server.connect() as connection:
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        found = b"".join(iter(lambda: connection.recv(65536), b""))
+    while found.startswith(b"HTTP/1.1 100"):  # interim responses, which any client of HTTP/1.1 skips
+        found = found.partition(b"\r\n\r\n")[2]
+    head, _, body = found.partition(b"\r\n\r\n")
+    assert status(head) == 200 and b"connection: close" in head.lower()
+    assert len(json.loads(body)[0]) == 16
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /hea", GET, b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"]
+)
+def test_half_a_request_is_not_answered(live, sent):
+    with live("masked") as server, server.connect() as connection:
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        with suppress(ConnectionError):
+            assert connection.recv(65536) == b"" or sent.startswith(b"POST")
+
+
+def test_several_hosts_are_refused(live):
+    rng = np.random.default_rng(0)
+    with live("masked") as server:
+        for _ in range(40):
+            hosts = rng.choice(["localhost", "LOCALHOST:80", "evil.example", ""], int(rng.integers(2, 4)))
+            lines = [f"Host: {host}\r\n".encode() for host in hosts]
+            sent = b"GET /health HTTP/1.1\r\n" + b"".join(lines) + b"Connection: close\r\n\r\n"
+            assert status(server.ask(sent)) == 400
+
+
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
+
+
+def test_another_protocol_is_not_spoken_and_its_connection_closed(live, http):
+    with live("masked") as server:
+        assert status(server.ask(GET + UPGRADE + b"\r\n" + GET + b"\r\n")) == 200
+        found = server.ask(http("/embed", {"inputs": "the dog"}).replace(b"Connection: close\r\n", UPGRADE))
+    assert status(found) == 400 and b"without Upgrade" in found
+    assert found.count(b"HTTP/1.1") == 1, "the body is not taken for a request"

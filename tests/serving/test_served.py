@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from tests.serving.conftest import KINDS, LIMITS
+from unmask.inference import fill
+from unmask.inference.backend import TorchBackend
 from unmask.inference.export import Export, export_model
 from unmask.inference.predictor import Predictor, load
 from unmask.model.model import Model, save_model
@@ -13,7 +15,7 @@ from unmask.serving.metrics import Meter
 from unmask.serving.playground import describe
 from unmask.serving.run import ModelSource, load_served
 from unmask.serving.served import Served
-from unmask.serving.types import EmbedRequest, FeaturesRequest, Refusal
+from unmask.serving.types import EmbedRequest, FeaturesRequest, FillRequest, Refusal
 from unmask.support.errors import UserError
 from unmask.tasks.routes import PredictRequest, TagRequest
 from unmask.training.machine import choose_machine
@@ -156,3 +158,63 @@ def test_answers_from_beams_whose_logits_are_infinite(client, tiny):
     asked = {"question": "who", "passage": "the dog sees the cat near the sea"}
     found = client("beams").post("/answer", json=asked).json()
     assert found["answer"] == Predictor(tiny["beams"], CPU).answer(**asked).answer
+
+
+def test_the_product_of_masks_and_vocabulary_is_bounded(client, tiny):
+    """200 requests around the limits: what is answered is within them, and what is refused is not."""
+    size = tiny["masked"].tokenizer.size
+    limits = replace(LIMITS, logits=30 * size, candidates=60)
+    one, rng, statuses = client("masked", limits=limits), np.random.default_rng(0), set()
+    for _ in range(200):
+        texts = ["[MASK] " * int(rng.integers(1, 12)) + "dog" for _ in range(rng.integers(1, 8))]
+        top, masks = int(rng.integers(1, 8)), sum(text.count("[MASK]") for text in texts)
+        found = one.post("/fill", json={"inputs": texts, "top": top})
+        allowed = masks * size <= limits.logits and masks * top <= limits.candidates
+        assert found.status_code == (200 if allowed else 413)
+        assert allowed or f"`inputs`: {masks} masks" in found.json()["error"]
+        statuses.add((found.status_code, masks * top > limits.candidates))
+    assert len(statuses) == 3, "both limits are met"
+
+
+def test_a_fill_is_the_same_in_blocks(client, tiny, monkeypatch):
+    texts = ["the [MASK] sees the [MASK]", "[MASK]", "a [MASK] cat"]
+    expected = client("masked").post("/fill", json={"inputs": texts}).json()
+    blocks = []
+    real = TorchBackend.logits
+
+    def logits(self, head, samples):
+        blocks.append(len(samples))
+        return real(self, head, samples)
+
+    monkeypatch.setattr(TorchBackend, "logits", logits)
+    monkeypatch.setattr(fill, "MAX_LOGITS", 3 * tiny["masked"].tokenizer.size)
+    found = client("masked").post("/fill", json={"inputs": texts}).json()
+    assert blocks == [2, 1]
+    for text, other in zip(found, expected, strict=True):
+        for mask, same in zip(text, other, strict=True):
+            assert [one["piece"] for one in mask["candidates"]] == [one["piece"] for one in same["candidates"]]
+            assert [one["probability"] for one in mask["candidates"]] == pytest.approx(
+                [one["probability"] for one in same["candidates"]], rel=1e-4
+            )
+
+
+def test_the_product_of_targets_and_labels_is_bounded(client, tiny):
+    one = client("classes", "tags", limits=replace(LIMITS, logits=12))
+    for count in range(1, 8):
+        found = one.post("/predict", json={"inputs": [["the dog"]] * count, "model": "classes"})
+        assert found.status_code == (200 if 3 * count <= 12 else 413)
+    route = tiny["tags"].task.route.path
+    assert one.post(route, json={"inputs": "dog " * 4, "model": "tags"}).status_code == 200
+    assert one.post(route, json={"inputs": "dog " * 5, "model": "tags"}).status_code == 413
+
+
+def test_hidden_states_do_not_leave_the_batch(serving):
+    """What waits until all texts of a request are computed is a vector for each, not the states of its tokens."""
+    (served,) = serving("masked").models.values()
+    job = served.embed(EmbedRequest(inputs=["the dog sees the cat", "dog"]))
+    assert [rows.shape for rows in served.compute(job.head, job.samples)] == [(16,), (16,)]
+    other = served.embed(EmbedRequest(inputs="dog"))
+    assert job.head == other.head, "both are computed together"
+    first, second = (served.fill(FillRequest(inputs="[MASK]", top=2)) for _ in range(2))
+    assert first.head == second.head
+    assert [rows.shape for rows in served.compute(first.head, first.samples)] == [(1, 2, 2)]

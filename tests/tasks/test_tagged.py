@@ -97,7 +97,7 @@ def test_tags_of_another_scheme_are_not_compared(tokenizer):
 
 
 def test_a_bad_temperature_is_refused():
-    with pytest.raises(ValueError, match="temperature must be a number above 0"):
+    with pytest.raises(ValueError, match=r"temperature must be a number from 0\.001 to 1000"):
         TokenClassification(temperature=0.0)
 
 

@@ -3,6 +3,7 @@
 import math
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 
@@ -14,7 +15,7 @@ from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UnmaskError
 from unmask.support.settings import parse_overrides
 from unmask.training.checkpoint import load_checkpoint, newest_checkpoint
-from unmask.training.evaluate import evaluate
+from unmask.training.evaluate import NotFiniteError, evaluate
 from unmask.training.loop import Trainer
 from unmask.workflows.pretraining.pretrain import pretrain_corpus
 
@@ -217,6 +218,28 @@ def test_T14_a_run_with_a_step_left_out_ends_with_its_plots(drawn, corpus, recip
     pretrain_corpus(recipe, corpus, tmp_path / "run", machine=CPU, quiet=True)
     assert "1 steps were not finite" in (tmp_path / "run" / "report.md").read_text()
     assert (tmp_path / "run" / "plots" / "training.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("heldout", [True, False])
+@pytest.mark.parametrize("spoil", ["overflow", "not a number"])
+def test_a_run_that_ends_without_numbers_is_kept_but_no_model(small, trainer, heldout, spoil):
+    one = trainer(small(budget={"steps": 2}))
+    one.heldout = one.heldout if heldout else []
+    step = one.step
+
+    def spoiled():
+        metrics = step()
+        with torch.no_grad():
+            for weight in one.learner.parameters():
+                weight.mul_(1e35 if spoil == "overflow" else np.nan)
+        one.replicas.refresh()
+        return metrics
+
+    one.step = spoiled
+    with pytest.raises(NotFiniteError, match=r"no model is written.*learning_rate") as error:
+        one.complete(resume=False)
+    assert error.value.status == 1
+    assert newest_checkpoint(one.run.checkpoints)[0].exists()
 
 
 def test_a_lone_held_out_document_is_no_hindrance(documents, tokenizer, recipe, tmp_path, capsys):

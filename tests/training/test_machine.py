@@ -11,7 +11,7 @@ import torch
 from unmask.support.capabilities import WAYS
 from unmask.support.errors import UserError
 from unmask.training import machine
-from unmask.training.machine import Machine, choose_machine, keep_few_kernels
+from unmask.training.machine import KERNELS, Machine, choose_machine, keep_few_kernels
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_the_memory_of_apples_gpu(monkeypatch):
 def test_few_kernels_are_kept_unless_the_environment_says_otherwise(monkeypatch, precision, kept):
     monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")
     monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
-    keep_few_kernels(precision)
+    keep_few_kernels(KERNELS[precision])
     assert os.environ["LRU_CACHE_CAPACITY"] == "7"
     assert os.environ.pop("ONEDNN_PRIMITIVE_CACHE_CAPACITY") == kept
 

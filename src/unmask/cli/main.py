@@ -17,13 +17,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from unmask.cli.arguments import Parameter, add_parameters, parsed, signature, summary
 from unmask.cli.verbs import GROUPS, VERBS, Verb, print_text
 from unmask.support.environment import Times, busy_cores, is_out_of_memory, num_cores, read_times
-from unmask.support.errors import SharedDirectoryWarning, UnmaskError, check_unicode, counted, printable
+from unmask.support.errors import SharedDirectoryWarning, UnmaskError, UserError, check_unicode, counted, printable
 from unmask.support.messages import in_command, rendered, speak
 from unmask.support.version import __version__
 
@@ -82,6 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(words: list[str], started: Times | None) -> int:
     check_unicode(words)  # texts, and names of files, which are recorded
     options = parse(words)
+    _check_folder()
     verb, parameters, shown = _command(options.command)
     arguments = parsed(parameters, options)
     with warnings.catch_warnings():
@@ -99,6 +101,18 @@ def _run(words: list[str], started: Times | None) -> int:
     except OSError as error:
         raise UnmaskError(f"standard output: {error.strerror or error}") from error
     return 0
+
+
+def _check_folder() -> None:
+    """Check that the current folder exists: without one, torch's libraries end the program.
+
+    Raises:
+        UserError: it was deleted.
+    """
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise UserError("the current folder was deleted", remedy="change to one that exists: cd FOLDER") from error
 
 
 def _command(words: str) -> tuple[Verb, tuple[Parameter, ...], tuple[Parameter, ...]]:

@@ -2,7 +2,8 @@
 
 `TorchBackend` computes with its own copies of the model's modules, in evaluation mode and on the machine's device and
 precision. The model itself is never changed, and its weights are shared if neither device nor precision differs.
-`run_in_batches` splits samples into batches and returns the rows of each sample.
+`run_in_batches` splits samples into batches and returns the rows of each sample. Outputs that are not numbers never
+leave a backend.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Backend(Protocol):
         """Return the logits of a head, (targets, classes), for each sample in the given order.
 
         Raises:
-            UserError: the model has no such head, or the head is damaged.
+            UserError: the model has no such head, the head is damaged, or the logits are not numbers.
         """
         ...
 
@@ -78,6 +79,9 @@ class Backend(Protocol):
             at: name of the positions whose rows are returned; None returns all tokens.
             pooled: whether to return what heads read instead: vectors of texts, if positions are named, or of tokens;
                 they are pooled if the body has a pooler.
+
+        Raises:
+            UserError: the hidden states are not numbers.
         """
         ...
 
@@ -126,7 +130,9 @@ class TorchBackend:
                 logits = objective.predict(learner.encoder, encoded, moved)  # (targets, classes)
                 return logits.float().cpu().numpy()
 
-        return in_order(run_in_batches(samples, compute, objective.at, self._batch_tokens, self.display))
+        infinite = self.model.task is not None and head == self.model.task.part and self.model.task.infinite
+        rows = run_in_batches(samples, compute, objective.at, self._batch_tokens, self.display, infinite=infinite)
+        return in_order(rows)
 
     def learner(self, head: str) -> Learner:
         """Return a head and the body below it; it is built once, also if several threads ask for it.
@@ -204,7 +210,13 @@ def _fits(tensor: Tensor, machine: Machine) -> bool:
 
 
 def run_in_batches(
-    samples: Sequence[Sample], compute: Callable[[Batch], np.ndarray], at: str | None, tokens: int, display: Display
+    samples: Sequence[Sample],
+    compute: Callable[[Batch], np.ndarray],
+    at: str | None,
+    tokens: int,
+    display: Display,
+    *,
+    infinite: bool = False,
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Yield each sample's index and its rows of the computed output; short samples come first.
 
@@ -216,13 +228,38 @@ def run_in_batches(
         at: name of the positions that have a row each; None: all tokens.
         tokens: maximum number of tokens per batch.
         display: shows the progress.
+        infinite: whether outputs may be minus infinity.
+
+    Raises:
+        UserError: an output is not a number.
     """
     numbered = [sample.named((number,)) for number, sample in enumerate(samples)]
     for micro_batch in display.count(split(numbered, tokens), total_length) if numbered else ():
         batch = collate(micro_batch)
         numbers = [number for (number,) in batch.keys]
         sizes = [len(samples[n]) if at is None else len(samples[n].positions[at]) for n in numbers]
-        yield from zip(numbers, np.split(compute(batch), np.cumsum(sizes)[:-1]), strict=True)
+        yield from zip(numbers, np.split(finite(compute(batch), infinite), np.cumsum(sizes)[:-1]), strict=True)
+
+
+def finite(outputs: np.ndarray, infinite: bool = False) -> np.ndarray:
+    """Return outputs of a model, of any shape, after checking that they are numbers.
+
+    Args:
+        outputs: the outputs.
+        infinite: whether they may be minus infinity.
+
+    Raises:
+        UserError: they are not.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = outputs.sum()  # only if it is not finite, each value is looked at
+    if not np.isfinite(total) and not (outputs < np.inf if infinite else np.isfinite(outputs)).all():
+        raise UserError(
+            "the model's outputs are not numbers (overflow)",
+            remedy="its weights are damaged or too large: use another checkpoint, or train it again with a lower "
+            "optimizer.learning_rate",
+        )
+    return outputs
 
 
 def in_order(numbered_rows: Iterable[tuple[int, np.ndarray]]) -> list[np.ndarray]:

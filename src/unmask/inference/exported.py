@@ -27,7 +27,7 @@ from unmask.data.tokenizers.load import load_tokenizer
 from unmask.families.checkpoints.check import NAME as CHECKSUMS
 from unmask.families.checkpoints.check import body_on_meta, check_checksums
 from unmask.families.checkpoints.huggingface import read_settings
-from unmask.inference.backend import Backend, in_order, run_in_batches
+from unmask.inference.backend import Backend, finite, in_order, run_in_batches
 from unmask.inference.engines import ENGINES, Arrays, Engine
 from unmask.inference.program import FEATURES, INPUTS, ProgramSignature, probes
 from unmask.model.model import Model
@@ -89,6 +89,7 @@ class ExportedBackend:
         num_layers: number of the only layer whose hidden states can be returned.
         display: shows the progress of long computations.
         fingerprint: that of its tokenizer and of the checksums of its directory, or without these of all its files.
+        infinite: whether logits may be minus infinity.
     """
 
     engine: Engine
@@ -97,6 +98,7 @@ class ExportedBackend:
     num_layers: int
     display: Display
     fingerprint: str = ""
+    infinite: bool = False
 
     def logits(self, head: str, samples: Sequence[Sample]) -> list[np.ndarray]:
         """See `Backend`."""
@@ -104,13 +106,14 @@ class ExportedBackend:
             raise UserError(f"this model was exported with {self._what}, without a {head} head")
 
         if len(samples) == 1:
-            return [self._run_alone(samples[0])]
+            return [finite(self._run_alone(samples[0]), self.infinite)]
 
         def compute(batch: Batch) -> np.ndarray:
             rows = self._run(batch)
             return rows if self.signature.per_text else rows[batch.positions[self.signature.at].numpy()]
 
-        return in_order(run_in_batches(samples, compute, self.signature.at, BATCH_TOKENS, self.display))
+        batches = samples, compute, self.signature.at, BATCH_TOKENS, self.display
+        return in_order(run_in_batches(*batches, infinite=self.infinite))
 
     def layers(
         self, samples: Sequence[Sample], layers: Sequence[int], *, at: str | None = None, pooled: bool = False
@@ -222,7 +225,8 @@ def open_exported(
     shown = display or Display(quiet=True)
     listed = directory / CHECKSUMS
     known = fingerprint_values([fingerprint_path(listed if listed.is_file() else directory), words.sha256])
-    return model, ExportedBackend(engine, signature, engine.precision, settings.layers, shown, known)
+    infinite = manifest.task is not None and manifest.task.infinite
+    return model, ExportedBackend(engine, signature, engine.precision, settings.layers, shown, known, infinite)
 
 
 def outputs(backend: Backend, model: Model, signature: ProgramSignature, samples: Sequence[Sample]) -> list[np.ndarray]:

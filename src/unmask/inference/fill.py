@@ -1,13 +1,15 @@
 """Filling of masks: find the masks of a text, and rank the candidate tokens for each.
 
 Input: a text with masks, and the logits of a masked-LM head, or of XLNet's, at the masks. Output: the most probable
-tokens at each mask. Every mask is filled given the rest of the text, without the others.
+tokens at each mask. Every mask is filled given the rest of the text, without the others. Each mask has as many logits
+as the vocabulary has tokens, so that they are computed, and dropped, in blocks of texts.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -27,6 +29,10 @@ from unmask.support.messages import argument, call
 
 HEADS = {"masked_lm": MASKED, "permutation_lm": TARGETS}
 """Heads that fill masks, and the names of the positions where they do."""
+
+
+MAX_LOGITS = 1 << 24
+"""Number of logits in memory at once, unless those of a single text are more: masks times tokens of the vocabulary."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -76,11 +82,48 @@ def fill_masks(model: Model, backend: Backend, texts: Sequence[str], top: int) -
     if head is None:
         raise no_masked_lm(model)
     framed = [find_masks(model.tokenizer, text, model.encoder.longest, HEADS[head]) for text in texts]
-    rows = backend.logits(head, [sample for _, sample in framed])
+    rows = MaskFiller(model.tokenizer, backend, head, top)([sample for _, sample in framed])
     return [
-        Filling(text, list(map(Mask, starts, most_probable(model.tokenizer, logits, top))))
-        for text, (starts, _), logits in zip(texts, framed, rows, strict=True)
+        Filling(text, list(map(Mask, starts, read_candidates(model.tokenizer, ranked))))
+        for text, (starts, _), ranked in zip(texts, framed, rows, strict=True)
     ]
+
+
+@dataclass(frozen=True)
+class MaskFiller:
+    """Computes the most probable tokens at the masks of samples; equal ones compute the same.
+
+    Attributes:
+        tokenizer: the tokenizer.
+        backend: computes the logits.
+        head: name of the head; see `HEADS`.
+        top: number of candidates for each mask.
+    """
+
+    tokenizer: Tokenizer
+    backend: Backend
+    head: str
+    top: int
+
+    def __call__(self, samples: Sequence[Sample]) -> list[np.ndarray]:
+        """Return the candidates at the masks of each sample, (masks, 2, top); see `top_tokens`."""
+        rows: list[np.ndarray] = []
+        for block in self._blocks(samples):
+            rows += [top_tokens(self.tokenizer, logits, self.top) for logits in self.backend.logits(self.head, block)]
+        return rows
+
+    def _blocks(self, samples: Sequence[Sample]) -> Iterator[list[Sample]]:
+        """Yield the samples in blocks of at most `MAX_LOGITS` logits each."""
+        block: list[Sample] = []
+        masks = 0
+        for sample in samples:
+            masks += (more := len(sample.positions[HEADS[self.head]]))
+            if block and masks * self.tokenizer.size > MAX_LOGITS:
+                yield block
+                block, masks = [], more
+            block.append(sample)
+        if block:
+            yield block
 
 
 def find_masks(tokenizer: Tokenizer, text: str, longest: int, at: str) -> tuple[list[int], Sample]:
@@ -114,8 +157,11 @@ def find_masks(tokenizer: Tokenizer, text: str, longest: int, at: str) -> tuple[
     return starts, sample
 
 
-def most_probable(tokenizer: Tokenizer, logits: np.ndarray, top: int) -> list[list[Candidate]]:
+def top_tokens(tokenizer: Tokenizer, logits: np.ndarray, top: int) -> np.ndarray:
     """Return the `top` most probable tokens for each mask in descending order, without special tokens.
+
+    Returns:
+        The probability and the id of each, (masks, 2, top) float64.
 
     Shape:
         logits: (masks, vocabulary).
@@ -126,13 +172,17 @@ def most_probable(tokenizer: Tokenizer, logits: np.ndarray, top: int) -> list[li
     special = list(tokenizer.special_ids)
     probabilities[:, special] = -1  # after the softmax, so that the other probabilities remain the model's
     values, ids = probabilities.topk(min(top, tokenizer.size - len(special)))  # (masks, top)
-    return [_candidates(tokenizer, *row) for row in zip(values.tolist(), ids.tolist(), strict=True)]
+    return torch.stack([values.double(), ids.double()], 1).numpy()
 
 
-def _candidates(tokenizer: Tokenizer, probabilities: Sequence[float], ids: Sequence[int]) -> list[Candidate]:
+def read_candidates(tokenizer: Tokenizer, ranked: np.ndarray) -> list[list[Candidate]]:
+    """Return the candidates for each mask, given what `top_tokens` returns."""
     return [
-        Candidate(tokenizer.decode([id]).strip() or piece, probability, piece)  # a lone space would decode to nothing
-        for id, piece, probability in zip(ids, tokenizer.tokens(ids), probabilities, strict=True)
+        [
+            Candidate(tokenizer.decode([id]).strip() or piece, probability, piece)  # a lone space decodes to nothing
+            for id, piece, probability in zip(ids, tokenizer.tokens(ids), probabilities, strict=True)
+        ]
+        for probabilities, ids in zip(ranked[:, 0].tolist(), ranked[:, 1].astype(int).tolist(), strict=True)
     ]
 
 

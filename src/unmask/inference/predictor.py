@@ -37,6 +37,9 @@ from unmask.tasks.token_classification import TAG
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display
 
+MAX_SCORES = 1 << 20
+"""Maximum number of scores in memory while a file is predicted: of the examples of a window times the labels."""
+
 
 class Predictor:
     """A loaded model ready for inference.
@@ -53,7 +56,8 @@ class Predictor:
         backend: computes the outputs; None: torch on the machine.
 
     Attributes:
-        window: number of examples of a stream that are sorted by length and computed together.
+        window: number of examples of a stream that are sorted by length and computed together; fewer
+            if the model has many labels.
     """
 
     window = 8192
@@ -67,6 +71,7 @@ class Predictor:
         backend: Backend | None = None,
     ) -> None:
         self.model = model
+        self.window = max(1, min(self.window, MAX_SCORES // max(1, len(model.labels))))
         self.backend = backend or TorchBackend(model, machine or choose_machine(precision="float32"), display)
 
     @property

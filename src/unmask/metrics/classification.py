@@ -9,6 +9,7 @@ error over 15 bins of equal width (Guo et al. 2017, equations 3 and 5).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -39,49 +40,56 @@ def confusion(gold: np.ndarray, predicted: np.ndarray, num_labels: int) -> np.nd
     return np.bincount(gold * num_labels + predicted, minlength=num_labels**2).reshape(num_labels, num_labels)
 
 
-def scores(counts: np.ndarray, positive: int = 1) -> dict[str, float]:
-    """Return the metrics of one or many confusion matrices.
+def scores(correct: np.ndarray, gold: np.ndarray, predicted: np.ndarray, positive: int | None) -> dict[str, float]:
+    """Return the metrics, given how often each label is right, occurs and is predicted; each (labels,).
 
     `f1` is that of the positive label if there are two labels, otherwise the macro average over the labels that occur
     or are predicted. `balanced_accuracy` is the mean recall of the labels that occur. Undefined values are 0.
 
     Args:
-        counts: the confusion matrices.
-        positive: index of the positive label of two.
-
-    Shape:
-        counts: (..., labels, labels); each metric is (...).
+        correct: the diagonal of the confusion matrix.
+        gold: the sums of its rows.
+        predicted: the sums of its columns.
+        positive: index of the positive label of two; None: there are more.
     """
-    counts = counts.astype(float)
-    correct = np.diagonal(counts, axis1=-2, axis2=-1)  # (..., labels)
-    gold, predicted = counts.sum(-1), counts.sum(-2)  # (..., labels)
-    total = gold.sum(-1)
+    total = gold.sum()
     f1 = _ratio(2 * correct, gold + predicted)
-    macro = _ratio(f1.sum(-1), (gold + predicted > 0).sum(-1))
-    recall = _ratio(_ratio(correct, gold).sum(-1), (gold > 0).sum(-1))
-    covariance = correct.sum(-1) * total - (gold * predicted).sum(-1)
-    spread = np.sqrt((total**2 - (predicted**2).sum(-1)) * (total**2 - (gold**2).sum(-1)))
-    return {
-        "accuracy": 100 * correct.sum(-1) / total,
-        "f1": 100 * (f1[..., positive] if counts.shape[-1] == 2 else macro),
-        "f1_macro": 100 * macro,
-        "balanced_accuracy": 100 * recall,
-        "matthews_correlation": 100 * _ratio(covariance, spread),
+    macro = f1.sum() / max(1, np.count_nonzero(gold + predicted))
+    recall = _ratio(correct, gold).sum() / max(1, np.count_nonzero(gold))
+    covariance = correct.sum() * total - gold @ predicted
+    spread = math.sqrt((total**2 - predicted @ predicted) * (total**2 - gold @ gold))
+    values = {
+        "accuracy": correct.sum() / total,
+        "f1": macro if positive is None else f1[positive],
+        "f1_macro": macro,
+        "balanced_accuracy": recall,
+        "matthews_correlation": covariance / spread if spread > 0 else 0.0,
     }
+    return {name: 100 * float(value) for name, value in values.items()}
 
 
 def measure(gold: np.ndarray, predicted: np.ndarray, num_labels: int, positive: int = 1) -> Measure:
     """Return a function from examples to metrics; see `scores`.
+
+    It takes time and memory for the examples, and not for pairs of labels: it counts the pairs that occur.
 
     Args:
         gold, predicted: indices of the labels, (examples,).
         num_labels: number of labels.
         positive: index of the positive label of two.
     """
+    cells, cell = np.unique(gold * np.int64(num_labels) + predicted, return_inverse=True)  # (cells,), (examples,)
+    rows, columns = np.divmod(cells, num_labels)
+    binary = positive if num_labels == 2 else None
+    if binary is None:  # labels that neither occur nor are predicted change no metric
+        names, numbers = np.unique(np.concatenate([rows, columns]), return_inverse=True)
+        num_labels, (rows, columns) = len(names), np.split(numbers, 2)
+    right = rows == columns
 
     def chosen(examples: np.ndarray) -> dict[str, float]:
-        values = scores(confusion(gold[examples], predicted[examples], num_labels), positive)
-        return {name: float(value) for name, value in values.items()}
+        counts = np.bincount(cell[examples], minlength=len(cells))
+        correct = np.bincount(rows, np.where(right, counts, 0), num_labels)
+        return scores(correct, np.bincount(rows, counts, num_labels), np.bincount(columns, counts, num_labels), binary)
 
     return chosen
 
@@ -96,12 +104,14 @@ def by_label(
         probabilities: of the labels, (examples, labels).
         labels: their names.
     """
-    counts = confusion(gold, predicted, len(labels)).astype(float)
-    correct, occurring, chosen = np.diagonal(counts), counts.sum(1), counts.sum(0)
+    right, occurring, chosen = (
+        np.bincount(numbers, minlength=len(labels)).astype(float)
+        for numbers in (gold[gold == predicted], gold, predicted)
+    )
     columns = {
-        "precision": 100 * _ratio(correct, chosen),
-        "recall": 100 * _ratio(correct, occurring),
-        "f1": 100 * _ratio(2 * correct, occurring + chosen),
+        "precision": 100 * _ratio(right, chosen),
+        "recall": 100 * _ratio(right, occurring),
+        "f1": 100 * _ratio(2 * right, occurring + chosen),
         "average_precision": np.array(
             [100 * average_precision(gold == number, probabilities[:, number]) for number in range(len(labels))]
         ),

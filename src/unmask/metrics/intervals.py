@@ -4,11 +4,18 @@ A metric of a data set is anything that can be computed from any selection of it
 same resampling works for accuracies, correlations and entity scores. Examples that depend on each other, such as the
 questions of a dialogue, are resampled together.
 
-Efron and Tibshirani 1993, chapter 13 (percentile intervals); Koehn 2004 (two systems on the same resampled examples).
+The percentiles of resamples hold only in the middle of a metric's range: where all examples are right, every resample
+is, and the interval would be a point. Intervals of metrics with a range are therefore Wilson's, for as many independent
+examples as would vary as much as the resamples do. For an accuracy these are the examples; for an F1, or for questions
+of dialogues, they are fewer or more.
+
+Wilson 1927 (the interval of a proportion); Korn and Graubard 1998 (the effective number of examples); Efron and
+Tibshirani 1993, chapter 13 (percentile intervals); Koehn 2004 (two systems on the same resampled examples).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
@@ -17,6 +24,21 @@ Measure = Callable[[np.ndarray], dict[str, float]]
 """Function from indices of examples, which may repeat, to metrics."""
 
 RESAMPLES = 2000
+Z = 1.959964
+"""Quantile of the normal distribution for intervals of 95 %."""
+ROUNDING = 1e-20
+"""Variance of equal shares by rounding."""
+SHARES = frozenset(
+    {
+        *("accuracy", "balanced_accuracy", "f1", "f1_macro", "f1_micro", "precision", "recall", "share"),
+        *("mean_average_precision", "reciprocal_rank", "exact_match"),
+        *("heq_q", "heq_d", "yes_no", "followup", "unanswerable", "unfiltered_f1", "human_f1"),
+        *(f"{part}{kind}" for part in ("support_", "joint_") for kind in ("exact_match", "f1", "precision", "recall")),
+    }
+)
+"""Metrics from 0 to 100."""
+CORRELATIONS = frozenset({"matthews_correlation", "pearson", "spearman"})
+"""Metrics from -100 to 100."""
 
 
 def measure_all(measure: Measure, number: int) -> dict[str, float]:
@@ -29,14 +51,35 @@ def intervals(
 ) -> dict[str, list[float]]:
     """Return the 95 % confidence interval of each metric, [low, high].
 
+    Metrics that are neither in `SHARES` nor in `CORRELATIONS` get the percentiles of the resamples.
+
     Args:
         measure: the metrics.
         number: number of examples.
         seed: seed of the resampling.
         groups: the group of each example: groups are resampled as wholes. None: each example is one.
     """
-    drawn = _resampled([measure], number, seed, groups)[0]
-    return {name: [float(x) for x in np.percentile(values, [2.5, 97.5])] for name, values in drawn.items()}
+    drawn, metrics = _resampled([measure], number, seed, groups)[0], measure_all(measure, number)
+    independent = len(set(groups)) if groups else number
+    return {name: _interval(name, metrics[name], values, independent) for name, values in drawn.items()}
+
+
+def wilson(share: float, number: float) -> tuple[float, float]:
+    """Return the 95 % interval of a share, 0 to 1, that was observed in `number` independent examples."""
+    center, below = share + Z**2 / (2 * number), 1 + Z**2 / number
+    half = Z * math.sqrt(share * (1 - share) / number + Z**2 / (4 * number**2))
+    return max(0.0, min(share, (center - half) / below)), min(1.0, max(share, (center + half) / below))  # rounded
+
+
+def _interval(name: str, value: float, drawn: np.ndarray, number: int) -> list[float]:
+    """Return the interval of a metric; `number` is how many examples, or groups of them, were resampled."""
+    if name not in SHARES | CORRELATIONS:
+        return [float(end) for end in np.percentile(drawn, [2.5, 97.5])]
+    low = -100.0 if name in CORRELATIONS else 0.0
+    share, variance = (value - low) / (100 - low), float(drawn.var()) / (100 - low) ** 2
+    spread = share * (1 - share)
+    effective = spread / variance if spread > 0 and variance > ROUNDING else number  # at an edge, no resample varies
+    return [low + (100 - low) * end for end in wilson(min(1.0, max(0.0, share)), effective)]
 
 
 def differences(

@@ -22,6 +22,7 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp
 
 from unmask.data.batches.batch import total_length
+from unmask.data.text.json_keys import check_keys
 from unmask.serving.batcher import ComputeJob
 from unmask.serving.endpoints import ENDPOINTS, Endpoint, describe
 from unmask.serving.faults import explain
@@ -38,6 +39,8 @@ Value = TypeVar("Value")
 
 SMALL = 4000
 """Number of bytes of a request, and of tokens of a job, up to which they are processed in the event loop."""
+LARGE_AT_ONCE = 4
+"""Number of large requests that are framed, or whose responses are made, at the same time: each takes some 200 MB."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """Names of this machine's loopback interface."""
 GONE = 499
@@ -59,6 +62,7 @@ class Service:
         self.models = {served.name: served for served in models}
         self.limits, self.meter, self.gate = limits, meter, Gate(limits)
         self.stopping = False
+        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
 
     def find(self, name: str | None, route: str) -> Served:
         """Return the model of a request.
@@ -94,14 +98,21 @@ class Service:
     async def _answer(self, endpoint: Endpoint, content: bytes) -> Response:
         try:
             async with asyncio.timeout(self.limits.seconds):
-                served, job = await offload(len(content) <= SMALL, partial(self._frame, endpoint, content))
+                served, job = await self._offload(len(content) <= SMALL, partial(self._frame, endpoint, content))
                 rows = await served.batcher.run(job)
                 small = total_length(job.samples) <= SMALL
-                return await offload(small, lambda: json_response(job.read(rows)))
+                return await self._offload(small, lambda: json_response(job.read(rows)))
         except UserError as error:  # its message may contain the text
             raise invalid(endpoint.needs) from error
         except TimeoutError as error:
             raise unhealthy(f"not computed within {self.limits.seconds:g} seconds") from error
+
+    async def _offload(self, small: bool, function: Callable[[], Value]) -> Value:
+        """Return the result of a function, called here if there is little to do, in a thread otherwise."""
+        if small:
+            return function()
+        async with self._large:
+            return await run_in_threadpool(function)
 
     def _frame(self, endpoint: Endpoint, content: bytes) -> tuple[Served, ComputeJob]:
         """Return the model of a request, and its job."""
@@ -220,24 +231,21 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-async def offload(small: bool, function: Callable[[], Value]) -> Value:
-    """Return the result of a function, called here if there is little to do, in a thread otherwise."""
-    return function() if small else await run_in_threadpool(function)
-
-
 def decode(decoder: msgspec.json.Decoder[Any], content: bytes) -> Any:
     """Decode a request.
 
     Raises:
-        Refusal: it is not JSON (400), or not as described (422).
+        Refusal: it is not JSON or has a key twice (400), or is not as described (422).
     """
     try:
         try:
-            return decoder.decode(content)
+            request = decoder.decode(content)
         except msgspec.ValidationError as error:
             raise invalid(explain(decoder.type, content)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refusal(400, "Validation", "the body is not valid JSON") from error
+        check_keys(content, msgspec.json.decode(content))
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise Refusal(400, "Validation", "the body is not valid JSON, or a key occurs twice") from error
+    return request
 
 
 def json_response(value: Any) -> Response:

@@ -161,10 +161,16 @@ class Guard:
         """Check the headers of a request.
 
         Raises:
-            Refusal: its length is stated in two ways, the host is unknown, or the key is missing or wrong.
+            Refusal: its length or its host is stated twice, its body belongs to another protocol, the host is unknown,
+                or the key is missing or wrong.
         """
         if "content-length" in headers and "transfer-encoding" in headers:
             raise Refusal(400, "Validation", "Content-Length and Transfer-Encoding exclude each other")
+        has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+        if has_body and "upgrade" in headers.get("connection", "").lower():
+            raise Refusal(400, "Validation", "send the request without Upgrade: its body is not read with it")
+        if len(headers.getlist("host")) > 1:  # a proxy may have checked the other one
+            raise Refusal(400, "Validation", "there are several Host headers")
         if ANY not in self._hosts and host_name(headers.get("host", "")) not in self._hosts:
             raise Refusal(403, "Unauthorized", "this host is not one of the server's names")
         if path not in self._public and not self._keys.allow(headers.get("authorization", "").encode("latin1")):

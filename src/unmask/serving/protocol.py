@@ -103,6 +103,10 @@ class Reader:
 LARGEST = 32_768
 """Maximum size of a request's line and headers in bytes."""
 
+PROBE, PROBES = 0.1, 2
+"""Seconds between interim responses to a client that sends no more, and their number: the first makes the machine of a
+client that has left reset the connection, and the second notices it."""
+
 
 class BoundedProtocol(HttpToolsProtocol):
     """A connection that is closed if headers are too large or too slow, or if the client does not read the response.
@@ -138,6 +142,22 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._in_headers and self._received > LARGEST and not self.transport.is_closing():
             self.send_400_response("the headers are too large")
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Answer a client that has sent all of a request and closed its side of the connection."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or cycle.more_body:
+            return False
+        cycle.keep_alive = False
+        if not self.pipeline and cycle.scope["http_version"] == "1.1":
+            self.loop.call_later(PROBE, self._probe, PROBES)
+        return True
+
+    def _probe(self, times: int) -> None:
+        """Write interim responses, so that a client that has closed both sides of the connection is noticed."""
+        if times and not self.cycle.response_started and not self.transport.is_closing():
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.loop.call_later(PROBE, self._probe, times - 1)
+
     def on_message_begin(self) -> None:
         """Begin to read a request."""
         super().on_message_begin()
@@ -160,6 +180,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_waiting()
         self._in_headers, self._received = False, 0
         super().on_headers_complete()
+        if self.parser.should_upgrade():  # the parser reads nothing after these headers
+            self.cycle.keep_alive = False
 
     def on_response_complete(self) -> None:
         """Wait for the next request, and for the client to read the response."""

@@ -25,7 +25,7 @@ from unmask.serving.served import Served
 from unmask.serving.types import Limits
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument
-from unmask.training.machine import Machine
+from unmask.training.machine import Machine, keep_few_kernels
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """What names of models look like."""
@@ -36,6 +36,10 @@ BACKLOG = 2048
 """Number of connections that wait to be accepted."""
 KEEP_ALIVE = 30
 """Seconds after which an idle connection is closed."""
+
+KERNELS = 64
+"""Number of oneDNN's kernels to cache. Nearly every batch has a new shape, and with its thousand kernels a server grew
+from 330 to 770 MB in 2,500 requests; with these it stays at 500 MB from the first 500 on."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ def load_served(
         UserError: one does not exist or is damaged.
     """
     models = []
+    keep_few_kernels(KERNELS)
     for source in sources:
         predictor = open_predictor(source.directory, machine, allow_pickle=allow_pickle)
         try:

@@ -16,8 +16,8 @@ from unmask.data.batches.frame import Frame
 from unmask.families.checkpoints.heads import supported
 from unmask.inference.backend import in_order
 from unmask.inference.features import frame_words
-from unmask.inference.fill import HEADS, Mask, find_masks, mask_head, most_probable
-from unmask.inference.pooling import normalized, pooled
+from unmask.inference.fill import HEADS, Mask, MaskFiller, find_masks, mask_head, read_candidates
+from unmask.inference.pooling import embed_samples, normalized
 from unmask.inference.predictor import Predictor
 from unmask.nn.encoders.downstream import resolve_layers
 from unmask.serving.batcher import Batcher, ComputeJob, Head
@@ -158,13 +158,14 @@ class Served:
         samples = self._checked(request, [cut_and_wrap(frame, [text_ids], self.longest)[0] for text_ids in ids])
 
         def read(rows: list[np.ndarray]) -> np.ndarray:
-            pairs = zip(rows, samples, strict=True)
-            vectors = np.stack(
-                [pooled(states[:, 0], sample, self.pooling.kind)[:dimensions] for states, sample in pairs]
-            )
+            vectors = np.stack(rows)[:, :dimensions]
             return normalized(vectors) if normalize else vectors
 
-        return ComputeJob((self.model.encoder.num_layers,), samples, read)
+        return ComputeJob(self.vectors, samples, read)
+
+    def vectors(self, samples: Sequence[Sample]) -> list[np.ndarray]:
+        """Return the vector of each text, (width,); the hidden states of its tokens do not leave the batch."""
+        return list(embed_samples(self.predictor.backend, self.model.encoder, samples, self.pooling.kind))
 
     def ask(self, request: TaskRequest) -> ComputeJob:
         """Return the job of the route of the model's task; it reads the response.
@@ -182,6 +183,9 @@ class Served:
         framed = task.frame(self.tokenizer, route.examples(task, asked), self.predictor.labels, gold=False)
         if truncated is None and any(framed.cut):
             raise invalid(too_long(request, f"{task.length} tokens"))
+        targets = sum(max(map(len, sample.positions.values()), default=1) for sample in framed.samples)
+        if targets * len(self.predictor.labels) > self.limits.logits:
+            raise too_large(f"{main_field(request)}: more than {self.limits.logits:,} scores; send several requests")
 
         def read(rows: list[np.ndarray]) -> Any:
             outputs = framed.outputs(rows) if framed.outputs is not None else None
@@ -195,11 +199,20 @@ class Served:
         texts = self._texts(request, request.inputs)
         framed = [find_masks(self.tokenizer, text, self.longest, HEADS[self.mask_head]) for text in texts]
 
-        def read(rows: list[np.ndarray]) -> list[list[Mask]]:
-            candidates = [most_probable(self.tokenizer, logits, request.top) for logits in rows]
-            return [list(map(Mask, starts, ranked)) for (starts, _), ranked in zip(framed, candidates, strict=True)]
+        masks = sum(len(starts) for starts, _ in framed)
+        most = min(self.limits.logits // self.tokenizer.size, self.limits.candidates // request.top)
+        if masks > most:
+            raise too_large(
+                f"{main_field(request)}: {masks:,} masks, more than {most:,} in a request to this model with "
+                f"{argument('top', request.top)}; send several requests"
+            )
 
-        return ComputeJob(self.mask_head, self._checked(request, [sample for _, sample in framed]), read)
+        def read(rows: list[np.ndarray]) -> list[list[Mask]]:
+            pairs = zip(framed, rows, strict=True)
+            return [list(map(Mask, starts, read_candidates(self.tokenizer, ranked))) for (starts, _), ranked in pairs]
+
+        filler = MaskFiller(self.tokenizer, self.predictor.backend, self.mask_head, request.top)
+        return ComputeJob(filler, self._checked(request, [sample for _, sample in framed]), read)
 
     def features(self, request: FeaturesRequest) -> ComputeJob:
         """Return the job of `/features`; it reads the hidden states of each text."""

@@ -37,6 +37,9 @@ class Limits:
         batch_tokens: maximum number of tokens that are computed together.
         queue_tokens: maximum number of tokens that wait or are computed, per model.
         values: maximum number of numbers in a response of `/features`.
+        logits: maximum number of logits of a request: masks times tokens of the vocabulary, or what is classified times
+            labels.
+        candidates: maximum number of candidates in a response of `/fill`: masks times `top`.
         wait: time in seconds that an idle model waits for more texts to compute together.
         header_seconds: time in which a request's line and headers must arrive.
         body_seconds: time in which a request's body must arrive.
@@ -53,6 +56,8 @@ class Limits:
     batch_tokens: int = 8192
     queue_tokens: int = 524_288
     values: int = 500_000
+    logits: int = 33_000_000
+    candidates: int = 50_000
     wait: float = 0.002
     header_seconds: float = 10.0
     body_seconds: float = 20.0

@@ -41,6 +41,8 @@ from unmask.tasks.tuning import (
 
 RARE = 0.25
 """Share of the training examples below which one of two labels is the positive one."""
+MAX_CONFUSION = 1000
+"""Maximum number of labels for a confusion matrix in the scores, which has their square of numbers."""
 
 
 class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -122,7 +124,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
     def hold_out(self, examples: Sequence[Row], seed: int, notes: Notes = None) -> tuple[list[Row], list[Row]]:
         """See `Task`: stratified by label."""
         labels = self.label_names(examples)
-        return hold_out(examples, [labels.index(row.values["label"]) for row in examples], seed)
+        return hold_out(examples, _numbers(examples, labels), seed)
 
     @property
     def tunes(self) -> bool:
@@ -199,13 +201,17 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
     def details(
         self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]
     ) -> dict[str, Any]:
-        """See `Task`: the labels, their confusion matrix, with gold labels as rows, and the scores of each label."""
+        """See `Task`: the labels, their confusion matrix, with gold labels as rows, and the scores of each label.
+
+        More than `MAX_CONFUSION` labels have no confusion matrix.
+        """
         gold, predicted = gold_and_predicted(examples, predictions, labels)
         probabilities = np.array([[prediction.scores[label] for label in labels] for prediction in predictions])
+        large = len(labels) > MAX_CONFUSION
         return {
             "labels": labels,
             **({"positive": self.positive or labels[1]} if len(labels) == 2 else {}),
-            "confusion": metrics.confusion(gold, predicted, len(labels)).tolist(),
+            **({} if large else {"confusion": metrics.confusion(gold, predicted, len(labels)).tolist()}),
             "by_label": metrics.by_label(gold, predicted, probabilities.reshape(-1, len(labels)), labels),
         }
 

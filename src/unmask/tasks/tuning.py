@@ -36,15 +36,16 @@ def find_threshold(margins: np.ndarray, below: np.ndarray, above: np.ndarray) ->
 Temperature = float | Literal["tuned"]
 """A temperature, or "tuned" until it is found on training examples that are set aside."""
 
+MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-3, 1e3
 COLDEST, HOTTEST = 0.05, 20.0
 """The range in which a temperature is looked for."""
 _TINY = float(np.finfo(np.float32).tiny)
 
 
 def check_temperature(temperature: Temperature) -> None:
-    """Raise a ValueError for a temperature that logits cannot be divided by."""
-    if temperature != "tuned" and not 0 < temperature < np.inf:
-        raise ValueError('temperature must be a number above 0, or "tuned"')
+    """Raise a ValueError for a temperature by which logits are not divided to finite numbers that differ."""
+    if temperature != "tuned" and not MIN_TEMPERATURE <= temperature <= MAX_TEMPERATURE:
+        raise ValueError(f'temperature must be a number from {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}, or "tuned"')
 
 
 def divisor(temperature: Temperature) -> float:

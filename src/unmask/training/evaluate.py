@@ -98,6 +98,23 @@ def summarize(sums: Mapping[str, float], counts: Mapping[str, float], weights: M
     return metrics
 
 
+class NotFiniteError(UnmaskError):
+    """The loss or the weights of a run are not finite; a search for settings goes on without it."""
+
+
+def check_finite(loss: float, weights: Mapping[str, Tensor]) -> None:
+    """Check the weights at the end of a run, and a loss that they have.
+
+    Raises:
+        NotFiniteError: they are not finite.
+    """
+    if not (math.isfinite(loss) and all(bool(weight.isfinite().all()) for weight in weights.values())):
+        raise NotFiniteError(
+            "the loss or the weights are not finite at the end, so no model is written; the run and its log are kept: "
+            "lower optimizer.learning_rate, and start again in an empty directory"
+        )
+
+
 BEST = "best.safetensors"
 FINGERPRINT = "fingerprint"
 """Key of the file's metadata for the fingerprint of the weights."""

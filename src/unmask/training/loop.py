@@ -25,7 +25,7 @@ from unmask.data.batches.steps import report_lost_workers
 from unmask.objectives.flops import forward_flops
 from unmask.objectives.learner import Learner
 from unmask.support.environment import SMALLER, check_memory, naming_shortage
-from unmask.support.errors import UnmaskError, UserError
+from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.training.calibration import BUDGETS, FITTING, UNKNOWN_STEPS, Calibration, check_growth
 from unmask.training.carry import CarryTable
@@ -38,9 +38,17 @@ from unmask.training.checkpoint import (
     newest_checkpoint,
     set_newer_aside,
 )
-from unmask.training.evaluate import Patience, add_parts, as_numbers, evaluate, summarize
+from unmask.training.evaluate import (
+    NotFiniteError,
+    Patience,
+    add_parts,
+    as_numbers,
+    check_finite,
+    evaluate,
+    summarize,
+)
 from unmask.training.interrupt import Interrupt, Interrupted
-from unmask.training.machine import Machine, keep_few_kernels
+from unmask.training.machine import KERNELS, Machine, keep_few_kernels
 from unmask.training.plan import EVALUATION_SHARE, FORWARDS_PER_STEP
 from unmask.training.precision import PROBE, name_remedy
 from unmask.training.processes import Processes, StepFeed, Sums
@@ -60,6 +68,9 @@ TOKEN_BYTES = 16
 """Memory that a token of a step takes at least, before any layer: its ids and positions, for samples and batches."""
 MAX_SKIPPED = 10
 """Number of consecutive steps with a loss or gradient that is not finite after which a run stops."""
+
+CHECKED = 8
+"""Number of training samples whose loss is computed at the end of a run that has no held-out ones."""
 
 
 def open_run(
@@ -136,7 +147,7 @@ class Trainer:
         tokens = settings.batch.tokens or (settings.batch.sequences or 0) * longest
         check_memory(TOKEN_BYTES * tokens, f"a step of {tokens:,} tokens", "lower batch.tokens or batch.sequences")
         if tokens > PROBE:
-            keep_few_kernels(machine.precision)
+            keep_few_kernels(KERNELS[machine.precision])
         with naming_shortage("for the weights", SMALLER):
             self.replicas = replicate(learner, machine, self.processes)
         self.replicas.copy.encoder.recompute = settings.batch.recompute
@@ -153,7 +164,11 @@ class Trainer:
         self._sums = [(Sums(self.processes), Sums(self.processes)) for _ in source.stages]  # their names differ
 
     def complete(self, *, resume: bool) -> None:
-        """Start or resume the run and train until it is finished; see `start`, `resume` and `train`."""
+        """Start or resume the run and train until it is finished; see `start`, `resume` and `train`.
+
+        Raises:
+            NotFiniteError: the weights at the end, or their loss, are not finite: they are no model.
+        """
         if note := missing():
             self.display.say(note)
         with report_lost_workers(), closing(self.replicas), closing(self.feed):
@@ -165,6 +180,7 @@ class Trainer:
                 self.replicas.refresh()
                 self.display.say(f"using the mean of the weights after each of the last {averaged} steps")
                 self._evaluate()
+            self._check_finite()
 
     def start(self) -> None:
         """Start the run: check that checkpoints can be written, convert the budget into steps, print the plan."""
@@ -205,7 +221,8 @@ class Trainer:
 
         Raises:
             Interrupted: a signal was received; the run is saved.
-            UnmaskError: the loss was not finite in too many consecutive steps, or a checkpoint could not be written.
+            NotFiniteError: the loss was not finite in too many consecutive steps.
+            UnmaskError: a checkpoint could not be written.
         """
         progress, plan = self.progress, self.calibration.plan
         heldout = sum(len(batch.tokens.ids) for batch in self.heldout)
@@ -315,7 +332,7 @@ class Trainer:
         self.failures += 1
         self.display.say(f"step {self.progress.step}: the loss or gradient is not finite; the step is skipped")
         if self.failures == MAX_SKIPPED:
-            raise UnmaskError(
+            raise NotFiniteError(
                 f"the loss or gradient was not finite in {MAX_SKIPPED} consecutive steps; earlier checkpoints are "
                 f"intact: lower optimizer.learning_rate, or train with {argument('precision', 'float32')}"
             )
@@ -326,6 +343,16 @@ class Trainer:
             self.run.log({"kind": "heldout", "step": self.progress.step, "tokens": self.progress.tokens, **metrics})
             self.display.show_evaluation(self.progress, metrics)
             self.patience.update(self.replicas)
+
+    def _check_finite(self) -> None:
+        """Check that the weights, and their loss on held-out samples or else on the first ones, are numbers."""
+        batches = self.heldout[:1]
+        if not batches:
+            limits = self.settings.batch
+            samples, _ = self.source.take(self.source.start, tokens=limits.tokens, sequences=limits.sequences)
+            batches = [collate([self.prepare(sample) for sample in samples[:CHECKED]])]
+        loss = evaluate(self.replicas.copy, batches, self.machine, self.processes)["loss"]
+        check_finite(loss, self.replicas.state_dict())
 
     def _restore_newest(self) -> None:
         """Restore the newest valid checkpoint, and the number of threads that the run was started with."""

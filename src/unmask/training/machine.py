@@ -231,8 +231,8 @@ def _refuse_emulation(device: torch.device) -> None:
         )
 
 
-def keep_few_kernels(precision: str) -> None:
-    """Limit oneDNN's kernel cache to a few kernels; must be called before oneDNN is first used.
+def keep_few_kernels(number: int) -> None:
+    """Limit oneDNN's kernel cache to a number of kernels; must be called before oneDNN is first used.
 
     By default it caches a thousand kernels, one per matrix shape. With ragged batches nearly every step has new shapes,
     and the cached kernels fragment the memory between the large blocks: in question answering a process grew from 2.0
@@ -244,7 +244,7 @@ def keep_few_kernels(precision: str) -> None:
         "ONEDNN_PRIMITIVE_CACHE_CAPACITY",
         "LRU_CACHE_CAPACITY",
     ):  # oneDNN's own cache, and that of torch's wrapper
-        os.environ.setdefault(name, str(KERNELS[precision]))
+        os.environ.setdefault(name, str(number))
 
 
 @cache

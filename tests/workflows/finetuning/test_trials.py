@@ -10,9 +10,11 @@ import pytest
 from unmask.model.model import load_model
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides, write
+from unmask.training.evaluate import NotFiniteError
 from unmask.training.loop import Trainer
 from unmask.training.runs.directory import RunDirectory
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles
+from unmask.workflows.finetuning.run_job import run_job
 from unmask.workflows.finetuning.trials import run_trials
 
 from .conftest import CPU
@@ -194,3 +196,31 @@ def test_an_unfinished_run_cannot_be_loaded(job, tmp_path):
         load_model(out)
     with pytest.raises(UserError, match="this run is not finished"):
         load_model(out / "seed-0")
+
+
+def test_a_search_goes_on_without_rates_that_diverge(job, tmp_path, monkeypatch):
+    complete = Trainer.complete
+
+    def diverging(self, *, resume):
+        complete(self, resume=resume)
+        if self.run.path.name in failing:
+            raise NotFiniteError("diverged")
+
+    monkeypatch.setattr(Trainer, "complete", diverging)
+    failing = {"rate-x1", "rate-x4"}
+    several(job, tmp_path / "some", seeds=1, search=True, settings=SETTINGS)
+    rates = json.loads((tmp_path / "some" / "seeds.json").read_text())["rates"]
+    default = tomllib.loads((tmp_path / "some" / "rate-x1" / "recipe.toml").read_text())["optimizer"]["learning_rate"]
+    assert sorted(map(float, rates)) == pytest.approx([default / 2, default * 2])
+    failing = {f"rate-x{factor}" for factor in ("0.5", "1", "2", "4")}
+    with pytest.raises(NotFiniteError):
+        several(job, tmp_path / "none", seeds=1, search=True, settings=SETTINGS)
+
+
+def test_a_run_that_diverges_ends_with_an_error(job, tmp_path):
+    """Eight steps, fewer than the ten that stop a run."""
+    settings = parse_overrides(["task.length=32", "budget.steps=8", "optimizer.learning_rate=1e30"])
+    for out, all_examples in ((tmp_path / "run", False), (tmp_path / "all", True)):
+        with pytest.raises(NotFiniteError, match="no model is written"):
+            run_job(replace(job, settings=settings, all_examples=all_examples), out)
+        assert (out / "metrics.jsonl").exists() and not (out / "model").exists()

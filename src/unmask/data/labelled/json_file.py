@@ -28,6 +28,7 @@ from unmask.data.text.files import (
     read_at_most,
     read_text_lines,
 )
+from unmask.data.text.json_keys import check_keys
 from unmask.data.text.record_files import Record, has_reader, read_file
 from unmask.support.errors import UserError
 
@@ -157,7 +158,7 @@ def decode_json(path: str | Path, top: Place) -> Any:
         top: its location.
 
     Raises:
-        UserError: it is too large, or broken; names the line.
+        UserError: it is too large, broken (names the line), or has a key twice.
     """
     with open_bytes(path) as stream:
         raw = read_at_most(stream, MAX_JSON + 1)
@@ -165,12 +166,14 @@ def decode_json(path: str | Path, top: Place) -> Any:
         top.refuse(f"more than {MAX_JSON:,} bytes of JSON", "split it into several files")
     raw = raw.removeprefix(b"\xef\xbb\xbf")
     try:
-        return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        content = msgspec.json.decode(raw)
+        check_keys(raw, content)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         byte = re.search(r"byte (\d+)", str(error))
         line = raw[: int(byte[1])].count(b"\n") + 1 if byte else None
         remedy = f"a file in {top.form} format is a single JSON value"
         raise UserError(f"broken JSON ({error})", file=top.file, line=line, remedy=remedy) from error
+    return content
 
 
 def decode_object(path: str | Path, top: Place, key: str) -> dict[str, Any]:

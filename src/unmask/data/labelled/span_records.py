@@ -25,6 +25,7 @@ from unmask.data.labelled.spans import Annotated, Reading, Span, check_label, ch
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.labelled.tagged_file import TAGS, TEXTS, WORDS
 from unmask.data.text.files import display_name, open_bytes, read_text_lines
+from unmask.data.text.json_keys import check_keys
 from unmask.data.text.record_files import has_reader
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
@@ -59,7 +60,8 @@ def iterate_values(source: Source, kind: str | None) -> Iterator[tuple[int, Any]
         if line.strip():
             try:
                 value = msgspec.json.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                check_keys(line, value)
+            except (msgspec.DecodeError, ValueError, RecursionError) as error:
                 raise UserError(f"broken JSON ({error})", file=name, line=number) from error
             pairs = value.get("annotations") if isinstance(value, dict) else None
             if isinstance(pairs, list) and any(is_tuple(pair) for pair in pairs):  # of the NER Annotator of tecoholic

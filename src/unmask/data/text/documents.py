@@ -18,6 +18,7 @@ import msgspec
 
 from unmask.data.text.encodings import suggest
 from unmask.data.text.files import COMPRESSED, MAX_DOCUMENT, TOO_LONG, display_name, read_lines
+from unmask.data.text.json_keys import check_keys
 from unmask.data.text.record_files import has_reader, read_file
 from unmask.support.errors import UserError, counted, nearest
 from unmask.support.messages import argument
@@ -221,10 +222,11 @@ def _json_parser(name: str) -> Callable[[Iterator[Line]], str]:
         if _is_blank((number, raw)):
             return ""
         try:
-            record = msgspec.json.decode(raw.replace(b"\0", b""))
+            record = msgspec.json.decode(raw := raw.replace(b"\0", b""))
+            check_keys(raw, record)
         except UnicodeDecodeError as error:
             raise _Fault(number, "not UTF-8", suggest(raw)) from error
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise _Fault(number, f"broken JSON ({error})") from error
         if not isinstance(record, dict):
             raise _Fault(number, "not a JSON object")

@@ -24,6 +24,7 @@ from typing import Any, BinaryIO, cast
 import msgspec
 
 from unmask.data.text.encodings import EncodingError, in_utf8, suggest
+from unmask.data.text.json_keys import check_keys
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_path, fingerprint_values
 
@@ -301,11 +302,12 @@ def decode_line(line: str | bytes, name: str, number: int) -> dict[str, Any]:
         number: number of the line, from 1.
 
     Raises:
-        UserError: the line is not valid JSON, or not an object.
+        UserError: the line is not valid JSON, not an object, or has a key twice.
     """
     try:
         record = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        check_keys(line, record)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise UserError(f"broken JSON ({error})", file=name, line=number) from error
     if not isinstance(record, dict):
         raise UserError("not a JSON object", file=name, line=number)

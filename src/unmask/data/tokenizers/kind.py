@@ -16,6 +16,7 @@ import tokenizers
 from tokenizers import decoders
 
 from unmask.data.text.files import read_whole
+from unmask.data.text.json_keys import refuse_duplicates
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
 
@@ -73,7 +74,7 @@ def read_json(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        content = json.loads(read_text(path))
+        content = json.loads(read_text(path), object_pairs_hook=refuse_duplicates)
     except (ValueError, RecursionError) as error:
         raise UserError(f"is not valid JSON ({error})", file=path) from error
     if not isinstance(content, dict):

@@ -17,7 +17,7 @@ from typing import Any
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
-from unmask.data.tokenizers.bounds import check_bounds, check_ids, check_special
+from unmask.data.tokenizers.bounds import check_bounds, check_growth, check_ids, check_special
 from unmask.data.tokenizers.bpe import BERT_BPE, BPE, END, FALLBACK_BPE, WORD_BPE, byte_bpe, keeps_spaces, word_bpe
 from unmask.data.tokenizers.kind import Kind, read_json, read_text
 from unmask.data.tokenizers.published import ADDED, CONFIG, SHIFTED, SPECIAL, SPIECE, framing, read_published, rebuilt
@@ -157,6 +157,7 @@ def _read_library(path: Path) -> tokenizers.Tokenizer:
         library = tokenizers.Tokenizer.from_str(text)
     check_bounds(library, path)
     with _refusing_damage(path, "tokenizer"):
+        check_growth(library, path)
         if library.normalizer is not None:
             library.normalizer.normalize_str(SAMPLE)
     return library
@@ -167,7 +168,7 @@ def _refusing_damage(path: Path, what: str) -> Iterator[None]:
     """Turn any error of the Rust library into a `UserError`; its panics do not derive from Exception."""
     try:
         yield
-    except (KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit, UserError):
         raise
     except BaseException as error:
         raise UserError(f"is not a valid {what} ({error})", file=path, remedy="copy it again") from error
@@ -279,6 +280,7 @@ def _read_spiece(path: Path, config: Mapping[str, Any]) -> tokenizers.Tokenizer:
             library = albert_unigram(*parts, lowercase=lowercase, accents=accents)
     check_bounds(library, path)
     with _refusing_damage(path, "SentencePiece model"):
+        check_growth(library, path)
         library.normalizer.normalize_str(SAMPLE)
     return library
 

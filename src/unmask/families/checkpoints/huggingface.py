@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from unmask.data.text.files import read_whole, require_regular
+from unmask.data.text.json_keys import refuse_duplicates
 from unmask.families import FAMILIES, BodySettings, Family, family_of
 from unmask.families.checkpoints.check import body_on_meta, check, check_decoder
 from unmask.families.checkpoints.config_file import check_config, check_files, read_activation
@@ -276,7 +277,7 @@ def _pooler(form: Format, architecture: str, prefix: str, heads: Sequence[str]) 
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
-        config = json.loads(read_whole(path).decode())
+        config = json.loads(read_whole(path).decode(), object_pairs_hook=refuse_duplicates)
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror})", file=path) from error
     except (ValueError, RecursionError) as error:

@@ -15,13 +15,13 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from unmask.data.text.files import read_whole, require_regular
+from unmask.data.text.json_keys import refuse_duplicates
 from unmask.support.errors import UserError
 
 MAX_HEADER = 1_000_000
@@ -79,18 +79,6 @@ def checked(tensor: Tensor, name: str, path: Path) -> Tensor:
     if not (bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())):
         raise UserError(f"tensor {name} has values that are not finite", file=path, remedy="use another checkpoint")
     return tensor
-
-
-def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object as a dictionary; the `object_pairs_hook` of untrusted files.
-
-    Raises:
-        ValueError: a key occurs twice.
-    """
-    table = dict(pairs)
-    if len(table) != len(pairs):
-        raise ValueError("duplicate key")
-    return table
 
 
 INDEX = "model.safetensors.index.json"

@@ -25,7 +25,7 @@ from unmask.data.labelled.duplicates import overlap
 from unmask.data.labelled.table import Data, Source, as_sources
 from unmask.data.text.documents import TextOptions
 from unmask.data.text.files import display_name
-from unmask.inference.backend import inference_copy
+from unmask.inference.backend import finite, inference_copy
 from unmask.inference.evaluation.errors_page import errors_page
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import Measure, differences, intervals, measure_all
@@ -194,7 +194,7 @@ def evaluate_encoder(
     in streams, in both directions, with states that go on, and their perplexities are among the metrics.
 
     Raises:
-        UserError: the model has no pretraining head, or the files contain no text.
+        UserError: the model has no pretraining head, the files contain no text, or the loss is not a number.
     """
     with torch.random.fork_rng(devices=()):  # the random weights are overwritten
         objectives = _objectives(model)
@@ -220,6 +220,7 @@ def evaluate_encoder(
         feed = Feed(layout, masking, 0, corpus.tokenizer, learner.prepare, model.encoder.settings.pretraining)
         batches = feed.heldout(corpus.train, tokens=corpus.train.num_tokens * 2)
         metrics = evaluate(learner, batches, machine, display=display)
+    finite(np.array(metrics["loss"]))
     for name, objective in learner.parts.items():
         metrics |= objective.derived(name, metrics)
     return {

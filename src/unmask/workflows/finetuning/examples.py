@@ -21,6 +21,8 @@ from unmask.workflows.finetuning.job import LabelledFiles
 
 HOLD_OUT_SEED = 0
 """Seed of the choice of the tenth that is held out; the same for every run, so that runs are comparable."""
+MAX_LABELS = 10_000
+"""Maximum number of labels: each prediction has a score for each of them."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,12 @@ def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bo
     read = partial(task.read, columns=files.columns, kind=files.kind, notes=notes)
     examples = read(files.train)
     labels = task.label_names(examples)
+    if len(labels) > MAX_LABELS:
+        raise UserError(
+            f"{len(labels):,} different labels, more than {MAX_LABELS:,}",
+            file=examples[0].file,
+            remedy="is it the right column?",
+        )
     if set(labels) == set(base.labels):
         labels = base.labels
     held: list[Any] = []

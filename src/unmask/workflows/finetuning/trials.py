@@ -23,6 +23,7 @@ from unmask.support.environment import rank_and_size
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, call, rendered, setting
 from unmask.tasks import TASKS
+from unmask.training.evaluate import NotFiniteError
 from unmask.training.runs.directory import FEATURES
 from unmask.workflows.finetuning.job import FinetuningJob
 from unmask.workflows.finetuning.run_job import run_job
@@ -118,22 +119,34 @@ def _with(job: FinetuningJob, key: str, value: Any) -> FinetuningJob:
 
 
 def _search(job: FinetuningJob, out: Path, resume: bool) -> dict[float, float]:
-    """Return the score of each learning rate on a tenth of the training examples."""
+    """Return the score of each learning rate on a tenth of the training examples; none where training diverges.
+
+    Raises:
+        NotFiniteError: it diverges with all of them.
+    """
     scores = {}
     rate = None
     for factor in sorted(FACTORS, key=lambda factor: factor != 1):  # the default rate first, to read it from the run
         run = out / f"rate-x{factor:g}"
         trial = job if rate is None else _with(job, RATE, float(f"{rate * factor:.3g}"))
-        run_job(trial, run, resume=_can_resume(run, resume), choosing=True, features=out / FEATURES)
-        used = _rate(run)
-        rate = rate or used
-        scores[used] = _score(run, job.task)
+        try:
+            run_job(trial, run, resume=_can_resume(run, resume), choosing=True, features=out / FEATURES)
+            scores[_rate(run)] = _score(run, job.task)
+        except NotFiniteError:
+            if not scores and factor == FACTORS[-1]:
+                raise
+        rate = rate or _rate(run)
     return scores
 
 
 def _rates(out: Path, task: str) -> dict[float, float]:
     """Return the scores of an earlier search by learning rate."""
-    return {_rate(run): _score(run, task) for run in sorted(out.glob("rate-x*"))}
+    return {_rate(run): _score(run, task) for run in _converged(out)}
+
+
+def _converged(out: Path) -> list[Path]:
+    """Return the runs of a search that have scores."""
+    return [scores.parent for scores in sorted(out.glob("rate-x*/dev.json"))]
 
 
 def _rate(run: Path) -> float:
@@ -168,7 +181,7 @@ def _report(
     many = f"{len(trials)} seeds" if len(trials) > 1 else "one seed"
     lines = [f"# {task.replace('-', ' ').capitalize()}, {many}", ""]
     if rates:
-        chosen_by = _metric(task, _metrics(next(out.glob("rate-x*"))))
+        chosen_by = _metric(task, _metrics(_converged(out)[0]))
         lines += [f"| learning rate | {chosen_by} on a tenth of the training examples |", "|---|---|"]
         lines += [f"| {rate:g} | {score:.2f} |" for rate, score in rates.items()]
         lines += ["", f"Selected: {_rate(out / best):g}.", ""]

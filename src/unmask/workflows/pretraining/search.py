@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.support.settings import write
 from unmask.support.version import __version__
+from unmask.training.evaluate import NotFiniteError
 from unmask.training.machine import Machine
 from unmask.training.plan import FORWARDS_PER_STEP
 from unmask.training.runs.directory import CHECKPOINTS, MARK, SEARCHED, RunDirectory
@@ -153,13 +155,15 @@ def search_rate(
         run = folder / f"x{factor:g}"
         trial = _scaled(with_rates(recipe, factor), SEARCH_SHARE / len(FACTORS))
         report(f"trying {factor:g} times the learning rate, {trial.optimizer.learning_rate:g}")
-        train(trial, run, started(run))
-        heldout = RunDirectory(run).read_metrics("heldout")
-        if not heldout:
-            raise UserError(
-                "there is no held-out text to compare learning rates by", remedy=f"omit {argument('search')}"
-            )
-        loss = heldout[-1]["loss"]
+        loss = None
+        with suppress(NotFiniteError):
+            train(trial, run, started(run))
+            heldout = RunDirectory(run).read_metrics("heldout")
+            if not heldout:
+                raise UserError(
+                    "there is no held-out text to compare learning rates by", remedy=f"omit {argument('search')}"
+                )
+            loss = heldout[-1]["loss"]
         losses[factor] = math.nan if loss is None else loss  # None: not finite
         replace_file(folder / RATES, msgspec.json.encode({f"{key:g}": value for key, value in losses.items()}))
         shutil.rmtree(run / CHECKPOINTS, ignore_errors=True)

@@ -1,0 +1,43 @@
+"""docs/security.md states the bounds that the code has."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from unmask.data.tokenizers.bounds import MAX_GROWTH, MAX_PIECE, MAX_WORD
+from unmask.inference.fill import MAX_LOGITS
+from unmask.inference.predictor import MAX_SCORES
+from unmask.serving.app import LARGE_AT_ONCE
+from unmask.serving.endpoints import ENDPOINTS
+from unmask.serving.playground import ENDPOINTS as VIEWS
+from unmask.serving.playground import MAX_WEIGHTS, MAX_WORDS
+from unmask.serving.types import Limits
+from unmask.tasks.classification import MAX_CONFUSION
+from unmask.workflows.finetuning.examples import MAX_LABELS
+
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+CONSTANTS = {
+    **{f"Limits.{name}": value for name, value in vars(Limits()).items()},
+    **{"MAX_GROWTH": MAX_GROWTH, "MAX_PIECE": MAX_PIECE, "MAX_WORD": MAX_WORD, "MAX_LOGITS": MAX_LOGITS},
+    **{"MAX_SCORES": MAX_SCORES, "MAX_CONFUSION": MAX_CONFUSION, "MAX_LABELS": MAX_LABELS},
+    **{"MAX_WEIGHTS": MAX_WEIGHTS, "MAX_WORDS": MAX_WORDS, "LARGE_AT_ONCE": LARGE_AT_ONCE},
+}
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in PAGE.read_text(encoding="utf8").partition("### Products")[2].partition("\n## ")[0].splitlines()
+    if line.startswith("|")
+][2:]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_each_bound_is_that_of_the_code(row):
+    for name in re.findall("`(.*?)`", row[3]):
+        assert f"{CONSTANTS[name]:,}" in row[2], name
+
+
+def test_each_route_is_bounded():
+    paths = {endpoint.path for endpoint in (*ENDPOINTS, *VIEWS)}
+    stated = set(re.findall("`(/[^`]*)`", " ".join(row[0] for row in ROWS)))
+    assert stated <= paths
+    assert {"/fill", "/predict", "/embed", "/v1/embeddings", "/features"} <= stated
