@@ -27,13 +27,13 @@ from unmask.nn.encoders.downstream import resolve_layers
 from unmask.support.choices import PoolingKind, as_texts, check_choice
 from unmask.support.errors import InputWarning, UserError
 from unmask.support.messages import call
+from unmask.tasks.entity_task import TAG
 from unmask.tasks.extraction import ANSWER, Texts
 from unmask.tasks.multiple_choice import CHOOSE, Chosen
 from unmask.tasks.routes import Route
 from unmask.tasks.rows import as_rows, frame_rows
 from unmask.tasks.tagged import Tagged, iterate_examples, read_examples
 from unmask.tasks.task import Columns, Framed, Task
-from unmask.tasks.token_classification import TAG
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display
 

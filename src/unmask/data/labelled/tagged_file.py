@@ -58,6 +58,7 @@ class TaggedSentence:
         step: number of lines from each word to the next: 1 in columns, 0 in a row.
         document: index of its document in the file, if documents are marked.
         irregular: number of its entities whose tags violate the scheme of the file.
+        spans: its entities as ranges of words, which may overlap, instead of tags; None: they are those of the tags.
     """
 
     text: str
@@ -69,6 +70,7 @@ class TaggedSentence:
     step: int = 0
     document: int | None = None
     irregular: int = 0
+    spans: tuple[Chunk, ...] | None = None
 
     @property
     def words(self) -> list[str]:
@@ -77,8 +79,13 @@ class TaggedSentence:
 
     @property
     def entities(self) -> list[Chunk]:
-        """The entities of the tags, with offsets in code points of the text."""
-        return self.in_text(chunks(self.tags))
+        """The entities, with offsets in code points of the text."""
+        return self.in_text(self.chunks)
+
+    @property
+    def chunks(self) -> Sequence[Chunk]:
+        """The entities, as ranges of words."""
+        return chunks(self.tags) if self.spans is None else self.spans
 
     def in_text(self, entities: Sequence[Chunk]) -> list[Chunk]:
         """Convert entities from word indices to offsets in code points."""
