@@ -145,9 +145,9 @@ class EntityTask(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
             if gold != predicted:
                 marked = Passage(
                     sentence.text,
-                    gold=tuple(Mark(start, end, kind) for kind, start, end in sorted(gold, key=itemgetter(1))),
+                    gold=tuple(Mark(start, end, kind) for kind, start, end in sorted(gold, key=itemgetter(1, 2))),
                     predicted=tuple(
-                        Mark(start, end, kind) for kind, start, end in sorted(predicted, key=itemgetter(1))
+                        Mark(start, end, kind) for kind, start, end in sorted(predicted, key=itemgetter(1, 2))
                     ),
                 )
                 caption = f"{sentence.file}:{sentence.line}"

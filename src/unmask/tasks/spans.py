@@ -42,6 +42,7 @@ from unmask.metrics.token_classification import Chunk
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
+from unmask.objectives.flops import head_flops, matrices
 from unmask.objectives.objective import Objective, Part, imitate_softmax
 from unmask.support.errors import ShareNote, UserError
 from unmask.support.messages import setting
@@ -228,7 +229,7 @@ class SpanHead(Objective):
         """
         rows = self.dropout(token_vectors(encoder, encoded.last, batch, "first"))  # (words, width)
         starts, widths = self.start(rows), self.width.num_embeddings  # (words, hidden)
-        ends = pad(self.end(rows), (0, 0, 0, widths - 1)).unfold(0, widths, 1)  # (words, hidden, widths)
+        ends = pad(self.end(rows), (0, 0, 0, widths)).unfold(0, widths, 1)[: len(rows)]  # (words, hidden, widths)
         blocks = [
             checkpoint(self._score, *pair, use_reentrant=False) if torch.is_grad_enabled() else self._score(*pair)
             for pair in zip(*(part.split(max(1, BLOCK // widths)) for part in (starts, ends)), strict=True)
@@ -239,7 +240,7 @@ class SpanHead(Objective):
         """Return the logits of a block of words, (words, widths * labels)."""
         hidden = gelu(starts[:, None] + ends.transpose(1, 2) + self.width.weight)  # (words, widths, hidden)
         logits: Tensor = self.out(hidden.flatten(0, 1))  # (words * widths, labels)
-        return logits.view(len(starts), -1)
+        return logits.view(len(starts), self.width.num_embeddings * self.num_labels)
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
@@ -253,6 +254,12 @@ class SpanHead(Objective):
         trained = batch.labels["spans"] != UNTRAINED
         student, teacher = (values.reshape(-1, self.num_labels)[trained] for values in (logits, targets))
         return imitate_softmax(student, teacher, temperature)
+
+
+@head_flops.register
+def _(head: SpanHead, encoder: Encoder, batch: Batch) -> int:
+    words = len(batch.positions[head.at])
+    return 2 * words * (matrices(head.start, head.end) + head.width.num_embeddings * matrices(head.out))
 
 
 class _Window(NamedTuple):
