@@ -91,6 +91,13 @@ def nested():
     return "\n".join(map(json.dumps, rows))
 
 
+def related():
+    rows = [json.loads(line) for line in nested().splitlines()]
+    for number, row in enumerate(rows):
+        row["relations"] = [{"head": number % 2, "tail": 1 - number % 2, "label": "in"}] if number % 3 else []
+    return "\n".join(map(json.dumps, rows))
+
+
 def lists():
     labels = [["a"], ["a", "b"], []]
     rows = [{"text": text, "labels": labels[number % 3]} for number, text in enumerate(TEXTS)]
@@ -110,6 +117,7 @@ FILES = {
     "multiple-choice": ("csv", swag()),
     "token-classification": ("conll", conll()),
     "spans": ("jsonl", nested()),
+    "relations": ("jsonl", related()),
 }
 """Suffix and content of a file of examples for each task."""
 

@@ -1,4 +1,4 @@
-"""Tasks that find entities in texts: what a tagger of words and a classifier of spans share.
+"""Tasks over annotated texts: what a tagger of words, a classifier of spans, and one of relations share.
 
 Input: sentences of tagged words, or texts with spans (`data.labelled.annotations`). Output: examples, the split of
 them, mistakes, and the route of the server.
@@ -39,8 +39,8 @@ TAG = Route(
 """The route of tasks that find entities."""
 
 
-class EntityTask(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base class of tasks that find entities; see `Task`.
+class AnnotatedTask(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base class of tasks over sentences with annotated words or spans; see `Task`.
 
     Attributes:
         length: maximum length of a window in tokens, special tokens included.
@@ -48,11 +48,43 @@ class EntityTask(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
             to whole words, and discontinuous ones omitted, both counted ("adapt"), or both are errors ("refuse").
         units: what offsets in files count: "characters", "utf-16" units, or "auto": what the texts of the spans prove,
             or else what cuts fewer words.
-        overlapping: whether entities may overlap.
     """
 
     inexact: Inexact = "adapt"
     units: Units = "auto"
+
+    def texts(self, example: TaggedSentence) -> tuple[str, ...]:
+        """See `Task`."""
+        return (example.text,)
+
+    def hold_out(
+        self, examples: Sequence[TaggedSentence], seed: int, notes: Notes = None
+    ) -> tuple[list[TaggedSentence], list[TaggedSentence]]:
+        """See `Task`: splits by document if documents are marked, because sentences of one document share names.
+
+        If no documents hold about a tenth of the sentences, it splits by sentence, and says so.
+        """
+        documents = [(sentence.file, sentence.document) for sentence in examples]
+        if all(document is not None for _, document in documents):
+            if parts := split_units(examples, documents, seed, 0):
+                return parts
+            if notes is not None:
+                notes.append(
+                    f"{len(examples):,} sentences are in {counted(len(set(documents)), 'document')}, which cannot be "
+                    "held out whole: sentences were, which share names with the others, so scores may be too high"
+                )
+        units = identities([self.texts(sentence) for sentence in examples])
+        if parts := split_units(examples, units, seed, 0):
+            return parts
+        return hold_out_units(examples, range(len(examples)), seed, 0, what="sentence")  # a few, each many times
+
+
+class EntityTask(AnnotatedTask, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base class of tasks that find entities; see `AnnotatedTask`.
+
+    Attributes:
+        overlapping: whether entities may overlap.
+    """
 
     overlapping: ClassVar[bool] = False
     route = TAG
@@ -108,31 +140,6 @@ class EntityTask(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
             return TaggedSentence(*join_words(text))
         except ValueError as error:
             raise UserError(str(error)) from error
-
-    def texts(self, example: TaggedSentence) -> tuple[str, ...]:
-        """See `Task`."""
-        return (example.text,)
-
-    def hold_out(
-        self, examples: Sequence[TaggedSentence], seed: int, notes: Notes = None
-    ) -> tuple[list[TaggedSentence], list[TaggedSentence]]:
-        """See `Task`: splits by document if documents are marked, because sentences of one document share names.
-
-        If no documents hold about a tenth of the sentences, it splits by sentence, and says so.
-        """
-        documents = [(sentence.file, sentence.document) for sentence in examples]
-        if all(document is not None for _, document in documents):
-            if parts := split_units(examples, documents, seed, 0):
-                return parts
-            if notes is not None:
-                notes.append(
-                    f"{len(examples):,} sentences are in {counted(len(set(documents)), 'document')}, which cannot be "
-                    "held out whole: sentences were, which share names with the others, so scores may be too high"
-                )
-        units = identities([self.texts(sentence) for sentence in examples])
-        if parts := split_units(examples, units, seed, 0):
-            return parts
-        return hold_out_units(examples, range(len(examples)), seed, 0, what="sentence")  # a few, each many times
 
     def mistakes(
         self, examples: Sequence[TaggedSentence], predictions: Sequence[Tagged], labels: Sequence[str]

@@ -212,7 +212,7 @@ class SpanHead(Objective):
         self.end = Linear(spec.width, HIDDEN, bias=False)
         self.width = nn.Embedding(max_width, HIDDEN)
         self.out = Linear(HIDDEN, num_labels)
-        spec.init(self)
+        replace(spec.init, std=HIDDEN**-0.5)(self)  # with that of encoders, two layers hardly learn at first
 
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`: one loss term per span."""

@@ -28,6 +28,7 @@ from unmask.data.labelled.brat_files import is_brat, read_brat
 from unmask.data.labelled.conllu_file import commented_kind, read_commented
 from unmask.data.labelled.json_file import has_records, suffix_of
 from unmask.data.labelled.plain_tags import Tags
+from unmask.data.labelled.relations import relate
 from unmask.data.labelled.sentence_table import delimiter_of, read_sentence_table
 from unmask.data.labelled.spacy_file import read_spacy
 from unmask.data.labelled.span_records import (
@@ -66,6 +67,7 @@ def read_annotations(
     inexact: Inexact = "adapt",
     units: Units = "auto",
     overlapping: bool = False,
+    relations: bool = False,
 ) -> list[TaggedSentence]:
     """Read all sentences of some files or tables.
 
@@ -78,6 +80,7 @@ def read_annotations(
         notes: receives a line for each choice that was made, and for what was adapted or omitted.
         inexact, units: see `spans`.
         overlapping: whether spans may overlap; files with spans then yield sentences with spans instead of tags.
+        relations: whether relations between spans are read too, which may overlap.
 
     Raises:
         UserError: a file is in no format, or malformed, or spans overlap that must not; the message names file and
@@ -85,7 +88,7 @@ def read_annotations(
     """
     sentences: list[TaggedSentence] = []
     for path in paths:
-        reading = Reading(display_name(path), inexact, units, overlapping)
+        reading = Reading(display_name(path), inexact, units, overlapping or relations, relations)
         found = list(_iterate(path, columns, kind, gold, reading, notes))
         if not found:
             omitted = ", ".join(f"{count:,} {what}" for what, count in reading.omitted.items())
@@ -168,6 +171,8 @@ def _with_spans(
     """Yield texts with spans as sentences; `counted`: their offsets are code points already."""
     for annotated in convert_spans(texts, reading) if gold and not counted else texts:
         sentence = to_sentence(annotated, reading)
+        if reading.relations:
+            sentence = relate(sentence, annotated, reading)
         yield sentence if gold else replace(sentence, tags=(), spans=None)
 
 

@@ -46,6 +46,7 @@ class Span(NamedTuple):
         label: its label.
         text: its text as the tool stores it; None: it does not.
         line: its line, if it is not that of the text.
+        id: what links name it by, where relations are read.
     """
 
     start: int
@@ -53,6 +54,16 @@ class Span(NamedTuple):
     label: str
     text: str | None = None
     line: int | None = None
+    id: Any = None
+
+
+class Link(NamedTuple):
+    """A relation between two spans, by their ids, and its line."""
+
+    label: str
+    head: Any
+    tail: Any
+    line: int
 
 
 @dataclass(frozen=True)
@@ -64,6 +75,7 @@ class Annotated:
         spans: its spans, in any order.
         file, line: its location.
         words: starts and ends of its words in code points, if the file specifies them; None: they are split here.
+        links: relations between its spans, if they are wanted (`Reading.relations`).
     """
 
     text: str
@@ -71,6 +83,7 @@ class Annotated:
     file: str
     line: int
     words: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    links: Sequence[Link] = ()
 
 
 @dataclass
@@ -81,6 +94,7 @@ class Reading:
         name: the file.
         inexact, units: see `Inexact` and `Units`.
         overlapping: whether spans may overlap, so that sentences have spans instead of tags.
+        relations: whether relations between spans are read; they may overlap then.
         remedy: how overlapping spans may be separated in this file; "": there is one set of labels only.
         spans: the number of spans.
         extended: the number of those that were extended to whole words.
@@ -92,6 +106,7 @@ class Reading:
     inexact: Inexact = "adapt"
     units: Units = "auto"
     overlapping: bool = False
+    relations: bool = False
     remedy: str = ""
     spans: int = 0
     extended: int = 0
@@ -293,6 +308,11 @@ def _covered(start: int, end: int, words: TaggedSentence) -> tuple[int, int]:
     return bisect_right(words.stops, start), bisect_left(words.starts, end)
 
 
+def words_of(span: Span, words: TaggedSentence) -> tuple[int, int]:
+    """Return the words that a span contains or cuts, apart from white space around it, as a range of indices."""
+    return _covered(*_trim(words.text, span.start, span.end), words)
+
+
 def to_sentence(annotated: Annotated, reading: Reading) -> TaggedSentence:
     """Return a text with spans, whose offsets are code points, as words with tags, or with spans that may overlap.
 
@@ -324,7 +344,7 @@ def _to_words(span: Span, words: TaggedSentence, reading: Reading) -> Chunk | No
     """Return the words of a span, which is counted if it has to be extended to them; None: it has none."""
     line = words.line if span.line is None else span.line
     start, end = _trim(words.text, span.start, span.end)
-    first, last = _covered(start, end, words)
+    first, last = words_of(span, words)
     if start >= end or first >= last:
         reading.inexpressible("spans without a word", "remove the span, which contains only spaces", line)
         return None
@@ -380,19 +400,19 @@ def check_offset(value: Any, what: str, file: str, line: int) -> int:
     return value
 
 
-def check_label(value: Any, file: str, line: int) -> str:
-    """Return the label of a span, which must be a name."""
+def check_label(value: Any, file: str, line: int, of: str = "a span") -> str:
+    """Return the label of a span, or of something else, which must be a name."""
     if isinstance(value, list | tuple) and len(value) == 1:
         value = value[0]
     if isinstance(value, list | tuple) and value:
         raise UserError(
-            f"a span has several labels ({', '.join(map(str, value))[:80]}), but a word has one tag",
+            f"{of} has several labels ({', '.join(map(str, value))[:80]}), but only one is read",
             file=file,
             line=line,
             remedy="choose one of them",
         )
     if not isinstance(value, str) or not value.strip():
         raise UserError(
-            f"the label of a span is {value!r:.40}, not a name", file=file, line=line, remedy="give labels by name"
+            f"the label of {of} is {value!r:.40}, not a name", file=file, line=line, remedy="give labels by name"
         )
     return value.strip()
