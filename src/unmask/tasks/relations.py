@@ -149,7 +149,7 @@ class Relations(AnnotatedTask, frozen=True, kw_only=True, forbid_unknown_fields=
         """See `Task`: relations are those of marked spans."""
         raise UserError(
             "this model finds relations between spans, and texts have none",
-            remedy=f"pass texts with spans: {argument('data', 'FILE')}; in Python, model.relate(text, [(start, end, label), …])",
+            remedy=f"pass {argument('data', 'FILE')} with spans; in Python, model.relate(text, [(start, end, label), …])",
         )
 
     def pose(self, text: str, spans: Sequence[tuple[int, int, str]]) -> TaggedSentence:
@@ -228,10 +228,12 @@ class Relations(AnnotatedTask, frozen=True, kw_only=True, forbid_unknown_fields=
                     relations[owner].append(PredictedRelation(labels[best], head, tail, float(probabilities[best])))
             return [_related(*pair) for pair in zip(examples, relations, strict=True)]
 
-        notes = []
+        notes: list[str] = []
         if missed:
             limit = setting("task.length", self.length)
             notes.append(ShareNote(missed, total, f"pairs of spans are not read: they exceed {limit} tokens"))
+        if any(tokenizer.unk in opening for opening, _ in markers.values()):
+            notes.append("the vocabulary lacks a mark (@ * # ^) or the name of a label: spans are marked with [UNK]")
         words = (subwords[word] for sentence in examples for word in sentence.words)
         return Framed(samples, read, (*notes, *tokenizer.notes(words)))
 
