@@ -149,7 +149,7 @@ class Relations(AnnotatedTask, frozen=True, kw_only=True, forbid_unknown_fields=
         """See `Task`: relations are those of marked spans."""
         raise UserError(
             "this model finds relations between spans, and texts have none",
-            remedy=f"pass {argument('data', 'FILE')} with spans; in Python, model.relate(text, [(start, end, label), …])",
+            remedy=f"pass {argument('data', 'FILE')} with spans; in Python, model.relate(text, [(START, END, LABEL)])",
         )
 
     def pose(self, text: str, spans: Sequence[tuple[int, int, str]]) -> TaggedSentence:
