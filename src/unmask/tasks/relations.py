@@ -96,6 +96,7 @@ RELATE = Route(
         "text": "Ada Lovelace lived in London.",
         "spans": [{"start": 0, "end": 12, "label": "PER"}, {"start": 22, "end": 28, "label": "LOC"}],
     },
+    view="relations",
 )
 """The route of tasks that relate spans."""
 

@@ -196,7 +196,8 @@ class Route:
             the fields (`support.messages.argument`).
         example: a request.
         example_of_pairs: a request to a task over pairs of texts, if that differs.
-        view: id of the view of the playground that shows it: "label", "entities", "answer", "choose"; "": none.
+        view: id of the view of the playground that shows it: "label", "entities", "relations", "answer", "choose";
+            "": none.
     """
 
     path: str
