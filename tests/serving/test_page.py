@@ -191,8 +191,8 @@ def test_nested_marks(page):
         """return import("/playground/dom.js").then(({ h, marked }) => {
           const make = (name) => (inside) => h("mark", { title: name }, inside);
           const marks = [[4, 20, "a"], [4, 8, "b"], [16, 20, "c"], [6, 24, "crossing"], [22, 24, "d"]];
-          return marked("the dogs of the sea and cats", marks.map(([start, end, name]) => ({ start, end, make: make(name) })))
-            .innerHTML;
+          const made = marks.map(([start, end, name]) => ({ start, end, make: make(name) }));
+          return marked("the dogs of the sea and cats", made).innerHTML;
         })"""
     )
     assert shown == (

@@ -57,7 +57,7 @@ NO_ENTITY = "O"
 UNTRAINED = -100
 """Label of what is no span of the window: it would end after its last word, or begins in another window."""
 USUAL, COVERED = 8, 0.99
-"""All spans of up to so many words are classified, as in Zhong and Chen 2021; wider ones if that covers this share."""
+"""Maximum width as in Zhong and Chen 2021, and the share of entities for which spans may be wider."""
 HIDDEN = 256
 """Width of the hidden layer."""
 BLOCK = 1 << 14
