@@ -23,6 +23,7 @@ from unmask.metrics.token_classification import (
     is_word_tag,
     measure,
     measure_accuracy,
+    measure_with_macro,
     split_tag,
 )
 
@@ -204,3 +205,23 @@ def test_intervals_are_over_sentences():
 
 def test_an_entity_has_type_start_and_stop():
     assert chunks(["O", "B-A-B", "I-A-B"]) == [Chunk("A-B", 1, 3)]
+
+
+@given(st.integers(0, 10**6))
+def test_macro_averages_are_those_of_seqeval(seed):
+    rng = np.random.default_rng(seed)
+    tags = [[[ANY[n] for n in rng.integers(len(ANY), size=size)] for size in (3, 9, 5)] for _ in range(2)]
+    tags[1][0] = tags[0][0]
+    gold, predicted = ([chunks(sentence) for sentence in side] for side in tags)
+    found = measure_all(measure_with_macro(gold, predicted), 3)
+    assert found == pytest.approx(
+        measure_all(measure(gold, predicted), 3)
+        | {
+            "precision_macro": 100 * precision_score(*tags, average="macro", zero_division=0),
+            "recall_macro": 100 * recall_score(*tags, average="macro", zero_division=0),
+            "f1_macro": 100 * f1_score(*tags, average="macro", zero_division=0),
+        }
+    )
+    assert measure_with_macro(gold, predicted)(np.array([1, 1, 2])) == pytest.approx(
+        measure_all(measure_with_macro([gold[n] for n in (1, 1, 2)], [predicted[n] for n in (1, 1, 2)]), 3)
+    )

@@ -38,6 +38,7 @@ from unmask.tasks.multi_label import MultiLabelHead
 from unmask.tasks.multiple_choice import MultipleChoiceHead
 from unmask.tasks.pooled_head import Regularization
 from unmask.tasks.regression import RegressionHead
+from unmask.tasks.spans import SpanHead
 from unmask.tasks.token_classification import TokenClassificationHead
 from unmask.workflows.pretraining.checks import build_curriculum
 from unmask.workflows.pretraining.start import build_learner
@@ -64,6 +65,7 @@ HEADS = {
     "answer-beams": AnswerBeamsHead,
     "multiple-choice": lambda spec: MultipleChoiceHead(spec, 1),
     "token-classification": lambda spec: TokenClassificationHead(spec, 3),
+    "spans": lambda spec: SpanHead(spec, 3, max_width=4),
 }
 LENGTH = 40
 
@@ -88,6 +90,7 @@ def labelled(number):
     labels |= {
         "question_answering": [3, 5],
         "token_classification": [0] * 20,
+        "spans": [0] * 80,
         KIND: [1],
         SIDE: [number],
         TEXT: [number],

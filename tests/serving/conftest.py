@@ -33,6 +33,8 @@ from unmask.tasks.multiple_choice import MultipleChoice
 from unmask.tasks.quac import Quac
 from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.regression import Regression
+from unmask.tasks.relations import Relations
+from unmask.tasks.spans import Spans
 from unmask.tasks.token_classification import TokenClassification
 from unmask.training.machine import choose_machine
 
@@ -51,6 +53,8 @@ KINDS = {
     "choices": (MultipleChoice(length=16), ()),
     "several": (MultiLabel(length=16, threshold=0.5), ("bad", "good", "so-so")),
     "windows": (Classification(length=16, windows=3), ("bad", "good")),
+    "spans": (Spans(length=16, width=3), ("O", "X", "Y")),
+    "relations": (Relations(length=32), ("O", "in")),
     "beams": (AnswerBeams(length=24, question=6, no_answer=True, threshold=0.0), ()),
 }
 LIMITS = Limits(
@@ -62,6 +66,7 @@ PAGE_SHAPE = {"layers": 2, "width": 32, "heads": 4, "feed_forward": 32, "positio
 PAGE_TASKS = {
     "classifier": (Classification(length=64, pairs=False), ("bad", "good")),
     "tagger": (TokenClassification(length=64), ("O", "B-ANIMAL", "I-ANIMAL", "B-PLANT", "I-PLANT", "B-SEA", "I-SEA")),
+    "relater": (Relations(length=64), ("O", "founded", "lives in")),
     "reader": (QuestionAnswering(length=64, question=16), ()),
     "quac": (Quac(length=64, no_answer=True, threshold=0.0), ()),
     "coqa": (Coqa(length=96), ()),

@@ -15,15 +15,15 @@ from unmask.serving.playground import ENDPOINTS as PLAYGROUND
 from unmask.serving.playground import playground_routes
 from unmask.serving.types import FeaturesRequest, OpenAIRequest
 from unmask.support.messages import in_python, rendered
-from unmask.tasks.routes import AnswerRequest, ChooseRequest, PredictRequest, TagRequest
+from unmask.tasks.routes import AnswerRequest, ChooseRequest, PredictRequest, RelateRequest, TagRequest
 
 ROUTES = {endpoint.path: endpoint for endpoint in (*ENDPOINTS, *PLAYGROUND)}
-MODELS = {"/predict": "classes", "/answer": "passages", "/choose": "choices", "/tag": "tags"}
+MODELS = {"/predict": "classes", "/answer": "passages", "/choose": "choices", "/tag": "tags", "/relate": "relations"}
 CANARY = "canary"
 OF_THE_MACHINE = re.compile(r"--|\.py|/(?!info|openapi)[a-z]+/|unmask\.")
 """Flags, files and calls, which clients have no use for."""
-LISTS = {"/answer": "passage", "/choose": "choices", "/v1/embeddings": "input"}
-"""Fields that hold several texts; of other routes `inputs`."""
+LISTS = {"/answer": "passage", "/choose": "choices", "/v1/embeddings": "input", "/relate": "text"}
+"""Fields that hold texts; of other routes `inputs`."""
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_a_model_that_is_unknown_or_cannot_do_it_is_named(ask, path):
 @pytest.mark.parametrize("path", ROUTES)
 def test_texts_that_are_empty_too_long_or_too_many_are_named(ask, path):
     field = LISTS.get(path, "inputs")
-    single = path in ("/choose", "/playground/influence")
+    single = path in ("/choose", "/relate", "/playground/influence")
     for text in ("", " ", "dog " * 1000):
         value = [text, "a"] if path == "/choose" else text
         assert f"`{field}" in ask(path, {**example(path), field: value}, (422, 413))
@@ -121,6 +121,11 @@ def test_truncation_is_proposed_where_a_route_has_it(ask):
         (FeaturesRequest, {"inputs": "a", "layers": [1, 2000]}, "layers[1]: expected a whole number from -1000 to "),
         (ChooseRequest, {"passage": "a", "choices": ["b"]}, "choices: expected a list of at least 2 in which each"),
         (PredictRequest, {"inputs": [["a", 1]]}, "inputs[0][1]: expected a string"),
+        (
+            RelateRequest,
+            {"text": "a", "spans": [{"start": 0}] * 2},
+            "spans[0]: expected an object of start, end, label",
+        ),
         (TagRequest, [], "the body is not a JSON object"),
     ],
 )

@@ -167,3 +167,35 @@ def test_themes(page):
     page.open()
     assert colors() == light, "the choice is kept"
     page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_relations_between_marked_spans(page, predictors):
+    page.open("#relations")
+    page.submit(text="the [dog](A) sees")
+    assert "There are fewer than two spans." in page.one("#results").text
+    page.submit(text="the [🐕 dog](A) sees [the cat](B).")  # offsets count code points
+    predictor = predictors["relater"]
+    example = predictor.task.pose("the 🐕 dog sees the cat.", [(4, 9, "A"), (15, 22, "B")])
+    (expected,) = predictor.run([example])
+    assert page.texts("#results mark") == ["🐕 dogA", "the catB"]
+    names = [
+        f"{expected.spans[one.head].text} → {expected.spans[one.tail].text} · {one.label}" for one in expected.relations
+    ]
+    assert page.texts(".bars .name") == names
+    assert names or "The model finds no relation" in page.one("#results").text
+
+
+def test_nested_marks(page):
+    page.open("#entities")
+    shown = page.script(
+        """return import("/playground/dom.js").then(({ h, marked }) => {
+          const make = (name) => (inside) => h("mark", { title: name }, inside);
+          const marks = [[4, 20, "a"], [4, 8, "b"], [16, 20, "c"], [6, 24, "crossing"], [22, 24, "d"]];
+          const made = marks.map(([start, end, name]) => ({ start, end, make: make(name) }));
+          return marked("the dogs of the sea and cats", made).innerHTML;
+        })"""
+    )
+    assert shown == (
+        'the <mark title="a"><mark title="b">dogs</mark> of the <mark title="c">sea </mark></mark>'
+        'an<mark title="d">d </mark>cats'
+    )

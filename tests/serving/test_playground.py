@@ -34,13 +34,14 @@ def test_models_name_the_views_that_they_serve(client):
         "words": ["compare"],
         "classifier": ["label", "attention", "compare"],
         "tagger": ["entities", "attention", "compare"],
+        "relater": ["relations", "attention", "compare"],
         "reader": ["answer", "attention", "compare"],
         "quac": ["answer", "attention", "compare"],
         "coqa": ["answer", "attention", "compare"],
         "hotpotqa": ["answer", "attention", "compare"],
         "chooser": ["choose", "attention", "compare"],
     }
-    assert [one["family"] for one in models.values()] == ["bert", "xlnet", "elmo", *["bert"] * 7]
+    assert [one["family"] for one in models.values()] == ["bert", "xlnet", "elmo", *["bert"] * 8]
     assert models["masked"]["size"] == "2 layers, width 32, 4 heads"
     assert models["classifier"]["pairs"] is False
     assert {name: one["history"] for name, one in models.items() if one["history"] is not None} == {

@@ -82,6 +82,22 @@ def conll():
     return "\n\n".join(map("\n".join, tagged))
 
 
+def nested():
+    rows = []
+    for text in TEXTS:
+        places = [(text.index(words), words, label) for words, label in (("the garden", "A"), ("garden", "B"))]
+        spans = [{"start": start, "end": start + len(words), "label": label} for start, words, label in places]
+        rows.append({"text": text, "spans": spans})
+    return "\n".join(map(json.dumps, rows))
+
+
+def related():
+    rows = [json.loads(line) for line in nested().splitlines()]
+    for number, row in enumerate(rows):
+        row["relations"] = [{"head": number % 2, "tail": 1 - number % 2, "label": "in"}] if number % 3 else []
+    return "\n".join(map(json.dumps, rows))
+
+
 def lists():
     labels = [["a"], ["a", "b"], []]
     rows = [{"text": text, "labels": labels[number % 3]} for number, text in enumerate(TEXTS)]
@@ -100,6 +116,8 @@ FILES = {
     "hotpotqa": ("json", json.dumps(hotpotqa())),
     "multiple-choice": ("csv", swag()),
     "token-classification": ("conll", conll()),
+    "spans": ("jsonl", nested()),
+    "relations": ("jsonl", related()),
 }
 """Suffix and content of a file of examples for each task."""
 

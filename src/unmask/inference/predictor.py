@@ -27,13 +27,14 @@ from unmask.nn.encoders.downstream import resolve_layers
 from unmask.support.choices import PoolingKind, as_texts, check_choice
 from unmask.support.errors import InputWarning, UserError
 from unmask.support.messages import call
+from unmask.tasks.entity_task import TAG
 from unmask.tasks.extraction import ANSWER, Texts
 from unmask.tasks.multiple_choice import CHOOSE, Chosen
+from unmask.tasks.relations import RELATE, Related
 from unmask.tasks.routes import Route
 from unmask.tasks.rows import as_rows, frame_rows
 from unmask.tasks.tagged import Tagged, iterate_examples, read_examples
 from unmask.tasks.task import Columns, Framed, Task
-from unmask.tasks.token_classification import TAG
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display
 
@@ -44,8 +45,9 @@ MAX_SCORES = 1 << 20
 class Predictor:
     """A loaded model ready for inference.
 
-    `predict` and `run` perform the task that it was fine-tuned for, `tag` finds entities, `answer` answers a question,
-    `choose` chooses among texts, `fill` fills masks, `embed` returns vectors of texts, and `features` hidden states.
+    `predict` and `run` perform the task that it was fine-tuned for, `tag` finds entities, `relate` relations between
+    spans, `answer` answers a question, `choose` chooses among texts, `fill` fills masks, `embed` returns vectors of
+    texts, and `features` hidden states.
     `attention` and `influence` show which words the encoder relates to each other. The model is not changed: a copy of
     it computes.
 
@@ -151,6 +153,18 @@ class Predictor:
             UserError: the model was not fine-tuned for this, or a word is empty.
         """
         return self._run_and_warn([self._task_of(TAG, "token-classification").pose(text)])[0]
+
+    def relate(self, text: str, spans: Sequence[tuple[int, int, str]]) -> Related:
+        """Find the relations between marked spans of a text.
+
+        Args:
+            text: the text.
+            spans: start and end of each span, in code points, and its label.
+
+        Raises:
+            UserError: the model was not fine-tuned for this, a span is not in the text, or there are fewer than two.
+        """
+        return self._run_and_warn([self._task_of(RELATE, "relations").pose(text, spans)])[0]
 
     def answer(self, question: str, passage: Texts, history: Sequence[tuple[str, str]] = ()) -> Any:
         """Answer a question from a passage.

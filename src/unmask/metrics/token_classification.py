@@ -104,6 +104,28 @@ def measure(gold: Sequence[Collection[Chunk]], predicted: Sequence[Collection[Ch
     return lambda sentences: scores(counts[sentences].sum(0))
 
 
+def measure_with_macro(gold: Sequence[Collection[Chunk]], predicted: Sequence[Collection[Chunk]]) -> Measure:
+    """Return a function from sentences to metrics, over all their entities and as means over types (macro average).
+
+    As in seqeval, the types are those of the gold and of the predicted entities. The arguments are those of `measure`.
+    """
+    kinds = sorted({chunk[0] for entities in (*gold, *predicted) for chunk in entities})
+    counts = np.zeros((len(gold), len(kinds), 3), np.int64)
+    for index, pair in enumerate(zip(gold, predicted, strict=True)):
+        for kind in {chunk[0] for entities in pair for chunk in entities}:
+            of_kind = [[chunk for chunk in entities if chunk[0] == kind] for entities in pair]
+            counts[index, kinds.index(kind)] = _count(*of_kind)
+
+    def metrics(sentences: np.ndarray) -> dict[str, float]:
+        by_kind = counts[sentences].sum(0)  # (types, 3)
+        each = [scores(count) for count in by_kind if count.any()]
+        micro = scores(by_kind.sum(0))
+        macro = {f"{name}_macro": float(np.mean([of[name] for of in each])) if each else 0.0 for name in micro}
+        return {**micro, **macro}
+
+    return metrics
+
+
 def measure_accuracy(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Measure:
     """Return a function from sentences to the share of their words whose tag is correct, times 100.
 

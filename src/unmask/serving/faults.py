@@ -125,6 +125,8 @@ def _described(kind: inspect.Type) -> str:
             return "null"
         case inspect.DictType(value_type=inner):
             return f"an object in which each value is {_described(inner)}"
+        case inspect.StructType(fields=fields):
+            return f"an object of {', '.join(field.encode_name for field in fields)}"
         case inspect.TupleType(item_types=parts):
             return f"a list of {len(parts)}: {', '.join(map(_described, parts))}"
         case inspect.CollectionType(item_type=inner, min_length=least, max_length=most):

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from unmask.tasks.quac import Quac
     from unmask.tasks.question_answering import QuestionAnswering
     from unmask.tasks.regression import Regression
+    from unmask.tasks.relations import Relations
+    from unmask.tasks.spans import Spans
     from unmask.tasks.task import Task
     from unmask.tasks.token_classification import TokenClassification
 
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
         | Hotpotqa
         | MultipleChoice
         | TokenClassification
+        | Spans
+        | Relations
     )
 
 CLASSES = {
@@ -52,6 +56,8 @@ CLASSES = {
     "hotpotqa": "unmask.tasks.hotpotqa:Hotpotqa",
     "multiple-choice": "unmask.tasks.multiple_choice:MultipleChoice",
     "token-classification": "unmask.tasks.token_classification:TokenClassification",
+    "spans": "unmask.tasks.spans:Spans",
+    "relations": "unmask.tasks.relations:Relations",
 }
 """Import path of the settings class of each built-in task, by name."""
 

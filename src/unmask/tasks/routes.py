@@ -109,6 +109,30 @@ class TagRequest(TaskRequest):
         return [[text] for text in ([self.inputs] if isinstance(self.inputs, str) else self.inputs)]
 
 
+class MarkedSpan(msgspec.Struct, forbid_unknown_fields=True):
+    """A span of a text: its offsets in code points, `end` exclusive, and its label."""
+
+    start: int
+    end: int
+    label: str
+
+
+class RelateRequest(TaskRequest):
+    """A text with the spans whose relations are wanted.
+
+    Attributes:
+        text: the text.
+        spans: two or more spans.
+    """
+
+    text: str
+    spans: Annotated[list[MarkedSpan], Meta(min_length=2, max_length=100)]
+
+    def texts(self) -> list[list[str]]:
+        """See `TaskRequest`."""
+        return [[self.text]]
+
+
 class AnswerRequest(TaskRequest):
     """A question about a passage.
 
@@ -172,7 +196,8 @@ class Route:
             the fields (`support.messages.argument`).
         example: a request.
         example_of_pairs: a request to a task over pairs of texts, if that differs.
-        view: id of the view of the playground that shows it: "label", "entities", "answer", "choose"; "": none.
+        view: id of the view of the playground that shows it: "label", "entities", "relations", "answer", "choose";
+            "": none.
     """
 
     path: str

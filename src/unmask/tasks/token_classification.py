@@ -15,9 +15,8 @@ tokenizer reduces to nothing is read as [UNK].
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +26,9 @@ from torch import Tensor
 
 from unmask.data.batches.batch import Batch, Sample
 from unmask.data.batches.frame import Frame
-from unmask.data.labelled.annotations import iterate_annotations, read_annotations
-from unmask.data.labelled.duplicates import identities
 from unmask.data.labelled.span_export import export_array, export_record, is_export
-from unmask.data.labelled.spans import Inexact, Units
-from unmask.data.labelled.table import Source
-from unmask.data.labelled.tagged_file import TaggedSentence, join_words, split_text, write_columns
-from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
+from unmask.data.labelled.tagged_file import TaggedSentence, write_columns
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import token_classification as metrics
 from unmask.metrics.intervals import Measure
 from unmask.metrics.token_classification import Chunk, are_word_tags, split_tag
@@ -41,14 +36,12 @@ from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
 from unmask.objectives.objective import Objective, Part, imitate_softmax
-from unmask.support.errors import ShareNote, UserError, check_unicode, counted
-from unmask.support.messages import argument
-from unmask.tasks.holding_out import hold_out_units, split_units
+from unmask.support.errors import ShareNote, UserError
+from unmask.tasks.entity_task import EntityTask, encode_words
 from unmask.tasks.pooled_head import NONE, TUNED, Regularization, score
-from unmask.tasks.routes import Route, TagRequest
 from unmask.tasks.tag_labels import all_tags, check_labels, labels_of, marked
-from unmask.tasks.tagged import Entity, Tagged, cut_windows, read_tags, tags_of
-from unmask.tasks.task import Columns, Framed, Mark, Mistake, Notes, Passage, Paths, Task, Training
+from unmask.tasks.tagged import Tagged, cut_windows, read_tags, tags_of
+from unmask.tasks.task import Framed, Training
 from unmask.tasks.tuning import (
     Temperature,
     check_temperature,
@@ -61,94 +54,30 @@ from unmask.tasks.tuning import (
 COLUMNS = (".conll", ".tsv", ".txt")
 """Suffixes of files of predictions that have a word in each line."""
 
-TAG = Route(
-    "/tag",
-    "Find the entities of texts.",
-    TagRequest,
-    list[list[Entity]],
-    lambda task, request: task.from_texts([text for (text,) in request.texts()]),
-    lambda task, request, predictions, outputs: [prediction.entities for prediction in predictions],
-    f"{argument('inputs')}: a text has characters that cannot be encoded",
-    {"inputs": "Ada Lovelace lived in London."},
-    view="entities",
-)
-"""The route of tasks that find entities."""
 
-
-class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="token-classification"):
-    """The recipe's [task] for `kind = "token-classification"`; see `Task`.
+class TokenClassification(
+    EntityTask, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="token-classification"
+):
+    """The recipe's [task] for `kind = "token-classification"`; see `EntityTask`.
 
     Attributes:
-        length: maximum length of a window in tokens, special tokens included.
         regularization: label smoothing and R-Drop.
         temperature: what logits are divided by before they become probabilities; "tuned": found on a tenth of the
             training sentences, which are then not used for training.
-        inexact: annotations by offsets that words cannot express: spans that begin or end inside a word are extended
-            to whole words, and discontinuous ones omitted, both counted ("adapt"), or both are errors ("refuse").
-        units: what offsets in files count: "characters", "utf-16" units, or "auto": what the texts of the spans prove,
-            or else what cuts fewer words.
     """
 
     regularization: Regularization = NONE
     temperature: Temperature = 1.0
-    inexact: Inexact = "adapt"
-    units: Units = "auto"
 
     tables = COLUMNS
     part = "token_classification"
     metric = "f1"
     title = "A named entity recognizer"
-    route = TAG
     training = Training(rate=2.0, epochs=4, tuned=TUNED)  # Devlin et al. 2019, appendix A.3: at most 4 epochs
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_temperature(self.temperature)
-
-    def read(
-        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
-    ) -> list[TaggedSentence]:
-        """See `Task`; `notes` reports the entities that deviate from the tagging scheme of their file."""
-        sentences = read_annotations(
-            paths, columns=columns, kind=kind, gold=gold, notes=notes, inexact=self.inexact, units=self.units
-        )
-        for file in dict.fromkeys(sentence.file for sentence in sentences if sentence.irregular):
-            irregular = [sentence for sentence in sentences if sentence.file == file and sentence.irregular]
-            number = sum(sentence.irregular for sentence in irregular)
-            if notes is not None:
-                notes.append(
-                    f"{file}: {number:,} entities deviate from the tagging scheme of the file (I- without B-, for "
-                    f"example), the first in the sentence of line {irregular[0].line}; they are read as conlleval does"
-                )
-        return sentences
-
-    def iterate(
-        self, source: Source, *, columns: Columns, kind: str | None = None, notes: Notes = None
-    ) -> Iterator[TaggedSentence]:
-        """See `Task`."""
-        return iterate_annotations(source, columns=columns, kind=kind, notes=notes)
-
-    def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[TaggedSentence]:
-        """See `Task`; the texts are split into words."""
-        if texts_b is not None:
-            raise UserError("second texts have no effect: this model tags single texts")
-        texts = list(texts)
-        check_unicode(texts)
-        return [split_text(text) for text in texts]
-
-    def pose(self, text: str | Sequence[str]) -> TaggedSentence:
-        """Return a text, or words that are joined into one, asked from a program, as an example.
-
-        Raises:
-            UserError: a word is empty.
-        """
-        if isinstance(text, str):
-            return self.from_texts([text])[0]
-        check_unicode(text)
-        try:
-            return TaggedSentence(*join_words(text))
-        except ValueError as error:
-            raise UserError(str(error)) from error
 
     def label_names(self, examples: Sequence[TaggedSentence]) -> tuple[str, ...]:
         """See `Task`: O, then B- and I- of each type, or all tags without prefixes, in alphabetical order."""
@@ -157,31 +86,6 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
     def labels_of(self, example: TaggedSentence) -> tuple[str, ...]:
         """See `Task`: the types of the entities, or the tags of the words."""
         return tuple(kind for role, kind in map(split_tag, example.tags) if role in ("B", "S"))
-
-    def texts(self, example: TaggedSentence) -> tuple[str, ...]:
-        """See `Task`."""
-        return (example.text,)
-
-    def hold_out(
-        self, examples: Sequence[TaggedSentence], seed: int, notes: Notes = None
-    ) -> tuple[list[TaggedSentence], list[TaggedSentence]]:
-        """See `Task`: splits by document if documents are marked, because sentences of one document share names.
-
-        If no documents hold about a tenth of the sentences, it splits by sentence, and says so.
-        """
-        documents = [(sentence.file, sentence.document) for sentence in examples]
-        if all(document is not None for _, document in documents):
-            if parts := split_units(examples, documents, seed, 0):
-                return parts
-            if notes is not None:
-                notes.append(
-                    f"{len(examples):,} sentences are in {counted(len(set(documents)), 'document')}, which cannot be "
-                    "held out whole: sentences were, which share names with the others, so scores may be too high"
-                )
-        units = identities([self.texts(sentence) for sentence in examples])
-        if parts := split_units(examples, units, seed, 0):
-            return parts
-        return hold_out_units(examples, range(len(examples)), seed, 0, what="sentence")  # a few, each many times
 
     def classes(self, labels: Sequence[str]) -> set[str]:
         """See `Task`: the types of entities, whatever the tagging scheme."""
@@ -207,7 +111,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         check_labels(labels)
         frame = Frame.of(tokenizer)
         capacity = frame.capacity(self.length, texts=1)
-        subwords = _subwords(tokenizer, examples)
+        subwords = encode_words(tokenizer, examples)
         samples: list[Sample] = []
         owners: list[int] = []
         for number, sentence in enumerate(examples):
@@ -263,28 +167,6 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         pairs = zip(examples, predictions, strict=True)
         return [replace(sentence, tags=tuple(tags_of(sentence, prediction))) for sentence, prediction in pairs]
 
-    def mistakes(
-        self, examples: Sequence[TaggedSentence], predictions: Sequence[Tagged], labels: Sequence[str]
-    ) -> list[Mistake]:
-        """See `Task`: the sentences with the most missed or spurious entities first."""
-        mistakes = []
-        for sentence, prediction in zip(examples, predictions, strict=True):
-            gold = {(kind, start, end) for kind, start, end in sentence.entities}
-            predicted = {(entity.label, entity.start, entity.end) for entity in prediction.entities}
-            if gold != predicted:
-                marked = Passage(
-                    sentence.text,
-                    gold=tuple(Mark(start, end, kind) for kind, start, end in sorted(gold, key=itemgetter(1))),
-                    predicted=tuple(
-                        Mark(start, end, kind) for kind, start, end in sorted(predicted, key=itemgetter(1))
-                    ),
-                )
-                caption = f"{sentence.file}:{sentence.line}"
-                mistakes.append(
-                    Mistake((marked,), caption, score=len(gold ^ predicted), measure="missed or spurious entities")
-                )
-        return sorted(mistakes, key=lambda mistake: -mistake.score)
-
     def details(
         self, examples: Sequence[TaggedSentence], predictions: Sequence[Tagged], labels: Sequence[str]
     ) -> dict[str, Any]:
@@ -304,11 +186,6 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         if is_export(path) and path.suffix == ".json":
             return {path: export_array(records)}
         return {path: (lines.encode() for lines in records)} if path.suffix in COLUMNS else {}
-
-    def line(self, prediction: Tagged) -> str:
-        """See `Task`."""
-        entities = (f"{entity.label} {entity.probability:.3f} {entity.text}" for entity in prediction.entities)
-        return "\t".join((prediction.text, *entities))
 
 
 class TokenClassificationHead(Objective):
@@ -369,15 +246,6 @@ def gold_and_predicted(
         [Chunk(entity.label, entity.start, entity.end) for entity in prediction.entities] for prediction in predictions
     ]
     return [sentence.entities for sentence in examples], predicted
-
-
-def _subwords(tokenizer: Tokenizer, examples: Sequence[TaggedSentence]) -> dict[str, Ids]:
-    """Return the token ids of each word; [UNK] for words that the tokenizer reduces to nothing."""
-    words = list(dict.fromkeys(word for sentence in examples for word in sentence.words))
-    unknown = np.array([tokenizer.unk], np.int32)
-    return {
-        word: ids if len(ids) else unknown for word, ids in zip(words, tokenizer.encode_separately(words), strict=True)
-    }
 
 
 def _numbers(sentence: TaggedSentence, labels: Sequence[str]) -> np.ndarray:

@@ -28,6 +28,7 @@ from unmask.data.labelled.brat_files import is_brat, read_brat
 from unmask.data.labelled.conllu_file import commented_kind, read_commented
 from unmask.data.labelled.json_file import has_records, suffix_of
 from unmask.data.labelled.plain_tags import Tags
+from unmask.data.labelled.relations import relate
 from unmask.data.labelled.sentence_table import delimiter_of, read_sentence_table
 from unmask.data.labelled.spacy_file import read_spacy
 from unmask.data.labelled.span_records import (
@@ -65,6 +66,8 @@ def read_annotations(
     notes: list[str] | None = None,
     inexact: Inexact = "adapt",
     units: Units = "auto",
+    overlapping: bool = False,
+    relations: bool = False,
 ) -> list[TaggedSentence]:
     """Read all sentences of some files or tables.
 
@@ -76,13 +79,16 @@ def read_annotations(
         gold: whether to read tags.
         notes: receives a line for each choice that was made, and for what was adapted or omitted.
         inexact, units: see `spans`.
+        overlapping: whether spans may overlap; files with spans then yield sentences with spans instead of tags.
+        relations: whether relations between spans are read too, which may overlap.
 
     Raises:
-        UserError: a file is in no format, or malformed, or spans overlap; the message names file and line.
+        UserError: a file is in no format, or malformed, or spans overlap that must not; the message names file and
+            line.
     """
     sentences: list[TaggedSentence] = []
     for path in paths:
-        reading = Reading(display_name(path), inexact, units)
+        reading = Reading(display_name(path), inexact, units, overlapping or relations, relations)
         found = list(_iterate(path, columns, kind, gold, reading, notes))
         if not found:
             omitted = ", ".join(f"{count:,} {what}" for what, count in reading.omitted.items())
@@ -132,7 +138,7 @@ def _iterate(
     if head.startswith(HEADER):
         pairs = list(read_webanno(path, columns, reading, gold=gold))
         if any(tags for _, tags in pairs):
-            plain = (replace(to_sentence(one, reading), tags=tags) for one, tags in pairs)
+            plain = (replace(to_sentence(one, reading), tags=tags, spans=None) for one, tags in pairs)
             yield from _in_iob2(plain, gold, notes)
         else:
             yield from _with_spans((one for one, _ in pairs), reading, gold, counted=True)
@@ -165,7 +171,9 @@ def _with_spans(
     """Yield texts with spans as sentences; `counted`: their offsets are code points already."""
     for annotated in convert_spans(texts, reading) if gold and not counted else texts:
         sentence = to_sentence(annotated, reading)
-        yield sentence if gold else replace(sentence, tags=())
+        if reading.relations:
+            sentence = relate(sentence, annotated, reading)
+        yield sentence if gold else replace(sentence, tags=(), spans=None)
 
 
 def _head(path: Any) -> str:

@@ -2,7 +2,8 @@
 
 Input: a `.ann` or `.txt` file, or a folder of them, searched at any depth. Output: a text with spans per file. A line
 `T1 TAB LABEL START END TAB TEXT` is a span; `START END;START END` is one of several parts, which words with tags cannot
-express. Events, relations, attributes, normalizations and notes are not read.
+express. A line `R1 TAB LABEL Arg1:T1 Arg2:T2` is a relation, if they are wanted. Events, attributes, normalizations and
+notes are not read.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from unmask.data.labelled.spans import Annotated, Reading, Span
+from unmask.data.labelled.spans import Annotated, Link, Reading, Span
 from unmask.data.text.files import MAX_JSON, open_bytes, read_at_most, read_text_lines
 from unmask.support.errors import UserError
 
-_BOUND = re.compile(r"T\S*\t(.+?) (\d+ \d+(?:;\d+ \d+)*)(?:\t(.*))?")
+_BOUND = re.compile(r"(T\S*)\t(.+?) (\d+ \d+(?:;\d+ \d+)*)(?:\t(.*))?")
+_RELATION = re.compile(r"R\S*\t(\S+) \S+:(\S+) \S+:(\S+)\s*")
 _OTHER = re.compile(r"[ERAMN*#]\S*\t")
 
 
@@ -50,11 +52,12 @@ def read_brat(path: str | Path, reading: Reading, *, gold: bool) -> Iterator[Ann
             raise UserError(f"there is no text {text.name} beside it", file=annotations)
         content = _read(text)
         spans = list(_read_spans(annotations, content, reading)) if gold else []
+        links = list(_read_links(annotations, reading)) if gold and reading.relations else ()
         if not content.strip():
             reading.omitted["empty texts"] += gold
             if gold:
                 continue
-        yield Annotated(content, spans, str(annotations if gold else text), 1)
+        yield Annotated(content, spans, str(annotations if gold else text), 1, links=links)
 
 
 def _read(path: Path) -> str:
@@ -82,9 +85,30 @@ def _read_spans(path: Path, text: str, reading: Reading) -> Iterator[Span]:
                 line=number,
                 remedy="spans must be T1 TAB LABEL START END TAB TEXT",
             )
-        label, places, stated = bound.groups()
+        name, label, places, stated = bound.groups()
         parts = [tuple(map(int, place.split())) for place in places.split(";")]
         if any(text[before[1] : part[0]].strip() for before, part in pairwise(parts)):  # else only a line end
             reading.inexpressible("discontinuous spans", "annotate a contiguous part of the text", number)
             continue
-        yield Span(parts[0][0], parts[-1][1], label, stated, number)
+        yield Span(parts[0][0], parts[-1][1], label, stated, number, name)
+
+
+def _read_links(path: Path, reading: Reading) -> Iterator[Link]:
+    """Yield the relations; events and symmetric relations of any number of spans are counted.
+
+    Raises:
+        UserError: a line is malformed.
+    """
+    for number, line in read_text_lines(path):
+        if line.startswith(("E", "*")):
+            reading.omitted["events" if line.startswith("E") else "relations without a direction (*)"] += 1
+        elif line.startswith("R"):
+            relation = _RELATION.fullmatch(line)
+            if relation is None:
+                raise UserError(
+                    f"'{line[:60]}' is not a relation",
+                    file=path,
+                    line=number,
+                    remedy="relations must be R1 TAB LABEL Arg1:T1 Arg2:T2",
+                )
+            yield Link(relation[1], relation[2], relation[3], number)

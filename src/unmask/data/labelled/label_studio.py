@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from unmask.data.labelled.relations import read_results
 from unmask.data.labelled.spans import Annotated, Reading, Span, check_label, check_offset
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
@@ -92,7 +93,9 @@ def read_task(
     chosen = next((one for one in annotations if one.get("ground_truth")), annotations[0])
     if not isinstance(chosen.get("result"), list):
         raise UserError("an annotation has no list 'result'", file=reading.name, line=line)
-    return Annotated(text, _spans(_results(chosen), columns, reading, line), reading.name, line)
+    results = _results(chosen)
+    links = list(read_results(results, reading, line)) if reading.relations else ()
+    return Annotated(text, _spans(results, columns, reading, line), reading.name, line, links=links)
 
 
 def _text(task: Mapping[str, Any], columns: Mapping[str, str], name: str, line: int) -> str:
@@ -115,6 +118,8 @@ def _spans(results: Sequence[Mapping[str, Any]], columns: Mapping[str, str], rea
     spans = []
     for result in results:
         kind, value = result.get("type"), result.get("value")
+        if kind == "relation" and reading.relations:
+            continue
         if kind not in KINDS or not isinstance(value, dict):
             reading.omitted[f"results of type '{kind}', which are not spans"] += 1
             continue
@@ -140,6 +145,7 @@ def _spans(results: Sequence[Mapping[str, Any]], columns: Mapping[str, str], rea
                 check_offset(end, "end", reading.name, line),
                 check_label(value[kind], reading.name, line),
                 value["text"] if isinstance(value.get("text"), str) else None,
+                id=result.get("id"),
             )
         )
     return spans

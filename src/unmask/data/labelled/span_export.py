@@ -30,14 +30,34 @@ def is_export(path: Path) -> bool:
     return path.name.endswith(EXPORTS)
 
 
-def export_record(path: Path, text: str, entities: Sequence[Marked]) -> dict[str, Any]:
-    """Return a text with its entities as a record for the tool that the name of a file ends in."""
+def export_record(
+    path: Path, text: str, entities: Sequence[Marked], relations: Sequence[tuple[int, int, str, float]] | None = None
+) -> dict[str, Any]:
+    """Return a text with its entities as a record for the tool that the name of a file ends in.
+
+    Args:
+        path: the file.
+        text: the text.
+        entities: its entities.
+        relations: indices of the head and of the tail of each relation, its label, and its probability; None: the tool
+            labels spans only, which doccano imports in another form.
+    """
     if path.name.endswith(".doccano.jsonl"):
+        places = [(_utf16(text, one.start), _utf16(text, one.end), one.label) for one in entities]
+        if relations is None:
+            return {"text": text, "label": [list(place) for place in places]}
         return {
             "text": text,
-            "label": [[_utf16(text, one.start), _utf16(text, one.end), one.label] for one in entities],
+            "entities": [
+                {"id": number, "label": label, "start_offset": start, "end_offset": end}
+                for number, (start, end, label) in enumerate(places, 1)
+            ],
+            "relations": [
+                {"id": number, "from_id": head + 1, "to_id": tail + 1, "type": label}
+                for number, (head, tail, label, _) in enumerate(relations, 1)
+            ],
         }
-    results = [
+    results: list[dict[str, Any]] = [
         {
             "id": str(number),
             "from_name": "label",
@@ -48,7 +68,18 @@ def export_record(path: Path, text: str, entities: Sequence[Marked]) -> dict[str
         }
         for number, one in enumerate(entities, 1)
     ]
-    score = min((one.probability for one in entities), default=1.0)
+    results += [
+        {
+            "type": "relation",
+            "from_id": str(head + 1),
+            "to_id": str(tail + 1),
+            "direction": "right",
+            "labels": [label],
+            "score": probability,
+        }
+        for head, tail, label, probability in relations or ()
+    ]
+    score = min((result["score"] for result in results), default=1.0)
     return {"data": {"text": text}, "predictions": [{"model_version": "unmask", "score": score, "result": results}]}
 
 

@@ -21,6 +21,7 @@ import msgspec
 
 from unmask.data.labelled.json_file import Place, decode_json, read_records, suffix_of
 from unmask.data.labelled.label_studio import is_region, is_task, label_sets, read_task, sets_of_record
+from unmask.data.labelled.relations import read_links
 from unmask.data.labelled.spans import Annotated, Reading, Span, check_label, check_offset, choose_set
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.labelled.tagged_file import TAGS, TEXTS, WORDS
@@ -216,8 +217,10 @@ def _read_record(
     keys = [spans_key]
     if spans_key in sets_of_record(record) and "label" not in columns:
         keys = sets_of_record(record)
-    spans = [_span(span, name, line, record.get("tokens")) for one in keys for span in record[one]]
-    return Annotated(text, spans, name, line)
+    values = [span for one in keys for span in record[one]]
+    spans = [_span(value, name, line, record.get("tokens"))._replace(id=index) for index, value in enumerate(values)]
+    links = read_links(record, values, spans, reading, line) if reading.relations else ()
+    return Annotated(text, spans, name, line, links=links)
 
 
 def unknown_record(record: Any, name: str, line: int) -> UserError:

@@ -8,8 +8,9 @@ once: Label Studio stores code points since 2022 (pull request 1559), doccano UT
 also stores the text of each span, the way of counting under which all texts of a file match is used; where it does not,
 that under which fewer spans cut words.
 
-A word has one tag. Spans that begin or end inside a word are extended to whole words, which is counted, or refused;
-spans that overlap are refused.
+Spans that begin or end inside a word are extended to whole words, which is counted, or refused. A word has one tag:
+spans that overlap are refused, unless they are wanted as spans rather than tags (`Reading.overlapping`). Then words
+can be in any number of spans, but the same words in one only.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Span(NamedTuple):
         label: its label.
         text: its text as the tool stores it; None: it does not.
         line: its line, if it is not that of the text.
+        id: what links name it by, where relations are read.
     """
 
     start: int
@@ -52,6 +54,16 @@ class Span(NamedTuple):
     label: str
     text: str | None = None
     line: int | None = None
+    id: Any = None
+
+
+class Link(NamedTuple):
+    """A relation between two spans, by their ids, and its line."""
+
+    label: str
+    head: Any
+    tail: Any
+    line: int
 
 
 @dataclass(frozen=True)
@@ -63,6 +75,7 @@ class Annotated:
         spans: its spans, in any order.
         file, line: its location.
         words: starts and ends of its words in code points, if the file specifies them; None: they are split here.
+        links: relations between its spans, if they are wanted (`Reading.relations`).
     """
 
     text: str
@@ -70,6 +83,7 @@ class Annotated:
     file: str
     line: int
     words: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    links: Sequence[Link] = ()
 
 
 @dataclass
@@ -79,6 +93,8 @@ class Reading:
     Attributes:
         name: the file.
         inexact, units: see `Inexact` and `Units`.
+        overlapping: whether spans may overlap, so that sentences have spans instead of tags.
+        relations: whether relations between spans are read; they may overlap then.
         remedy: how overlapping spans may be separated in this file; "": there is one set of labels only.
         spans: the number of spans.
         extended: the number of those that were extended to whole words.
@@ -89,6 +105,8 @@ class Reading:
     name: str
     inexact: Inexact = "adapt"
     units: Units = "auto"
+    overlapping: bool = False
+    relations: bool = False
     remedy: str = ""
     spans: int = 0
     extended: int = 0
@@ -290,45 +308,69 @@ def _covered(start: int, end: int, words: TaggedSentence) -> tuple[int, int]:
     return bisect_right(words.stops, start), bisect_left(words.starts, end)
 
 
+def words_of(span: Span, words: TaggedSentence) -> tuple[int, int]:
+    """Return the words that a span contains or cuts, apart from white space around it, as a range of indices."""
+    return _covered(*_trim(words.text, span.start, span.end), words)
+
+
 def to_sentence(annotated: Annotated, reading: Reading) -> TaggedSentence:
-    """Return a text with spans, whose offsets are code points, as words with tags.
+    """Return a text with spans, whose offsets are code points, as words with tags, or with spans that may overlap.
 
     Raises:
-        UserError: spans overlap, or cut a word and are refused for it.
+        UserError: spans overlap that must not, or cut a word and are refused for it.
     """
     words = replace(_words(annotated), file=annotated.file, line=annotated.line)
-    chunks: dict[Chunk, Span] = {}
+    spans: dict[Chunk, Span] = {}
     for span in annotated.spans:
         reading.spans += 1
-        line = annotated.line if span.line is None else span.line
-        start, end = _trim(annotated.text, span.start, span.end)
-        first, last = _covered(start, end, words)
-        if start >= end or first >= last:
-            reading.inexpressible("spans without a word", "remove the span, which contains only spaces", line)
+        chunk = _to_words(span, words, reading)
+        if chunk is None:
             continue
-        if words.starts[first] < start or words.stops[last - 1] > end:
-            whole = annotated.text[words.starts[first] : words.stops[last - 1]]
-            if reading.inexact == "refuse":
-                raise UserError(
-                    f"the span {span.start}–{span.end} ({span.label}) '{annotated.text[start:end][:60]}' begins or "
-                    f"ends inside a word of '{whole[:80]}'",
-                    file=annotated.file,
-                    line=line,
-                    remedy=f"correct it, or pass {setting('task.inexact', 'adapt')}",
-                )
-            reading.first = reading.first or f"'{annotated.text[start:end][:40]}' of '{whole[:40]}' in line {line}"
-            reading.extended += 1
-        chunk = Chunk(span.label, first, last)
-        if chunk in chunks and (chunks[chunk].start, chunks[chunk].end) != (span.start, span.end):
-            _refuse_overlap(annotated, chunks[chunk], span, reading)
-        if chunk in chunks:
+        if chunk in spans:
+            if not reading.overlapping and (spans[chunk].start, spans[chunk].end) != (span.start, span.end):
+                _refuse_overlap(annotated, spans[chunk], span, reading)
             reading.omitted["spans that occur twice"] += 1
-        chunks[chunk] = span
-    ordered = sorted(chunks, key=lambda chunk: (chunk.start, chunk.stop))
+        spans[chunk] = span
+    if reading.overlapping:
+        return replace(words, spans=_distinct(spans, annotated, reading))
+    ordered = sorted(spans, key=lambda chunk: (chunk.start, chunk.stop))
     for chunk, following in pairwise(ordered):
         if following.start < chunk.stop:
-            _refuse_overlap(annotated, chunks[chunk], chunks[following], reading)
+            _refuse_overlap(annotated, spans[chunk], spans[following], reading)
     return replace(words, tags=tuple(write_tags(ordered, len(words.starts))))
+
+
+def _to_words(span: Span, words: TaggedSentence, reading: Reading) -> Chunk | None:
+    """Return the words of a span, which is counted if it has to be extended to them; None: it has none."""
+    line = words.line if span.line is None else span.line
+    start, end = _trim(words.text, span.start, span.end)
+    first, last = words_of(span, words)
+    if start >= end or first >= last:
+        reading.inexpressible("spans without a word", "remove the span, which contains only spaces", line)
+        return None
+    if words.starts[first] < start or words.stops[last - 1] > end:
+        whole = words.text[words.starts[first] : words.stops[last - 1]]
+        if reading.inexact == "refuse":
+            raise UserError(
+                f"the span {span.start}–{span.end} ({span.label}) '{words.text[start:end][:60]}' begins or "
+                f"ends inside a word of '{whole[:80]}'",
+                file=words.file,
+                line=line,
+                remedy=f"correct it, or pass {setting('task.inexact', 'adapt')}",
+            )
+        reading.first = reading.first or f"'{words.text[start:end][:40]}' of '{whole[:40]}' in line {line}"
+        reading.extended += 1
+    return Chunk(span.label, first, last)
+
+
+def _distinct(spans: dict[Chunk, Span], annotated: Annotated, reading: Reading) -> tuple[Chunk, ...]:
+    """Return spans in order, without those of the same words as an earlier one with another label."""
+    by_words: dict[tuple[int, int], Chunk] = {}
+    for chunk, span in spans.items():
+        if by_words.setdefault((chunk.start, chunk.stop), chunk) != chunk:
+            line = annotated.line if span.line is None else span.line
+            reading.inexpressible("spans of the same words with another label", "choose one of the labels", line)
+    return tuple(by_words[place] for place in sorted(by_words))
 
 
 def _refuse_overlap(annotated: Annotated, span: Span, other: Span, reading: Reading) -> NoReturn:
@@ -358,19 +400,19 @@ def check_offset(value: Any, what: str, file: str, line: int) -> int:
     return value
 
 
-def check_label(value: Any, file: str, line: int) -> str:
-    """Return the label of a span, which must be a name."""
+def check_label(value: Any, file: str, line: int, of: str = "a span") -> str:
+    """Return the label of a span, or of something else, which must be a name."""
     if isinstance(value, list | tuple) and len(value) == 1:
         value = value[0]
     if isinstance(value, list | tuple) and value:
         raise UserError(
-            f"a span has several labels ({', '.join(map(str, value))[:80]}), but a word has one tag",
+            f"{of} has several labels ({', '.join(map(str, value))[:80]}), but only one is read",
             file=file,
             line=line,
             remedy="choose one of them",
         )
     if not isinstance(value, str) or not value.strip():
         raise UserError(
-            f"the label of a span is {value!r:.40}, not a name", file=file, line=line, remedy="give labels by name"
+            f"the label of {of} is {value!r:.40}, not a name", file=file, line=line, remedy="give labels by name"
         )
     return value.strip()

@@ -26,7 +26,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
@@ -46,6 +46,14 @@ _UNSPACED = re.compile(f"[\u3000-\u30ff\uff00-\uffef{CHINESE}]")  # also kana an
 _PUNCTUATION = BertPreTokenizer()
 
 
+class Relation(NamedTuple):
+    """A relation of a type between two spans of a sentence, by their indices."""
+
+    type: str
+    head: int
+    tail: int
+
+
 @dataclass(frozen=True)
 class TaggedSentence:
     """The words of a text, and their tags if known.
@@ -58,6 +66,8 @@ class TaggedSentence:
         step: number of lines from each word to the next: 1 in columns, 0 in a row.
         document: index of its document in the file, if documents are marked.
         irregular: number of its entities whose tags violate the scheme of the file.
+        spans: its entities as ranges of words, which may overlap, instead of tags; None: they are those of the tags.
+        relations: the relations between these spans, if they were read.
     """
 
     text: str
@@ -69,6 +79,8 @@ class TaggedSentence:
     step: int = 0
     document: int | None = None
     irregular: int = 0
+    spans: tuple[Chunk, ...] | None = None
+    relations: tuple[Relation, ...] = ()
 
     @property
     def words(self) -> list[str]:
@@ -77,8 +89,13 @@ class TaggedSentence:
 
     @property
     def entities(self) -> list[Chunk]:
-        """The entities of the tags, with offsets in code points of the text."""
-        return self.in_text(chunks(self.tags))
+        """The entities, with offsets in code points of the text."""
+        return self.in_text(self.chunks)
+
+    @property
+    def chunks(self) -> Sequence[Chunk]:
+        """The entities, as ranges of words."""
+        return chunks(self.tags) if self.spans is None else self.spans
 
     def in_text(self, entities: Sequence[Chunk]) -> list[Chunk]:
         """Convert entities from word indices to offsets in code points."""

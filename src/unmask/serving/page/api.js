@@ -60,6 +60,9 @@ export const label = (model, text, text_b, signal) => post("predict", { model, i
 /** Return {text, entities: [{label, start, end, text, probability}]}. */
 export const tag = async (model, text, signal) => ({ text, entities: (await post("tag", { model, inputs: text }, signal))[0] });
 
+/** Return {text, spans: [{label, start, end, text}], relations: [{label, head, tail: indices of spans, probability}]}. */
+export const relate = (model, text, spans, signal) => post("relate", { model, text, spans }, signal);
+
 /**
  * Return {answer, start, end, probability, nbest, …}, as the task of the model answers.
  * @param {string|string[]|Map} passage a text, several, or texts by their titles

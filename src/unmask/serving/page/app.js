@@ -11,9 +11,10 @@ import entities from "./entities.js";
 import fill from "./fill.js";
 import { buildForm } from "./form.js";
 import label from "./label.js";
+import relations from "./relations.js";
 import { themeButton } from "./theme.js";
 
-const VIEWS = [fill, label, entities, answer, choose, attention, compare];
+const VIEWS = [fill, label, entities, relations, answer, choose, attention, compare];
 const panel = document.getElementById("view");
 const tabs = document.getElementById("tabs");
 const status = document.getElementById("status"); // which screen readers speak

@@ -45,20 +45,25 @@ export function bars(items, { pick, chosen, title, long } = {}) {
 }
 
 /**
- * Return a text with marked spans; offsets are in code points, as everywhere in unmask.
+ * Return a text with marked spans, which may be nested; offsets are in code points, as everywhere in unmask.
  * @param {string} text
- * @param {{start: number, end: number, make: (inside: string) => Node}[]} marks
+ * @param {{start: number, end: number, make: (inside: (string | Node)[]) => Node}[]} marks
  */
 export function marked(text, marks) {
   const characters = Array.from(text);
-  const parts = [];
-  let at = 0;
-  for (const { start, end, make } of [...marks].sort((a, b) => a.start - b.start)) {
-    if (start < at) continue; // overlaps the mark before it
-    parts.push(characters.slice(at, start).join(""), make(characters.slice(start, end).join("")));
-    at = end;
-  }
-  return h("p.reading", {}, parts, characters.slice(at).join(""));
+  const waiting = [...marks].sort((a, b) => a.start - b.start || b.end - a.end);
+  const read = (from, to) => {
+    const parts = [];
+    let at = from;
+    while (waiting.length && waiting[0].start < to) {
+      const { start, end, make } = waiting.shift();
+      if (end > to) continue; // crosses the end of the mark around it
+      parts.push(characters.slice(at, start).join(""), make(read(start, end)));
+      at = end;
+    }
+    return [...parts, characters.slice(at, to).join("")];
+  };
+  return h("p.reading", {}, read(0, characters.length));
 }
 
 /** Let the arrow keys, Home and End move between the elements of a group, which is a single stop of the Tab key. */

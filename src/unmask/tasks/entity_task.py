@@ -1,0 +1,178 @@
+"""Tasks over annotated texts: what a tagger of words, a classifier of spans, and one of relations share.
+
+Input: sentences of tagged words, or texts with spans (`data.labelled.annotations`). Output: examples, the split of
+them, mistakes, and the route of the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+from typing import ClassVar
+
+import numpy as np
+
+from unmask.data.labelled.annotations import iterate_annotations, read_annotations
+from unmask.data.labelled.duplicates import identities
+from unmask.data.labelled.spans import Inexact, Units
+from unmask.data.labelled.table import Source
+from unmask.data.labelled.tagged_file import TaggedSentence, join_words, split_text
+from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
+from unmask.support.errors import UserError, check_unicode, counted
+from unmask.support.messages import argument
+from unmask.tasks.holding_out import hold_out_units, split_units
+from unmask.tasks.routes import Route, TagRequest
+from unmask.tasks.tagged import Entity, Tagged
+from unmask.tasks.task import Columns, Mark, Mistake, Notes, Passage, Paths, Task
+
+TAG = Route(
+    "/tag",
+    "Find the entities of texts.",
+    TagRequest,
+    list[list[Entity]],
+    lambda task, request: task.from_texts([text for (text,) in request.texts()]),
+    lambda task, request, predictions, outputs: [prediction.entities for prediction in predictions],
+    f"{argument('inputs')}: a text has characters that cannot be encoded",
+    {"inputs": "Ada Lovelace lived in London."},
+    view="entities",
+)
+"""The route of tasks that find entities."""
+
+
+class AnnotatedTask(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base class of tasks over sentences with annotated words or spans; see `Task`.
+
+    Attributes:
+        length: maximum length of a window in tokens, special tokens included.
+        inexact: annotations by offsets that words cannot express: spans that begin or end inside a word are extended
+            to whole words, and discontinuous ones omitted, both counted ("adapt"), or both are errors ("refuse").
+        units: what offsets in files count: "characters", "utf-16" units, or "auto": what the texts of the spans prove,
+            or else what cuts fewer words.
+    """
+
+    inexact: Inexact = "adapt"
+    units: Units = "auto"
+
+    def texts(self, example: TaggedSentence) -> tuple[str, ...]:
+        """See `Task`."""
+        return (example.text,)
+
+    def hold_out(
+        self, examples: Sequence[TaggedSentence], seed: int, notes: Notes = None
+    ) -> tuple[list[TaggedSentence], list[TaggedSentence]]:
+        """See `Task`: splits by document if documents are marked, because sentences of one document share names.
+
+        If no documents hold about a tenth of the sentences, it splits by sentence, and says so.
+        """
+        documents = [(sentence.file, sentence.document) for sentence in examples]
+        if all(document is not None for _, document in documents):
+            if parts := split_units(examples, documents, seed, 0):
+                return parts
+            if notes is not None:
+                notes.append(
+                    f"{len(examples):,} sentences are in {counted(len(set(documents)), 'document')}, which cannot be "
+                    "held out whole: sentences were, which share names with the others, so scores may be too high"
+                )
+        units = identities([self.texts(sentence) for sentence in examples])
+        if parts := split_units(examples, units, seed, 0):
+            return parts
+        return hold_out_units(examples, range(len(examples)), seed, 0, what="sentence")  # a few, each many times
+
+
+class EntityTask(AnnotatedTask, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base class of tasks that find entities; see `AnnotatedTask`.
+
+    Attributes:
+        overlapping: whether entities may overlap.
+    """
+
+    overlapping: ClassVar[bool] = False
+    route = TAG
+
+    def read(
+        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
+    ) -> list[TaggedSentence]:
+        """See `Task`; `notes` reports the entities that deviate from the tagging scheme of their file."""
+        sentences = read_annotations(
+            paths,
+            columns=columns,
+            kind=kind,
+            gold=gold,
+            notes=notes,
+            inexact=self.inexact,
+            units=self.units,
+            overlapping=self.overlapping,
+        )
+        for file in dict.fromkeys(sentence.file for sentence in sentences if sentence.irregular):
+            irregular = [sentence for sentence in sentences if sentence.file == file and sentence.irregular]
+            number = sum(sentence.irregular for sentence in irregular)
+            if notes is not None:
+                notes.append(
+                    f"{file}: {number:,} entities deviate from the tagging scheme of the file (I- without B-, for "
+                    f"example), the first in the sentence of line {irregular[0].line}; they are read as conlleval does"
+                )
+        return sentences
+
+    def iterate(
+        self, source: Source, *, columns: Columns, kind: str | None = None, notes: Notes = None
+    ) -> Iterator[TaggedSentence]:
+        """See `Task`."""
+        return iterate_annotations(source, columns=columns, kind=kind, notes=notes)
+
+    def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[TaggedSentence]:
+        """See `Task`; the texts are split into words."""
+        if texts_b is not None:
+            raise UserError("second texts have no effect: this model reads single texts")
+        texts = list(texts)
+        check_unicode(texts)
+        return [split_text(text) for text in texts]
+
+    def pose(self, text: str | Sequence[str]) -> TaggedSentence:
+        """Return a text, or words that are joined into one, asked from a program, as an example.
+
+        Raises:
+            UserError: a word is empty.
+        """
+        if isinstance(text, str):
+            return self.from_texts([text])[0]
+        check_unicode(text)
+        try:
+            return TaggedSentence(*join_words(text))
+        except ValueError as error:
+            raise UserError(str(error)) from error
+
+    def mistakes(
+        self, examples: Sequence[TaggedSentence], predictions: Sequence[Tagged], labels: Sequence[str]
+    ) -> list[Mistake]:
+        """See `Task`: the sentences with the most missed or spurious entities first."""
+        mistakes = []
+        for sentence, prediction in zip(examples, predictions, strict=True):
+            gold = {(kind, start, end) for kind, start, end in sentence.entities}
+            predicted = {(entity.label, entity.start, entity.end) for entity in prediction.entities}
+            if gold != predicted:
+                marked = Passage(
+                    sentence.text,
+                    gold=tuple(Mark(start, end, kind) for kind, start, end in sorted(gold, key=itemgetter(1, 2))),
+                    predicted=tuple(
+                        Mark(start, end, kind) for kind, start, end in sorted(predicted, key=itemgetter(1, 2))
+                    ),
+                )
+                caption = f"{sentence.file}:{sentence.line}"
+                mistakes.append(
+                    Mistake((marked,), caption, score=len(gold ^ predicted), measure="missed or spurious entities")
+                )
+        return sorted(mistakes, key=lambda mistake: -mistake.score)
+
+    def line(self, prediction: Tagged) -> str:
+        """See `Task`."""
+        entities = (f"{entity.label} {entity.probability:.3f} {entity.text}" for entity in prediction.entities)
+        return "\t".join((prediction.text, *entities))
+
+
+def encode_words(tokenizer: Tokenizer, examples: Sequence[TaggedSentence]) -> dict[str, Ids]:
+    """Return the token ids of each word; [UNK] for words that the tokenizer reduces to nothing."""
+    words = list(dict.fromkeys(word for sentence in examples for word in sentence.words))
+    unknown = np.array([tokenizer.unk], np.int32)
+    return {
+        word: ids if len(ids) else unknown for word, ids in zip(words, tokenizer.encode_separately(words), strict=True)
+    }
