@@ -157,3 +157,25 @@ def test_without_scikit_learn_the_extra_is_named(monkeypatch):
     spec = importlib.util.spec_from_file_location("copy", sys.modules["unmask.workflows.estimators"].__file__)
     with pytest.raises(UserError, match=r"the estimators need scikit-learn; pip install 'unmask\[sklearn\]'"):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+@pytest.mark.parametrize(
+    ("words", "tags", "message"),
+    [
+        ([["a", "b"], "ab"], [["O", "B-X"], ["O", "B-X"]], "<fit>:2: 'words' is not a list of strings"),
+        ([["a", "b"], ["a", "b"]], ["OO", ["O", "B-X"]], "<fit>:1: 'tags' is not a list of strings"),
+        ([["a", "b"], ["a", "b"]], [["O", "B-X"], None], "<fit>:2: 'tags'"),
+        ([["a", "b"], ["a", "b"]], [["O", "B-X"], ["O", np.nan]], "<fit>:2: 'tags' is not a list of strings"),
+    ],
+)
+def test_text_in_place_of_words_or_tags_is_refused(start, words, tags, message):
+    with pytest.raises(UserError, match=message):
+        unmask.TokenClassifier(start, device="cpu").fit(words, tags)
+
+
+@pytest.mark.parametrize("column, dtype", [("Int8", "int8"), ("float32", "float32"), ("boolean", "bool")])
+def test_columns_keep_the_size_of_their_numbers(start, column, dtype):
+    labels = pandas.Series(LABELS, dtype=column)
+    model = unmask.TextClassifier(start, settings={"budget.steps": 2}, device="cpu").fit(TEXTS, labels)
+    assert model.classes_.dtype == model.predict(TEXTS).dtype == dtype
+    assert model.classes_.tolist() == [0, 1]

@@ -10,7 +10,7 @@ the model is kept, in memory. No examples are held out.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -150,7 +150,9 @@ class TextClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         """
         values = _one_dimension(y, "y")
         _check_labels(values)
-        labels = np.array(values, y.dtype if isinstance(y, np.ndarray) else None)  # of one type, 1 and 1.0 too
+        dtype = np.asarray(y).dtype  # for columns of nullable numbers, that of numpy
+        as_given = isinstance(y, np.ndarray) or dtype.kind in "biuf"
+        labels = np.array(values, dtype if as_given else None)  # of one type, 1 and 1.0 too
         classes = np.unique(labels)
         _check_names(classes.tolist())
         self._fit({**_texts(X), "label": list(map(_name, labels.tolist()))})
@@ -327,5 +329,6 @@ def _name(label: Any) -> str:
         raise UserError("a label is a number of thousands of digits", file=FIT, remedy="give it a name") from error
 
 
-def _lists(rows: Any) -> list[list[str]]:
-    return [list(row) for row in rows]
+def _lists(rows: Any) -> list[Any]:
+    """Return rows as lists; what has no words or tags (text, None) is left for the reader to refuse."""
+    return [list(row) if isinstance(row, Iterable) and not isinstance(row, str) else row for row in rows]

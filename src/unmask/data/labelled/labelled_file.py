@@ -358,7 +358,10 @@ class _Cell:
         if not isinstance(value, str | int | float) or (self.column != "label" and not isinstance(value, str)):
             several = " (this task has one label per text)" if isinstance(value, list) else ""
             self.refuse(f"is {type(value).__name__}, not text{several}", file, line)
-        return str(value)
+        try:
+            return str(value)
+        except ValueError:  # Python writes no integers of more than 4,300 digits
+            self.refuse("is a number with too many digits", file, line)
 
     def refuse(self, problem: str, file: str, line: int) -> NoReturn:
         """Raise an error that names the column."""
