@@ -229,18 +229,26 @@ class SpanHead(Objective):
         """
         rows = self.dropout(token_vectors(encoder, encoded.last, batch, "first"))  # (words, width)
         starts, widths = self.start(rows), self.width.num_embeddings  # (words, hidden)
-        ends = pad(self.end(rows), (0, 0, 0, widths)).unfold(0, widths, 1)[: len(rows)]  # (words, hidden, widths)
-        blocks = [
-            checkpoint(self._score, *pair, use_reentrant=False) if torch.is_grad_enabled() else self._score(*pair)
-            for pair in zip(*(part.split(max(1, BLOCK // widths)) for part in (starts, ends)), strict=True)
-        ]
-        return torch.cat(blocks)
+        ends = pad(self.end(rows), (0, 0, 0, widths))  # (words + widths, hidden)
+        size = max(1, BLOCK // widths)
+        logits = []
+        for first in range(0, max(1, len(rows)), size):
+            block = starts[first : first + size], ends[first : first + size + widths]
+            recompute = torch.is_grad_enabled()
+            logits.append(checkpoint(self._score, *block, use_reentrant=False) if recompute else self._score(*block))
+        return torch.cat(logits)
 
     def _score(self, starts: Tensor, ends: Tensor) -> Tensor:
-        """Return the logits of a block of words, (words, widths * labels)."""
-        hidden = gelu(starts[:, None] + ends.transpose(1, 2) + self.width.weight)  # (words, widths, hidden)
+        """Return the logits of a block of words, (words, widths * labels).
+
+        Shape:
+            starts: (words, hidden); ends: (words + widths, hidden), those of the following words too.
+        """
+        widths = self.width.num_embeddings
+        last = ends.unfold(0, widths, 1)[: len(starts)].transpose(1, 2)  # (words, widths, hidden)
+        hidden = gelu(starts[:, None] + last + self.width.weight)
         logits: Tensor = self.out(hidden.flatten(0, 1))  # (words * widths, labels)
-        return logits.view(len(starts), self.width.num_embeddings * self.num_labels)
+        return logits.view(len(starts), widths * self.num_labels)
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
