@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from unmask.data.text.files import fingerprint_source
+from unmask.data.text.record_files import fingerprint_source
 from unmask.inference.predictor import Predictor
 from unmask.support.durable import create, named, replace_file, sync
 from unmask.support.errors import ShareNote, UserError

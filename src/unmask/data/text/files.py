@@ -26,7 +26,6 @@ import msgspec
 from unmask.data.text.encodings import EncodingError, in_utf8, suggest
 from unmask.data.text.json_keys import check_keys
 from unmask.support.errors import UserError
-from unmask.support.fingerprint import fingerprint_path, fingerprint_values
 
 MAX_DOCUMENT = 10_000_000
 """Maximum size of a document, and so of a line and of a record, in bytes."""
@@ -98,17 +97,6 @@ def split_part(path: str | Path) -> tuple[Path, str]:
     """
     match = _PART.fullmatch(str(path))
     return (Path(match[1]), match[2]) if match and not Path(path).exists() else (Path(path), "")
-
-
-def fingerprint_source(path: str | Path) -> str | None:
-    """Return a fingerprint of the content of a file or directory, and of the part of it that is read.
-
-    Returns:
-        None for what can be read only once, such as standard input.
-    """
-    file, part = split_part(path)
-    content = None if str(path) == "-" else fingerprint_path(file)
-    return fingerprint_values([content, part]) if part else content
 
 
 @contextmanager

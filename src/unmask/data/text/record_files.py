@@ -25,6 +25,7 @@ import msgspec
 
 from unmask.data.text.files import FREE, MAX_DOCUMENT, MAX_RATIO, TOO_LONG, expands_too_much, read_whole, split_part
 from unmask.support.errors import UserError
+from unmask.support.fingerprint import fingerprint_path, fingerprint_values
 from unmask.support.plugins import Registry
 
 STATE, SPLITS, METADATA = "state.json", "dataset_dict.json", b"huggingface"
@@ -38,6 +39,17 @@ Record = dict[str, Any]
 def is_dataset(path: Path) -> bool:
     """Return whether a path is a directory of `datasets`."""
     return (path / STATE).is_file() or (path / SPLITS).is_file()
+
+
+def fingerprint_source(path: str | Path) -> str | None:
+    """Return a fingerprint of the content of a file or directory, and of the part of it that is read.
+
+    Returns:
+        None for what can be read only once, such as standard input.
+    """
+    file, part = split_part(path)
+    content = None if str(path) == "-" else fingerprint_path(file)
+    return fingerprint_values([content, part]) if part else content
 
 
 def import_pyarrow(path: str | Path) -> ModuleType:

@@ -20,7 +20,8 @@ import msgspec
 from unmask.data.corpus.build import check_sources, write_corpus
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_none
-from unmask.data.text.files import display_name, fingerprint_source
+from unmask.data.text.files import display_name
+from unmask.data.text.record_files import fingerprint_source
 from unmask.data.tokenizers.extend import learn_tokens
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
