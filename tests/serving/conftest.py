@@ -66,12 +66,12 @@ PAGE_SHAPE = {"layers": 2, "width": 32, "heads": 4, "feed_forward": 32, "positio
 PAGE_TASKS = {
     "classifier": (Classification(length=64, pairs=False), ("bad", "good")),
     "tagger": (TokenClassification(length=64), ("O", "B-ANIMAL", "I-ANIMAL", "B-PLANT", "I-PLANT", "B-SEA", "I-SEA")),
-    "relater": (Relations(length=64), ("O", "founded", "lives in")),
     "reader": (QuestionAnswering(length=64, question=16), ()),
     "quac": (Quac(length=64, no_answer=True, threshold=0.0), ()),
     "coqa": (Coqa(length=96), ()),
     "hotpotqa": (Hotpotqa(length=64, question=16, threshold=0.0), ()),
     "chooser": (MultipleChoice(length=64), ()),
+    "relater": (Relations(length=64), ("O", "founded", "lives in")),
 }
 
 

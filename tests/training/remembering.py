@@ -109,6 +109,7 @@ class Remembering(nn.Module):
     width, num_layers, vocabulary, longest, recompute = 16, 1, VOCABULARY, 16, False
     head = HeadSpec(16)
     provides = frozenset({CARRY})
+    settings = None
 
     def __init__(self):
         super().__init__()
