@@ -45,7 +45,17 @@ ONLY = {
     ],
 }
 """The rest differs in the encoder alone, which test_pretrain.py has."""
-REPEATING = ("minutes", "published", "curriculum", "regularization", "cmrc", "dialogues", "distillation", "parity")
+REPEATING = (
+    "minutes",
+    "family",
+    "published",
+    "curriculum",
+    "regularization",
+    "cmrc",
+    "dialogues",
+    "distillation",
+    "parity",
+)
 """Comparisons of other data and encoders by methods that those of the others have, too."""
 
 

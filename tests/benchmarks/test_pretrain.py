@@ -141,6 +141,7 @@ def test_the_warmed_electra_starts_with_masked_tokens_alone(bench):
     assert run["heldout"][0]["tokens"] == first[-1]["tokens"], "the curve counts the tokens of the first part"
 
 
+@pytest.mark.exhaustive
 def test_xlnet_reads_streams_in_both_directions_and_starts_local(bench):
     pretrain, folder = bench
     pretrain.main(["family/xlnet", "--toy", "--runs", str(folder)])
@@ -151,6 +152,7 @@ def test_xlnet_reads_streams_in_both_directions_and_starts_local(bench):
     assert (full.encoder.initial_offsets, full.encoder.dropout, full.optimizer.kind) == ((-1, 1), 0, "adamw")
 
 
+@pytest.mark.exhaustive
 def test_a_distilled_student_learns_from_its_teacher_what_the_other_one_learns_alone(bench):
     pretrain, folder = bench
     pretrain.main(["distillation", "--toy", "--runs", str(folder)])
@@ -257,6 +259,7 @@ def test_all_groups_are_among_all_benchmarks():
     assert {name.partition("/")[0] for name in cases()} <= set(commands)
 
 
+@pytest.mark.exhaustive
 def test_cost_is_measured_in_a_process_per_member(bench, monkeypatch):
     pretrain, folder = bench
     members = ["family/bert", "family/elmo"]
@@ -287,6 +290,7 @@ def test_the_files_of_all_texts_are_there_and_can_be_read(bench, shared, tmp_pat
 
 
 @pytest.mark.minilm
+@pytest.mark.exhaustive
 def test_the_checkpoint_itself_is_adapted(bench, minilm, tmp_path, monkeypatch):
     pretrain, _ = bench
     monkeypatch.setattr(pretrain.common, "RESULTS", tmp_path / "results")

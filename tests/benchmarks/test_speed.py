@@ -50,6 +50,7 @@ def test_the_trainer_fine_tunes_beside_it(benchmark_module, shared):
 
 
 @pytest.mark.bf16
+@pytest.mark.exhaustive
 def test_where_the_time_goes(benchmark_module, work, records, run_main):
     module = benchmark_module("step_profile")
     run_main(module, "--cases", "tiny-var-bf16-0.1", "--steps", "2", "--sequences", "6")
@@ -66,6 +67,7 @@ def test_where_the_time_goes(benchmark_module, work, records, run_main):
 @pytest.mark.bf16
 @pytest.mark.shared
 @pytest.mark.usefixtures("few")
+@pytest.mark.exhaustive
 def test_where_the_time_of_fine_tuning_goes(benchmark_module, work, records, run_main, shared):
     run_main(benchmark_module("step_profile"), "--cases", "finetune", "--examples", "64", "--name", "toy")
     found = {one["kind"]: one for one in records("step_profile")}

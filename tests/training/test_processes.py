@@ -213,7 +213,7 @@ def test_T10_a_killed_process_stops_the_others_and_the_run_goes_on(command, alon
     assert_same(out, alone)
 
 
-@pytest.mark.parametrize("hangs", [1, 0])  # rank 0 hosts the store
+@pytest.mark.parametrize("hangs", [pytest.param(1, marks=pytest.mark.exhaustive), 0])  # rank 0 hosts the store
 def test_T11_a_process_that_hangs_is_named_within_the_time_limit(command, tmp_path, hangs):
     out = tmp_path / "run"
     processes = command(out, 2, UNMASK_TIMEOUT="7")

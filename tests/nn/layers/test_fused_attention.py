@@ -94,7 +94,7 @@ def test_attention_in_low_precision_is_close_to_torchs(causal, lengths, dtype):
 
 @pytest.mark.parametrize("long", [1, 100], ids=["recomputed", "kept"])
 @pytest.mark.parametrize("heads", [1, 2])
-@pytest.mark.parametrize("lengths", [(4, 4), (2, 4)], ids=["equal", "padded"])
+@pytest.mark.parametrize("lengths", [(3, 3), (2, 3)], ids=["equal", "padded"])
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 def test_attention_passes_gradcheck(causal, lengths, rate, heads, long, monkeypatch):
