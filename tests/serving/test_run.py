@@ -1,5 +1,6 @@
 import gc
 import json
+import socket
 import threading
 import urllib.request
 from pathlib import Path
@@ -54,6 +55,12 @@ def test_an_address_that_is_in_use_is_an_error():
             listen("127.0.0.1", listener.getsockname()[1])
     with pytest.raises(UserError, match="choose another"):
         listen("no.such.host.invalid", 0)
+
+
+def test_packets_of_responses_do_not_wait_for_acknowledgements():
+    listener = listen("127.0.0.1", 0)
+    with listener, socket.create_connection(listener.getsockname()), listener.accept()[0] as connection:
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_S18_loopback_is_told_from_other_addresses():
