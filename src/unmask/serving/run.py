@@ -99,8 +99,8 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
-        # connections inherit it; asyncio sets it only for sockets that were made for TCP by name: without it, a response
-        # of two packets to a client that keeps its connection waits 40 ms for the acknowledgement of the first
+        # connections inherit it; asyncio sets it only for sockets that were made for TCP by name: without it a response
+        # of two packets, to a client that keeps its connection, waits 40 ms for the acknowledgement of the first
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except OSError as error:
