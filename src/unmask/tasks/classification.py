@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from unmask.data.batches.batch import Batch
+from unmask.data.labelled.columns import Fields
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.spellings import LONGEST_NUMBER, shown
 from unmask.data.tokenizers.tokenizer import Tokenizer
@@ -41,6 +42,8 @@ from unmask.tasks.tuning import (
 
 RARE = 0.25
 """Share of the training examples below which one of two labels is the positive one."""
+SOFT = "soft_labels"
+"""Name of the distributions in samples, which have them beside the index of the most probable label."""
 MAX_CONFUSION = 1000
 """Maximum number of labels for a confusion matrix in the scores, which has their square of numbers."""
 
@@ -83,6 +86,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
     part = "classification"
     metric = "accuracy"
     title = "A text classifier"
+    fields = Fields(soft=True)
     training = Training(tuned=TUNED)
 
     def __post_init__(self) -> None:
@@ -93,7 +97,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: sorted by value if all labels are integers, alphabetically otherwise."""
-        names = {row.values["label"] for row in examples}
+        names = {name for row in examples for name in self.labels_of(row)}
         if len(names) < 2:
             raise UserError(
                 f"all {len(examples)} examples have the label '{names.pop()}'",
@@ -103,8 +107,8 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
         return sort_labels(names)
 
     def labels_of(self, example: Row) -> tuple[str, ...]:
-        """See `Task`."""
-        return (example.values["label"],)
+        """See `Task`: of a soft label, all that have a probability."""
+        return (example.values["label"],) if example.distribution is None else tuple(example.distribution)
 
     def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Classification:
         """See `Task`: "balanced" weights become numbers whose mean over the examples is 1; the positive label.
@@ -118,6 +122,8 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
         )
         if self.weights != "balanced":
             return task
+        if any(row.distribution for row in examples):
+            counts = soft_labels(examples, labels).sum(0)
         weights = len(examples) / (len(labels) * np.maximum(1, counts))
         return msgspec.structs.replace(task, weights=tuple(weights.tolist()))
 
@@ -151,6 +157,8 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
         targets = {"classification": np.array(_numbers(examples, labels), np.int64)[:, None]} if gold else None
+        if targets and any(row.distribution for row in examples):
+            targets[SOFT] = soft_labels(examples, labels).astype(np.float32)
         texts = self.frame_texts(tokenizer, examples, targets)
 
         def read(logits: Sequence[np.ndarray]) -> list[Prediction]:
@@ -169,7 +177,11 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
     def measure(self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]) -> Measure:
         """See `Task`."""
         positive = labels.index(self.positive) if self.positive in labels else 1
-        return metrics.measure(*gold_and_predicted(examples, predictions, labels), len(labels), positive)
+        measure = metrics.measure(*gold_and_predicted(examples, predictions, labels), len(labels), positive)
+        if not any(row.distribution for row in examples):
+            return measure
+        probabilities = np.array([[prediction.scores[label] for label in labels] for prediction in predictions])
+        return metrics.with_soft_labels(measure, soft_labels(examples, labels), probabilities)
 
     def calibration(self, examples: Sequence[Row], predictions: Sequence[Prediction]) -> dict[str, float]:
         """See `Task`: of the predicted labels."""
@@ -251,7 +263,8 @@ class ClassificationHead(TextHead):
         """See `Objective`; the loss of an example is multiplied by the weight of its label."""
         gold = self.gold(batch, "classification").squeeze(1)  # (texts,)
         weights = torch.tensor(self.weights, device=gold.device) if self.weights else None
-        return score(self, encoder, encoded, batch, gold, weights)
+        soft = self.gold(batch, SOFT) if SOFT in batch.labels else None  # (texts, labels)
+        return score(self, encoder, encoded, batch, gold, weights, soft)
 
     def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
         """See `Objective`."""
@@ -265,6 +278,22 @@ def gold_and_predicted(
     numbers = {label: number for number, label in enumerate(labels)}
     predicted = np.array([numbers[prediction.label] for prediction in predictions])
     return np.array(_numbers(examples, labels)), predicted
+
+
+def soft_labels(rows: Sequence[Row], labels: Sequence[str]) -> np.ndarray:
+    """Return the distribution of each row's label, (rows, labels); a row with one label has a single 1.
+
+    Raises:
+        UserError: a name is unknown.
+    """
+    numbers = {label: number for number, label in enumerate(labels)}
+    probabilities = np.zeros((len(rows), len(labels)))
+    for index, row in enumerate(rows):
+        for name, probability in (row.distribution or {row.values["label"]: 1.0}).items():
+            if name not in numbers:
+                raise unknown_label(name, row, labels)
+            probabilities[index, numbers[name]] = probability
+    return probabilities
 
 
 def _positive(wanted: str, labels: Sequence[str], counts: np.ndarray) -> str:

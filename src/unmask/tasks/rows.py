@@ -100,9 +100,9 @@ def as_rows(texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[
 
 
 def with_labels(rows: Sequence[Row], labels: Sequence[str]) -> list[Row]:
-    """Return rows with other labels, one for each."""
+    """Return rows with other labels, one for each, and without distributions."""
     return [
-        msgspec.structs.replace(row, values={**row.values, "label": label})
+        msgspec.structs.replace(row, values={**row.values, "label": label}, distribution=None, votes=())
         for row, label in zip(rows, labels, strict=True)
     ]
 
