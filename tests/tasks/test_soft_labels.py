@@ -16,6 +16,7 @@ from unmask.metrics.intervals import measure_all
 from unmask.model.model import load_model
 from unmask.objectives.learner import Learner
 from unmask.support.errors import UserError
+from unmask.support.settings import parse_overrides
 from unmask.tasks.classification import Classification, Prediction
 from unmask.tasks.pooled_head import Regularization
 from unmask.training.machine import Machine
@@ -35,7 +36,7 @@ def rows_of(values, hard=()):
             {"text": f"the cat {line}", "label": LABELS[int(np.argmax(p))]},
             "soft.jsonl",
             line,
-            distribution=None if line in hard else dict(zip(LABELS, p.tolist(), strict=True)),
+            distribution=None if line in hard else dict(zip(LABELS, map(float, p), strict=True)),
         )
         for line, p in enumerate(values)
     ]
@@ -134,17 +135,47 @@ def test_hard_labels_have_no_further_metrics():
     assert "cross_entropy" not in measure_all(Classification().measure(rows, predictions, LABELS), 3)
 
 
-def test_a_model_learns_the_distribution(tmp_path, tiny_model):
-    """Of texts that all say the same, 70 % of the probability is on one label: so is the prediction."""
+def train(recipe_file, tokenizer_directory, path, out, *settings):
+    settings = ("optimizer.learning_rate=5e-3", "dropout=0.0", "task.length=24", *settings)
+    return finetune(
+        "classification",
+        f"random:{recipe_file}",
+        [path],
+        out,
+        dev=[path],
+        tokenizer=tokenizer_directory,
+        settings=parse_overrides(settings),
+        device="cpu",
+        precision="float32",
+        quiet=True,
+    )
+
+
+def test_a_model_learns_the_distribution(recipe_file, tokenizer_directory, tmp_path):
     path = tmp_path / "soft.jsonl"
     labels = [{"a": 0.7, "b": 0.3}, {"a": 0.2, "b": 0.8}]
     records = [{"text": ("dog", "cat")[i % 2], "label": labels[i % 2]} for i in range(60)]
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    run = finetune("classification", model=tiny_model, train=path, dev=path, out=tmp_path / "run", epochs=20)
-    assert run is not None
-    result = evaluate_task(load_model(tmp_path / "run"), path, machine=CPU)
+    model = train(recipe_file, tokenizer_directory, path, tmp_path / "run", "budget.epochs=25")
+    result = evaluate_task(load_model(model), path, machine=CPU)
     entropy = -np.mean([sum(p * np.log(p) for p in label.values()) for label in labels])
     assert result["metrics"]["cross_entropy"] == pytest.approx(entropy, abs=0.02)
     assert result["metrics"]["brier"] == pytest.approx(0, abs=0.02)
     assert result["metrics"]["accuracy"] == 100
     assert f"{path}: 60 examples have probabilities of labels, which are learned" in result["notes"]
+
+
+def test_votes_are_learned_and_their_agreement_is_reported(recipe_file, tokenizer_directory, tmp_path):
+    path = tmp_path / "votes.csv"
+    lines = [f"{('dog', 'cat')[i % 2]},{'ab'[i % 2]},{'ab'[i % 4 == 1]},{('a', '')[i % 2]}" for i in range(40)]
+    path.write_text("\n".join(["text,label:ann,label:bo,label:cy", *lines]))
+    model = train(recipe_file, tokenizer_directory, path, tmp_path / "run", "budget.epochs=1")
+    result = evaluate_task(load_model(model), path, machine=CPU)
+    expected = 100 * (10 * 3 + 10 * 3 + 10) / (20 * 3 + 20)  # 10 texts of "cat" have the votes b, b; 10 have b, a
+    assert result["agreement"]["percent_agreement"] == pytest.approx(expected)
+    assert result["agreement"].keys() == {"percent_agreement", "krippendorff_alpha"}
+    note = "agreement of annotators on 40 examples: percent_agreement 87.500, krippendorff_alpha"
+    assert any(note in text for text in result["notes"])
+    report = json.loads((tmp_path / "run" / "dev.json").read_text())
+    assert report["agreement"] == result["agreement"]
+    assert {"cross_entropy", "brier"} <= report["metrics"].keys()

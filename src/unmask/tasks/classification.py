@@ -23,6 +23,7 @@ from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.spellings import LONGEST_NUMBER, shown
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import classification as metrics
+from unmask.metrics.agreement import agreement, describe_agreement
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part, imitate_softmax
@@ -31,7 +32,7 @@ from unmask.support.messages import setting
 from unmask.tasks.pooled_head import NONE, TUNED, Regularization, TextHead, score
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages, with_labels
-from unmask.tasks.task import Framed, Mistake, Notes, Training
+from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Training
 from unmask.tasks.tuning import (
     Temperature,
     check_temperature,
@@ -94,6 +95,15 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
         check_temperature(self.temperature)
         if any(weight <= 0 for weight in self._weights):
             raise ValueError("weights must be above 0")
+
+    def read(
+        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
+    ) -> list[Row]:
+        """See `Task`; of votes, the agreement of the annotators is noted."""
+        rows = super().read(paths, columns=columns, kind=kind, gold=gold, notes=notes)
+        if notes is not None and (votes := [row.votes for row in rows if row.votes]):
+            notes.append(describe_agreement(votes))
+        return rows
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: sorted by value if all labels are integers, alphabetically otherwise."""
@@ -215,15 +225,17 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
     ) -> dict[str, Any]:
         """See `Task`: the labels, their confusion matrix, with gold labels as rows, and the scores of each label.
 
-        More than `MAX_CONFUSION` labels have no confusion matrix.
+        More than `MAX_CONFUSION` labels have no confusion matrix. If there are votes, `agreement` of the annotators.
         """
         gold, predicted = gold_and_predicted(examples, predictions, labels)
         probabilities = np.array([[prediction.scores[label] for label in labels] for prediction in predictions])
+        votes = [row.votes for row in examples if row.votes]
         large = len(labels) > MAX_CONFUSION
         return {
             "labels": labels,
             **({"positive": self.positive or labels[1]} if len(labels) == 2 else {}),
             **({} if large else {"confusion": metrics.confusion(gold, predicted, len(labels)).tolist()}),
+            **({"agreement": agreement(votes)} if votes else {}),
             "by_label": metrics.by_label(gold, predicted, probabilities.reshape(-1, len(labels)), labels),
         }
 
