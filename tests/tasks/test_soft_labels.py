@@ -9,7 +9,7 @@ from sklearn.metrics import brier_score_loss, log_loss
 from torch.nn import functional
 
 from unmask.data.batches.batch import collate
-from unmask.data.labelled.labelled_file import Row
+from unmask.data.labelled.labelled_file import Row, SoftRow
 from unmask.families.bert import BertSettings
 from unmask.inference.evaluation.scoring import evaluate_task
 from unmask.metrics.intervals import measure_all
@@ -31,15 +31,12 @@ def distributions(rng, number):
 
 
 def rows_of(values, hard=()):
-    return [
-        Row(
-            {"text": f"the cat {line}", "label": LABELS[int(np.argmax(p))]},
-            "soft.jsonl",
-            line,
-            distribution=None if line in hard else dict(zip(LABELS, map(float, p), strict=True)),
-        )
-        for line, p in enumerate(values)
-    ]
+    rows = []
+    for line, p in enumerate(values):
+        place = {"text": f"the cat {line}", "label": LABELS[int(np.argmax(p))]}, "soft.jsonl", line
+        distribution = dict(zip(LABELS, map(float, p), strict=True))
+        rows.append(Row(*place) if line in hard else SoftRow(*place, distribution=distribution))
+    return rows
 
 
 def learner_of(task):
@@ -94,7 +91,7 @@ def test_labels_and_balanced_weights_are_those_of_the_distributions():
 
 
 def test_an_unknown_name_is_refused(tokenizer):
-    row = Row({"text": "x", "label": "a"}, "soft.jsonl", 7, distribution={"a": 0.9, "z": 0.1})
+    row = SoftRow({"text": "x", "label": "a"}, "soft.jsonl", 7, distribution={"a": 0.9, "z": 0.1})
     with pytest.raises(UserError, match=r"soft\.jsonl:7: unknown label 'z'; the model knows a, b, c"):
         Classification().frame(tokenizer, [row], LABELS, gold=True)
 
@@ -102,7 +99,7 @@ def test_an_unknown_name_is_refused(tokenizer):
 def test_labels_predicted_by_a_model_replace_distributions():
     row = rows_of([[0.5, 0.3, 0.2]])[0]
     relabelled = Classification().labelled([row], [Prediction("x", "b", {})])[0]
-    assert (relabelled.values["label"], relabelled.distribution, relabelled.votes) == ("b", None, ())
+    assert relabelled == Row({"text": "the cat 0", "label": "b"}, "soft.jsonl", 0)
 
 
 def test_metrics_are_those_of_scikit_learn():

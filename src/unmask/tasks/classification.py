@@ -19,7 +19,7 @@ from torch import Tensor
 
 from unmask.data.batches.batch import Batch
 from unmask.data.labelled.columns import Fields
-from unmask.data.labelled.labelled_file import Row
+from unmask.data.labelled.labelled_file import Row, SoftRow
 from unmask.data.labelled.spellings import LONGEST_NUMBER, shown
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import classification as metrics
@@ -101,7 +101,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
     ) -> list[Row]:
         """See `Task`; of votes, the agreement of the annotators is noted."""
         rows = super().read(paths, columns=columns, kind=kind, gold=gold, notes=notes)
-        if notes is not None and (votes := [row.votes for row in rows if row.votes]):
+        if notes is not None and (votes := _votes(rows)):
             notes.append(describe_agreement(votes))
         return rows
 
@@ -118,7 +118,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def labels_of(self, example: Row) -> tuple[str, ...]:
         """See `Task`: of a soft label, all that have a probability."""
-        return (example.values["label"],) if example.distribution is None else tuple(example.distribution)
+        return tuple(example.distribution) if isinstance(example, SoftRow) else (example.values["label"],)
 
     def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Classification:
         """See `Task`: "balanced" weights become numbers whose mean over the examples is 1; the positive label.
@@ -132,7 +132,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
         )
         if self.weights != "balanced":
             return task
-        if any(row.distribution for row in examples):
+        if any(isinstance(row, SoftRow) for row in examples):
             counts = soft_labels(examples, labels).sum(0)
         weights = len(examples) / (len(labels) * np.maximum(1, counts))
         return msgspec.structs.replace(task, weights=tuple(weights.tolist()))
@@ -167,7 +167,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
         targets = {"classification": np.array(_numbers(examples, labels), np.int64)[:, None]} if gold else None
-        if targets and any(row.distribution for row in examples):
+        if targets and any(isinstance(row, SoftRow) for row in examples):
             targets[SOFT] = soft_labels(examples, labels).astype(np.float32)
         texts = self.frame_texts(tokenizer, examples, targets)
 
@@ -188,7 +188,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
         """See `Task`."""
         positive = labels.index(self.positive) if self.positive in labels else 1
         measure = metrics.measure(*gold_and_predicted(examples, predictions, labels), len(labels), positive)
-        if not any(row.distribution for row in examples):
+        if not any(isinstance(row, SoftRow) for row in examples):
             return measure
         probabilities = np.array([[prediction.scores[label] for label in labels] for prediction in predictions])
         return metrics.with_soft_labels(measure, soft_labels(examples, labels), probabilities)
@@ -229,7 +229,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
         """
         gold, predicted = gold_and_predicted(examples, predictions, labels)
         probabilities = np.array([[prediction.scores[label] for label in labels] for prediction in predictions])
-        votes = [row.votes for row in examples if row.votes]
+        votes = _votes(examples)
         large = len(labels) > MAX_CONFUSION
         return {
             "labels": labels,
@@ -301,11 +301,17 @@ def soft_labels(rows: Sequence[Row], labels: Sequence[str]) -> np.ndarray:
     numbers = {label: number for number, label in enumerate(labels)}
     probabilities = np.zeros((len(rows), len(labels)))
     for index, row in enumerate(rows):
-        for name, probability in (row.distribution or {row.values["label"]: 1.0}).items():
+        distribution = row.distribution if isinstance(row, SoftRow) else {row.values["label"]: 1.0}
+        for name, probability in distribution.items():
             if name not in numbers:
                 raise unknown_label(name, row, labels)
             probabilities[index, numbers[name]] = probability
     return probabilities
+
+
+def _votes(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Return the votes of the rows that have some."""
+    return [row.votes for row in rows if isinstance(row, SoftRow) and row.votes]
 
 
 def _positive(wanted: str, labels: Sequence[str], counts: np.ndarray) -> str:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from unmask.data.labelled.columns import Fields
-from unmask.data.labelled.labelled_file import parse_columns, read_rows
+from unmask.data.labelled.labelled_file import Row, parse_columns, read_rows
 from unmask.data.labelled.table import as_table
 from unmask.support.errors import UserError
 
@@ -36,17 +36,23 @@ def write_table(frame, path, form):
     return path
 
 
-@pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "parquet", "memory", "object", "python cell", "json cell"])
+@pytest.mark.parametrize(
+    "form", ["csv", "tsv", "jsonl", "parquet", "memory", "object", "struct", "python cell", "json cell"]
+)
 def test_a_distribution_is_read_with_its_most_probable_label(tmp_path, form):
     rng = random.Random(form)
     for number in range(50):
         values = probabilities(rng, rng.randrange(1, 9))
         texts = [f"text {line}" for line in range(len(values))]
         path, columns = tmp_path / f"{number}.{form.split()[-1]}", rng.choice([None, "text=text,label=p:*"])
-        if form in ("object", "python cell", "json cell"):
+        if form in ("object", "struct", "python cell", "json cell"):
             cells, columns = values.to_dict(orient="records"), None
             if form == "object":
                 path = as_table({"text": texts, "label": cells})
+            elif form == "struct":
+                path = path.with_suffix(".parquet")
+                cells = [{name: p for name, p in cell.items() if p} for cell in cells]  # others are null
+                pd.DataFrame({"text": texts, "label": cells}).to_parquet(path)
             else:
                 path = path.with_suffix(".csv")
                 cells = cells if form == "python cell" else [json.dumps(cell) for cell in cells]
@@ -98,7 +104,7 @@ def test_hard_and_soft_labels_may_be_mixed(tmp_path):
     notes = []
     rows = read(path, notes=notes)
     assert [row.values["label"] for row in rows] == ["positive", "negative", "b", "3", "{x", "[urgent]"]
-    assert [row.distribution for row in rows] == [
+    assert [getattr(row, "distribution", None) for row in rows] == [
         *(None, {"positive": 0.25, "negative": 0.75}, {"b": 1.0}, None, None, None)
     ]
     assert notes == [f"{path}: 2 examples have probabilities of labels, which are learned"]
@@ -161,7 +167,7 @@ def test_records_are_checked_likewise(label, message):
 def test_columns_beside_a_label_are_chosen(tmp_path):
     path = tmp_path / "both.csv"
     path.write_text("text,label,p:a,p:b\nx,b,0.8,0.2\n")
-    assert read(path, "text=text,label=label")[0].distribution is None
+    assert type(read(path, "text=text,label=label")[0]) is Row
     assert read(path, "text=text,label=p:*")[0].distribution == {"a": 0.8, "b": 0.2}
 
 

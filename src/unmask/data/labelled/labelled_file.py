@@ -20,7 +20,7 @@ from typing import Any, TypeGuard
 import msgspec
 
 from unmask.data.labelled.columns import SINGLE, Fields, SelectedColumns, Wanted
-from unmask.data.labelled.delimited import OWN, SEPARATORS, DelimitedFile, Line
+from unmask.data.labelled.delimited import OWN, SEPARATORS, DelimitedFile, Line, distinct_names
 from unmask.data.labelled.json_file import has_records, read_records, suffix_of
 from unmask.data.labelled.label_cells import Cell, LabelCells, check_not_missing
 from unmask.data.labelled.soft_labels import SoftLabel, SoftLabels
@@ -42,15 +42,23 @@ class Row(msgspec.Struct, frozen=True, gc=False):  # nothing in it refers back t
         values: the requested columns, by our names ("text", "label"; for pairs also "text_b", for triplets "text_c").
         file, line: its location; rows that are not lines are numbered from 1.
         labels: all labels of the text, if it may have several; `values` then has no "label".
-        distribution: the probabilities of its labels, of which `values` has the most probable one; None: it has one.
-        votes: the vote of each annotator from which they were computed, "" if there is none.
     """
 
     values: Mapping[str, str]
     file: str
     line: int
     labels: tuple[str, ...] | None = None
-    distribution: Mapping[str, float] | None = None
+
+
+class SoftRow(Row, frozen=True, gc=False):
+    """An example with a distribution over labels, of which `values` has the most probable one.
+
+    Attributes:
+        distribution: the probabilities of the labels that have one above 0.
+        votes: the vote of each annotator, "" if there is none; empty: probabilities were given.
+    """
+
+    distribution: Mapping[str, float] = {}
     votes: tuple[str, ...] = ()
 
 
@@ -255,7 +263,7 @@ def _read(table: DelimitedFile, wanted: Wanted, soft_labels: SoftLabels, omitted
             f"there is no column {max(selected.indices.values())}, counted from 0", file=name, line=first[0]
         )
     label_cells, header = LabelCells(name), first[1] if remaining is rows else None
-    names = _distinct(cell.strip() for cell in header) if header else [str(number) for number in range(width)]
+    names = distinct_names(cell.strip() for cell in header) if header else [str(number) for number in range(width)]
     for line, cells in remaining:
         if cells == header:
             raise UserError(
@@ -322,17 +330,7 @@ def _indicated(
 
 
 def _unlabelled(row: Row, source: Mapping[str, Any]) -> UnlabelledRow:
-    return UnlabelledRow(row.values, row.file, row.line, row.labels, source=source)
-
-
-def _distinct(names: Iterable[str]) -> list[str]:
-    """Return names of columns, each once: a name that occurs again gets a number, as in pandas."""
-    seen = Counter[str]()
-    distinct = []
-    for name in names:
-        distinct.append(f"{name}.{seen[name]}" if seen[name] else name)
-        seen[name] += 1
-    return distinct
+    return UnlabelledRow(row.values, row.file, row.line, row.labels, source)
 
 
 def _find(
@@ -395,4 +393,4 @@ def _row(
         raise UserError(f"the {column} is empty", file=name, line=line, remedy="fix or remove the row")
     if "label" in values:
         check_not_missing(values["label"], name, line)
-    return Row(values, name, line, labels, *(soft[1:] if soft else ()))
+    return SoftRow(values, name, line, None, soft.distribution, soft.votes) if soft else Row(values, name, line, labels)
