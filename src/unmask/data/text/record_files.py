@@ -6,7 +6,7 @@ Parquet and Arrow, SQLite (sqlite_file.py), Excel's workbooks (xlsx_file.py), an
 
 Input: a `.parquet`, `.arrow` or `.feather` file, or a directory with `state.json`. Output: numbered records of the
 columns of texts, numbers, truth values, lists of them, and structures of numbers; other columns (images) are not read.
-Numbers of classes are replaced by their names, if the schema contains those of `datasets` (`ClassLabel`, also in lists).
+Numbers of classes are replaced by their names, if the schema has those of `datasets` (`ClassLabel`, also in lists).
 
 Needs pyarrow (the extra `arrow`). The limits of `files.py` apply: `MAX_DOCUMENT` to each text, and `MAX_RATIO` both to
 the sizes that a Parquet file declares and to what is read. Nothing is memory-mapped, and the offsets inside each batch
