@@ -132,7 +132,7 @@ def test_hard_labels_have_no_further_metrics():
     assert "cross_entropy" not in measure_all(Classification().measure(rows, predictions, LABELS), 3)
 
 
-def train(recipe_file, tokenizer_directory, path, out, *settings):
+def train(recipe_file, tokenizer_directory, path, out, *settings, **options):
     settings = ("optimizer.learning_rate=5e-3", "dropout=0.0", "task.length=24", *settings)
     return finetune(
         "classification",
@@ -145,6 +145,7 @@ def train(recipe_file, tokenizer_directory, path, out, *settings):
         device="cpu",
         precision="float32",
         quiet=True,
+        **options,
     )
 
 
@@ -160,6 +161,16 @@ def test_a_model_learns_the_distribution(recipe_file, tokenizer_directory, tmp_p
     assert result["metrics"]["brier"] == pytest.approx(0, abs=0.02)
     assert result["metrics"]["accuracy"] == 100
     assert f"{path}: 60 examples have probabilities of labels, which are learned" in result["notes"]
+
+
+def test_the_head_of_a_frozen_body_learns_the_distribution(recipe_file, tokenizer_directory, tmp_path):
+    """All texts are equal, so that the head only learns the distribution, which a label alone would not give."""
+    path = tmp_path / "soft.csv"
+    path.write_text("text,p:a,p:b\n" + "dog,0.7,0.3\n" * 60)
+    settings = ("budget.epochs=60", "optimizer.learning_rate=2e-2")
+    model = train(recipe_file, tokenizer_directory, path, tmp_path / "run", *settings, frozen=True)
+    result = evaluate_task(load_model(model), path, machine=CPU)
+    assert result["metrics"]["brier"] == pytest.approx(0, abs=0.01)
 
 
 def test_votes_are_learned_and_their_agreement_is_reported(recipe_file, tokenizer_directory, tmp_path):

@@ -174,3 +174,11 @@ def test_columns_beside_a_label_are_chosen(tmp_path):
 def test_other_tasks_refuse_distributions():
     with pytest.raises(UserError, match="'label' is dict, not text"):
         read_rows([as_table([{"text": "x", "label": {"a": 1.0}}])], columns={})
+
+
+def test_pairs_have_distributions_too(tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text("premise\thypothesis\tp:yes\tp:no\na\tb\t0.25\t0.75\n")
+    row = read(path)[0]
+    assert row.values == {"text": "a", "text_b": "b", "label": "no"}
+    assert row.distribution == {"yes": 0.25, "no": 0.75}
