@@ -94,6 +94,26 @@ def measure(gold: np.ndarray, predicted: np.ndarray, num_labels: int, positive: 
     return chosen
 
 
+def with_soft_labels(measure: Measure, gold: np.ndarray, probabilities: np.ndarray) -> Measure:
+    """Return a measure that also has `cross_entropy`, in nats, and `brier`, from 0 to 2; neither is times 100.
+
+    The Brier score is the squared distance of two distributions, summed over the labels (Brier 1950, equation 2).
+    Predicted probabilities that were rounded to 0 count as the smallest float32.
+
+    Args:
+        measure: the other metrics.
+        gold, probabilities: the distributions of the data and of the model, (examples, labels).
+    """
+    entropy = -(gold * np.log(np.maximum(probabilities, np.finfo(np.float32).tiny))).sum(1)  # (examples,)
+    distance = ((gold - probabilities) ** 2).sum(1)  # (examples,)
+
+    def chosen(examples: np.ndarray) -> dict[str, float]:
+        soft = {"cross_entropy": float(entropy[examples].mean()), "brier": float(distance[examples].mean())}
+        return measure(examples) | soft
+
+    return chosen
+
+
 def by_label(
     gold: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray, labels: Sequence[str]
 ) -> dict[str, dict[str, float]]:

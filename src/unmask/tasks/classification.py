@@ -18,10 +18,12 @@ import torch
 from torch import Tensor
 
 from unmask.data.batches.batch import Batch
-from unmask.data.labelled.labelled_file import Row
+from unmask.data.labelled.columns import Fields
+from unmask.data.labelled.labelled_file import Row, SoftRow
 from unmask.data.labelled.spellings import LONGEST_NUMBER, shown
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import classification as metrics
+from unmask.metrics.agreement import agreement, describe_agreement
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part, imitate_softmax
@@ -30,7 +32,7 @@ from unmask.support.messages import setting
 from unmask.tasks.pooled_head import NONE, TUNED, Regularization, TextHead, score
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages, with_labels
-from unmask.tasks.task import Framed, Mistake, Notes, Training
+from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Training
 from unmask.tasks.tuning import (
     Temperature,
     check_temperature,
@@ -41,6 +43,8 @@ from unmask.tasks.tuning import (
 
 RARE = 0.25
 """Share of the training examples below which one of two labels is the positive one."""
+SOFT = "soft_labels"
+"""Name of the distributions in samples, which have them beside the index of the most probable label."""
 MAX_CONFUSION = 1000
 """Maximum number of labels for a confusion matrix in the scores, which has their square of numbers."""
 
@@ -83,6 +87,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
     part = "classification"
     metric = "accuracy"
     title = "A text classifier"
+    fields = Fields(soft=True)
     training = Training(tuned=TUNED)
 
     def __post_init__(self) -> None:
@@ -91,9 +96,18 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
         if any(weight <= 0 for weight in self._weights):
             raise ValueError("weights must be above 0")
 
+    def read(
+        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
+    ) -> list[Row]:
+        """See `Task`; of votes, the agreement of the annotators is noted."""
+        rows = super().read(paths, columns=columns, kind=kind, gold=gold, notes=notes)
+        if notes is not None and (votes := _votes(rows)):
+            notes.append(describe_agreement(votes))
+        return rows
+
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: sorted by value if all labels are integers, alphabetically otherwise."""
-        names = {row.values["label"] for row in examples}
+        names = {name for row in examples for name in self.labels_of(row)}
         if len(names) < 2:
             raise UserError(
                 f"all {len(examples)} examples have the label '{names.pop()}'",
@@ -103,8 +117,8 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
         return sort_labels(names)
 
     def labels_of(self, example: Row) -> tuple[str, ...]:
-        """See `Task`."""
-        return (example.values["label"],)
+        """See `Task`: of a soft label, all that have a probability."""
+        return tuple(example.distribution) if isinstance(example, SoftRow) else (example.values["label"],)
 
     def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Classification:
         """See `Task`: "balanced" weights become numbers whose mean over the examples is 1; the positive label.
@@ -118,6 +132,8 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
         )
         if self.weights != "balanced":
             return task
+        if any(isinstance(row, SoftRow) for row in examples):
+            counts = soft_labels(examples, labels).sum(0)
         weights = len(examples) / (len(labels) * np.maximum(1, counts))
         return msgspec.structs.replace(task, weights=tuple(weights.tolist()))
 
@@ -151,6 +167,8 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
         targets = {"classification": np.array(_numbers(examples, labels), np.int64)[:, None]} if gold else None
+        if targets and any(isinstance(row, SoftRow) for row in examples):
+            targets[SOFT] = soft_labels(examples, labels).astype(np.float32)
         texts = self.frame_texts(tokenizer, examples, targets)
 
         def read(logits: Sequence[np.ndarray]) -> list[Prediction]:
@@ -169,7 +187,11 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
     def measure(self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]) -> Measure:
         """See `Task`."""
         positive = labels.index(self.positive) if self.positive in labels else 1
-        return metrics.measure(*gold_and_predicted(examples, predictions, labels), len(labels), positive)
+        measure = metrics.measure(*gold_and_predicted(examples, predictions, labels), len(labels), positive)
+        if not any(isinstance(row, SoftRow) for row in examples):
+            return measure
+        probabilities = np.array([[prediction.scores[label] for label in labels] for prediction in predictions])
+        return metrics.with_soft_labels(measure, soft_labels(examples, labels), probabilities)
 
     def calibration(self, examples: Sequence[Row], predictions: Sequence[Prediction]) -> dict[str, float]:
         """See `Task`: of the predicted labels."""
@@ -203,15 +225,17 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
     ) -> dict[str, Any]:
         """See `Task`: the labels, their confusion matrix, with gold labels as rows, and the scores of each label.
 
-        More than `MAX_CONFUSION` labels have no confusion matrix.
+        More than `MAX_CONFUSION` labels have no confusion matrix. If there are votes, `agreement` of the annotators.
         """
         gold, predicted = gold_and_predicted(examples, predictions, labels)
         probabilities = np.array([[prediction.scores[label] for label in labels] for prediction in predictions])
+        votes = _votes(examples)
         large = len(labels) > MAX_CONFUSION
         return {
             "labels": labels,
             **({"positive": self.positive or labels[1]} if len(labels) == 2 else {}),
             **({} if large else {"confusion": metrics.confusion(gold, predicted, len(labels)).tolist()}),
+            **({"agreement": agreement(votes)} if votes else {}),
             "by_label": metrics.by_label(gold, predicted, probabilities.reshape(-1, len(labels)), labels),
         }
 
@@ -251,7 +275,8 @@ class ClassificationHead(TextHead):
         """See `Objective`; the loss of an example is multiplied by the weight of its label."""
         gold = self.gold(batch, "classification").squeeze(1)  # (texts,)
         weights = torch.tensor(self.weights, device=gold.device) if self.weights else None
-        return score(self, encoder, encoded, batch, gold, weights)
+        soft = self.gold(batch, SOFT) if SOFT in batch.labels else None  # (texts, labels)
+        return score(self, encoder, encoded, batch, gold, weights, soft)
 
     def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
         """See `Objective`."""
@@ -265,6 +290,28 @@ def gold_and_predicted(
     numbers = {label: number for number, label in enumerate(labels)}
     predicted = np.array([numbers[prediction.label] for prediction in predictions])
     return np.array(_numbers(examples, labels)), predicted
+
+
+def soft_labels(rows: Sequence[Row], labels: Sequence[str]) -> np.ndarray:
+    """Return the distribution of each row's label, (rows, labels); a row with one label has a single 1.
+
+    Raises:
+        UserError: a name is unknown.
+    """
+    numbers = {label: number for number, label in enumerate(labels)}
+    probabilities = np.zeros((len(rows), len(labels)))
+    for index, row in enumerate(rows):
+        distribution = row.distribution if isinstance(row, SoftRow) else {row.values["label"]: 1.0}
+        for name, probability in distribution.items():
+            if name not in numbers:
+                raise unknown_label(name, row, labels)
+            probabilities[index, numbers[name]] = probability
+    return probabilities
+
+
+def _votes(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Return the votes of the rows that have some."""
+    return [row.votes for row in rows if isinstance(row, SoftRow) and row.votes]
 
 
 def _positive(wanted: str, labels: Sequence[str], counts: np.ndarray) -> str:

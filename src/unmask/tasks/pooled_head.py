@@ -66,19 +66,29 @@ class Classifier(Protocol):
 
 
 def score(
-    head: Classifier, encoder: Encoder, encoded: Encoded, batch: Batch, gold: Tensor, weights: Tensor | None = None
+    head: Classifier,
+    encoder: Encoder,
+    encoded: Encoded,
+    batch: Batch,
+    gold: Tensor,
+    weights: Tensor | None = None,
+    soft: Tensor | None = None,
 ) -> Part:
     """Return the cross-entropy of a head, regularized in training, and the number of correct predictions.
+
+    With soft labels it is that with the distribution, smoothed likewise; weights multiply the term of each label.
 
     With R-Drop the cross-entropy is the mean of the two, as in the authors' code (dropreg/R-Drop).
 
     Shape:
-        gold: (targets,) int64; weights of the labels in the cross-entropy: (labels,) float32.
+        gold: (targets,) int64; weights of the labels in the cross-entropy: (labels,) float32;
+        soft labels, the distribution of each target: (targets, labels) float32.
     """
     chosen = head.regularization if head.training else NONE
 
     def loss_of(logits: Tensor) -> Tensor:
-        return cross_entropy(logits, gold, weights, reduction="sum", label_smoothing=chosen.label_smoothing)
+        targets = gold if soft is None else soft
+        return cross_entropy(logits, targets, weights, reduction="sum", label_smoothing=chosen.label_smoothing)
 
     logits = head.predict(encoder, encoded, batch).float()
     loss = loss_of(logits)

@@ -24,7 +24,7 @@ import numpy as np
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.labelled.columns import SINGLE, Fields
-from unmask.data.labelled.labelled_file import NAMES, TEXTS, Row, iterate_rows, read_rows
+from unmask.data.labelled.labelled_file import NAMES, TEXTS, Row, SoftRow, iterate_rows, read_rows
 from unmask.data.labelled.table import Source
 from unmask.data.tokenizers.ragged import Ragged, encode_ragged
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
@@ -100,7 +100,8 @@ def as_rows(texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[
 
 
 def with_labels(rows: Sequence[Row], labels: Sequence[str]) -> list[Row]:
-    """Return rows with other labels, one for each."""
+    """Return rows with other labels, one for each, and without distributions."""
+    rows = [Row(row.values, row.file, row.line) if isinstance(row, SoftRow) else row for row in rows]
     return [
         msgspec.structs.replace(row, values={**row.values, "label": label})
         for row, label in zip(rows, labels, strict=True)

@@ -30,6 +30,8 @@ TEXTS = ("text", "sentence", "review", "content", "text_a")
 """Names of the text column, if a file has no pairs."""
 LABELS = ("label", "labels", "gold_label", "class", "sentiment", "Quality", "is_duplicate", "entailment_judgment")
 """Names of the label column for classification."""
+PROBABILITY, VOTE = "p:", "label:"
+"""What the names of columns of probabilities and of votes begin with; that of the label or annotator follows."""
 NUMBERS = ("score", "similarity", "relatedness_score")
 """Names of the label column for regression."""
 
@@ -82,6 +84,7 @@ class Fields:
         several: whether a text may have several labels, or none; see `Row.labels` and data/labelled/labelled_file.py.
         optional: whether all rows of a file may lack labels.
         triplets: whether a third text is read, a negative, if there is a column of them.
+        soft: whether a label may be a distribution; see data/labelled/soft_labels.py.
     """
 
     labels: tuple[str, ...] = LABELS
@@ -89,6 +92,7 @@ class Fields:
     several: bool = False
     optional: bool = False
     triplets: bool = False
+    soft: bool = False
 
 
 SINGLE = Fields()
@@ -106,12 +110,16 @@ class SelectedColumns:
             are omitted.
         indicators: indices of columns of zeros and ones by their labels, if there is one for each label; `indices` then
             has no "label".
+        probabilities: likewise those of columns of probabilities.
+        votes: likewise those of columns of votes, by their annotators.
     """
 
     indices: Mapping[str, int]
     unlabeled: str | None = None
     damaged: bool = False
     indicators: Mapping[str, int] = field(default_factory=dict)
+    probabilities: Mapping[str, int] = field(default_factory=dict)
+    votes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -170,13 +178,46 @@ class Wanted:
         # "-" marks pairs on whose label the annotators disagreed (Bowman et al. 2015, section 2.2)
         may_disagree = "text_b" in indices and "label" in indices and names[indices["label"]] == "gold_label"
         damaged = tuple(names) == QUESTIONS
-        return SelectedColumns(indices, "-" if may_disagree else None, damaged, indicators)
+        return SelectedColumns(indices, "-" if may_disagree else None, damaged, **self._by_kind(indicators, name, line))
+
+    def _implied(self, names: Sequence[str], name: str, line: int) -> str:
+        """Return the pattern of the columns of probabilities or votes, if there are such columns; otherwise "".
+
+        Raises:
+            UserError: the label may be read in two ways.
+        """
+        prefixes = [prefix for prefix in (PROBABILITY, VOTE) if any(header.startswith(prefix) for header in names)]
+        ways = [*(header for header in self.fields.labels if header in names), *(f"{prefix}*" for prefix in prefixes)]
+        if prefixes and len(ways) > 1:
+            raise UserError(
+                f"the label may be in the columns {' or '.join(ways)}",
+                file=name,
+                line=line,
+                remedy=f"pass {' or '.join(argument('columns', {'label': way}) for way in ways)}",
+            )
+        return ways[0] if prefixes else ""
+
+    def _by_kind(self, several: Mapping[str, int], name: str, line: int) -> dict[str, dict[str, int]]:
+        """Return the columns of the label, if it is in several, under what they contain; see `SelectedColumns`."""
+        prefixes = {"probabilities": PROBABILITY, "votes": VOTE} if self.fields.soft else {}
+        for kind, prefix in prefixes.items():
+            if several and all(header.startswith(prefix) for header in several):
+                indices = {header[len(prefix) :].strip(): index for header, index in several.items()}
+                if len(indices) < len(several):
+                    raise UserError(f"a column of {kind} occurs twice", file=name, line=line, remedy="rename one")
+                return {kind: indices}
+        return {"indicators": dict(several)}
 
     def _indicators(
         self, names: Sequence[str], wanted: dict[str, tuple[str, ...]], name: str, line: int
     ) -> dict[str, int]:
-        """Return the columns of zeros and ones, if those are given for the label, which is removed from `wanted`."""
+        """Return the columns of zeros and ones, or of probabilities or votes, if the label is in several.
+
+        The label is then removed from `wanted`.
+        """
         label = self.columns.get("label", "")
+        if self.fields.soft and not label:
+            label = self._implied(names, name, line)
         if label in names or not ("," in label or "*" in label):
             return {}
         del wanted["label"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -225,3 +225,13 @@ def header_separator(line: str, fits: Callable[[Sequence[str]], bool]) -> str:
 def _is_regular(rows: Sequence[Sequence[str]], least: int) -> bool:
     """Return whether rows, at least so many, all have the same number of cells."""
     return len(rows) >= least and len({len(row) for row in rows}) == 1
+
+
+def distinct_names(names: Iterable[str]) -> list[str]:
+    """Return names of columns, each once: a name that occurs again gets a number, as in pandas."""
+    seen = Counter[str]()
+    distinct = []
+    for name in names:
+        distinct.append(f"{name}.{seen[name]}" if seen[name] else name)
+        seen[name] += 1
+    return distinct

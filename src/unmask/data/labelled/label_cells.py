@@ -11,7 +11,8 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 from unmask.support.errors import UserError, counted
 
@@ -62,6 +63,33 @@ def check_not_missing(label: str, file: str, line: int) -> None:
             line=line,
             remedy="remove the row, or if it is a class, give it another name",
         )
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The value of a record: our name of its column, the name there, and the value."""
+
+    column: str
+    header: str
+    value: Any
+
+    def text(self, file: str, line: int) -> str:
+        """Return the value as text; only labels may be numbers."""
+        value = self.value
+        if is_missing(value):
+            self.refuse("is missing", file, line)
+        if not isinstance(value, str | int | float) or (self.column != "label" and not isinstance(value, str)):
+            several = " (this task has one label per text)" if isinstance(value, list) else ""
+            self.refuse(f"is {type(value).__name__}, not text{several}", file, line)
+        try:
+            return str(value)
+        except ValueError:  # Python writes no integers of more than 4,300 digits
+            self.refuse("is a number with too many digits", file, line)
+
+    def refuse(self, problem: str, file: str, line: int) -> NoReturn:
+        """Raise an error that names the column."""
+        named = "" if self.header == self.column else f" (column '{self.header}')"
+        raise UserError(f"'{self.column}'{named} {problem}", file=file, line=line)
 
 
 class LabelCells:

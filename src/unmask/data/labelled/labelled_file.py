@@ -12,17 +12,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, NoReturn, TypeGuard
+from typing import Any, TypeGuard
 
 import msgspec
 
 from unmask.data.labelled.columns import SINGLE, Fields, SelectedColumns, Wanted
-from unmask.data.labelled.delimited import OWN, SEPARATORS, DelimitedFile, Line
+from unmask.data.labelled.delimited import OWN, SEPARATORS, DelimitedFile, Line, distinct_names
 from unmask.data.labelled.json_file import has_records, read_records, suffix_of
-from unmask.data.labelled.label_cells import LabelCells, check_not_missing, is_missing
+from unmask.data.labelled.label_cells import Cell, LabelCells, check_not_missing
+from unmask.data.labelled.soft_labels import SoftLabel, SoftLabels
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import display_name, read_text_lines
 from unmask.support.errors import UserError, counted, nearest
@@ -47,6 +48,18 @@ class Row(msgspec.Struct, frozen=True, gc=False):  # nothing in it refers back t
     file: str
     line: int
     labels: tuple[str, ...] | None = None
+
+
+class SoftRow(Row, frozen=True, gc=False):
+    """An example with a distribution over labels, of which `values` has the most probable one.
+
+    Attributes:
+        distribution: the probabilities of the labels that have one above 0.
+        votes: the vote of each annotator, "" if there is none; empty: probabilities were given.
+    """
+
+    distribution: Mapping[str, float] = {}
+    votes: tuple[str, ...] = ()
 
 
 class UnlabelledRow(Row, frozen=True, gc=False):
@@ -148,17 +161,18 @@ def iterate_rows(
         raise UserError(f"{argument('columns', {'label': '…'})} has no effect: no labels are read")
     if "text_c" in columns and not fields.triplets:
         raise UserError(f"{argument('columns', {'text_c': '…'})} has no effect: this task reads no third text")
-    wanted = Wanted(columns, fields if gold else replace(fields, labels=(), several=False), gold)
+    wanted = Wanted(columns, fields if gold else replace(fields, labels=(), several=False, soft=False), gold)
     for path in paths:
         name, omitted, separators = display_name(path), Counter[str](), list[str]()
+        soft_labels = SoftLabels(name)
         if isinstance(path, ExampleTable) or has_records(path, kind):
-            yield from _read_records(path, kind, wanted, name, omitted)
+            yield from _read_records(path, kind, wanted, soft_labels, omitted)
         else:
             table = _delimited(path, _format(path, kind), wanted)
-            yield from _read(table, wanted, omitted)
+            yield from _read(table, wanted, soft_labels, omitted)
             separators = table.notes()
         if notes is not None:
-            notes += separators
+            notes += separators + soft_labels.notes()
             notes += [f"{name}: omitted, as the format specifies: {count:,} {what}" for what, count in omitted.items()]
 
 
@@ -235,7 +249,7 @@ def _delimited(path: str | Path, kind: str, wanted: Wanted) -> DelimitedFile:
     return DelimitedFile(path, kind, fits, header=numbered is None)
 
 
-def _read(table: DelimitedFile, wanted: Wanted, omitted: Counter[str]) -> Iterator[Row]:
+def _read(table: DelimitedFile, wanted: Wanted, soft_labels: SoftLabels, omitted: Counter[str]) -> Iterator[Row]:
     """Yield the rows of a TSV or CSV file; count in `omitted` those that the format itself excludes."""
     name = table.name
     rows = ((line, cells) for line, cells in table.rows() if cells not in ([], [""]))
@@ -249,7 +263,7 @@ def _read(table: DelimitedFile, wanted: Wanted, omitted: Counter[str]) -> Iterat
             f"there is no column {max(selected.indices.values())}, counted from 0", file=name, line=first[0]
         )
     label_cells, header = LabelCells(name), first[1] if remaining is rows else None
-    names = _distinct(cell.strip() for cell in header) if header else [str(number) for number in range(width)]
+    names = distinct_names(cell.strip() for cell in header) if header else [str(number) for number in range(width)]
     for line, cells in remaining:
         if cells == header:
             raise UserError(
@@ -271,12 +285,31 @@ def _read(table: DelimitedFile, wanted: Wanted, omitted: Counter[str]) -> Iterat
                 remedy=remedy if len(cells) > width else "complete or remove the row",
             )
         chosen = {column: cells[index] for column, index in selected.indices.items()}
-        if selected.indicators:
+        soft, labels = _soft_label(soft_labels, wanted, selected, cells, chosen.get("label"), line), None
+        if soft:
+            chosen["label"] = soft.label
+        elif selected.indicators:
             labels = _indicated(label_cells, selected, cells, chosen, line, several=wanted.fields.several)
-        else:
-            labels = label_cells.split(chosen.pop("label"), line) if wanted.fields.several else None
-        if row := _row(chosen, name, line, selected, omitted, labels):
+        elif wanted.fields.several:
+            labels = label_cells.split(chosen.pop("label"), line)
+        if row := _row(chosen, name, line, selected, omitted, labels, soft):
             yield row if wanted.gold else _unlabelled(row, dict(zip(names, cells, strict=True)))
+
+
+def _soft_label(
+    soft_labels: SoftLabels,
+    wanted: Wanted,
+    selected: SelectedColumns,
+    values: Sequence[Any],
+    label: Any,
+    line: int,
+) -> SoftLabel | None:
+    """Return the distribution of a row, of several columns or of the value of one; None: it has a label."""
+    if selected.probabilities:
+        return soft_labels.of_probabilities({name: values[i] for name, i in selected.probabilities.items()}, line)
+    if selected.votes:
+        return soft_labels.of_votes([values[index] for index in selected.votes.values()], line)
+    return soft_labels.of_value(label, line) if wanted.fields.soft else None
 
 
 def _indicated(
@@ -300,16 +333,6 @@ def _unlabelled(row: Row, source: Mapping[str, Any]) -> UnlabelledRow:
     return UnlabelledRow(row.values, row.file, row.line, row.labels, source)
 
 
-def _distinct(names: Iterable[str]) -> list[str]:
-    """Return names of columns, each once: a name that occurs again gets a number, as in pandas."""
-    seen = Counter[str]()
-    distinct = []
-    for name in names:
-        distinct.append(f"{name}.{seen[name]}" if seen[name] else name)
-        seen[name] += 1
-    return distinct
-
-
 def _find(
     first: Line, rows: Iterator[Line], wanted: Wanted, name: str, *, quotes: bool
 ) -> tuple[SelectedColumns, Iterable[Line]]:
@@ -325,48 +348,26 @@ def _find(
     return wanted.unnamed(held, name), held
 
 
-def _read_records(source: Source, kind: str | None, wanted: Wanted, name: str, omitted: Counter[str]) -> Iterator[Row]:
+def _read_records(
+    source: Source, kind: str | None, wanted: Wanted, soft_labels: SoftLabels, omitted: Counter[str]
+) -> Iterator[Row]:
     """Yield the rows of a source of records; count in `omitted` those that the format itself excludes."""
-    label_cells = LabelCells(name)
+    label_cells, name = LabelCells(soft_labels.file), soft_labels.file
     for number, record in read_records(source, kind):
         selected = wanted.named(list(record), name, number)
         names, values = list(record), list(record.values())
-        chosen = {column: _Cell(column, names[index], values[index]) for column, index in selected.indices.items()}
-        labels = None
+        chosen = {column: Cell(column, names[index], values[index]) for column, index in selected.indices.items()}
+        label, labels = chosen.get("label"), None
+        soft = _soft_label(soft_labels, wanted, selected, values, label and label.value, number)
+        if soft:
+            chosen["label"] = Cell("label", "label", soft.label)
         if wanted.fields.several and not selected.indicators:
             labels = label_cells.of_value(chosen.pop("label").value, number)
         texts = {column: cell.text(name, number) for column, cell in chosen.items()}
         if selected.indicators:
             labels = _indicated(label_cells, selected, values, texts, number, several=wanted.fields.several)
-        if row := _row(texts, name, number, selected, omitted, labels):
+        if row := _row(texts, name, number, selected, omitted, labels, soft):
             yield row if wanted.gold else _unlabelled(row, record)
-
-
-@dataclass(frozen=True)
-class _Cell:
-    """The value of a record: our name of its column, the name there, and the value."""
-
-    column: str
-    header: str
-    value: Any
-
-    def text(self, file: str, line: int) -> str:
-        """Return the value as text; only labels may be numbers."""
-        value = self.value
-        if is_missing(value):
-            self.refuse("is missing", file, line)
-        if not isinstance(value, str | int | float) or (self.column != "label" and not isinstance(value, str)):
-            several = " (this task has one label per text)" if isinstance(value, list) else ""
-            self.refuse(f"is {type(value).__name__}, not text{several}", file, line)
-        try:
-            return str(value)
-        except ValueError:  # Python writes no integers of more than 4,300 digits
-            self.refuse("is a number with too many digits", file, line)
-
-    def refuse(self, problem: str, file: str, line: int) -> NoReturn:
-        """Raise an error that names the column."""
-        named = "" if self.header == self.column else f" (column '{self.header}')"
-        raise UserError(f"'{self.column}'{named} {problem}", file=file, line=line)
 
 
 def _row(
@@ -376,6 +377,7 @@ def _row(
     selected: SelectedColumns,
     omitted: Counter[str],
     labels: tuple[str, ...] | None,
+    soft: SoftLabel | None,
 ) -> Row | None:
     """Return the row, or None if it is one that its format excludes."""
     values = {column: value.strip() for column, value in values.items()}
@@ -391,4 +393,4 @@ def _row(
         raise UserError(f"the {column} is empty", file=name, line=line, remedy="fix or remove the row")
     if "label" in values:
         check_not_missing(values["label"], name, line)
-    return Row(values, name, line, labels)
+    return SoftRow(values, name, line, None, soft.distribution, soft.votes) if soft else Row(values, name, line, labels)

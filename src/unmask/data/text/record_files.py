@@ -5,8 +5,8 @@ Parquet and Arrow, SQLite (sqlite_file.py), Excel's workbooks (xlsx_file.py), an
 `read_arrow` reads Parquet and Arrow files, and directories that `datasets` writes (`save_to_disk`), row by row.
 
 Input: a `.parquet`, `.arrow` or `.feather` file, or a directory with `state.json`. Output: numbered records of the
-columns of texts, numbers, truth values, and lists of them; other columns (images, structures) are not read. Numbers of
-classes are replaced by their names, if the schema contains those of `datasets` (`ClassLabel`, also in lists).
+columns of texts, numbers, truth values, lists of them, and structures of numbers; other columns (images) are not read.
+Numbers of classes are replaced by their names, if the schema has those of `datasets` (`ClassLabel`, also in lists).
 
 Needs pyarrow (the extra `arrow`). The limits of `files.py` apply: `MAX_DOCUMENT` to each text, and `MAX_RATIO` both to
 the sizes that a Parquet file declares and to what is read. Nothing is memory-mapped, and the offsets inside each batch
@@ -201,10 +201,12 @@ def _naming(file: Path, pyarrow: ModuleType) -> Iterator[None]:
 
 
 def _usable(schema: Any, pyarrow: ModuleType) -> list[str]:
-    """Return the columns of texts, numbers, truth values, and lists of them."""
+    """Return the columns of texts, numbers, truth values, and lists of them, and of structures of numbers."""
     types = pyarrow.types
 
     def usable(kind: Any) -> bool:
+        if types.is_struct(kind):  # probabilities of labels
+            return all(types.is_integer(field.type) or types.is_floating(field.type) for field in kind)
         if types.is_list(kind) or types.is_large_list(kind) or types.is_dictionary(kind):
             return usable(kind.value_type)
         return any(

@@ -1,0 +1,145 @@
+"""Soft labels: a distribution over labels for each text, given as probabilities or as the votes of annotators.
+
+Input: `{"positive": 0.7, "negative": 0.3}`, or columns `p:NAME`; a list of votes, or columns `label:ANNOTATOR`. Output:
+the distribution and the label with the highest probability; of equally probable ones, the alphabetically first.
+
+Probabilities of one text sum to 1, or as percentages to 100. Those of 0 are left out, as if they were not written.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from decimal import Decimal
+from numbers import Real
+from typing import Any, NamedTuple
+
+from unmask.data.labelled.label_cells import LONGEST_LIST, check_not_missing, is_missing
+from unmask.support.errors import UserError, counted
+
+TOLERANCE = 1e-3
+"""How far the sum of probabilities may be from 1; of percentages, relative to 100."""
+
+
+class SoftLabel(NamedTuple):
+    """What is known of the label of a text.
+
+    Attributes:
+        label: the most probable label; of several, the alphabetically first.
+        distribution: the probabilities of all labels that have one above 0, in the order of the file.
+        votes: the vote of each annotator, "" if there is none; empty: probabilities were given.
+    """
+
+    label: str
+    distribution: Mapping[str, float]
+    votes: tuple[str, ...] = ()
+
+
+class SoftLabels:
+    """Reader of the distributions of a file, which counts what a note says.
+
+    Args:
+        file: the file's name, for errors and notes.
+    """
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.counts = Counter[str]()
+
+    def of_value(self, value: Any, line: int) -> SoftLabel | None:
+        """Return the distribution that the value of a record, or a cell, contains; None: it is one label.
+
+        Raises:
+            UserError: it contains something that is not a distribution, see `of_probabilities` and `of_votes`.
+        """
+        if isinstance(value, str) and value.strip()[:1] in ("{", "[") and len(value) <= LONGEST_LIST:
+            value = _parse(value.strip())
+        if isinstance(value, Mapping):
+            present = {name: number for name, number in value.items() if number is not None}
+            return self.of_probabilities(present, line)  # Arrow has a null for each label that a text lacks
+        return self.of_votes(value, line) if isinstance(value, list | tuple) else None
+
+    def of_probabilities(self, values: Mapping[str, Any], line: int) -> SoftLabel:
+        """Return the distribution with these probabilities, whose sum is made exactly 1.
+
+        Raises:
+            UserError: a probability is not a number, negative or infinite; they sum neither to 1 nor to 100; a name is
+                empty or occurs twice.
+        """
+        names = [str(name).strip() for name in values]
+        for name in names:
+            self._check_name(name, line)
+        if len(set(names)) < len(names):
+            self._refuse("a label occurs twice among the probabilities", line, "remove one")
+        numbers = [self._number(name, value, line) for name, value in zip(names, values.values(), strict=True)]
+        self.counts["have probabilities of labels, which are learned"] += 1
+        total = math.fsum(numbers)
+        if abs(total - 100) <= 100 * TOLERANCE:
+            self.counts["have percentages that sum to 100, which are read as probabilities"] += 1
+        elif abs(total - 1) > TOLERANCE:
+            self._refuse(f"the probabilities sum to {total:.6g}, not to 1", line, "correct them")
+        return self._most_probable(
+            {name: number / total for name, number in zip(names, numbers, strict=True) if number}, (), line
+        )
+
+    def of_votes(self, values: Sequence[Any], line: int) -> SoftLabel:
+        """Return the distribution of votes; a vote that is empty or missing does not count.
+
+        Raises:
+            UserError: there is no vote, or one is not text or a whole number.
+        """
+        votes = []
+        for value in values:
+            missing = is_missing(value)
+            if not missing and (not isinstance(value, str | int) or isinstance(value, bool)):
+                self._refuse(f"a vote is {type(value).__name__}, not the name of a label", line)
+            votes.append("" if missing else str(value).strip())
+            check_not_missing(votes[-1], self.file, line)
+        counts = Counter(filter(None, votes))
+        if not counts:
+            self._refuse("no annotator voted", line, "remove the row")
+        self.counts["have votes of annotators, whose distribution is learned"] += 1
+        total = counts.total()
+        return self._most_probable({name: count / total for name, count in counts.items()}, tuple(votes), line)
+
+    def notes(self) -> list[str]:
+        """Return what was counted, one line each."""
+        return [f"{self.file}: {counted(count, 'example')} {what}" for what, count in self.counts.items()]
+
+    def _most_probable(self, distribution: Mapping[str, float], votes: tuple[str, ...], line: int) -> SoftLabel:
+        highest = max(distribution.values())
+        first, *others = sorted(name for name, value in distribution.items() if math.isclose(value, highest))
+        if others:
+            self.counts["have several most probable labels, of which the alphabetically first is the label"] += 1
+        return SoftLabel(first, distribution, votes)
+
+    def _check_name(self, name: str, line: int) -> None:
+        if not name:
+            self._refuse("a probability has no name of a label", line, "name the label")
+        check_not_missing(name, self.file, line)
+
+    def _number(self, name: str, value: Any, line: int) -> float:
+        number = math.nan
+        if not isinstance(value, bool) and isinstance(value, Real | Decimal | str) and "_" not in str(value):
+            with suppress(ValueError, OverflowError):
+                number = float(value)
+        if not 0 <= number < math.inf:
+            self._refuse(f"the probability of '{name}' is {str(value)[:40]!r}, not a number from 0 to 1", line)
+        return number
+
+    def _refuse(self, problem: str, line: int, remedy: str = "correct it") -> None:
+        raise UserError(problem, file=self.file, line=line, remedy=remedy)
+
+
+def _parse(text: str) -> Any:
+    """Return the object or list that JSON or Python wrote into a cell; the text itself if it is none."""
+    for parse in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            value = parse(text)
+            if isinstance(value, dict | list | tuple):
+                return value
+    return text
