@@ -80,6 +80,7 @@ def test_votes_are_a_distribution(tmp_path, form):
         texts = [f"text {line}" for line in range(len(votes))]
         path = tmp_path / f"{number}.{form}"
         if form == "list":
+            votes.iloc[0] = LABELS[0]  # a list with a label twice: these are votes
             path = as_table({"text": texts, "label": votes.to_numpy().tolist()})
         else:
             path = write_table(votes.assign(text=texts), path, form)
@@ -182,3 +183,22 @@ def test_pairs_have_distributions_too(tmp_path):
     row = read(path)[0]
     assert row.values == {"text": "a", "text_b": "b", "label": "no"}
     assert row.distribution == {"yes": 0.25, "no": 0.75}
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "memory"])
+def test_lists_in_which_no_label_is_twice_are_not_taken_for_votes(tmp_path, form):
+    rows = [{"text": "a", "label": ["joy"]}, {"text": "b", "label": ["joy", "fear"]}]
+    path = tmp_path / f"a.{form}"
+    if form == "memory":
+        path = as_table(rows)
+    elif form == "csv":
+        pd.DataFrame(rows).to_csv(path, index=False)
+    else:
+        pd.DataFrame(rows).to_json(path, orient="records", lines=True)
+    with pytest.raises(UserError, match="no list of the file has a label twice, as votes would; fine-tune for multi-"):
+        read(path)
+
+
+def test_texts_in_memory_that_look_like_lists_are_labels():
+    rows = read(as_table({"text": ["a", "b"], "label": ["[1]", "[2]"]}))
+    assert [row.values["label"] for row in rows] == ["[1]", "[2]"]

@@ -23,7 +23,7 @@ from unmask.data.labelled.columns import SINGLE, Fields, SelectedColumns, Wanted
 from unmask.data.labelled.delimited import OWN, SEPARATORS, DelimitedFile, Line, distinct_names
 from unmask.data.labelled.json_file import has_records, read_records, suffix_of
 from unmask.data.labelled.label_cells import Cell, LabelCells, check_not_missing
-from unmask.data.labelled.soft_labels import SoftLabel, SoftLabels
+from unmask.data.labelled.soft_labels import SoftLabel, SoftLabels, parse_cell
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import display_name, read_text_lines
 from unmask.support.errors import UserError, counted, nearest
@@ -171,6 +171,7 @@ def iterate_rows(
             table = _delimited(path, _format(path, kind), wanted)
             yield from _read(table, wanted, soft_labels, omitted)
             separators = table.notes()
+        soft_labels.check()
         if notes is not None:
             notes += separators + soft_labels.notes()
             notes += [f"{name}: omitted, as the format specifies: {count:,} {what}" for what, count in omitted.items()]
@@ -285,7 +286,10 @@ def _read(table: DelimitedFile, wanted: Wanted, soft_labels: SoftLabels, omitted
                 remedy=remedy if len(cells) > width else "complete or remove the row",
             )
         chosen = {column: cells[index] for column, index in selected.indices.items()}
-        soft, labels = _soft_label(soft_labels, wanted, selected, cells, chosen.get("label"), line), None
+        soft, labels = (
+            _soft_label(soft_labels, wanted, selected, cells, parse_cell(chosen.get("label", "")), line),
+            None,
+        )
         if soft:
             chosen["label"] = soft.label
         elif selected.indicators:

@@ -18,6 +18,7 @@ from decimal import Decimal
 from numbers import Real
 from typing import Any, NamedTuple
 
+from unmask.data.labelled.columns import VOTE
 from unmask.data.labelled.label_cells import LONGEST_LIST, check_not_missing, is_missing
 from unmask.support.errors import UserError, counted
 
@@ -49,19 +50,41 @@ class SoftLabels:
     def __init__(self, file: str) -> None:
         self.file = file
         self.counts = Counter[str]()
+        self._different = 0  # the first line with a list of several labels; 0 as soon as a list has a label twice
+        self._lists = False
 
     def of_value(self, value: Any, line: int) -> SoftLabel | None:
-        """Return the distribution that the value of a record, or a cell, contains; None: it is one label.
+        """Return the distribution that the value of a record contains; None: it is one label.
 
         Raises:
             UserError: it contains something that is not a distribution, see `of_probabilities` and `of_votes`.
         """
-        if isinstance(value, str) and value.strip()[:1] in ("{", "[") and len(value) <= LONGEST_LIST:
-            value = _parse(value.strip())
+        if isinstance(value, str) and value.lstrip().startswith("{"):
+            value = parse_cell(value)
         if isinstance(value, Mapping):
             present = {name: number for name, number in value.items() if number is not None}
             return self.of_probabilities(present, line)  # Arrow has a null for each label that a text lacks
-        return self.of_votes(value, line) if isinstance(value, list | tuple) else None
+        if not isinstance(value, list | tuple):
+            return None
+        soft = self.of_votes(value, line)
+        if len(soft.distribution) < len(list(filter(None, soft.votes))):
+            self._lists, self._different = True, 0
+        elif len(soft.distribution) > 1 and not self._lists:
+            self._different = self._different or line
+        return soft
+
+    def check(self) -> None:
+        """Check, after the last row, that lists are votes: annotators who never agree are those of several labels.
+
+        Raises:
+            UserError: no list has a label twice.
+        """
+        if self._different:
+            self._refuse(
+                "the label is a list, and no list of the file has a label twice, as votes would",
+                self._different,
+                f"fine-tune for multi-label, or write votes into columns named {VOTE}ANNOTATOR",
+            )
 
     def of_probabilities(self, values: Mapping[str, Any], line: int) -> SoftLabel:
         """Return the distribution with these probabilities, whose sum is made exactly 1.
@@ -135,8 +158,11 @@ class SoftLabels:
         raise UserError(problem, file=self.file, line=line, remedy=remedy)
 
 
-def _parse(text: str) -> Any:
+def parse_cell(text: str) -> Any:
     """Return the object or list that JSON or Python wrote into a cell; the text itself if it is none."""
+    text = text.strip()
+    if not text.startswith(("{", "[")) or len(text) > LONGEST_LIST:
+        return text
     for parse in (json.loads, ast.literal_eval):
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             value = parse(text)
