@@ -81,3 +81,16 @@ def test_noise_is_no_text():
     rng = random.Random(0)
     assert suggest(b"a\x00\xff") == "convert the file to UTF-8"
     assert all(suggest(rng.randbytes(30)).startswith("convert the file to UTF-8") for _ in range(200))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("line", [1, 2, 7, 20_000])
+def test_the_line_of_what_cannot_be_decoded_is_named(encoding, line, tmp_path):
+    marks = {"utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE}
+    marks |= {"utf-32-le": codecs.BOM_UTF32_LE, "utf-32-be": codecs.BOM_UTF32_BE}
+    wrong = "\udc00".encode(encoding, "surrogatepass")
+    before = "".join(f"line {number}\n" for number in range(1, line)).encode(encoding)
+    path = tmp_path / "a.txt"
+    path.write_bytes(marks[encoding] + before + "ok ".encode(encoding) + wrong + "\n".encode(encoding))
+    with pytest.raises(UserError, match=rf"a\.txt:{line}: not UTF-"):
+        list(read_text_lines(path))

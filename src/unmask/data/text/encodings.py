@@ -60,9 +60,11 @@ class _InUtf8(io.RawIOBase):
             block = self._stream.read(_BLOCK)
             try:
                 self._encoded = self._decoder.decode(block, final=not block).encode()
+            except UnicodeDecodeError as error:
+                before = error.object[: error.start].decode(error.encoding, "ignore")  # of this block, not yet read
+                raise EncodingError(self._encoding, self._line + before.count("\n"), error.reason) from error
             except UnicodeError as error:
-                reason = getattr(error, "reason", str(error))
-                raise EncodingError(self._encoding, self._line, reason) from error
+                raise EncodingError(self._encoding, self._line, str(error)) from error
             if not block:
                 break
         count = min(len(buffer), len(self._encoded))
