@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -40,13 +41,17 @@ def is_missing(value: Any) -> bool:
 
 def parse_list(cell: str) -> list[Any] | None:
     """Return the list or tuple that JSON or Python wrote into a cell; None if it is none."""
+    values = parse_collection(cell)
+    return list(values) if isinstance(values, list | tuple) else None
+
+
+def parse_collection(cell: str) -> list[Any] | tuple[Any, ...] | dict[Any, Any] | None:
+    """Return the list, tuple or object that JSON or Python wrote into a cell; None if it is none."""
     for parse in (json.loads, ast.literal_eval):
-        try:
-            values = parse(cell)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            continue
-        if isinstance(values, list | tuple):
-            return list(values)
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            value = parse(cell)
+            if isinstance(value, list | tuple | dict):
+                return value
     return None
 
 

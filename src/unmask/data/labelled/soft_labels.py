@@ -8,8 +8,6 @@ Probabilities of one text sum to 1, or as percentages to 100. Those of 0 are lef
 
 from __future__ import annotations
 
-import ast
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,7 +17,7 @@ from numbers import Real
 from typing import Any, NamedTuple
 
 from unmask.data.labelled.columns import VOTE
-from unmask.data.labelled.label_cells import LONGEST_LIST, check_not_missing, is_missing
+from unmask.data.labelled.label_cells import LONGEST_LIST, check_not_missing, is_missing, parse_collection
 from unmask.support.errors import UserError, counted
 
 TOLERANCE = 1e-3
@@ -161,11 +159,6 @@ class SoftLabels:
 def parse_cell(text: str) -> Any:
     """Return the object or list that JSON or Python wrote into a cell; the text itself if it is none."""
     text = text.strip()
-    if not text.startswith(("{", "[")) or len(text) > LONGEST_LIST:
-        return text
-    for parse in (json.loads, ast.literal_eval):
-        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            value = parse(text)
-            if isinstance(value, dict | list | tuple):
-                return value
-    return text
+    written = text.startswith(("{", "[")) and len(text) <= LONGEST_LIST
+    value = parse_collection(text) if written else None
+    return text if value is None else value
