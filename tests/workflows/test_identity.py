@@ -213,7 +213,7 @@ def test_other_options_and_versions_are_refused(inputs, tmp_path, monkeypatch):
     with pytest.raises(UserError, match="precision was float32, now bf16"):
         predict(folder, resume=True, precision="bf16")
     with monkeypatch.context() as patch, pytest.raises(UserError, match=r"unmask was [\d.]+\S*, now 99"):
-        patch.setattr("unmask.inference.stream.__version__", "99")
+        patch.setattr("unmask.support.fingerprint.__version__", "99")
         predict(folder, resume=True)
     with pytest.raises(UserError, match="standard input: resume=True: what is read from here cannot be compared"):
         unmask.predict(folder / "model", "-", out=folder / "out.jsonl", resume=True, **HERE)

@@ -10,7 +10,6 @@ result is the same to the last bit.
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,9 +23,8 @@ from unmask.data.text.record_files import fingerprint_source
 from unmask.inference.predictor import Predictor
 from unmask.support.durable import create, named, replace_file, sync
 from unmask.support.errors import ShareNote, UserError
-from unmask.support.fingerprint import differences
+from unmask.support.fingerprint import differences, versions
 from unmask.support.messages import argument
-from unmask.support.version import __version__
 from unmask.tasks.task import Task
 
 LIBRARIES = ("torch", "tokenizers")
@@ -41,8 +39,7 @@ def identity(model: str, data: str | Path, **others: Any) -> dict[str, Any]:
         data: the file of examples, which is identified by its content; standard input and pipes cannot be.
         others: options that change predictions.
     """
-    versions = {"unmask": __version__, **{name: importlib.metadata.version(name) for name in LIBRARIES}}
-    return {"model": model, "data": fingerprint_source(data), **others, **versions}
+    return {"model": model, "data": fingerprint_source(data), **others, **versions(LIBRARIES)}
 
 
 def refuse_input(out: Path, inputs: Iterable[str | Path], name: str) -> None:

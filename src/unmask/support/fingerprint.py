@@ -6,6 +6,7 @@ All are SHA-256, for which processors have instructions: 1.4 GiB/s here, so that
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from unmask.support.durable import sha256
+from unmask.support.version import __version__
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,6 +53,11 @@ def fingerprint_path(path: str | Path) -> str | None:
         return None
     files = sorted(file for file in path.rglob("[!.]*") if file.is_file())
     return fingerprint_values([[file.relative_to(path).as_posix(), sha256(file)] for file in files])
+
+
+def versions(libraries: Iterable[str]) -> dict[str, str]:
+    """Return the versions of this package and of libraries, on which stored results may depend."""
+    return {"unmask": __version__, **{name: importlib.metadata.version(name) for name in libraries}}
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], *, ignored: Iterable[str] = ()) -> list[str]:

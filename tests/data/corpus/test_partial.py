@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from unmask.data.corpus import build, partial
+from unmask.data.corpus import partial
 from unmask.data.corpus.build import write_corpus
 from unmask.data.corpus.encode import DocumentEncoder
 from unmask.data.text.documents import TextOptions
@@ -138,9 +138,9 @@ def test_D13_shards_of_other_settings_are_refused(interrupted, built, resume, fi
         elif name == "tokens of a shard":
             settings["shard_tokens"] = 3000
         elif name == "unmask":
-            patch.setattr(build, "__version__", "99")
+            patch.setattr("unmask.support.fingerprint.__version__", "99")
         else:
-            patch.setattr(build.importlib.metadata, "version", lambda library: "99" + library)
+            patch.setattr("importlib.metadata.version", lambda library: "99" + library)
         with pytest.raises(
             UserError, match=rf"with other settings: .*{name} was .+, now .+; run the command that started it"
         ):

@@ -138,7 +138,7 @@ def test_other_settings_are_another_preparation(prepare):
 
 def test_another_version_is_another_preparation(prepare, monkeypatch):
     prepare()
-    monkeypatch.setattr(module, "__version__", "0.0.0")
+    monkeypatch.setattr("unmask.support.fingerprint.__version__", "0.0.0")
     assert steps(prepare()) == [TRAINED]
 
 

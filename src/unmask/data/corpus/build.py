@@ -8,7 +8,6 @@ whether or not the build was interrupted.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import chain, repeat, tee
@@ -25,8 +24,8 @@ from unmask.data.text.files import as_paths, display_name
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, check_unicode, counted
+from unmask.support.fingerprint import versions
 from unmask.support.messages import argument
-from unmask.support.version import __version__
 
 MANY_TOKENS = 1000
 """Tokens of a single document from which on its lines may be documents."""
@@ -126,12 +125,10 @@ def _encode_into(
 
 def _settings(tokenizer: Tokenizer, shard_tokens: int) -> dict[str, str]:
     """Return the settings that, in addition to the text, determine the bytes of a corpus."""
-    libraries = {name: importlib.metadata.version(name) for name in ("tokenizers", "sentencex")}
     return {
         "tokenizer": tokenizer.sha256[:16],
         "tokens of a shard": str(shard_tokens),
-        "unmask": __version__,
-        **libraries,
+        **versions(("tokenizers", "sentencex")),
     }
 
 

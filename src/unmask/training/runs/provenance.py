@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 import sys
 from collections.abc import Mapping
@@ -10,8 +9,7 @@ from typing import Any
 
 import msgspec
 
-from unmask.support.fingerprint import differences
-from unmask.support.version import __version__
+from unmask.support.fingerprint import differences, versions
 
 LIBRARIES = ("torch", "numpy", "tokenizers", "safetensors")
 
@@ -37,20 +35,17 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of_this_process(cls, inputs: Mapping[str, str], machine: Mapping[str, Any]) -> Provenance:
         """Return the origin of a run that this process starts."""
+        libraries = versions(LIBRARIES)
         return cls(
-            unmask=__version__,
+            unmask=libraries.pop("unmask"),
             command=[word.encode("utf8", "backslashreplace").decode() for word in sys.argv],
             python=platform.python_version(),
             platform=platform.platform(),
-            libraries=_libraries(),
+            libraries=libraries,
             machine=dict(machine),
             inputs=dict(inputs),
         )
 
     def other_versions(self) -> list[str]:
         """Return which versions are not those of this process, such as "torch was 2.12.0, now 2.13.0"."""
-        return differences({"unmask": self.unmask, **self.libraries}, {"unmask": __version__, **_libraries()})
-
-
-def _libraries() -> dict[str, str]:
-    return {name: importlib.metadata.version(name) for name in LIBRARIES}
+        return differences({"unmask": self.unmask, **self.libraries}, versions(LIBRARIES))

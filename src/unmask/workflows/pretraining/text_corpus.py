@@ -7,7 +7,6 @@ that it was started on, whatever the files are called: their content is read aga
 
 from __future__ import annotations
 
-import importlib.metadata
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -30,9 +29,8 @@ from unmask.model.directory import find, read_settings
 from unmask.recipes.recipe import Recipe
 from unmask.support.durable import new_directory
 from unmask.support.errors import UserError
-from unmask.support.fingerprint import differences
+from unmask.support.fingerprint import differences, versions
 from unmask.support.messages import argument, setting
-from unmask.support.version import __version__
 from unmask.training.runs.directory import PREPARED, RunDirectory
 from unmask.workflows.pretraining.checks import check_init, check_layers, check_shape, check_vocabulary, check_words
 from unmask.workflows.pretraining.restarts import restarted
@@ -195,7 +193,7 @@ def _made_from(
             "options": asdict(options),
             "tokenizer": words.sha256 if isinstance(words, Tokenizer) else words,
             **({} if extend is None else {"extend": extend}),
-            "versions": {"unmask": __version__} | {name: importlib.metadata.version(name) for name in LIBRARIES},
+            "versions": versions(LIBRARIES),
         }
     )
 
