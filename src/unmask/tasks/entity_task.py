@@ -6,22 +6,26 @@ them, mistakes, and the route of the server.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
 from unmask.data.labelled.annotations import iterate_annotations, read_annotations
 from unmask.data.labelled.duplicates import identities
+from unmask.data.labelled.span_export import export_array, export_record, is_export
 from unmask.data.labelled.spans import Inexact, Units
 from unmask.data.labelled.table import Source
 from unmask.data.labelled.tagged_file import TaggedSentence, join_words, split_text
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
+from unmask.metrics.token_classification import Chunk
 from unmask.support.errors import UserError, check_unicode, counted
 from unmask.support.messages import argument
 from unmask.tasks.holding_out import hold_out_units, split_units
 from unmask.tasks.routes import Route, TagRequest
+from unmask.tasks.tag_labels import marked
 from unmask.tasks.tagged import Entity, Tagged
 from unmask.tasks.task import Columns, Mark, Mistake, Notes, Passage, Paths, Task
 
@@ -77,6 +81,10 @@ class AnnotatedTask(Task, frozen=True, kw_only=True, forbid_unknown_fields=True)
         if parts := split_units(examples, units, seed, 0):
             return parts
         return hold_out_units(examples, range(len(examples)), seed, 0, what="sentence")  # a few, each many times
+
+    def files(self, path: Path, records: Iterable[Any]) -> dict[Path, Iterable[bytes]]:
+        """See `Task`: JSON Lines or, depending on the suffix, an annotator's file."""
+        return {path: export_array(records)} if is_export(path) and path.suffix == ".json" else {}
 
 
 class EntityTask(AnnotatedTask, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -163,10 +171,24 @@ class EntityTask(AnnotatedTask, frozen=True, kw_only=True, forbid_unknown_fields
                 )
         return sorted(mistakes, key=lambda mistake: -mistake.score)
 
+    def record(self, path: Path, example: TaggedSentence, prediction: Tagged) -> Any:
+        """See `Task`: a prediction or, depending on the suffix, an annotator's record."""
+        return export_record(path, prediction.text, marked(prediction)) if is_export(path) else prediction
+
     def line(self, prediction: Tagged) -> str:
         """See `Task`."""
         entities = (f"{entity.label} {entity.probability:.3f} {entity.text}" for entity in prediction.entities)
         return "\t".join((prediction.text, *entities))
+
+
+def in_code_points(
+    examples: Sequence[TaggedSentence], predictions: Sequence[Tagged]
+) -> tuple[list[list[Chunk]], list[list[Chunk]]]:
+    """Return the gold and the predicted entities of each sentence, with offsets in code points."""
+    predicted = [
+        [Chunk(entity.label, entity.start, entity.end) for entity in prediction.entities] for prediction in predictions
+    ]
+    return [sentence.entities for sentence in examples], predicted
 
 
 def encode_words(tokenizer: Tokenizer, examples: Sequence[TaggedSentence]) -> dict[str, Ids]:

@@ -30,7 +30,7 @@ from unmask.data.batches.batch import Batch, Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.labelled.annotations import read_annotations
 from unmask.data.labelled.relations import relate
-from unmask.data.labelled.span_export import Marked, export_array, export_record, is_export
+from unmask.data.labelled.span_export import Marked, export_record, is_export
 from unmask.data.labelled.spans import Annotated, Reading, Span, to_sentence
 from unmask.data.labelled.table import Source
 from unmask.data.labelled.tagged_file import Relation, TaggedSentence
@@ -285,10 +285,6 @@ class Relations(AnnotatedTask, frozen=True, kw_only=True, forbid_unknown_fields=
         spans = [Marked(span.start, span.end, span.label, span.text, 1.0) for span in prediction.spans]
         relations = [(of.head, of.tail, of.label, of.probability) for of in prediction.relations]
         return export_record(path, prediction.text, spans, relations)
-
-    def files(self, path: Path, records: Iterable[Any]) -> dict[Path, Iterable[bytes]]:
-        """See `Task`: JSON Lines or, depending on the suffix, an annotator's file."""
-        return {path: export_array(records)} if is_export(path) and path.suffix == ".json" else {}
 
     def line(self, prediction: Related) -> str:
         """See `Task`."""

@@ -19,9 +19,8 @@ its first word; spans that are too wide, or end beyond that window, are missed, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -33,7 +32,6 @@ from torch.utils.checkpoint import checkpoint
 
 from unmask.data.batches.batch import Batch, Sample
 from unmask.data.batches.frame import Frame
-from unmask.data.labelled.span_export import export_array, export_record, is_export
 from unmask.data.labelled.tagged_file import TaggedSentence
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import token_classification as metrics
@@ -46,8 +44,7 @@ from unmask.objectives.flops import head_flops, matrices
 from unmask.objectives.objective import Objective, Part, imitate_softmax
 from unmask.support.errors import ShareNote, UserError
 from unmask.support.messages import setting
-from unmask.tasks.entity_task import EntityTask, encode_words
-from unmask.tasks.tag_labels import marked
+from unmask.tasks.entity_task import EntityTask, encode_words, in_code_points
 from unmask.tasks.tagged import Entity, Tagged, WordWindow, cut_windows
 from unmask.tasks.task import Framed, Reason, Refusals, Training
 from unmask.tasks.tuning import softmax
@@ -182,14 +179,6 @@ class Spans(EntityTask, frozen=True, kw_only=True, forbid_unknown_fields=True, t
             replace(sentence, tags=(), spans=tuple(_in_words(sentence, prediction)))
             for sentence, prediction in zip(examples, predictions, strict=True)
         ]
-
-    def record(self, path: Path, example: TaggedSentence, prediction: Tagged) -> Any:
-        """See `Task`: a prediction or, depending on the suffix, an annotator's record."""
-        return export_record(path, prediction.text, marked(prediction)) if is_export(path) else prediction
-
-    def files(self, path: Path, records: Iterable[Any]) -> dict[Path, Iterable[bytes]]:
-        """See `Task`: JSON Lines or, depending on the suffix, an annotator's file."""
-        return {path: export_array(records)} if is_export(path) and path.suffix == ".json" else {}
 
 
 class SpanHead(Objective):
@@ -382,5 +371,4 @@ def _gold_and_predicted(
     """
     for sentence in examples:
         _numbered(sentence, labels)
-    predicted = [[Chunk(entity.label, entity.start, entity.end) for entity in found.entities] for found in predictions]
-    return [sentence.entities for sentence in examples], predicted
+    return in_code_points(examples, predictions)

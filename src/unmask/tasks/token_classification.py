@@ -26,7 +26,6 @@ from torch import Tensor
 
 from unmask.data.batches.batch import Batch, Sample
 from unmask.data.batches.frame import Frame
-from unmask.data.labelled.span_export import export_array, export_record, is_export
 from unmask.data.labelled.tagged_file import TaggedSentence, write_columns
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import token_classification as metrics
@@ -37,9 +36,9 @@ from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
 from unmask.objectives.objective import Objective, Part, imitate_softmax
 from unmask.support.errors import ShareNote, UserError
-from unmask.tasks.entity_task import EntityTask, encode_words
+from unmask.tasks.entity_task import EntityTask, encode_words, in_code_points
 from unmask.tasks.pooled_head import NONE, TUNED, Regularization, score
-from unmask.tasks.tag_labels import all_tags, check_labels, labels_of, marked
+from unmask.tasks.tag_labels import all_tags, check_labels, labels_of
 from unmask.tasks.tagged import Tagged, cut_windows, read_tags, tags_of
 from unmask.tasks.task import Framed, Training
 from unmask.tasks.tuning import (
@@ -177,15 +176,15 @@ class TokenClassification(
 
     def record(self, path: Path, example: TaggedSentence, prediction: Tagged) -> Any:
         """See `Task`: a prediction or, depending on the suffix, the lines of a sentence or an annotator's record."""
-        if is_export(path):
-            return export_record(path, prediction.text, marked(prediction))
-        return write_columns(example, tags_of(example, prediction)) if path.suffix in COLUMNS else prediction
+        if path.suffix in COLUMNS:
+            return write_columns(example, tags_of(example, prediction))
+        return super().record(path, example, prediction)
 
     def files(self, path: Path, records: Iterable[Any]) -> dict[Path, Iterable[bytes]]:
         """See `Task`: JSON Lines or, depending on the suffix, columns that `evaluate` reads or an annotator's file."""
-        if is_export(path) and path.suffix == ".json":
-            return {path: export_array(records)}
-        return {path: (lines.encode() for lines in records)} if path.suffix in COLUMNS else {}
+        if path.suffix in COLUMNS:
+            return {path: (lines.encode() for lines in records)}
+        return super().files(path, records)
 
 
 class TokenClassificationHead(Objective):
@@ -242,10 +241,7 @@ def gold_and_predicted(
         for index, tag in enumerate(sentence.tags):
             if split_tag(tag)[1] not in kinds:
                 raise _unknown(sentence, index, labels)
-    predicted = [
-        [Chunk(entity.label, entity.start, entity.end) for entity in prediction.entities] for prediction in predictions
-    ]
-    return [sentence.entities for sentence in examples], predicted
+    return in_code_points(examples, predictions)
 
 
 def _numbers(sentence: TaggedSentence, labels: Sequence[str]) -> np.ndarray:
