@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from unmask.data.text.encodings import suggest
+from unmask.data.text.encodings import check_encoding, refuse_encoding, suggest, with_encoding
 from unmask.data.text.files import COMPRESSED, MAX_DOCUMENT, TOO_LONG, display_name, read_lines
 from unmask.data.text.json_keys import check_keys
 from unmask.data.text.record_files import has_reader, read_file
@@ -39,11 +39,20 @@ class TextOptions:
         field: the field of a JSON line that holds the text.
         documents: what a document is in plain text: "file", "blank-line", "line", or "auto" (see `resolve_documents`).
         strict: raise an error at the first document that would be skipped.
+        encoding: encoding of the files; None: UTF-8, or as a byte-order mark declares.
+
+    Raises:
+        UserError: the encoding is unknown.
     """
 
     field: str = "text"
     documents: str = "auto"
     strict: bool = False
+    encoding: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.encoding is not None:
+            check_encoding(self.encoding)
 
 
 @dataclass
@@ -108,6 +117,9 @@ def refuse_idle_options(paths: Sequence[str | Path], options: TextOptions) -> No
     Raises:
         UserError: an option has no effect.
     """
+    for path in paths:
+        if has_reader(path):
+            refuse_encoding(with_encoding(path, options.encoding))
     kinds = {_has_fields(path) for path in paths}
     if kinds == {False} and options.field != "text":
         raise UserError(f"{argument('field')} has no effect: none of the files is JSON Lines", remedy="leave it out")
@@ -135,7 +147,7 @@ def read_documents(paths: Sequence[str | Path], options: TextOptions, skipped: S
         UserError: a file cannot be read, or `strict` is set and a document would be skipped.
     """
     mode = resolve_documents(paths, options)
-    for path in paths:
+    for path in (with_encoding(path, options.encoding) for path in paths):
         if has_reader(path):
             yield from _read_rows(path, options, skipped)
             continue

@@ -23,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from unmask.data.text.encodings import refuse_encoding
 from unmask.data.text.files import FREE, MAX_DOCUMENT, MAX_RATIO, TOO_LONG, expands_too_much, read_whole, split_part
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_path, fingerprint_values
@@ -242,8 +243,9 @@ def read_file(path: str | Path) -> Iterator[tuple[int, Record]]:
     """Read the records of a file, or of a directory of `datasets`; see `Reader`.
 
     Raises:
-        UserError: it cannot be read, or is damaged.
+        UserError: it cannot be read, is damaged, or an encoding is part of its path.
     """
+    refuse_encoding(path)
     read = READERS.get(_suffix(path), read_arrow)
     yield from read(path)
 
