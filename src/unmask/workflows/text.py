@@ -13,8 +13,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.corpus import build
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_idle_options, refuse_none
-from unmask.data.text.encodings import with_encoding
-from unmask.data.text.files import display_name, read_text_lines
+from unmask.data.text.files import display_name, read_text_lines, with_encoding
 from unmask.data.tokenizers import extend, train
 from unmask.data.tokenizers.coverage import COVERAGE
 from unmask.data.tokenizers.load import load_tokenizer, read_length

@@ -14,8 +14,16 @@ from itertools import pairwise
 from pathlib import Path
 
 from unmask.data.labelled.spans import Annotated, Link, Reading, Span
-from unmask.data.text.encodings import encoding_of, with_encoding
-from unmask.data.text.files import MAX_JSON, decode_text, display_name, open_bytes, read_at_most, read_text_lines
+from unmask.data.text.files import (
+    MAX_JSON,
+    decode_text,
+    display_name,
+    encoding_of,
+    open_bytes,
+    read_at_most,
+    read_text_lines,
+    with_encoding,
+)
 from unmask.support.errors import UserError
 
 _BOUND = re.compile(r"(T\S*)\t(.+?) (\d+ \d+(?:;\d+ \d+)*)(?:\t(.*))?")

@@ -19,8 +19,7 @@ import msgspec
 
 from unmask.data.labelled.json_file import Place, claim, decode_object, suffix_of
 from unmask.data.labelled.table import Source, refuse_tables
-from unmask.data.text.encodings import encoding_of, with_encoding
-from unmask.data.text.files import MAX_JSON, decode_text, display_name, open_bytes
+from unmask.data.text.files import MAX_JSON, decode_text, display_name, encoding_of, open_bytes, with_encoding
 from unmask.support.errors import UserError
 
 ENDINGS = ("ending0", "ending1", "ending2", "ending3")

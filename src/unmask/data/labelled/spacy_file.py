@@ -11,8 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from unmask.data.labelled.spans import Annotated, Span
-from unmask.data.text.encodings import refuse_encoding
-from unmask.data.text.files import display_name
+from unmask.data.text.files import display_name, refuse_encoding
 from unmask.support.errors import UserError
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from unmask.data.text.encodings import with_encoding
+from unmask.data.text.files import with_encoding
 from unmask.data.text.record_files import Record, class_names, name_classes
 from unmask.support.errors import UserError
 from unmask.support.messages import argument

@@ -16,8 +16,17 @@ from typing import Any
 
 import msgspec
 
-from unmask.data.text.encodings import check_encoding, refuse_encoding, suggest, with_encoding
-from unmask.data.text.files import COMPRESSED, MAX_DOCUMENT, TOO_LONG, display_name, read_lines
+from unmask.data.text.encodings import suggest
+from unmask.data.text.files import (
+    COMPRESSED,
+    MAX_DOCUMENT,
+    TOO_LONG,
+    check_encoding,
+    display_name,
+    read_lines,
+    refuse_encoding,
+    with_encoding,
+)
 from unmask.data.text.json_keys import check_keys
 from unmask.data.text.record_files import has_reader, read_file
 from unmask.support.errors import UserError, counted, nearest

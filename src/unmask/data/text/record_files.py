@@ -23,8 +23,16 @@ from typing import Any
 
 import msgspec
 
-from unmask.data.text.encodings import refuse_encoding
-from unmask.data.text.files import FREE, MAX_DOCUMENT, MAX_RATIO, TOO_LONG, expands_too_much, read_whole, split_part
+from unmask.data.text.files import (
+    FREE,
+    MAX_DOCUMENT,
+    MAX_RATIO,
+    TOO_LONG,
+    expands_too_much,
+    read_whole,
+    refuse_encoding,
+    split_part,
+)
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_path, fingerprint_values
 from unmask.support.plugins import Registry
