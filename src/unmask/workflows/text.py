@@ -251,7 +251,7 @@ def describe_corpus(directory: str | Path) -> str:
 def _documents(
     files: Sequence[str | Path], out: Path, options: TextOptions, display: Display
 ) -> Iterator[tuple[Iterator[str], Path]]:
-    """Yield the documents to learn from and a folder that becomes `out`; report afterwards how many were skipped."""
+    """Yield the documents to learn from and a folder that becomes `out`; report what was skipped or looks damaged."""
     refuse_filled(out)
     refuse_idle_options(files, options)
     skipped = Skipped()
@@ -259,6 +259,8 @@ def _documents(
         yield refuse_none(read_documents(files, options, skipped), skipped, files), aside
     if skipped.count:
         display.say(f"skipped: {counted(skipped.count, 'document')}: " + "; ".join(skipped.places))
+    for note in skipped.damaged.notes("document"):
+        display.say(note)
 
 
 def _shows_progress(quiet: bool) -> bool:
