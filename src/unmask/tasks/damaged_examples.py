@@ -23,8 +23,10 @@ def count_damaged(
         damaged: receives the count.
     """
     for example in examples:
-        if damage := next(filter(None, map(find_damage, texts(example))), None):
-            damaged.add(damage, place_of(example))
+        for text in texts(example):
+            if damage := find_damage(text):
+                damaged.add(damage, place_of(example))
+                break
         yield example
 
 
