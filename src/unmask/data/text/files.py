@@ -43,7 +43,7 @@ TOO_LONG = f"longer than {MAX_DOCUMENT:,} bytes"
 COMPRESSED = (".gz", ".xz", ".zst")
 """Suffixes of compressed files."""
 
-_PART = re.compile(r"(.+?\.(?:sqlite3?|db|xlsx))#(.+)", re.IGNORECASE | re.DOTALL)
+_PART = re.compile(r"(.+?\.(?:sqlite3?|db|xlsx|ods))#(.+)", re.IGNORECASE | re.DOTALL)
 _BLOCK = 1 << 20
 _LINES = 1 << 16
 """Maximum number of bytes whose lines are in memory at once, besides a longer line."""

@@ -1,6 +1,6 @@
 """Files of records, for text and for labeled examples, by suffix.
 
-Parquet and Arrow, SQLite (sqlite_file.py), Excel's workbooks (xlsx_file.py), and those of installed packages.
+Parquet and Arrow, SQLite (sqlite_file.py), spreadsheets (xlsx_file.py, ods_file.py), and those of installed packages.
 
 `read_arrow` reads Parquet and Arrow files, and directories that `datasets` writes (`save_to_disk`), row by row.
 
@@ -237,7 +237,7 @@ READERS: Registry[Reader] = Registry(
     "unmask.readers",
     dict.fromkeys(("parquet", "arrow", "feather"), read_arrow)
     | dict.fromkeys(("sqlite", "sqlite3", "db"), _SQLITE)
-    | {"xlsx": _XLSX},
+    | {"xlsx": _XLSX, "ods": "unmask.data.text.ods_file:read_ods"},
 )
 """Reader by suffix, in lower case and without the dot."""
 
