@@ -232,12 +232,12 @@ def _usable(schema: Any, pyarrow: ModuleType) -> list[str]:
 Reader = Callable[[str | Path], Iterator[tuple[int, Record]]]
 """Yields the number of each record, from 1, and its values by column; raises a `UserError` that names file and line."""
 
-_SQLITE, _XLSX = "unmask.data.text.sqlite_file:read_sqlite", "unmask.data.text.xlsx_file:read_xlsx"
+_SQLITE = "unmask.data.text.sqlite_file:read_sqlite"
 READERS: Registry[Reader] = Registry(
     "unmask.readers",
     dict.fromkeys(("parquet", "arrow", "feather"), read_arrow)
     | dict.fromkeys(("sqlite", "sqlite3", "db"), _SQLITE)
-    | {"xlsx": _XLSX, "ods": "unmask.data.text.ods_file:read_ods"},
+    | {"xlsx": "unmask.data.text.xlsx_file:read_xlsx", "ods": "unmask.data.text.ods_file:read_ods"},
 )
 """Reader by suffix, in lower case and without the dot."""
 
