@@ -23,6 +23,7 @@ from unmask.data.text.files import (
     COMPRESSED,
     MAX_JSON,
     decode_line,
+    decode_text,
     display_name,
     open_bytes,
     read_at_most,
@@ -158,7 +159,7 @@ def decode_json(path: str | Path, top: Place) -> Any:
         top: its location.
 
     Raises:
-        UserError: it is too large, broken (names the line), or has a key twice.
+        UserError: it is too large, broken or not UTF-8 (names the line), or has a key twice.
     """
     with open_bytes(path) as stream:
         raw = read_at_most(stream, MAX_JSON + 1)
@@ -168,6 +169,9 @@ def decode_json(path: str | Path, top: Place) -> Any:
     try:
         content = msgspec.json.decode(raw)
         check_keys(raw, content)
+    except UnicodeDecodeError:
+        decode_text(raw, top.file)  # names the line
+        raise
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         byte = re.search(r"byte (\d+)", str(error))
         line = raw[: int(byte[1])].count(b"\n") + 1 if byte else None

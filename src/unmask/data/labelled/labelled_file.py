@@ -109,9 +109,9 @@ def read_rows(
 
     Args:
         paths: `.tsv` or `.txt`, `.csv`, `.jsonl` or `.json` (lines or one array), each optionally followed by `.gz`,
-            `.xz` or `.zst`; `.parquet`, `.arrow` or `.feather`; `.xlsx`, `.sqlite` or `.db`, optionally followed by
-            `#SHEET` or `#TABLE`; directories of `datasets`; tables in memory; `-` is standard input and requires
-            `kind`.
+            `.xz` or `.zst`; `.parquet`, `.arrow` or `.feather`; `.xlsx`, `.ods`, `.sqlite` or `.db`, optionally
+            followed by `#SHEET` or `#TABLE`; directories of `datasets`; tables in memory; `-` is standard input and
+            requires `kind`.
         columns: our names to the names in the file, or to numbers from 0, which imply that there is no header.
         kind: the format, if it is not that of the suffix.
         gold: whether to read labels.

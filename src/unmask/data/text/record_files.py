@@ -1,6 +1,6 @@
 """Files of records, for text and for labeled examples, by suffix.
 
-Parquet and Arrow, SQLite (sqlite_file.py), Excel's workbooks (xlsx_file.py), and those of installed packages.
+Parquet and Arrow, SQLite (sqlite_file.py), spreadsheets (xlsx_file.py, ods_file.py), and those of installed packages.
 
 `read_arrow` reads Parquet and Arrow files, and directories that `datasets` writes (`save_to_disk`), row by row.
 
@@ -23,7 +23,16 @@ from typing import Any
 
 import msgspec
 
-from unmask.data.text.files import FREE, MAX_DOCUMENT, MAX_RATIO, TOO_LONG, expands_too_much, read_whole, split_part
+from unmask.data.text.files import (
+    FREE,
+    MAX_DOCUMENT,
+    MAX_RATIO,
+    TOO_LONG,
+    expands_too_much,
+    read_whole,
+    refuse_encoding,
+    split_part,
+)
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_path, fingerprint_values
 from unmask.support.plugins import Registry
@@ -223,12 +232,12 @@ def _usable(schema: Any, pyarrow: ModuleType) -> list[str]:
 Reader = Callable[[str | Path], Iterator[tuple[int, Record]]]
 """Yields the number of each record, from 1, and its values by column; raises a `UserError` that names file and line."""
 
-_SQLITE, _XLSX = "unmask.data.text.sqlite_file:read_sqlite", "unmask.data.text.xlsx_file:read_xlsx"
+_SQLITE = "unmask.data.text.sqlite_file:read_sqlite"
 READERS: Registry[Reader] = Registry(
     "unmask.readers",
     dict.fromkeys(("parquet", "arrow", "feather"), read_arrow)
     | dict.fromkeys(("sqlite", "sqlite3", "db"), _SQLITE)
-    | {"xlsx": _XLSX},
+    | {"xlsx": "unmask.data.text.xlsx_file:read_xlsx", "ods": "unmask.data.text.ods_file:read_ods"},
 )
 """Reader by suffix, in lower case and without the dot."""
 
@@ -242,8 +251,9 @@ def read_file(path: str | Path) -> Iterator[tuple[int, Record]]:
     """Read the records of a file, or of a directory of `datasets`; see `Reader`.
 
     Raises:
-        UserError: it cannot be read, or is damaged.
+        UserError: it cannot be read, is damaged, or an encoding is part of its path.
     """
+    refuse_encoding(path)
     read = READERS.get(_suffix(path), read_arrow)
     yield from read(path)
 
