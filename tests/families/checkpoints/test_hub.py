@@ -13,12 +13,13 @@ from unmask.cli.main import main
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.families.checkpoints.config_file import SENTENCES
 from unmask.families.checkpoints.heads import Pooling
-from unmask.families.checkpoints.hub import PICKLE, download, parse, revision_of, upload
+from unmask.families.checkpoints.hub import PICKLE, download, revision_of, upload
 from unmask.families.checkpoints.safetensors_file import INDEX
 from unmask.model.directory import find, find_tokenizer, read_settings
 from unmask.model.model import load_model, save_model
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
+from unmask.support.hub import parse
 from unmask.workflows.pretraining.start import continued
 
 from .conftest import assert_same_model, in_shards, model
