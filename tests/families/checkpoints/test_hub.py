@@ -23,24 +23,8 @@ from unmask.support.hub import parse
 from unmask.workflows.pretraining.start import continued
 
 from .conftest import assert_same_model, in_shards, model
-from .hub_server import HubServer
 
 NAME = "someone/small-bert"
-
-
-@pytest.fixture
-def hub(tmp_path, monkeypatch):
-    """A server and an empty cache in place of the Hub and the user's cache."""
-    server = HubServer()
-    monkeypatch.setattr(constants, "ENDPOINT", server.url)
-    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.partition("/{")  # made of the address when it was imported
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "".join(template[1:]))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_TOKEN", "hf_test")
-    monkeypatch.chdir(tmp_path)
-    yield server
-    server.close()
 
 
 @pytest.fixture

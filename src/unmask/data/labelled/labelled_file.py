@@ -21,8 +21,9 @@ import msgspec
 
 from unmask.data.labelled.columns import SINGLE, Fields, SelectedColumns, Wanted
 from unmask.data.labelled.delimited import OWN, SEPARATORS, DelimitedFile, Line, distinct_names
-from unmask.data.labelled.json_file import has_records, read_records, suffix_of
+from unmask.data.labelled.json_file import suffix_of
 from unmask.data.labelled.label_cells import Cell, LabelCells, check_not_missing
+from unmask.data.labelled.records import has_records, read_records
 from unmask.data.labelled.soft_labels import SoftLabel, SoftLabels, parse_cell
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import display_name, read_text_lines

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from unmask.data.labelled.hub_data import locate
 from unmask.data.text.record_files import Record, class_names, name_classes
 from unmask.support.errors import UserError
 
@@ -73,17 +74,18 @@ def as_sources(data: Data) -> list[Source]:
     """Return labeled examples, wherever they are, as a list of sources.
 
     Args:
-        data: a path or several; a pandas or Polars data frame, a pyarrow table, or a data set of `datasets`; a mapping
-            of column names to values; records; a tuple of texts and labels, or of texts, second texts and labels (for
-            token classification, of lists of words and lists of tags).
+        data: a path or several, or names of data sets on the Hub (see hub_data.py); a pandas or Polars data frame, a
+            pyarrow table, or a data set of `datasets`; a mapping of column names to values; records; a tuple of texts
+            and labels, or of texts, second texts and labels (for token classification, of lists of words and lists of
+            tags).
 
     Raises:
-        UserError: it is something else, or the columns have different lengths.
+        UserError: it is something else, or the columns have different lengths; a data set cannot be downloaded.
     """
     if isinstance(data, str | Path | ExampleTable):
-        return [data]
+        data = [data]
     if isinstance(data, list | tuple) and all(isinstance(source, str | Path | ExampleTable) for source in data):
-        return list(data)
+        return [source if isinstance(source, ExampleTable) else locate(source) for source in data]
     return [as_table(data)]
 
 
