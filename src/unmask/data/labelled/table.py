@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from unmask.data.labelled.hub_data import locate
+from unmask.data.labelled.repository import is_repository
 from unmask.data.text.record_files import Record, class_names, name_classes
 from unmask.support.errors import UserError
 
@@ -104,6 +105,8 @@ def refuse_tables(sources: Iterable[Source]) -> list[str | Path]:
     for source in sources:
         if isinstance(source, ExampleTable):
             raise UserError("this task reads its examples from files", file=source.name, remedy="pass paths")
+        if is_repository(source):
+            raise UserError("this task reads files of its own format, not splits of data sets", file=source)
         files.append(source)
     return files
 
