@@ -39,6 +39,7 @@ _SEPARATOR = "\0"
 _SPACES_AND_PUNCTUATION = bytes(
     code for code in range(1, 128) if not chr(code).isalnum() and chr(code) not in "$+<=>^`|~"
 )
+_LOWER = bytes(range(256)).lower()
 _LEFT_OUT = re.compile("P.|Z.|Cc|Cf")
 """Categories of Unicode that are left out; symbols, such as emoji and plus signs, are part of a text."""
 
@@ -52,14 +53,21 @@ def fold_all(texts: Sequence[str]) -> list[bytes]:
     """Return what `fold` returns of each text."""
     folded: list[bytes] = []
     for start, stop in _chunks([len(text) for text in texts], CHUNK):
-        some = [text.replace(_SEPARATOR, " ") for text in texts[start:stop]]
+        some = texts[start:stop]
         joined = _SEPARATOR.join(some)
+        if joined.count(_SEPARATOR) >= len(some):
+            some = [text.replace(_SEPARATOR, " ") for text in some]
+            joined = _SEPARATOR.join(some)
         if joined.isascii():
-            parts = joined.lower().encode().translate(None, _SPACES_AND_PUNCTUATION).split(b"\0")
+            parts = joined.encode().translate(_LOWER, _SPACES_AND_PUNCTUATION).split(b"\0")
         else:
             joined = unicodedata.normalize("NFC", unicodedata.normalize("NFC", joined).casefold())
             parts = _left_out().sub("", joined).encode("utf8", "surrogatepass").split(b"\0")
-        folded += [part or text.strip().encode("utf8", "surrogatepass") for part, text in zip(parts, some, strict=True)]
+        if not all(parts):
+            parts = [
+                part or text.strip().encode("utf8", "surrogatepass") for part, text in zip(parts, some, strict=True)
+            ]
+        folded += parts
     return folded
 
 
@@ -94,7 +102,10 @@ def identities(examples: Sequence[tuple[str, ...]]) -> list[bytes]:
     Args:
         examples: the texts of each example, such as a pair, or a question and its passage.
     """
-    folded = iter(fold_all(list(chain.from_iterable(examples))))
+    folds = fold_all(list(chain.from_iterable(examples)))
+    if len(folds) == len(examples) and all(examples):
+        return folds
+    folded = iter(folds)
     return [next(folded) if len(texts) == 1 else b"\0".join(sorted(next(folded) for _ in texts)) for texts in examples]
 
 
@@ -119,9 +130,7 @@ def overlap(train: Sequence[tuple[str, ...]], held: Sequence[tuple[str, ...]]) -
         train, held: the texts of each example.
     """
     known, asked = identities(train), identities(held)
-    places: dict[bytes, int] = {}
-    for index in range(len(known) - 1, -1, -1):
-        places[known[index]] = index
+    places = dict(zip(reversed(known), range(len(known) - 1, -1, -1), strict=True))  # the first of equal ones
     equal = {index: places[identity] for index, identity in enumerate(asked) if identity in places}
     others = [index for index in range(len(held)) if index not in equal]
     if len(others) > MOST_COMPARED:
@@ -214,9 +223,10 @@ class _Sketches:
         """Return where hashes are those of sketches, and the first of these and their number at each place."""
         places = np.flatnonzero(self._filter[_bucket(products)])
         hashes = _mixed(products[places])
-        first, last = (np.searchsorted(self.hashes, hashes, side) for side in ("left", "right"))
-        hit = last > first
-        return places[hit], first[hit], (last - first)[hit]
+        index = np.minimum(np.searchsorted(self.hashes, hashes), self.size - 1)
+        hit = self.hashes[index] == hashes
+        first = index[hit]
+        return places[hit], first, np.searchsorted(self.hashes, hashes[hit], "right") - first
 
     def _leave_out_common(self, hits: np.ndarray, number: np.ndarray) -> None:
         """Leave out the hash with the most pairs, and those with at least half as many."""

@@ -269,7 +269,7 @@ def _delimited(path: str | Path, kind: str, wanted: Wanted) -> DelimitedFile:
 def _read(table: DelimitedFile, wanted: Wanted, row_labels: RowLabels, omitted: Counter[str]) -> Iterator[Row]:
     """Yield the rows of a TSV or CSV file; count in `omitted` those that the format itself excludes."""
     name = table.name
-    rows = ((line, cells) for line, cells in table.rows() if cells not in ([], [""]))
+    rows = ((line, cells) for line, cells in table.rows() if len(cells) > 1 or any(cells))
     first = next(rows, None)
     if first is None:
         return
@@ -302,7 +302,7 @@ def _read(table: DelimitedFile, wanted: Wanted, row_labels: RowLabels, omitted: 
                 remedy=remedy if len(cells) > width else "complete or remove the row",
             )
         labels = row_labels.read(selected, cells, line)
-        chosen = {column: cells[index] for column, index in selected.indices.items()}
+        chosen = {column: cells[index].strip() for column, index in selected.indices.items()}
         if row := _row(chosen, name, line, selected, omitted, labels):
             yield row if wanted.gold else _unlabelled(row, dict(zip(names, cells, strict=True)))
 
@@ -336,7 +336,7 @@ def _read_records(
         names, values = list(record), list(record.values())
         labels = row_labels.read(selected, values, number)
         texts = {
-            column: Cell(column, names[index], values[index]).text(name, number)
+            column: Cell(column, names[index], values[index]).text(name, number).strip()
             for column, index in selected.indices.items()
             if labels is None or column != "label"
         }
@@ -345,15 +345,16 @@ def _read_records(
 
 
 def _row(
-    values: Mapping[str, str],
+    values: dict[str, str],
     name: str,
     line: int,
     selected: SelectedColumns,
     omitted: Counter[str],
     labels: Labels | None,
 ) -> Row | None:
-    """Return the row, or None if it is one that its format excludes."""
-    values = {column: value.strip() for column, value in values.items() if labels is None or column != "label"}
+    """Return the row, or None if it is one that its format excludes; `values` has no spaces around, and is changed."""
+    if labels is not None:
+        values.pop("label", None)
     if isinstance(labels, str | SoftLabel):
         values["label"] = labels if isinstance(labels, str) else labels.label
     if selected.unlabeled is not None and values.get("label") == selected.unlabeled:

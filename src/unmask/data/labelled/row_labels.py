@@ -15,6 +15,9 @@ from unmask.data.labelled.soft_labels import SoftLabel, SoftLabels, parse_cell
 
 Labels = str | tuple[str, ...] | SoftLabel | SoftLabelSet
 """A label, all labels of a text that may have several, or their probabilities."""
+_OPENING = ("{", "[")
+"""What an object or a list begins with, in text."""
+_QUOTED = ('"{', '"[')
 
 
 class RowLabels:
@@ -47,7 +50,7 @@ class RowLabels:
         if "label" not in selected.indices:
             return None
         value = self._value(values[selected.indices["label"]])
-        if self._is_soft:
+        if self._is_soft and not (type(value) is str and value.lstrip()[:1] not in _OPENING):
             soft = self._soft.of_value(parse_cell(value) if self._in_cells else value, line)
             if soft is not None:
                 return soft
@@ -57,8 +60,9 @@ class RowLabels:
 
     def _value(self, value: Any) -> Any:
         """Return a value; a list or an object that is quoted as in CSV, although TSV has no quoting, without quotes."""
-        quoted = self._in_cells and value.startswith(('"{', '"[')) and value.endswith('"')
-        return value[1:-1].replace('""', '"') if quoted else value
+        if self._in_cells and value[:2] in _QUOTED and value[-1] == '"':
+            return value[1:-1].replace('""', '"')
+        return value
 
     def notes(self) -> list[str]:
         """Return what was counted, one line each.
