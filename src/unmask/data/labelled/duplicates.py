@@ -150,9 +150,15 @@ def near_duplicates(train: Sequence[bytes], held: Sequence[bytes]) -> dict[int, 
         if not sketches.size:
             break
         before = len(near)
+        place, grams = -1, frozenset[bytes]()
         for row, index in sketches.candidates(train[start:stop]):
-            if index not in near and similarity(train[start + row], held[index]) >= SIMILAR:
-                near[index] = start + row
+            size, text = sketches.sizes[index], train[start + row]
+            if index in near or len(text) - NGRAM + 1 < SIMILAR * size:  # too short to be similar
+                continue
+            if place != start + row:
+                place, grams = start + row, ngrams(text)
+            if size >= SIMILAR * len(grams) and jaccard(grams, ngrams(held[index])) >= SIMILAR:
+                near[index] = place
         if len(near) > before:
             sketches.forget(near)
     return dict(sorted(near.items()))
@@ -160,8 +166,13 @@ def near_duplicates(train: Sequence[bytes], held: Sequence[bytes]) -> dict[int, 
 
 def similarity(text: bytes, other: bytes) -> float:
     """Return the Jaccard similarity of the n-grams of two texts; 0 if one has none."""
-    first, second = ngrams(text), ngrams(other)
-    return len(first & second) / max(1, len(first | second))
+    return jaccard(ngrams(text), ngrams(other))
+
+
+def jaccard(first: frozenset[bytes], second: frozenset[bytes]) -> float:
+    """Return the Jaccard similarity of two sets; 0 if both are empty."""
+    common = len(first & second)
+    return common / max(1, len(first) + len(second) - common)
 
 
 def ngrams(text: bytes) -> frozenset[bytes]:
@@ -177,10 +188,13 @@ class _Sketches:
 
     Attributes:
         hashes, owners: the hashes in order, each with the index of its text; a hash may occur several times.
+        sizes: the number of different n-grams of each text.
     """
 
     def __init__(self, texts: Sequence[bytes]) -> None:
-        each = [np.unique(_mixed(_products(text)))[:SKETCH] for text in texts]
+        hashes_of = [np.unique(_mixed(_products(text))) for text in texts]
+        self.sizes = [len(hashes) for hashes in hashes_of]
+        each = [hashes[:SKETCH] for hashes in hashes_of]
         owners = np.repeat(np.arange(len(texts)), [len(hashes) for hashes in each])
         hashes = np.concatenate(each) if each else np.zeros(0, np.uint64)
         order = np.argsort(hashes, kind="stable")
@@ -211,10 +225,11 @@ class _Sketches:
             places, first, number = self._find(products)
         ends = np.cumsum([len(text) + 1 for text in texts])
         rows = np.searchsorted(ends, places, "right")
+        _, once = np.unique(rows * (self.size + 1) + first, return_index=True)  # a hash counts once in a text
+        rows, first, number = rows[once], first[once], number[once]
         spread = np.arange(number.sum()) - np.repeat(np.cumsum(number) - number, number)
         at = np.repeat(first, number) + spread
-        rows, at = np.divmod(np.unique(np.repeat(rows, number) * self.size + at), max(1, self.size))  # each once
-        pairs, counts = np.unique(rows * len(self.needed) + self.owners[at], return_counts=True)
+        pairs, counts = _counted(np.repeat(rows, number) * len(self.needed) + self.owners[at])
         rows, owners = np.divmod(pairs, max(1, len(self.needed)))
         enough = counts >= self.needed[owners]
         return list(zip(rows[enough].tolist(), owners[enough].tolist(), strict=True))
@@ -234,6 +249,15 @@ class _Sketches:
         pairs = np.bincount(where, number)
         left = ~np.isin(self.hashes, values[2 * pairs >= pairs.max()])
         self._take(self.hashes[left], self.owners[left])
+
+
+def _counted(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the different ones of numbers from 0, in order, and how often each occurs."""
+    if numbers.size == 0 or numbers.max() > 8 * numbers.size:
+        return np.unique(numbers, return_counts=True)
+    counts = np.bincount(numbers)
+    different = np.flatnonzero(counts)
+    return different, counts[different]
 
 
 def _products(text: bytes) -> np.ndarray:
