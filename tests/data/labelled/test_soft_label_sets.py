@@ -154,7 +154,5 @@ def test_records_are_checked_likewise():
 def test_a_task_with_one_label_suggests_several(tmp_path):
     path = tmp_path / "soft.csv"
     path.write_text("text,p:a,p:b\nx,0.9,0.4\n")
-    with pytest.raises(
-        UserError, match=r"sum to 1.3, not to 1; correct them, or, if those of the labels are indep"
-    ):
+    with pytest.raises(UserError, match=r"sum to 1.3, not to 1; correct them, or, if those of the labels are indep"):
         read_rows([path], columns={}, fields=Fields(soft=True))
