@@ -129,14 +129,13 @@ def choose_units(units: Sequence[Sequence[int]], seed: int, *path: int) -> set[i
 
 def _group(keys: Sequence[Hashable]) -> list[list[int]]:
     """Return the indices of equal keys, in order of their first one."""
-    places = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
-    if len(places) == len(keys):
-        return [[index] for index in range(len(keys))]
-    firsts = list(map(places.__getitem__, keys))
+    firsts: dict[Hashable, int] = {}
     more: dict[int, list[int]] = {}
-    for index in np.flatnonzero(np.array(firsts) != np.arange(len(keys))).tolist():
-        more.setdefault(firsts[index], [firsts[index]]).append(index)
-    return [more.get(first) or [first] for first in sorted(places.values())]
+    for index, key in enumerate(keys):
+        first = firsts.setdefault(key, index)
+        if first != index:
+            more.setdefault(first, [first]).append(index)
+    return [more.get(first, [first]) for first in firsts.values()]
 
 
 def _parted(examples: Sequence[Example], chosen: set[int]) -> tuple[list[Example], list[Example]]:
