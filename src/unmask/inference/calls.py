@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from unmask.data.labelled.table import Data, ExampleTable, as_sources
-from unmask.data.text.files import display_name
+from unmask.data.text.files import display_name, split_part
 from unmask.inference.bench import Bench, measure_engines
 from unmask.inference.features import FILE, check_target, write_vectors
 from unmask.inference.fill import Filling
@@ -159,15 +159,16 @@ def _check_exists(file: str | Path, *, resume: bool) -> None:
     Raises:
         UserError: there is no such file, or a run that is resumed reads from standard input or from a pipe.
     """
-    (path,) = as_files(file)
-    if resume and not (Path(path).is_file() or Path(path).is_dir()) and (str(path) == "-" or Path(path).exists()):
+    (source,) = as_files(file)
+    path, _ = split_part(source)  # the file of a sheet or a table, the directory of a split
+    if resume and not (path.is_file() or path.is_dir()) and (str(path) == "-" or path.exists()):
         raise UserError(
             f"{argument('resume', True)}: what is read from here cannot be compared with what was read before",
             file=display_name(path),
             remedy="write it to a file first",
         )
-    if str(path) != "-" and not Path(path).exists():
-        raise UserError("does not exist", file=path, remedy=f"if it is a text, pass it as {argument('texts')}")
+    if str(path) != "-" and not path.exists():
+        raise UserError("does not exist", file=source, remedy=f"if it is a text, pass it as {argument('texts')}")
 
 
 def _check_asked(posed: Mapping[str, Any], texts: Sequence[str], data: Sequence[Any]) -> bool:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from unmask.data.labelled.hub_data import locate
+from unmask.data.labelled.repository import is_repository
 from unmask.data.text.files import with_encoding
 from unmask.data.text.record_files import Record, class_names, name_classes
 from unmask.support.errors import UserError
@@ -75,13 +77,15 @@ def as_sources(data: Data, encoding: str | None = None) -> list[Source]:
     """Return labeled examples, wherever they are, as a list of sources.
 
     Args:
-        data: a path or several; a pandas or Polars data frame, a pyarrow table, or a data set of `datasets`; a mapping
-            of column names to values; records; a tuple of texts and labels, or of texts, second texts and labels (for
-            token classification, of lists of words and lists of tags).
+        data: a path or several, or names of data sets on the Hub (see hub_data.py); a pandas or Polars data frame, a
+            pyarrow table, or a data set of `datasets`; a mapping of column names to values; records; a tuple of texts
+            and labels, or of texts, second texts and labels (for token classification, of lists of words and lists of
+            tags).
         encoding: encoding of the files, which becomes part of their paths; None: they are taken as they are.
 
     Raises:
-        UserError: it is something else, the columns have different lengths, or examples in memory have an encoding.
+        UserError: it is something else, the columns have different lengths, or examples in memory have an encoding; a
+            data set cannot be downloaded.
     """
     sources: Sequence[Source]
     if isinstance(data, str | Path | ExampleTable):
@@ -95,7 +99,7 @@ def as_sources(data: Data, encoding: str | None = None) -> list[Source]:
 
 def _with_encoding(source: Source, encoding: str | None) -> Source:
     if not isinstance(source, ExampleTable):
-        return with_encoding(source, encoding)
+        return with_encoding(locate(source), encoding)
     if encoding is not None:
         raise UserError(f"{argument('encoding')} has no effect on examples in memory", file=source.name)
     return source
@@ -116,6 +120,8 @@ def refuse_tables(sources: Iterable[Source]) -> list[str | Path]:
     for source in sources:
         if isinstance(source, ExampleTable):
             raise UserError("this task reads its examples from files", file=source.name, remedy="pass paths")
+        if is_repository(source):
+            raise UserError("this task reads files of its own format, not splits of data sets", file=source)
         files.append(source)
     return files
 

@@ -30,8 +30,9 @@ from typing import Any, Literal, NamedTuple
 
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
-from unmask.data.labelled.json_file import has_records, read_records, suffix_of
+from unmask.data.labelled.json_file import suffix_of
 from unmask.data.labelled.plain_tags import RUNS, Tags, check_plain, mark_runs
+from unmask.data.labelled.records import has_records, read_records
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import display_name, read_text_lines
 from unmask.metrics.token_classification import Chunk, chunks, is_word_tag, split_tag

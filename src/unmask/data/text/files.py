@@ -147,10 +147,16 @@ def display_name(path: object) -> str:
 def split_part(path: str | Path) -> tuple[Path, str]:
     """Return the path of a file of several tables, and what follows a `#`: the table or the sheet; "" if there is none.
 
-    A path at which there is a file, or that has no suffix of such files before the `#`, is taken as it is.
+    The file may also be a directory with the splits of a data set. A path at which there is a file, or that has before
+    the `#` neither a suffix of such files nor is a directory there, is taken as it is.
     """
-    match = _PART.fullmatch(str(path))
-    return (Path(match[1]), match[2]) if match and not Path(path).exists() else (Path(path), "")
+    text = str(path)
+    if "#" not in text or Path(path).exists():
+        return Path(path), ""
+    if match := _PART.fullmatch(text):
+        return Path(match[1]), match[2]
+    folder, _, part = text.partition("#")
+    return (Path(folder), part) if folder and part and Path(folder).is_dir() else (Path(path), "")
 
 
 @contextmanager
