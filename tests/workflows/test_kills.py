@@ -129,6 +129,11 @@ def export(inputs, out):
     unmask.export(inputs / "tuned", out / "out", "huggingface", quiet=True)
 
 
+def export_program(inputs, out):
+    """Write a program for ONNX Runtime."""
+    unmask.export(inputs / "tuned", out / "out", "onnx", quiet=True)
+
+
 def evaluate(inputs, out):
     """Write the page of the worst mistakes."""
     unmask.evaluate(inputs / "tuned", inputs / "rows.tsv", errors=out / "page.html", **HERE)
@@ -140,7 +145,8 @@ REPEATED = {
     "tokenizer train": (train_tokenizer, ("out",)),
     "tokenizer extend": (extend_tokenizer, ("out",)),
     "corpus build": (build_corpus, ("out",)),
-    "export": (export, ("out",)),
+    "export huggingface": (export, ("out",)),
+    "export onnx": (export_program, ("out",)),
     "evaluate --errors": (evaluate, ("page.html",)),
 }
 """Commands that are given again."""
