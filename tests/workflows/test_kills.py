@@ -8,6 +8,7 @@ import pytest
 
 import unmask
 from unmask.families.bert import BertSettings
+from unmask.inference import export as inference_export
 from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, save_model
 from unmask.support.errors import UserError
@@ -31,6 +32,20 @@ def _quick(monkeypatch):
     monkeypatch.setattr(plots, "has_matplotlib", lambda: False)
     monkeypatch.setattr(extras, "event_writer", lambda: None)
     monkeypatch.setattr(Predictor, "window", 8)
+    monkeypatch.setattr(inference_export, "trace", _trace_once)
+
+
+TRACED: dict[str, bytes] = {}
+"""Files of the program of the classifier, which takes seconds to trace."""
+
+
+def _trace_once(program, path, real=inference_export.trace):
+    """Write a traced program, which is the same for each export."""
+    if not TRACED:
+        real(program, path)
+        TRACED.update({file.name: file.read_bytes() for file in path.parent.glob("model.onnx*")})
+    for name, content in TRACED.items():
+        (path.parent / name).write_bytes(content)
 
 
 @pytest.fixture(scope="module")

@@ -222,7 +222,7 @@ def _joined(batches: Iterator[Any], pyarrow: ModuleType) -> Iterator[Any]:
 def _naming(file: Path, pyarrow: ModuleType) -> Iterator[None]:
     try:
         yield
-    except (pyarrow.ArrowException, OSError, msgspec.DecodeError) as error:
+    except (pyarrow.ArrowException, OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         message = " ".join(str(error).split())[:200]
         raise UserError(f"cannot be read as {file.suffix[1:]} ({message})", file=file) from error
 
