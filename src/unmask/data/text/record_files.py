@@ -83,7 +83,7 @@ def read_arrow(path: str | Path) -> Iterator[tuple[int, Record]]:
     pyarrow = import_pyarrow(path)
     number = 0
     for file in _files(Path(path)):
-        read, most = 0, max(FREE, MAX_RATIO * _size(file))
+        read, most = 0.0, max(FREE, MAX_RATIO * _size(file))
         for batch, names in _batches(file, pyarrow, most):
             sizes = sizes_of_rows(batch)
             read += float(sizes.sum())
