@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from unmask.data.labelled.json_file import JSON, read_json, suffix_of
-from unmask.data.labelled.repository import is_repository, read_repository
-from unmask.data.labelled.table import ExampleTable, Source
+from unmask.data.labelled.repository import read_repository
+from unmask.data.labelled.table import ExampleTable, Source, is_repository
 from unmask.data.text.record_files import Record, has_reader, read_file
 from unmask.support.errors import UserError
 from unmask.support.messages import argument

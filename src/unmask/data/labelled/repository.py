@@ -21,6 +21,7 @@ from typing import Any
 from unmask.data.labelled.card import DEFAULT, Card, Config, read_card
 from unmask.data.labelled.delimited import OWN, DelimitedFile, distinct_names
 from unmask.data.labelled.json_file import JSON, read_json, suffix_of
+from unmask.data.labelled.table import is_repository
 from unmask.data.text.files import encoding_of, refuse_encoding, split_part, with_encoding
 from unmask.data.text.record_files import Record, name_classes, read_arrow
 from unmask.support.errors import UserError, counted
@@ -60,14 +61,6 @@ class Split:
     files: tuple[str, ...]
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rows: int | None = None
-
-
-def is_repository(source: object) -> bool:
-    """Return whether a source is a split of a repository: a directory with something after a `#`."""
-    if not isinstance(source, str | Path):
-        return False
-    folder, part = split_part(source)
-    return bool(part) and folder.is_dir()
 
 
 def describe_numbers(sources: Iterable[object], labels: Sequence[str]) -> list[str]:

@@ -15,9 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from unmask.data.labelled.hub_data import locate
-from unmask.data.labelled.repository import is_repository
-from unmask.data.text.files import with_encoding
+from unmask.data.text.files import split_part, with_encoding
 from unmask.data.text.record_files import Record, class_names, name_classes
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
@@ -99,10 +97,20 @@ def as_sources(data: Data, encoding: str | None = None) -> list[Source]:
 
 def _with_encoding(source: Source, encoding: str | None) -> Source:
     if not isinstance(source, ExampleTable):
+        from unmask.data.labelled.hub_data import locate  # which reads descriptions of data sets
+
         return with_encoding(locate(source), encoding)
     if encoding is not None:
         raise UserError(f"{argument('encoding')} has no effect on examples in memory", file=source.name)
     return source
+
+
+def is_repository(source: object) -> bool:
+    """Return whether a source is a split of a repository: a directory with something after a `#`."""
+    if not isinstance(source, str | Path):
+        return False
+    folder, part = split_part(source)
+    return bool(part) and folder.is_dir()
 
 
 def is_table(data: object) -> bool:
