@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from unmask.data.batches.batch import Sample, Tokens, collate
-from unmask.data.labelled.tagged_file import TaggedSentence, join_words, split_text
+from unmask.data.labelled.tagged_sentence import TaggedSentence, join_words, split_text
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.inference.backend import Backend, finite, in_order, inference_copy
 from unmask.inference.pooling import Token, frame_tokens

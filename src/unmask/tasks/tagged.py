@@ -18,7 +18,7 @@ import numpy as np
 
 from unmask.data.labelled.labelled_file import Row, is_plain, iterate_texts, read_rows, read_texts
 from unmask.data.labelled.table import Data, Source, as_sources
-from unmask.data.labelled.tagged_file import TaggedSentence, write_tags
+from unmask.data.labelled.tagged_sentence import TaggedSentence, write_tags
 from unmask.data.text.damage import DamagedTexts
 from unmask.metrics.token_classification import Chunk, are_word_tags, chunks, is_word_tag
 from unmask.tasks.damaged_examples import count_damaged, describe_damaged

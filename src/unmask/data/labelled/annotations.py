@@ -43,7 +43,7 @@ from unmask.data.labelled.span_records import (
 )
 from unmask.data.labelled.spans import Annotated, Inexact, Reading, Units, convert_spans, to_sentence
 from unmask.data.labelled.table import ExampleTable, Source
-from unmask.data.labelled.tagged_file import WORDS, TaggedSentence, in_iob2, join_words
+from unmask.data.labelled.tagged_sentence import WORDS, TaggedSentence, in_iob2, join_words
 from unmask.data.labelled.webanno_file import HEADER, read_webanno
 from unmask.data.text.files import display_name, open_bytes, read_text_lines
 from unmask.support.errors import UserError

@@ -18,7 +18,7 @@ from unmask.data.labelled.delimited import header_separator
 from unmask.data.labelled.label_cells import parse_list
 from unmask.data.labelled.plain_tags import Tags
 from unmask.data.labelled.spans import Reading
-from unmask.data.labelled.tagged_file import TaggedSentence, join_words
+from unmask.data.labelled.tagged_sentence import TaggedSentence, join_words
 from unmask.data.text.files import MAX_DOCUMENT, MAX_JSON, decode_text, display_name, open_bytes, read_at_most
 from unmask.support.errors import UserError
 from unmask.support.messages import argument

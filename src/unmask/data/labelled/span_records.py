@@ -25,7 +25,7 @@ from unmask.data.labelled.records import is_table, read_records
 from unmask.data.labelled.relations import read_links
 from unmask.data.labelled.spans import Annotated, Reading, Span, check_label, check_offset, choose_set
 from unmask.data.labelled.table import ExampleTable, Source
-from unmask.data.labelled.tagged_file import TAGS, TEXTS, WORDS
+from unmask.data.labelled.tagged_sentence import TAGS, TEXTS, WORDS
 from unmask.data.text.files import display_name, open_bytes, read_text_lines
 from unmask.data.text.json_keys import check_keys
 from unmask.support.errors import UserError, nearest
