@@ -19,6 +19,7 @@ from unmask.data.labelled.labelled_file import Row, is_plain, iterate_texts, rea
 from unmask.data.labelled.table import Data, Source, as_sources
 from unmask.data.labelled.tagged_file import TaggedSentence, write_tags
 from unmask.metrics.token_classification import Chunk, are_word_tags, chunks, is_word_tag
+from unmask.tasks.explained import Explanation
 from unmask.tasks.rows import as_rows
 from unmask.tasks.task import Columns, Task
 from unmask.tasks.tuning import softmax
@@ -144,11 +145,18 @@ class WordScores(NamedTuple):
     logits: np.ndarray
 
 
-class Tagged(msgspec.Struct, frozen=True, dict=True):
-    """A text, as given or joined from words, and its entities in order."""
+class Tagged(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
+    """A text, as given or joined from words, and its entities in order.
+
+    Attributes:
+        text: the text.
+        entities: its entities.
+        explanations: what the words contribute to the tag of each word that has one, if it was asked for.
+    """
 
     text: str
     entities: list[Entity]
+    explanations: tuple[Explanation, ...] = ()
 
     @property
     def scores(self) -> WordScores | None:
