@@ -52,6 +52,11 @@ MAX_LOGITS = 1 << 25
 """Maximum number of logits of a sample and its occluded copies: words × targets × outputs of the head."""
 
 
+def explains(task: Task) -> bool:
+    """Return whether predictions of a task are explained."""
+    return type(task).decisions is not Task.decisions
+
+
 @dataclass(frozen=True)
 class Explainer:
     """Explains what a model decides; see the module.
@@ -99,8 +104,10 @@ class Explainer:
             UserError: predictions of the task are not explained.
         """
         if framed.words is None:
-            self.task.decisions(np.zeros((1, 1)), ("",))  # which says why
-            raise AssertionError(f"{type(self.task).__name__} frames no words")
+            raise UserError(
+                f"predictions of {self.task.part.replace('_', ' ')} are not explained",
+                remedy="those of classification, multi-label, regression and token-classification are",
+            )
         return framed.words(number)
 
     @property
@@ -117,9 +124,10 @@ class Explainer:
         """
         masks = self.reads_masks
         if not masks and any((words.index[at] >= 0).any() for at in sample.positions.values()):
+            others = TOKEN_EMBEDDINGS in self.model.encoder.provides
             raise UserError(
                 "occlusion cannot explain tags of an encoder that reads no masks: the word itself cannot be removed",
-                remedy=f"pass {argument('explain', 'integrated-gradients')}",
+                remedy=f"pass {argument('explain', 'integrated-gradients')}" if others else "",
             )
         hidden = (words.index == number for number in range(len(words.words)))
         mask = self.model.tokenizer.mask
@@ -239,7 +247,7 @@ class _Path:
         weights[self.table] = points.flatten(0, 1)
         encoded = functional_call(encoder, weights, (batch.tokens, Keep(rows=objective.reads(encoder, batch))))
         logits: Tensor = objective.predict(encoder, encoded, batch).float()
-        return logits.unflatten(0, (len(points), -1))
+        return logits.view(len(points), -1, logits.shape[-1])
 
     def integrate(self, decisions: Sequence[Decision], steps: int) -> Tensor:
         """Return the integrated gradients of decisions, summed over the width, (decisions, tokens) float64."""

@@ -374,7 +374,10 @@ class TextTask(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True):
         example = int(np.searchsorted(framed.ends, number, side="right")) - 1
         if framed.ends[example + 1] - framed.ends[example] > 1:
             raise UserError(
-                "a text that is read in several windows is not explained", remedy="shorten it to a single window"
+                "a text that is read in several windows is not explained",
+                file=rows[example].file or None,
+                line=rows[example].line or None,
+                remedy=f"shorten it to {self.length} tokens",
             )
         texts = texts_of(rows[example])[:2]
         words = [split_words(tokenizer, text) for text in texts]

@@ -312,15 +312,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """
 
     def decisions(self, logits: np.ndarray, labels: Sequence[str]) -> list[Decision]:
-        """Return what the logits of a sample, (targets, outputs), decide: what is explained.
+        """Return what the logits of a sample, (targets, outputs), decide: what is explained, if anything is.
 
-        Raises:
-            UserError: predictions of this task are not explained.
+        A task that defines it also returns `Framed.words`.
         """
-        raise UserError(
-            f"predictions of {self.part.replace('_', ' ')} are not explained",
-            remedy="those of classification, multi-label, regression and token-classification are",
-        )
+        raise NotImplementedError
 
     @abstractmethod
     def measure(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> Measure:
