@@ -9,8 +9,8 @@ whole text: the smaller, the earlier the method names the words that the model n
 
 Methods: occlusion and integrated gradients (unmask/inference/explanation.py); the attention of the last layer's [CLS],
 mean over heads, and attention rollout (Abnar and Zuidema 2020), both summed over the tokens of a word; and random
-orders, as the mean of `draws`. `minus_random` is the difference from these on the same texts, and `minus_occlusion` that
-from occlusion, each with a 95 % interval from bootstrapped texts.
+orders, as the mean of `draws`. `minus_random` is the difference from these on the same texts, and `minus_occlusion`
+that from occlusion, each with a 95 % interval from bootstrapped texts.
 """
 
 from __future__ import annotations

@@ -11,6 +11,10 @@ Input: a fine-tuned model, and examples as its task frames them. Output: explana
   the decision minus that for the baseline (proposition 1). The integral is computed by the Gauss-Legendre rule, with as
   many steps as it takes until they do, within `TOLERANCE`.
 
+On held-out training examples integrated gradients name the words that a prediction needs earlier than occlusion does
+(benchmarks/explanations.py), so they are computed where they can be ("auto"): not for exported models, in bf16 and for
+ELMo.
+
 Special tokens, positions and segments are not explained: they are the same in the baseline.
 
 The token embeddings are replaced without code in the bodies: a batch of points on the line reads tokens 0, 1, 2, …,
@@ -48,7 +52,7 @@ TOLERANCE = 0.01
 """How much the sum of the contributions may be off, relative to the difference of the decisions, but to 1 at least."""
 STEP_TOKENS = 4096
 """Maximum number of tokens of the points on the line that are computed together, unless one has more."""
-MAX_LOGITS = 1 << 25
+MAX_OCCLUDED = 1 << 25
 """Maximum number of logits of a sample and its occluded copies: words × targets × outputs of the head."""
 
 
@@ -85,6 +89,8 @@ class Explainer:
         Raises:
             UserError: the method cannot explain this model, or what it predicts.
         """
+        if method == "auto":
+            method = "occlusion" if self._obstacle else "integrated-gradients"
         explain = self.occlude if method == "occlusion" else self.integrate
         by_example: list[list[Explanation]] = [[] for _ in predictions]
         for number, sample in enumerate(framed.samples):
@@ -152,11 +158,11 @@ class Explainer:
         """Return the explanations of a sample by occlusion.
 
         Raises:
-            UserError: see `occluded`; or there are more than `MAX_LOGITS` logits.
+            UserError: see `occluded`; or there are more than `MAX_OCCLUDED` logits.
         """
         samples = self.occluded(sample, words)
         (logits,) = self.backend.logits(self.task.part, samples[:1])
-        if logits.size * len(samples) > MAX_LOGITS:
+        if logits.size * len(samples) > MAX_OCCLUDED:
             raise UserError(
                 f"{len(words.words)} words of a text are too many to explain with {logits.size:,} scores each",
                 remedy="shorten it",
@@ -189,19 +195,23 @@ class Explainer:
                 break
         return explanations
 
+    @property
+    def _obstacle(self) -> str:
+        """Why integrated gradients cannot be computed; "": they can."""
+        if not isinstance(self.backend, TorchBackend):
+            return "need the weights of a model, which an exported one does not have"
+        if TOKEN_EMBEDDINGS not in self.model.encoder.provides:
+            return "are of token embeddings, and this model reads characters (ELMo)"
+        return "" if self.backend.precision == "float32" else f"are computed in float32, not {self.backend.precision}"
+
     def _path(self, sample: Sample, words: SampleWords) -> _Path:
         """Return the line from the baseline to a sample; raise the errors of `integrate`."""
-        remedy = f"pass {argument('explain', 'occlusion')}"
-        if not isinstance(self.backend, TorchBackend):
-            raise UserError("integrated gradients need the weights of a model, which an export lacks", remedy=remedy)
-        if TOKEN_EMBEDDINGS not in self.model.encoder.provides:
+        if obstacle := self._obstacle:
             raise UserError(
-                "integrated gradients are of token embeddings: this model reads characters (ELMo)", remedy=remedy
+                f"integrated gradients {obstacle}",
+                remedy=f"pass {argument('explain', 'occlusion')}",
             )
-        if self.backend.precision != "float32":
-            raise UserError(
-                "integrated gradients are computed in float32", remedy=f"pass {argument('precision', 'float32')}"
-            )
+        assert isinstance(self.backend, TorchBackend)
         learner = self.backend.learner(self.task.part)
         tokenizer, device = self.model.tokenizer, self.backend.machine.device
         table = _table(learner.encoder)

@@ -221,8 +221,8 @@ ENDPOINTS = (
         types.ExplainRequest,
         types.ExplainResponse,
         Served.explain,
-        f"{_INPUTS}: {_TEXT}; the model reads pairs of texts, and this is a single one, or the reverse; or it reads the "
-        "text in several windows, or tags words without reading masks, which is not explained",
+        f"{_INPUTS}: {_TEXT}; the model reads pairs of texts, and this is a single one, or the reverse; or it reads "
+        "the text in several windows, or tags words without reading masks, which is not explained",
         {"inputs": "A wonderful film."},
     ),
     Endpoint(
