@@ -133,7 +133,7 @@ def elmo():
 
     def build(task, labels):
         torch.manual_seed(0)
-        words = train_words(["the dog sees the cat"] * 3)
+        words = train_words(["the dog sees the cat"], size=20)
         encoder = ElmoSettings(width=8, cells=8, filters=((1, 4), (2, 4)), characters=4).build(words.size)
         for parameter in encoder.parameters():
             torch.nn.init.normal_(parameter, std=0.5)

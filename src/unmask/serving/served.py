@@ -240,6 +240,11 @@ class Served:
         targets = sum(len(of) * max(map(len, of[0].positions.values()), default=1) for of in occluded)
         if targets * len(labels) > limits.logits:
             raise too_large(f"{main_field(request)}: more than {limits.logits:,} scores; shorten the text")
+        samples = [sample for of in occluded for sample in of]
+        if total_length(samples) > limits.request_tokens:
+            raise too_large(
+                f"{main_field(request)}: the text is too long to be read once without each word; shorten it"
+            )
         ends = np.cumsum([0, *map(len, occluded)]).tolist()
 
         def read(rows: list[np.ndarray]) -> list[Explanation]:
@@ -250,7 +255,7 @@ class Served:
                 for explanation in explainer.read_occlusion(sample, of, rows[start:end])
             ]
 
-        return ComputeJob(task.part, self._checked(request, [one for of in occluded for one in of]), read)
+        return ComputeJob(task.part, samples, read, infinite=task.infinite)
 
     def features(self, request: FeaturesRequest) -> ComputeJob:
         """Return the job of `/features`; it reads the hidden states of each text."""
