@@ -255,7 +255,7 @@ class Served:
                 for explanation in explainer.read_occlusion(sample, of, rows[start:end])
             ]
 
-        return ComputeJob(task.part, samples, read, infinite=task.infinite)
+        return ComputeJob(task.part, samples, read)
 
     def features(self, request: FeaturesRequest) -> ComputeJob:
         """Return the job of `/features`; it reads the hidden states of each text."""
