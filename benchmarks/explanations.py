@@ -1,6 +1,6 @@
 """Do explanations find the words that a prediction rests on? Deletion curves, against random orders and attention.
 
-    python benchmarks/explanations.py [sst2 snli] [--split dev|train] [--texts N] [--examples N] [--draws N]
+    python benchmarks/explanations.py [sst2 snli] [--split dev|train] [--texts N] [--examples N] [--epochs N]
 
 MiniLM is fine-tuned on examples of the training file. For each text of the split (dev, or training examples that were
 not trained on, by which the default method was chosen) the words are masked, a tenth of them at a time, those first
@@ -151,7 +151,8 @@ def main() -> None:
     parser.add_argument("--split", choices=["dev", "train"], default="dev")
     parser.add_argument("--texts", type=int, default=300)
     parser.add_argument("--examples", type=int, default=2000)
-    parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=None, help="number of epochs; the rule's by default")
+    parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--model", default=None, help="MODEL that is fine-tuned; MiniLM by default")
     parser.add_argument("--runs", type=Path, default=None, help="folder for the runs; they are kept, and used again")
     options = parser.parse_args()
@@ -172,6 +173,7 @@ def main() -> None:
                     model=options.model or minilm(),
                     train=[dict(row.values) for row in examples],
                     out=run,
+                    settings=None if options.epochs is None else {"budget.epochs": options.epochs},
                 )
             long = [row for row in rest if sum(len(text.split()) for text in task.texts(row)) >= LEAST_WORDS]
             measure(name, options.split, run / "model", long[: options.texts], options.draws)

@@ -13,7 +13,7 @@ from unmask.data.tokenizers.word_level import train_words
 from unmask.families.elmo import ElmoSettings
 from unmask.inference import explanation
 from unmask.inference.calls import predict
-from unmask.inference.explanation import TOLERANCE, Explainer, adds_up
+from unmask.inference.explanation import TOLERANCE, Explainer, is_complete
 from unmask.inference.predictor import Predictor, load
 from unmask.model.model import Model, save_model
 from unmask.support.errors import InputWarning, UserError
@@ -66,7 +66,7 @@ def test_what_does_not_add_up_is_noted(make, monkeypatch):
     notes = []
     predictor = Predictor(make(), CPU)
     predictions = predictor.run(predictor.task.from_texts(TEXTS), notes, explain="integrated-gradients")
-    assert not any(adds_up(prediction.explanations[0]) for prediction in predictions)
+    assert not any(is_complete(prediction.explanations[0]) for prediction in predictions)
     assert "4 of 4 explanations" in notes[-1] and "after 1 steps" in notes[-1]
 
 
@@ -217,6 +217,8 @@ def test_explanations_are_written_and_printed(make, tmp_path, capsys):
     assert main(["predict", "--model", str(tmp_path / "model"), "--explain", "occlusion", "the dog sees"]) == 0
     label, _, text, marked = capsys.readouterr().out.rstrip("\n").split("\t")
     assert (label, text) == (Predictor(make(), CPU).predict("the dog sees")[0].label, "the dog sees")
+    head, marked = marked.split(": ")
+    assert head == label
     assert marked != text and marked.replace("{+", "").replace("+}", "").replace("[-", "").replace("-]", "") == text
 
 

@@ -6,7 +6,9 @@ import torch
 from scipy.special import logit, softmax
 
 from unmask.data.tokenizers.load import load_tokenizer
-from unmask.tasks.explained import Contribution, Decision, Explanation, mark_words, split_words
+from unmask.tasks.classification import Prediction
+from unmask.tasks.explained import Contribution, Decision, Explanation, describe, mark_words, split_words
+from unmask.tasks.tagged import Tagged
 
 PARTS = [
     "the",
@@ -98,3 +100,10 @@ def test_marks_are_around_the_words_that_contribute_most():
 def test_marks_of_a_pair_are_in_both_texts():
     words = [Contribution(0, 1, 1.0), Contribution(0, 1, -1.0, 1)]
     assert mark_words(["a b", "a c"], Explanation("x", 0.0, words)) == "{+a+} b\t[-a-] c"
+
+
+def test_a_line_says_what_is_explained():
+    words = [Contribution(0, 1, 1.0), Contribution(0, 1, -1.0, 1)]
+    pair = Prediction("a b", "yes", {}, "a c")
+    assert describe(pair, Explanation("yes", 0.0, words)) == "yes: {+a+} b\t[-a-] c"
+    assert describe(Tagged("a b", []), Explanation("B-X", 0.0, words[:1], 2, 3)) == "B-X b: {+a+} b"

@@ -31,7 +31,7 @@ from unmask.support.choices import (
 from unmask.support.durable import new_directory, only_writer, refuse_filled
 from unmask.support.errors import InputWarning, UserError
 from unmask.support.messages import argument
-from unmask.tasks.explained import mark_words
+from unmask.tasks.explained import describe
 from unmask.tasks.prediction_tables import OTHER_TABLES, TABLES
 from unmask.tasks.tagged import read_unlabeled
 from unmask.tasks.task import Task
@@ -57,10 +57,9 @@ class Predictions(list[Any]):
         self.task, self.out = task, out
 
     def line(self, prediction: Any) -> str:
-        """Return a prediction as a line: after `Task.line`, each explanation with its words marked (`mark_words`)."""
-        texts = [text for text in (prediction.text, getattr(prediction, "text_b", None)) if text is not None]
-        marked = (mark_words(texts, explanation) for explanation in getattr(prediction, "explanations", ()))
-        return "\t".join((self.task.line(prediction), *marked))
+        """Return a prediction as a line: that of the task, then its explanations, if there are any (`describe`)."""
+        explanations = (describe(prediction, explanation) for explanation in getattr(prediction, "explanations", ()))
+        return "\t".join((self.task.line(prediction), *explanations))
 
 
 def predict(

@@ -3,11 +3,11 @@
 Input: a fine-tuned model, and examples as its task frames them. Output: explanations (tasks/explained.py).
 
 - Occlusion (Zeiler and Fergus 2014, section 2; for words Li et al. 2016, section 3): how much the decision drops when a
-  word is hidden. Each of its tokens is replaced by the mask token; where the encoder was not trained to read masks
+  word is masked. Each of its tokens is replaced by the mask token; where the encoder was not trained to read masks
   (GPT, XLNet, ELMo), the word is removed. One forward pass per word.
 - Integrated gradients (Sundararajan et al. 2017, equation 1): the difference of each token embedding from a baseline,
   times the mean gradient of the decision on the straight line between them, summed over the width and over the tokens
-  of a word. In the baseline all words are mask tokens, or padding where masks are not read. The contributions add up to
+  of a word. In the baseline all words are mask tokens, or padding where masks are not read. The contributions sum to
   the decision minus that for the baseline (proposition 1). The integral is computed by the Gauss-Legendre rule, with as
   many steps as it takes until they do, within `TOLERANCE`.
 
@@ -40,7 +40,7 @@ from unmask.model.model import Model
 from unmask.nn.encoders.encoder import BOTH_SIDES, TOKEN_EMBEDDINGS, TWO_STREAMS, Encoder, Keep
 from unmask.nn.layers.embeddings import Embeddings
 from unmask.objectives.learner import Learner
-from unmask.support.choices import ExplainMethod
+from unmask.support.choices import ExplainMethod, check_choice
 from unmask.support.errors import ShareNote, UserError
 from unmask.support.messages import argument
 from unmask.tasks.explained import Contribution, Decision, Explanation, SampleWords
@@ -84,11 +84,12 @@ class Explainer:
             method: see `unmask.inference.explanation`.
 
         Returns:
-            A note on explanations by integrated gradients that do not add up, if there are any.
+            A note on explanations by integrated gradients that are not complete, if there are any.
 
         Raises:
             UserError: the method cannot explain this model, or what it predicts.
         """
+        check_choice("explain", method, ExplainMethod)
         if method == "auto":
             method = "occlusion" if self._obstacle else "integrated-gradients"
         explain = self.occlude if method == "occlusion" else self.integrate
@@ -99,8 +100,8 @@ class Explainer:
         for prediction, explanations in zip(predictions, by_example, strict=True):
             msgspec.structs.force_setattr(prediction, "explanations", tuple(explanations))
         made = [explanation for explanations in by_example for explanation in explanations]
-        inexact = len(made) - sum(map(adds_up, made))
-        what = f"explanations add up to the decision only within more than {TOLERANCE:.0%}, after {STEPS[-1]} steps"
+        inexact = len(made) - sum(map(is_complete, made))
+        what = f"explanations sum to the decision only within more than {TOLERANCE:.0%}, after {STEPS[-1]} steps"
         return [ShareNote(inexact, len(made), what)] if inexact else []
 
     def words(self, framed: Framed, number: int) -> SampleWords:
@@ -123,7 +124,7 @@ class Explainer:
         return {BOTH_SIDES, TOKEN_EMBEDDINGS} <= provides and TWO_STREAMS not in provides
 
     def occluded(self, sample: Sample, words: SampleWords) -> list[Sample]:
-        """Return a sample, and for each of its words a copy in which the word is hidden.
+        """Return a sample, and for each of its words a copy in which it is masked, or removed.
 
         Raises:
             UserError: the tag of a word would have to be read without it.
@@ -135,9 +136,9 @@ class Explainer:
                 "occlusion cannot explain tags of an encoder that reads no masks: the word itself cannot be removed",
                 remedy=f"pass {argument('explain', 'integrated-gradients')}" if others else "",
             )
-        hidden = (words.index == number for number in range(len(words.words)))
+        places = (words.index == number for number in range(len(words.words)))
         mask = self.model.tokenizer.mask
-        return [sample, *(_masked(sample, at, mask) if masks else _without(sample, at) for at in hidden)]
+        return [sample, *(_masked(sample, at, mask) if masks else _without(sample, at) for at in places)]
 
     def read_occlusion(self, sample: Sample, words: SampleWords, logits: Sequence[np.ndarray]) -> list[Explanation]:
         """Return the explanations of a sample.
@@ -191,7 +192,7 @@ class Explainer:
                 _explanation(decision, sample, words, contributions, *pair)
                 for decision, contributions, pair in zip(decisions, by_word, values.tolist(), strict=True)
             ]
-            if all(map(adds_up, explanations)):
+            if all(map(is_complete, explanations)):
                 break
         return explanations
 
@@ -216,10 +217,10 @@ class Explainer:
         tokenizer, device = self.model.tokenizer, self.backend.machine.device
         table = _table(learner.encoder)
         weight = learner.encoder.get_parameter(table).detach()
-        hidden = tokenizer.mask if self.reads_masks else tokenizer.pad
+        baseline = tokenizer.mask if self.reads_masks else tokenizer.pad
         start, end = (
             embedding(torch.from_numpy(ids.astype(np.int64)).to(device), weight)  # (tokens, width)
-            for ids in (np.where(words.index >= 0, hidden, sample.ids), sample.ids)
+            for ids in (np.where(words.index >= 0, baseline, sample.ids), sample.ids)
         )
         return _Path(learner, self.task.part, table, sample, start, end)
 
@@ -278,8 +279,8 @@ class _Path:
         return total
 
 
-def adds_up(explanation: Explanation) -> bool:
-    """Return whether the contributions of an explanation by integrated gradients add up, within `TOLERANCE`."""
+def is_complete(explanation: Explanation) -> bool:
+    """Return whether contributions by integrated gradients sum to the difference of the decision, within `TOLERANCE`."""
     difference = explanation.value - (explanation.baseline or 0.0)
     total = sum(word.contribution for word in explanation.words)
     return explanation.baseline is None or abs(total - difference) <= TOLERANCE * max(1.0, abs(difference))

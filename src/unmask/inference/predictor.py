@@ -116,8 +116,6 @@ class Predictor:
         Raises:
             UserError: the model was not fine-tuned for one of these tasks, or the method cannot explain it.
         """
-        if explain is not None:
-            check_choice("explain", explain, ExplainMethod)
         if texts_b is None and (isinstance(texts, Path) or is_table(texts)):
             return self._run_and_warn(self.read(texts), explain)
         texts, seconds = as_texts(texts), None if texts_b is None else as_texts(texts_b)

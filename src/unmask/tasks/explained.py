@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -46,8 +47,8 @@ class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
         value: its log-odds, or the number of a regression.
         words: the words that the model read, in order.
         start, end: the word whose tag is explained, in code points; None: the decision is about the whole example.
-        baseline: of integrated gradients, the value where all words are masked: the contributions add up to the
-            difference from it; None: occlusion, whose contributions need not add up to anything.
+        baseline: of integrated gradients, the value where all words are masked: the contributions sum to the
+            difference from it; None: occlusion, whose contributions have no such sum.
     """
 
     label: str
@@ -136,6 +137,13 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
     inner = text[start:end]
     start = min(end, start + len(inner) - len(inner.lstrip()))
     return start, max(start, end - len(inner) + len(inner.rstrip()))
+
+
+def describe(prediction: Any, explanation: Explanation) -> str:
+    """Return an explanation of a prediction as a line: what is explained, and the texts with their words marked."""
+    texts = [text for text in (prediction.text, getattr(prediction, "text_b", None)) if text is not None]
+    word = "" if explanation.start is None else f" {texts[0][explanation.start : explanation.end]}"
+    return f"{explanation.label}{word}: {mark_words(texts, explanation)}"
 
 
 def mark_words(texts: Sequence[str], explanation: Explanation) -> str:
