@@ -4,6 +4,7 @@ Every family, with random weights that are scaled up. Integrated gradients are c
 embedding layer of transformers' model, which a hook replaces, with a loop over the nodes: nothing of unmask.
 """
 
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -32,7 +33,7 @@ TASKS = {
 }
 REMOVES = ("gpt", "xlnet")
 """Families that were not trained to read masks."""
-STEPS = 8
+STEPS = 4
 CASES = 4
 """Samples of each shape and head: more than 50 of each head in all."""
 
@@ -46,6 +47,12 @@ def explainer_of(shape, head, directory, task=None):
     part = (task or settings).part
     model = Model(learner.encoder, tokenizer, {part: learner.parts[head].published()}, labels, task or settings)
     return Explainer(model, model.task, TorchBackend(model, choose_machine("cpu", "float32"))), theirs.eval()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Return a function that returns what `explainer_of` does, once for each shape and head."""
+    return cache(lambda shape, head: explainer_of(shape, head, tmp_path_factory.mktemp("theirs")))
 
 
 def samples_of(explainer, head):
@@ -101,8 +108,8 @@ ALL = [
 
 
 @pytest.mark.parametrize(("shape", "head"), ALL)
-def test_occlusion_is_the_change_in_transformers(shape, head, tmp_path):
-    explainer, theirs = explainer_of(shape, head, tmp_path)
+def test_occlusion_is_the_change_in_transformers(shape, head, made):
+    explainer, theirs = made(shape, head)
     removes = shape.partition(",")[0] in REMOVES
     if removes and head == "token_classification":
         with pytest.raises(Exception, match="reads no masks"):
@@ -143,8 +150,8 @@ def their_gradients(theirs, sample, baseline, target, output, temperature):
 
 
 @pytest.mark.parametrize(("shape", "head"), ALL)
-def test_integrated_gradients_are_those_of_transformers(shape, head, tmp_path):
-    explainer, theirs = explainer_of(shape, head, tmp_path)
+def test_integrated_gradients_are_those_of_transformers(shape, head, made):
+    explainer, theirs = made(shape, head)
     for sample, words in samples_of(explainer, head):
         with torch.no_grad():
             whole = their_logits(theirs, sample)

@@ -280,7 +280,7 @@ class _Path:
 
 
 def is_complete(explanation: Explanation) -> bool:
-    """Return whether contributions by integrated gradients sum to the difference of the decision, within `TOLERANCE`."""
+    """Return whether contributions by integrated gradients sum to the difference from the baseline (`TOLERANCE`)."""
     difference = explanation.value - (explanation.baseline or 0.0)
     total = sum(word.contribution for word in explanation.words)
     return explanation.baseline is None or abs(total - difference) <= TOLERANCE * max(1.0, abs(difference))
