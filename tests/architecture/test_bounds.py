@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from unmask.data.tokenizers.bounds import MAX_GROWTH, MAX_PIECE, MAX_WORD
+from unmask.inference.explanation import MAX_OCCLUDED, STEP_TOKENS
 from unmask.inference.fill import MAX_LOGITS
 from unmask.inference.predictor import MAX_SCORES, SCORE_BYTES
 from unmask.serving.app import LARGE_AT_ONCE
@@ -21,6 +22,7 @@ CONSTANTS = {
     **{f"Limits.{name}": value for name, value in vars(Limits()).items()},
     **{"MAX_GROWTH": MAX_GROWTH, "MAX_PIECE": MAX_PIECE, "MAX_WORD": MAX_WORD, "MAX_LOGITS": MAX_LOGITS},
     **{"MAX_SCORES": MAX_SCORES, "MAX_CONFUSION": MAX_CONFUSION, "MAX_LABELS": MAX_LABELS},
+    **{"MAX_OCCLUDED": MAX_OCCLUDED, "STEP_TOKENS": STEP_TOKENS},
     **{"MAX_WEIGHTS": MAX_WEIGHTS, "MAX_WORDS": MAX_WORDS, "LARGE_AT_ONCE": LARGE_AT_ONCE, "SCORE_BYTES": SCORE_BYTES},
 }
 ROWS = [
@@ -40,4 +42,4 @@ def test_each_route_is_bounded():
     paths = {endpoint.path for endpoint in (*ENDPOINTS, *VIEWS)}
     stated = set(re.findall("`(/[^`]*)`", " ".join(row[0] for row in ROWS)))
     assert stated <= paths
-    assert {"/fill", "/predict", "/embed", "/v1/embeddings", "/features"} <= stated
+    assert {"/fill", "/predict", "/explain", "/embed", "/v1/embeddings", "/features"} <= stated

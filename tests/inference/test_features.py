@@ -70,7 +70,7 @@ def test_the_comparison_notices_a_planted_fault(predictor, directory, monkeypatc
         right = inference.resolve_layers
         monkeypatch.setattr(inference, "resolve_layers", lambda *given: [max(0, one - 1) for one in right(*given)])
     elif planted == "words":
-        monkeypatch.setattr(module, "_frame_word_ids", lambda *given: np.zeros(2 + len(given[1]), np.int64))
+        monkeypatch.setattr(module.Frame, "spread", lambda *given: np.zeros(2 + len(given[1]), np.int64))
     else:
         right = TorchBackend.layers
         monkeypatch.setattr(TorchBackend, "layers", lambda *given: [(0, rows) for _, rows in right(*given)])

@@ -18,7 +18,14 @@ from unmask.support.messages import in_python, rendered
 from unmask.tasks.routes import AnswerRequest, ChooseRequest, PredictRequest, RelateRequest, TagRequest
 
 ROUTES = {endpoint.path: endpoint for endpoint in (*ENDPOINTS, *PLAYGROUND)}
-MODELS = {"/predict": "classes", "/answer": "passages", "/choose": "choices", "/tag": "tags", "/relate": "relations"}
+MODELS = {
+    "/predict": "classes",
+    "/answer": "passages",
+    "/choose": "choices",
+    "/tag": "tags",
+    "/relate": "relations",
+    "/explain": "classes",
+}
 CANARY = "canary"
 OF_THE_MACHINE = re.compile(r"--|\.py|/(?!info|openapi)[a-z]+/|unmask\.")
 """Flags, files and calls, which clients have no use for."""

@@ -52,6 +52,27 @@ def test_labels_entities_and_answers(page, predictors):
     assert page.one(".headline").text.startswith(best.answer)
 
 
+def test_words_are_shaded_by_what_they_contribute(page, predictors):
+    page.open(f"#label?text={quote(TEXT)}")
+    page.one("#why button").click()
+    page.wait(lambda: page.all("#why mark"))
+    (expected,) = predictors["classifier"].predict([TEXT], explain="occlusion")[0].explanations
+    assert page.texts("#why p.reading mark") == TEXT.split()
+    kinds = [mark.get_attribute("class") for mark in page.all("#why p.reading mark")]
+    assert kinds == ["word against" if word.contribution < 0 else "word for" for word in expected.words]
+    largest = max(expected.words, key=lambda word: word.contribution)
+    name = TEXT[largest.start : largest.end]
+    assert f"For: {name} +{largest.contribution:.2f}" in page.one("#why").text
+    assert "why=1" in page.script("return location.hash")
+    page.open(f"#entities?text={quote(TEXT)}&why=1&decision=1")
+    page.wait(lambda: page.all("#why mark"))
+    decisions = predictors["tagger"].predict([TEXT], explain="occlusion")[0].explanations
+    assert page.texts("#choice-decision option") == [f"{TEXT[one.start : one.end]}: {one.label}" for one in decisions]
+    assert page.one("#choice-decision").get_attribute("value") == "1"
+    assert decisions[1].label in page.one("#why h2").text
+    assert page.script(UNLABELED) == 0
+
+
 def test_attention_of_a_head_of_a_token(page, predictors):
     page.open(f"#attention?model=permuted&text={quote(TEXT)}")
     assert len(page.all(".heads button")) == 8

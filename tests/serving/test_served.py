@@ -111,7 +111,7 @@ def test_a_model_that_was_exported_with_its_head_answers_the_routes_of_that_head
     served.warm_up()
     service = Service([served], LIMITS, meter)
     (info,) = [service.describe(one) for one in service.models.values()]
-    assert (info.routes, info.model_dtype) == (["/predict"], "int8")
+    assert (info.routes, info.model_dtype) == (["/predict", "/explain"], "int8")
     assert describe(served).views == ["label"]
     for route in ("/embed", "/v1/embeddings", "/features", "/playground/influence"):
         with pytest.raises(Refusal, match="this model cannot do this"):

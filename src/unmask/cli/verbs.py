@@ -106,7 +106,7 @@ def show_predictions(predictions: Predictions, *, json: bool = False) -> None:
         if json:
             print_json(prediction)
         else:
-            print_text(predictions.task.line(prediction))
+            print_text(predictions.line(prediction))
 
 
 def show_filled(texts: list[Filling], *, json: bool = False) -> None:

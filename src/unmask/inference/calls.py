@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from unmask.data.labelled.span_export import is_export
 from unmask.data.labelled.table import Data, ExampleTable, as_sources
 from unmask.data.text.files import display_name, split_part
 from unmask.inference.bench import Bench, measure_engines
@@ -19,6 +20,7 @@ from unmask.inference.stream import identity, refuse_input, save_predictions, wr
 from unmask.model.model import load_model
 from unmask.support.choices import (
     Device,
+    ExplainMethod,
     PoolingKind,
     Precision,
     TextFormat,
@@ -29,11 +31,17 @@ from unmask.support.choices import (
 from unmask.support.durable import new_directory, only_writer, refuse_filled
 from unmask.support.errors import InputWarning, UserError
 from unmask.support.messages import argument
+from unmask.tasks.explained import describe
 from unmask.tasks.prediction_tables import OTHER_TABLES, TABLES
 from unmask.tasks.tagged import read_unlabeled
 from unmask.tasks.task import Task
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
+
+EXPLAINED = (".jsonl", ".json")
+"""Suffixes of files of predictions with explanations: JSON Lines."""
+EXPLAINED_WINDOW = 64
+"""Number of explained examples after which those in a file are written."""
 
 
 class Predictions(list[Any]):
@@ -47,6 +55,11 @@ class Predictions(list[Any]):
     def __init__(self, predictions: Sequence[Any], task: Task, out: str | Path | None = None) -> None:
         super().__init__(predictions)
         self.task, self.out = task, out
+
+    def line(self, prediction: Any) -> str:
+        """Return a prediction as a line: that of the task, then its explanations, if there are any (`describe`)."""
+        explanations = (describe(prediction, explanation) for explanation in getattr(prediction, "explanations", ()))
+        return "\t".join((self.task.line(prediction), *explanations))
 
 
 def predict(
@@ -65,6 +78,7 @@ def predict(
     encoding: str | None = None,
     out: str | Path | None = None,
     resume: bool = False,
+    explain: ExplainMethod | None = None,
     allow_pickle: bool = False,
     device: Device = "auto",
     precision: Precision = "float32",
@@ -91,13 +105,17 @@ def predict(
             .tsv or .txt; question-answering: one JSON object {id: answer}, with the best alternatives in
             FILE.nbest.json). Those of a single file are written as they are computed, and not returned.
         resume: continue the predictions that an interrupted run has begun in out.
+        explain: also compute what each word contributes to the prediction, by this method, for classification,
+            multi-label, regression and token-classification: in out, or marked in the printed text, {+for+} and
+            [-against-] the prediction.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
         precision: number format of the computation; auto is bf16 where it is faster than float32.
         quiet: print only results and errors.
 
     Raises:
-        UserError: the model was not fine-tuned, the data is malformed, or a parameter has no effect.
+        UserError: the model was not fine-tuned, the data is malformed, a parameter has no effect, or the predictions
+            cannot be explained.
     """
     sources = as_sources(data, encoding)
     files = [source for source in sources if not isinstance(source, ExampleTable)]
@@ -110,6 +128,14 @@ def predict(
     written = None if out is None else Path(out)
     if written is not None:
         _check_out(written, files)
+    if explain is not None:
+        check_choice("explain", explain, ExplainMethod)
+        if written is not None and (written.suffix not in EXPLAINED or is_export(written)):
+            raise UserError(
+                "explanations are not written in this format",
+                file=out,
+                remedy=f"use {' or '.join(EXPLAINED)}",
+            )
     streams = out is not None and len(files) == len(sources) == 1
     if resume and not (out and files):
         raise UserError(f"{argument('resume')} has no effect without {argument('data')} and {argument('out')}")
@@ -133,8 +159,13 @@ def predict(
             examples = predictor.iterate(file, columns=columns or {}, kind=format, notes=notes)
             options = {"columns": dict(columns or {}), "format": format, "encoding": encoding}
             computed = {"precision": predictor.backend.precision, "device": machine.device.type}
+            if explain is not None:
+                computed["explain"] = explain
+                predictor.window = min(predictor.window, EXPLAINED_WINDOW)
             about = identity(predictor.fingerprint(), file, **options, **computed)
-            count = write_predictions(predictor, examples, written, about, source=file, resume=resume, notes=notes)
+            count = write_predictions(
+                predictor, examples, written, about, explain=explain, source=file, resume=resume, notes=notes
+            )
         else:
             if asked:
                 read = [_posed(predictor, posed)]
@@ -142,7 +173,7 @@ def predict(
                 read = predictor.task.from_texts(texts, text_b or None)
             else:
                 read = predictor.read(sources, columns=columns, kind=format, notes=notes)
-            predictions = predictor.run(read, notes)
+            predictions = predictor.run(read, notes, explain=explain)
             count = len(predictions)
             if written is not None:
                 save_predictions(predictor.task, written, read, predictions)

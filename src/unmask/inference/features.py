@@ -14,7 +14,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,7 @@ from torch import Tensor
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.labelled.labelled_file import NAMES, Row
-from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.inference.backend import Backend
 from unmask.support.durable import create, named, replace_file, sync
 from unmask.support.errors import UnmaskError, UserError
@@ -112,14 +112,8 @@ def frame_words(tokenizer: Tokenizer, rows: Sequence[Row], longest: int) -> Fram
         sample, sizes = cut_and_wrap(frame, [ids for ids, _ in texts], longest)
         cut += sum(sizes) < sum(len(ids) for ids, _ in texts)
         samples.append(sample.named((0, number)))
-        words.append(_frame_word_ids(frame, *(word[:size] for (_, word), size in zip(texts, sizes, strict=True))))
+        words.append(frame.spread(*(word[:size] for (_, word), size in zip(texts, sizes, strict=True))))
     return FramedWords(samples, np.concatenate([np.zeros(0, np.int64), *words]), cut)
-
-
-def _frame_word_ids(frame: Frame, first: Ids, second: Ids | None = None) -> np.ndarray:
-    """Return the word indices of a framed sample, with -1 at the frame's special tokens."""
-    extract = None if frame.extract is None else -1
-    return replace(frame, cls=-1, sep=-1, extract=extract, spell=lambda ids: ids).wrap(first, second).ids
 
 
 def collect_features(backend: Backend, words: FramedWords, layers: Sequence[int], width: int) -> Features:

@@ -22,7 +22,7 @@ from unmask.support.choices import PoolingKind
 from unmask.support.errors import UserError, check_unicode
 
 SPECIAL = -1
-"""Index that stands for the text of special tokens."""
+"""Index that stands for the text of special tokens, as in `Frame.spread`."""
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -53,24 +53,18 @@ def frame_tokens(tokenizer: Tokenizer, texts: Sequence[str], longest: int) -> tu
     """
     check_unicode(texts)
     frame, encoded = Frame.of(tokenizer), [tokenizer.encode_offsets(text) for text in texts]
-    names = _wrap(frame, [ids for ids, _ in encoded])
+    names = replace(frame, spell=lambda ids: ids).wrap(*(ids for ids, _ in encoded)).ids
     if len(names) > longest:
         raise UserError(
             f"'{texts[0][:40]}…' has {len(names)} tokens, but at most {longest} can be read", remedy="shorten it"
         )
-    unread = replace(frame, cls=SPECIAL, sep=SPECIAL, extract=None if frame.extract is None else SPECIAL)
-    order = [np.arange(len(ids)) for ids, _ in encoded]
-    index, text = _wrap(unread, order), _wrap(unread, [np.full(len(ids), n) for n, (ids, _) in enumerate(encoded)])
+    index = frame.spread(*(np.arange(len(ids)) for ids, _ in encoded))
+    text = frame.spread(*(np.full(len(ids), number) for number, (ids, _) in enumerate(encoded)))
     tokens = []
     for spelling, place, number in zip(tokenizer.tokens(names), index.tolist(), text.tolist(), strict=True):
         start, end = (0, 0) if number == SPECIAL else encoded[number][1][place]
         tokens.append(Token(spelling, start, end, number))
     return frame.wrap(*(ids for ids, _ in encoded)), tokens
-
-
-def _wrap(frame: Frame, texts: Sequence[np.ndarray]) -> np.ndarray:
-    """Return one number per token of the framed texts."""
-    return replace(frame, spell=lambda ids: ids).wrap(*texts).ids
 
 
 TINY = 1e-12

@@ -17,6 +17,7 @@ from unmask.data.labelled.squad_file import Question
 from unmask.data.labelled.table import Data, is_table
 from unmask.families.checkpoints.heads import supported
 from unmask.inference.backend import Backend, TorchBackend
+from unmask.inference.explanation import Explainer
 from unmask.inference.exported import ExportedBackend, is_exported, load_exported
 from unmask.inference.features import Features, collect_features, frame_words, write_features
 from unmask.inference.fill import Filling, fill_masks
@@ -24,7 +25,7 @@ from unmask.inference.influence import Attention, Influence, measure_influence, 
 from unmask.inference.pooling import embed_samples, frame_tokens, normalized
 from unmask.model.model import Model, load_model
 from unmask.nn.encoders.downstream import resolve_layers
-from unmask.support.choices import PoolingKind, as_texts, check_choice
+from unmask.support.choices import ExplainMethod, PoolingKind, as_texts, check_choice
 from unmask.support.environment import check_memory
 from unmask.support.errors import InputWarning, UserError
 from unmask.support.messages import call
@@ -99,7 +100,9 @@ class Predictor:
         """The labels that the model predicts, in the order of its logits; empty if its task has none."""
         return self.model.labels
 
-    def predict(self, texts: Data, texts_b: str | Sequence[str] | None = None) -> list[Any]:
+    def predict(
+        self, texts: Data, texts_b: str | Sequence[str] | None = None, *, explain: ExplainMethod | None = None
+    ) -> list[Any]:
         """Predict the label, the score or the entities of each text or pair, according to the model's task.
 
         Truncated and empty texts are counted in an `InputWarning`.
@@ -109,16 +112,18 @@ class Predictor:
                 `labelled.table.as_sources`). Texts longer than the task's maximum length are truncated at their
                 end, but a token classifier reads them whole.
             texts_b: the second texts of pairs.
+            explain: also compute what each word contributes, by this method; see docs/explanations.md.
 
         Returns:
             `tasks.classification.Prediction`, `tasks.regression.Score` or `tasks.tagged.Tagged` for each text.
 
         Raises:
-            UserError: the model was not fine-tuned for one of these tasks.
+            UserError: the model was not fine-tuned for one of these tasks, or the method cannot explain it.
         """
         if texts_b is None and (isinstance(texts, Path) or is_table(texts)):
-            return self._run_and_warn(self.read(texts))
-        return self._run_and_warn(self.task.from_texts(as_texts(texts), None if texts_b is None else as_texts(texts_b)))
+            return self._run_and_warn(self.read(texts), explain)
+        texts, seconds = as_texts(texts), None if texts_b is None else as_texts(texts_b)
+        return self._run_and_warn(self.task.from_texts(texts, seconds), explain)
 
     def read(
         self,
@@ -217,16 +222,20 @@ class Predictor:
             )
         return self.model.task
 
-    def run(self, examples: Sequence[Any], notes: list[str] | None = None) -> list[Any]:
+    def run(
+        self, examples: Sequence[Any], notes: list[str] | None = None, *, explain: ExplainMethod | None = None
+    ) -> list[Any]:
         """Return the prediction for each example.
 
         Args:
             examples: examples of the model's task.
             notes: a list to which a line is added for each reason why examples were repaired, truncated or omitted, or
                 are empty.
+            explain: see `predict`.
 
         Raises:
-            UserError: the model was not fine-tuned, or so many scores do not fit into memory.
+            UserError: the model was not fine-tuned, so many scores do not fit into memory, or what it predicts is not
+                explained.
         """
         check_memory(
             SCORE_BYTES * (1 if self.task.exclusive else 2) * len(examples) * len(self.labels),
@@ -234,11 +243,21 @@ class Predictor:
             "compute them in several parts",
         )
         framed = self.task.frame(self.model.tokenizer, examples, self.labels, gold=False)
+        predictions, own_notes = self._read(framed, explain)
         if notes is not None:
-            notes += map(str, framed.notes)
-        return framed.read(self.backend.logits(self.task.part, framed.samples))
+            notes += map(str, own_notes)
+        return predictions
 
-    def stream(self, examples: Iterable[Any], notes: list[str] | None = None) -> Iterator[list[Any]]:
+    def _read(self, framed: Framed, explain: ExplainMethod | None) -> tuple[list[Any], list[str]]:
+        """Return the predictions of framed examples, explained if that is asked for, and notes."""
+        predictions, notes = framed.read(self.backend.logits(self.task.part, framed.samples)), list(framed.notes)
+        if explain is not None:
+            notes += Explainer(self.model, self.task, self.backend).explain(framed, predictions, explain)
+        return predictions, notes
+
+    def stream(
+        self, examples: Iterable[Any], notes: list[str] | None = None, *, explain: ExplainMethod | None = None
+    ) -> Iterator[list[Any]]:
         """Yield the predictions for examples of any number, a window of them at a time, in order.
 
         The next window is read and tokenized while one is computed; no more than two are in memory.
@@ -246,9 +265,10 @@ class Predictor:
         Args:
             examples: examples of the model's task; the iterator is advanced in another thread.
             notes: as in `run`, for each window; those that count examples are `ShareNote`s.
+            explain: see `predict`.
 
         Raises:
-            UserError: the model was not fine-tuned.
+            UserError: the model was not fine-tuned, or what it predicts is not explained.
         """
         task, remaining = self.task, iter(examples)
 
@@ -260,14 +280,15 @@ class Predictor:
             coming = pool.submit(frame)
             while (framed := coming.result()) is not None:
                 coming = pool.submit(frame)
+                predictions, own_notes = self._read(framed, explain)
                 if notes is not None:
-                    notes += framed.notes
-                yield framed.read(self.backend.logits(task.part, framed.samples))
+                    notes += own_notes
+                yield predictions
 
-    def _run_and_warn(self, examples: Sequence[Any]) -> list[Any]:
+    def _run_and_warn(self, examples: Sequence[Any], explain: ExplainMethod | None = None) -> list[Any]:
         """Return what `run` returns, and issue its notes as one warning at the line of the caller's caller."""
         notes: list[str] = []
-        predictions = self.run(examples, notes)
+        predictions = self.run(examples, notes, explain=explain)
         if notes:
             warnings.warn("; ".join(notes), InputWarning, stacklevel=3)
         return predictions

@@ -22,6 +22,7 @@ import msgspec
 from unmask.data.text.files import split_part
 from unmask.data.text.record_files import fingerprint_source
 from unmask.inference.predictor import Predictor
+from unmask.support.choices import ExplainMethod
 from unmask.support.durable import create, named, replace_file, sync
 from unmask.support.errors import ShareNote, UserError
 from unmask.support.fingerprint import differences, versions
@@ -67,6 +68,7 @@ def write_predictions(
     out: Path,
     about: Mapping[str, Any],
     *,
+    explain: ExplainMethod | None = None,
     source: str | Path = "",
     resume: bool = False,
     notes: list[str] | None = None,
@@ -78,6 +80,7 @@ def write_predictions(
         examples: examples of its task.
         out: the file, replaced when all predictions are there.
         about: see `identity`.
+        explain: method of explanations, if they are computed; see `Predictor.predict`.
         source: the file of the examples, for messages.
         resume: whether to continue what an interrupted run has written, if anything.
         notes: receives the notes of `Predictor.run`, about the examples of this run.
@@ -102,7 +105,7 @@ def write_predictions(
         count = done
         try:
             with part.open("ab") as file:
-                for predictions in predictor.stream(remaining(), window_notes):
+                for predictions in predictor.stream(remaining(), window_notes, explain=explain):
                     window = [waiting.popleft() for _ in predictions]
                     file.write(_lines(task, out, window, predictions))
                     file.flush()

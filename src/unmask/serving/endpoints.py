@@ -216,6 +216,16 @@ ENDPOINTS = (
     ),
     *map(_of_task, task_routes()),
     Endpoint(
+        "/explain",
+        "Return what each word contributes to what the model predicts.",
+        types.ExplainRequest,
+        types.ExplainResponse,
+        Served.explain,
+        f"{_INPUTS}: {_TEXT}; the model reads pairs of texts, and this is a single one, or the reverse; or it reads "
+        "the text in several windows, or tags words without reading masks, which is not explained",
+        {"inputs": "A wonderful film."},
+    ),
+    Endpoint(
         "/fill",
         "Return the most probable tokens at each mask.",
         types.FillRequest,

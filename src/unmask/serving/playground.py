@@ -94,6 +94,7 @@ class ModelViews(msgspec.Struct):
         pairs: whether it classifies pairs of texts; None: either, or unknown.
         history: maximum number of earlier turns that it reads; None: it is no model of dialogues.
         passages: whether it reads several passages.
+        explains: whether what it predicts is explained.
     """
 
     name: str
@@ -103,6 +104,7 @@ class ModelViews(msgspec.Struct):
     pairs: bool | None = None
     history: int | None = None
     passages: bool = False
+    explains: bool = False
 
 
 def attention_job(served: Served, request: AttentionRequest) -> ComputeJob:
@@ -214,6 +216,7 @@ def describe(served: Served) -> ModelViews:
     return ModelViews(
         *(served.name, family_of(settings).kind, settings.shape, views),
         pairs=None if task is None else task.pairs,
+        explains=served.has("/explain"),
         **({} if task is None else task.controls),
     )
 

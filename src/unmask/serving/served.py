@@ -7,6 +7,7 @@ characters; then their tokens.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from unmask.data.batches.batch import Sample, total_length
 from unmask.data.batches.frame import Frame
 from unmask.families.checkpoints.heads import supported
 from unmask.inference.backend import in_order
+from unmask.inference.explanation import Explainer, explains
 from unmask.inference.features import frame_words
 from unmask.inference.fill import HEADS, Mask, MaskFiller, find_masks, mask_head, read_candidates
 from unmask.inference.pooling import embed_samples, normalized
@@ -25,6 +27,7 @@ from unmask.serving.faults import field_of, main_field, too_long
 from unmask.serving.metrics import Meter
 from unmask.serving.types import (
     EmbedRequest,
+    ExplainRequest,
     FeaturesRequest,
     FillRequest,
     Limits,
@@ -34,6 +37,7 @@ from unmask.serving.types import (
 )
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
+from unmask.tasks.explained import Explanation
 from unmask.tasks.routes import Request, Route, TaskRequest
 from unmask.tasks.rows import as_rows, cut_and_wrap
 
@@ -99,6 +103,8 @@ class Served:
         """Return whether the model can do what a route does."""
         if path in OF_LAYERS:
             return self.predictor.backend.has_layers
+        if path == "/explain":
+            return self.route is not None and explains(self.predictor.task)
         if path == "/fill":
             return self.mask_head is not None
         return path == "/playground/attention" or (self.route is not None and self.route.path == path)
@@ -213,6 +219,43 @@ class Served:
 
         filler = MaskFiller(self.tokenizer, self.predictor.backend, self.mask_head, request.top)
         return ComputeJob(filler, self._checked(request, [sample for _, sample in framed]), read)
+
+    def explain(self, request: ExplainRequest) -> ComputeJob:
+        """Return the job of `/explain`; it reads the explanations of what is predicted of a text, by occlusion.
+
+        Raises:
+            Refusal: the text is empty or too long, or there are too many words or logits without each of them.
+            UserError: the task or the encoder cannot be explained on it.
+        """
+        task, labels, limits = self.predictor.task, self.predictor.labels, self.limits
+        texts = self._texts(request, request.inputs)
+        framed = task.frame(self.tokenizer, task.from_texts(*([text] for text in texts)), labels, gold=False)
+        if any(framed.cut):
+            raise invalid(too_long(request, f"{task.length} tokens"))
+        explainer = Explainer(self.model, task, self.predictor.backend)
+        words = [explainer.words(framed, number) for number in range(len(framed.samples))]
+        if (count := sum(len(of.words) for of in words)) > limits.words:
+            raise too_large(f"{main_field(request)}: {count:,} words, more than {limits.words} that can be explained")
+        occluded = [explainer.occluded(*pair) for pair in zip(framed.samples, words, strict=True)]
+        targets = sum(len(of) * max(map(len, of[0].positions.values()), default=1) for of in occluded)
+        if targets * len(labels) > limits.logits:
+            raise too_large(f"{main_field(request)}: more than {limits.logits:,} scores; shorten the text")
+        samples = [sample for of in occluded for sample in of]
+        if total_length(samples) > limits.request_tokens:
+            raise too_large(
+                f"{main_field(request)}: the text is too long to be read once without each word; shorten it"
+            )
+        ends = np.cumsum([0, *map(len, occluded)]).tolist()
+
+        def read(rows: list[np.ndarray]) -> list[Explanation]:
+            parts = zip(framed.samples, words, pairwise(ends), strict=True)
+            return [
+                explanation
+                for sample, of, (start, end) in parts
+                for explanation in explainer.read_occlusion(sample, of, rows[start:end])
+            ]
+
+        return ComputeJob(task.part, samples, read)
 
     def features(self, request: FeaturesRequest) -> ComputeJob:
         """Return the job of `/features`; it reads the hidden states of each text."""

@@ -17,6 +17,7 @@ from msgspec import Meta
 
 from unmask.inference.fill import Mask
 from unmask.support.messages import in_request, rendered
+from unmask.tasks.explained import Explanation
 from unmask.tasks.routes import Request, Texts
 
 Kind = Literal["Validation", "Tokenizer", "Backend", "Overloaded", "Unhealthy", "Unauthorized", "NotFound"]
@@ -38,8 +39,9 @@ class Limits:
         queue_tokens: maximum number of tokens that wait or are computed, per model.
         values: maximum number of numbers in a response of `/features`.
         logits: maximum number of logits of a request: masks times tokens of the vocabulary, or what is classified times
-            labels.
+            labels, of `/explain` once without each word.
         candidates: maximum number of candidates in a response of `/fill`: masks times `top`.
+        words: maximum number of words whose contribution is computed by `/explain`: the text is read without each.
         wait: time in seconds that an idle model waits for more texts to compute together.
         header_seconds: time in which a request's line and headers must arrive.
         body_seconds: time in which a request's body must arrive.
@@ -58,6 +60,7 @@ class Limits:
     values: int = 500_000
     logits: int = 33_000_000
     candidates: int = 50_000
+    words: int = 128
     wait: float = 0.002
     header_seconds: float = 10.0
     body_seconds: float = 20.0
@@ -146,6 +149,12 @@ class FeaturesRequest(Request):
     inputs: Texts
     layers: Layers = (-1,)
     truncate: bool = False
+
+
+class ExplainRequest(Request):
+    """A text, or a pair `[text, text]`, whose prediction is explained."""
+
+    inputs: str | Annotated[list[str], Meta(min_length=2, max_length=2)]
 
 
 class TextFeatures(msgspec.Struct):
@@ -244,3 +253,4 @@ class Failure(msgspec.Struct):
 EmbedResponse = list[list[float]]
 FillResponse = list[list[Mask]]
 FeaturesResponse = list[TextFeatures]
+ExplainResponse = list[Explanation]

@@ -13,6 +13,8 @@ Precision = Literal["auto", "float32", "bf16"]
 """Number format of a computation; "auto" is bf16 where it is faster than float32."""
 PoolingKind = Literal["mean", "cls"]
 """The vector of a text: the mean of all tokens, or the vector where the model reads that of a text."""
+ExplainMethod = Literal["auto", "integrated-gradients", "occlusion"]
+"""How the contribution of words to a prediction is computed; see `unmask.inference.explanation`."""
 Documents = Literal["auto", "file", "blank-line", "line"]
 """What a document is in plain text: a whole file, a block between blank lines, or a line."""
 Format = Literal["tsv", "csv", "jsonl", "conll"]

@@ -10,6 +10,7 @@ with segments 0 and 1. Texts that are too long are truncated at the end; in a pa
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -29,6 +30,7 @@ from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part, imitate_softmax
 from unmask.support.errors import UserError
 from unmask.support.messages import setting
+from unmask.tasks.explained import Decision, Explanation
 from unmask.tasks.pooled_head import NONE, TUNED, Regularization, TextHead, score
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages, with_labels
@@ -57,6 +59,7 @@ class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):
         label: the most probable label.
         scores: probability of each label, in the model's order.
         cut: whether a text was truncated because it exceeds the task's `length`, or all its `windows`.
+        explanations: what the words contribute to the label, if it was asked for.
     """
 
     text: str
@@ -64,6 +67,7 @@ class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):
     scores: dict[str, float]
     text_b: str | None = None
     cut: bool = False
+    explanations: tuple[Explanation, ...] = ()
 
 
 class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="classification"):
@@ -178,7 +182,13 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
             probabilities = scaled.softmax(1).tolist()
             return [_prediction(*parts, labels) for parts in zip(examples, probabilities, texts.cut, strict=True)]
 
-        return Framed(texts.samples, read, texts.notes, texts.mean, texts.cut)
+        words = partial(self.sample_words, tokenizer, examples, texts)
+        return Framed(texts.samples, read, texts.notes, texts.mean, texts.cut, words)
+
+    def decisions(self, logits: np.ndarray, labels: Sequence[str]) -> list[Decision]:
+        """See `Task`: the most probable label."""
+        best = int(logits[0].argmax())
+        return [Decision(0, best, labels[best], exclusive=True, temperature=divisor(self.temperature))]
 
     def scored(self, prediction: Prediction) -> list[Scored]:
         """See `RowTask`."""

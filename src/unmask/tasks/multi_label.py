@@ -13,6 +13,7 @@ cross-entropy.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -33,6 +34,7 @@ from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
 from unmask.support.errors import UserError
 from unmask.tasks.classification import sort_labels, unknown_label
+from unmask.tasks.explained import Decision, Explanation
 from unmask.tasks.pooled_head import TextHead
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages
@@ -55,6 +57,8 @@ class Labels(msgspec.Struct, frozen=True, omit_defaults=True):
         labels: the labels whose probability exceeds the threshold, in the model's order; there may be none.
         scores: probability of each label, in the model's order; they do not sum to 1.
         cut: whether a text was truncated because it exceeds the task's `length`, or all its `windows`.
+        explanations: what the words contribute to each of the labels, or if there are none to the most probable one, if
+            it was asked for.
     """
 
     text: str
@@ -62,6 +66,7 @@ class Labels(msgspec.Struct, frozen=True, omit_defaults=True):
     scores: dict[str, float]
     text_b: str | None = None
     cut: bool = False
+    explanations: tuple[Explanation, ...] = ()
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "labels", tuple(self.labels))
@@ -155,16 +160,37 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
         def read(logits: Sequence[np.ndarray]) -> list[Labels]:
             if not logits:
                 return []
-            temperature, threshold = divisor(self.temperature), 0.5 if self.threshold is None else self.threshold
             predictions = []
             for row, values, was_cut in zip(examples, texts.mean(logits), texts.cut, strict=True):
-                probabilities = torch.from_numpy(values.astype(np.float64) / temperature).sigmoid().tolist()
+                probabilities = self._probabilities(values)
                 scores = dict(zip(labels, probabilities, strict=True))
-                chosen = tuple(name for name, value in scores.items() if value > threshold)
+                chosen = tuple(name for name, value in scores.items() if value > self._threshold)
                 predictions.append(Labels(row.values["text"], chosen, scores, row.values.get("text_b"), was_cut))
             return predictions
 
-        return Framed(texts.samples, read, texts.notes, texts.mean, texts.cut)
+        words = partial(self.sample_words, tokenizer, examples, texts)
+        return Framed(texts.samples, read, texts.notes, texts.mean, texts.cut, words)
+
+    def _probabilities(self, logits: np.ndarray) -> list[float]:
+        """Return the probability of each label, given its logit, (labels,)."""
+        probabilities: list[float] = (
+            torch.from_numpy(logits.astype(np.float64) / divisor(self.temperature)).sigmoid().tolist()
+        )
+        return probabilities
+
+    @property
+    def _threshold(self) -> float:
+        return 0.5 if self.threshold is None else self.threshold
+
+    def decisions(self, logits: np.ndarray, labels: Sequence[str]) -> list[Decision]:
+        """See `Task`: the predicted labels, or the most probable one."""
+        probabilities = self._probabilities(logits[0])
+        chosen = [number for number, value in enumerate(probabilities) if value > self._threshold]
+        temperature = divisor(self.temperature)
+        return [
+            Decision(0, number, labels[number], exclusive=False, temperature=temperature)
+            for number in chosen or [int(logits[0].argmax())]
+        ]
 
     def scored(self, prediction: Labels) -> list[Scored]:
         """See `RowTask`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import ClassVar, Literal
 
 import msgspec
@@ -24,6 +25,7 @@ from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
 from unmask.support.errors import UserError
+from unmask.tasks.explained import Decision, Explanation
 from unmask.tasks.pooled_head import TextHead
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages, with_labels
@@ -44,12 +46,14 @@ class Score(msgspec.Struct, frozen=True, omit_defaults=True):
         text, text_b: the texts as given.
         score: the predicted number.
         cut: whether a text was truncated because it exceeds the task's `length`, or all its `windows`.
+        explanations: what the words contribute to the number, if it was asked for.
     """
 
     text: str
     score: float
     text_b: str | None = None
     cut: bool = False
+    explanations: tuple[Explanation, ...] = ()
 
 
 class Regression(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="regression"):
@@ -139,7 +143,12 @@ class Regression(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
                 for row, (value,), was_cut in zip(examples, texts.mean(logits), texts.cut, strict=True)
             ]
 
-        return Framed(texts.samples, read, texts.notes, texts.mean, texts.cut)
+        words = partial(self.sample_words, tokenizer, examples, texts)
+        return Framed(texts.samples, read, texts.notes, texts.mean, texts.cut, words)
+
+    def decisions(self, logits: np.ndarray, labels: Sequence[str]) -> list[Decision]:
+        """See `Task`: the number."""
+        return [Decision(0, 0, SCORE, exclusive=False)]
 
     def scored(self, prediction: Score) -> list[Scored]:
         """See `RowTask`: the number."""

@@ -31,6 +31,7 @@ from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.support.errors import ShareNote, UserError, check_unicode
 from unmask.support.messages import argument, setting
 from unmask.tasks import holding_out
+from unmask.tasks.explained import SampleWords, Word, split_words
 from unmask.tasks.passage_windows import window_starts
 from unmask.tasks.prediction_tables import TABLES, as_row, with_columns, write_table
 from unmask.tasks.routes import PREDICT, Route, Scored
@@ -366,3 +367,28 @@ class TextTask(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True):
             ]
             ends = np.arange(len(rows) + 1)
         return FramedTexts(samples, framed.cut, framed.notes, ends)
+
+    def sample_words(self, tokenizer: Tokenizer, rows: Sequence[Row], framed: FramedTexts, number: int) -> SampleWords:
+        """Return the words of a sample that `frame_texts` made; see `Framed.words`.
+
+        Raises:
+            UserError: the text is read in several windows.
+        """
+        example = int(np.searchsorted(framed.ends, number, side="right")) - 1
+        if framed.ends[example + 1] - framed.ends[example] > 1:
+            raise UserError(
+                "a text that is read in several windows is not explained",
+                file=rows[example].file or None,
+                line=rows[example].line or None,
+                remedy=f"shorten it to {self.length} tokens",
+            )
+        texts = texts_of(rows[example])[:2]
+        words = [split_words(tokenizer, text) for text in texts]
+        frame = Frame.of(tokenizer)
+        capacity = frame.capacity(self.length, texts=len(texts))
+        first, *second = (len(index) for _, index in words)
+        read = [index[:size] for (_, index), size in zip(words, cut_longer(first, sum(second), capacity), strict=False)]
+        counts = [int(index[-1]) + 1 if len(index) else 0 for index in read]
+        spans = [spans[:count] for (spans, _), count in zip(words, counts, strict=True)]
+        index = frame.spread(*(index + sum(counts[:text]) for text, index in enumerate(read)))
+        return SampleWords(example, [Word(*span, text) for text, of in enumerate(spans) for span in of], index)

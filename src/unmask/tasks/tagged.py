@@ -22,6 +22,7 @@ from unmask.data.labelled.tagged_sentence import TaggedSentence, write_tags
 from unmask.data.text.damage import DamagedTexts
 from unmask.metrics.token_classification import Chunk, are_word_tags, chunks, is_word_tag
 from unmask.tasks.damaged_examples import count_damaged, describe_damaged
+from unmask.tasks.explained import Explanation
 from unmask.tasks.rows import as_rows, texts_of
 from unmask.tasks.task import Columns, Task
 from unmask.tasks.tuning import softmax
@@ -152,11 +153,18 @@ class WordScores(NamedTuple):
     logits: np.ndarray
 
 
-class Tagged(msgspec.Struct, frozen=True, dict=True):
-    """A text, as given or joined from words, and its entities in order."""
+class Tagged(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
+    """A text, as given or joined from words, and its entities in order.
+
+    Attributes:
+        text: the text.
+        entities: its entities.
+        explanations: what the words contribute to the tag of each word that has one, if it was asked for.
+    """
 
     text: str
     entities: list[Entity]
+    explanations: tuple[Explanation, ...] = ()
 
     @property
     def scores(self) -> WordScores | None:

@@ -26,6 +26,7 @@ from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.objectives.objective import Objective
 from unmask.support.errors import UserError
+from unmask.tasks.explained import Decision, SampleWords
 from unmask.tasks.routes import Route
 
 
@@ -133,6 +134,7 @@ class Framed:
         outputs: converts the logits likewise to the outputs of the head for each example, (examples, outputs); None:
             they are not of examples, but of tokens.
         cut: whether each example was truncated; empty if none can be.
+        words: returns the words of a sample, by its number, for explanations; None: predictions are not explained.
     """
 
     samples: list[Sample]
@@ -140,6 +142,7 @@ class Framed:
     notes: tuple[str, ...] = ()
     outputs: Callable[[Sequence[np.ndarray]], np.ndarray] | None = None
     cut: Sequence[bool] = ()
+    words: Callable[[int], SampleWords] | None = None
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -307,6 +310,13 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Raises:
             UserError: a label is not among `labels`; names file and line.
         """
+
+    def decisions(self, logits: np.ndarray, labels: Sequence[str]) -> list[Decision]:
+        """Return what the logits of a sample, (targets, outputs), decide: what is explained, if anything is.
+
+        A task that defines it also returns `Framed.words`.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def measure(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> Measure:

@@ -38,6 +38,7 @@ from unmask.nn.layers.linear import Linear
 from unmask.objectives.objective import Objective, Part, imitate_softmax
 from unmask.support.errors import ShareNote, UserError
 from unmask.tasks.entity_task import EntityTask, encode_words, in_code_points
+from unmask.tasks.explained import Decision, SampleWords, Word
 from unmask.tasks.pooled_head import NONE, TUNED, Regularization, score
 from unmask.tasks.tag_labels import all_tags, check_labels, labels_of
 from unmask.tasks.tagged import Tagged, cut_windows, read_tags, tags_of
@@ -114,6 +115,7 @@ class TokenClassification(
         subwords = encode_words(tokenizer, examples)
         samples: list[Sample] = []
         owners: list[int] = []
+        spans: list[tuple[slice, np.ndarray]] = []  # of each sample, its words, and the number of tokens of each
         for number, sentence in enumerate(examples):
             ids = [subwords[word][:capacity] for word in sentence.words]  # one array (subwords,) per word
             sizes = np.array([len(subword_ids) for subword_ids in ids], np.int64)
@@ -128,6 +130,7 @@ class TokenClassification(
                     sample = sample.add(labels={"token_classification": tags[window.first : window.last]})
                 samples.append(sample)
                 owners.append(number)
+                spans.append((slice(window.start, window.stop), within))
 
         def read(logits: Sequence[np.ndarray]) -> list[Tagged]:
             of_sentence: list[list[np.ndarray]] = [[] for _ in examples]
@@ -136,10 +139,23 @@ class TokenClassification(
             pairs = zip(examples, of_sentence, strict=True)
             return [read_tags(sentence, labels, rows, divisor(self.temperature)) for sentence, rows in pairs]
 
+        def words_of(number: int) -> SampleWords:
+            sentence, (inside, counts) = examples[owners[number]], spans[number]
+            words = list(map(Word, sentence.starts[inside], sentence.stops[inside]))
+            return SampleWords(owners[number], words, frame.spread(np.repeat(np.arange(len(counts)), counts)))
+
         empty = sum(not sentence.starts for sentence in examples)
         notes = [ShareNote(empty, len(examples), "texts are empty")] if empty else []
         words = (subwords[word] for sentence in examples for word in sentence.words)
-        return Framed(samples, read, (*notes, *tokenizer.notes(words)))
+        return Framed(samples, read, (*notes, *tokenizer.notes(words)), words=words_of)
+
+    def decisions(self, logits: np.ndarray, labels: Sequence[str]) -> list[Decision]:
+        """See `Task`: the tag of each word that is not O."""
+        return [
+            Decision(word, int(tag), labels[tag], True, divisor(self.temperature), at="first")
+            for word, tag in enumerate(logits.argmax(1))
+            if labels[tag] != "O"
+        ]
 
     def measure(
         self, examples: Sequence[TaggedSentence], predictions: Sequence[Tagged], labels: Sequence[str]

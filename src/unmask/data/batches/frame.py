@@ -100,6 +100,11 @@ class Frame:
         summary = FIRST if self.extract is None and not self.last else np.array([len(ids) - 1])
         return Sample(key=(), ids=self.spell(ids), segments=segments, positions={"summary": summary})
 
+    def spread(self, first: np.ndarray, second: np.ndarray | None = None) -> np.ndarray:
+        """Return one number per token of a framed text or pair: those of the texts' tokens, and -1 at special ones."""
+        extract = None if self.extract is None else -1
+        return replace(self, cls=-1, sep=-1, extract=extract, spell=_ids).wrap(first, second).ids
+
     def wrap_all(
         self, first: Ragged, second: Ragged | None = None, *, labels: Mapping[str, np.ndarray] | None = None
     ) -> list[Sample]:

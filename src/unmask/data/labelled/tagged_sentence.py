@@ -31,7 +31,8 @@ CHINESE = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002ceaf\U0002f80
 """Characters that BERT surrounds with spaces (google-research/bert, `_is_chinese_char`)."""
 
 _PARTS = re.compile(f"[{CHINESE}]|[^{CHINESE}]+")
-_UNSPACED = re.compile(f"[\u3000-\u30ff\uff00-\uffef{CHINESE}]")  # also kana and full-width punctuation
+UNSPACED = re.compile(f"[\u3000-\u30ff\uff00-\uffef{CHINESE}]")
+"""Characters of scripts written without spaces: also kana and full-width punctuation."""
 _PUNCTUATION = BertPreTokenizer()
 
 
@@ -115,7 +116,7 @@ def join_words(words: Sequence[str]) -> tuple[str, tuple[int, ...], tuple[int, .
     for word in words:
         if not word:
             raise ValueError("a word is empty")
-        if before and not (_UNSPACED.match(before[-1]) and _UNSPACED.match(word[0])):
+        if before and not (UNSPACED.match(before[-1]) and UNSPACED.match(word[0])):
             text.append(" ")
             offset += 1
         starts.append(offset)

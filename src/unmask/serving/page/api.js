@@ -48,7 +48,7 @@ function json(value) {
 
 const pair = (text, text_b) => (text_b ? [text, text_b] : text);
 
-/** Return the loaded models: {name, family, size, views: ids of the views that each has, pairs, history, passages}. */
+/** Return the loaded models: {name, family, size, views: ids of the views that each has, pairs, history, passages, explains}. */
 export const models = async () => (await read("playground/models")).models;
 
 /** Return {text, masks: [{position, candidates: [{token, probability}]}]}. */
@@ -56,6 +56,9 @@ export const fill = async (model, text, signal) => ({ text, masks: (await post("
 
 /** Return [{label, score}], the most probable label first; of a regression, one with the label "score". */
 export const label = (model, text, text_b, signal) => post("predict", { model, inputs: pair(text, text_b) }, signal);
+
+/** Return what words contribute to each decision: [{label, value, start?, end?, words: [{start, end, contribution, text?}]}]. */
+export const explain = (model, text, text_b, signal) => post("explain", { model, inputs: pair(text, text_b) }, signal);
 
 /** Return {text, entities: [{label, start, end, text, probability}]}. */
 export const tag = async (model, text, signal) => ({ text, entities: (await post("tag", { model, inputs: text }, signal))[0] });

@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { bars, h, marked, share } from "./dom.js";
+import { why } from "./why.js";
 
 export default {
   id: "entities",
@@ -14,15 +15,18 @@ export default {
     { text: "Marie Curie left Warsaw for Paris, where she studied at the Sorbonne." },
     { text: "Germany beat Brazil in Belo Horizonte, and FIFA president Sepp Blatter watched." },
   ],
-  ask: ({ text, model }, _, signal) => api.tag(model, text, signal),
+  ask: async ({ text, model }, models, signal) => {
+    const { explains } = models.find(({ name }) => name === model);
+    return { ...(await api.tag(model, text, signal)), asked: { model, text, explains } };
+  },
 
-  show({ text, entities }) {
+  show({ text, entities, asked }, state, change) {
     if (!entities.length) return [marked(text, []), h("p.note", {}, "The model finds no entity in this text.")];
     const marks = entities.map(({ start, end, label, probability }) => ({
       start, end,
       make: (inside) => h("mark", { title: `${label}, ${share(probability)}` }, inside, h("span.tag", {}, label)),
     }));
     const items = entities.map(({ text: name, label, probability: value }) => ({ name: `${name} · ${label}`, value }));
-    return [marked(text, marks), bars(items, { title: "Probability of each entity" })];
+    return [marked(text, marks), bars(items, { title: "Probability of each entity" }), why(asked, state, change)].filter(Boolean);
   },
 };

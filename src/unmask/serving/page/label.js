@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { bars, h, share } from "./dom.js";
+import { why } from "./why.js";
 
 export default {
   id: "label",
@@ -18,13 +19,16 @@ export default {
     { text: "Two hours that felt like four." },
     { text: "It isn't the cheapest, but nothing else I tried comes close." },
   ],
-  ask: ({ text, text_b, model }, _, signal) => api.label(model, text, text_b, signal),
+  ask: async ({ text, text_b, model }, models, signal) => {
+    const { explains } = models.find(({ name }) => name === model);
+    return { found: await api.label(model, text, text_b, signal), asked: { model, text, text_b, explains } };
+  },
 
-  show(found) {
+  show({ found, asked }, state, change) {
     const [best] = found;
-    if (found.length === 1 && best.label === "score") return h("p.headline", {}, best.score.toFixed(2), " ", h("small", {}, "score"));
+    if (found.length === 1 && best.label === "score") return [h("p.headline", {}, best.score.toFixed(2), " ", h("small", {}, "score")), why(asked, state, change)].filter(Boolean);
     const items = found.slice(0, 12).map(({ label, score }) => ({ name: label, value: score }));
     const headline = h("p.headline", {}, best.label, " ", h("small", {}, share(best.score)));
-    return [headline, bars(items, { title: "Probability of each label" })];
+    return [headline, bars(items, { title: "Probability of each label" }), why(asked, state, change)].filter(Boolean);
   },
 };
