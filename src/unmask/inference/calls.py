@@ -106,7 +106,7 @@ def predict(
         raise UserError(f"{argument('columns')} and {argument('format')} have no effect without {argument('data')}")
     written = None if out is None else Path(out)
     if written is not None:
-        _check_out(written, files)
+        check_out(written, files)
     streams = out is not None and len(files) == len(sources) == 1
     if resume and not (out and files):
         raise UserError(f"{argument('resume')} has no effect without {argument('data')} and {argument('out')}")
@@ -201,7 +201,7 @@ def _posed(predictor: Predictor, posed: Mapping[str, Any]) -> Any:
     return predictor.question(posed["question"], passages, history)
 
 
-def _check_out(out: Path, data: Sequence[str | Path]) -> None:
+def check_out(out: Path, data: Sequence[str | Path]) -> None:
     """Raise an error early if the output cannot be written, or would overwrite the input."""
     if out.suffix in (".gz", ".xz", ".zst"):
         raise UserError("predictions are not written compressed", file=out, remedy="omit the suffix")

@@ -26,6 +26,8 @@ SKETCH = 16
 """Hashes of a sketch: with a text of similarity 0.8, half of them are in common in all but one of 600 cases."""
 MOST_COMPARED = 2_000
 """Held-out texts whose near duplicates are sought; of more, as many, evenly spaced."""
+FEW = 8
+"""Texts that are compared pair by pair."""
 CHUNK = 1 << 22
 """Bytes that are folded at a time."""
 SCANNED = 1 << 17
@@ -147,6 +149,27 @@ def near_duplicates(train: Sequence[bytes], held: Sequence[bytes]) -> dict[int, 
         if len(near) > before:
             sketches.forget(near)
     return dict(sorted(near.items()))
+
+
+def distinct(texts: Sequence[bytes]) -> list[int]:
+    """Return the indices of the folded texts that neither equal nor nearly equal one before them; see `SIMILAR`."""
+    first = list({text: index for index, text in reversed([*enumerate(texts)])}.values())[::-1]
+    return [first[index] for index in _distinct([texts[index] for index in first])]
+
+
+def _distinct(texts: Sequence[bytes]) -> list[int]:
+    """Return what `distinct` returns, for texts that differ: halves are compared with each other."""
+    if len(texts) <= FEW:
+        chosen: list[int] = []
+        for index, text in enumerate(texts):
+            if all(similarity(texts[earlier], text) < SIMILAR for earlier in chosen):
+                chosen.append(index)
+        return chosen
+    half = len(texts) // 2
+    before = _distinct(texts[:half])
+    after = [half + index for index in _distinct(texts[half:])]
+    near = near_duplicates([texts[index] for index in before], [texts[index] for index in after])
+    return before + [index for number, index in enumerate(after) if number not in near]
 
 
 def similarity(text: bytes, other: bytes) -> float:
