@@ -16,6 +16,7 @@ from unmask.inference.features import FILE, check_target, write_vectors
 from unmask.inference.fill import Filling
 from unmask.inference.predictor import Predictor, open_predictor
 from unmask.inference.stream import identity, refuse_input, save_predictions, write_predictions
+from unmask.inference.zero_shot import by_labels
 from unmask.model.model import load_model
 from unmask.support.choices import (
     Device,
@@ -60,6 +61,9 @@ def predict(
     title: Sequence[str] = (),
     choices: Sequence[str] = (),
     history: Sequence[str] = (),
+    labels: Sequence[str] = (),
+    template: str | None = None,
+    multi_label: bool = False,
     columns: Mapping[str, str] | None = None,
     format: TextFormat | None = None,
     out: str | Path | None = None,
@@ -69,7 +73,7 @@ def predict(
     precision: Precision = "float32",
     quiet: bool = False,
 ) -> Predictions:
-    """Classify texts, find entities, or answer questions with a fine-tuned model.
+    """Classify texts, find entities, or answer questions with a fine-tuned model, or classify by names of labels.
 
     Args:
         model: run directory, Hugging Face model directory or name on the Hub, or an exported model.
@@ -82,6 +86,10 @@ def predict(
         title: titles of the texts (hotpotqa).
         choices: texts to choose from, about the passage.
         history: earlier questions of the dialogue, each followed by its answer, the oldest first (quac, coqa).
+        labels: labels for a model that was not fine-tuned for them: a classifier of entailment, or a masked language
+            model (docs/no-labels.md); as "a,b,c", or a word each.
+        template: text with {} in place of the label; by default "This text is about {}." or "It is about {}."
+        multi_label: with labels, predict any number of them for a text.
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
         format: file format; by default that of the file's suffix.
         out: file to write the predictions to, as JSON Lines; of rows in a file, with their other columns, and as a
@@ -121,6 +129,8 @@ def predict(
     display, notes = Display(quiet=quiet), list[str]()
     machine = choose_machine(device, precision)
     predictor = open_predictor(model, machine, display, allow_pickle=allow_pickle)
+    if labels or template is not None or multi_label:
+        predictor = by_labels(predictor, labels, template, multi_label=multi_label)
     if written is not None:
         _check_table(written, predictor.task)
     predictions: list[Any] = []
@@ -128,8 +138,10 @@ def predict(
         if streams and written is not None:
             (file,) = files
             examples = predictor.iterate(file, columns=columns or {}, kind=format, notes=notes)
-            options = {"columns": dict(columns or {}), "format": format, "precision": predictor.backend.precision}
-            about = identity(predictor.fingerprint(), file, **options, device=machine.device.type)
+            options: dict[str, Any] = {"columns": dict(columns or {}), "format": format}
+            options |= {"precision": predictor.backend.precision, "device": machine.device.type}
+            options |= {"labels": predictor.labels, "template": template, "multi_label": multi_label} if labels else {}
+            about = identity(predictor.fingerprint(), file, **options)
             count = write_predictions(predictor, examples, written, about, source=file, resume=resume, notes=notes)
         else:
             if asked:
