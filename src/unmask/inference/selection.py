@@ -51,7 +51,7 @@ def select_diverse(vectors: np.ndarray, weights: np.ndarray, count: int, rng: np
     """
     if count >= len(vectors):
         return np.arange(len(vectors))
-    centers = vectors[_draw_centers(vectors, weights, count, rng)]
+    centers = vectors[draw_centers(vectors, weights, count, rng)]
     nearest, distances = _assign(vectors, centers)
     for _ in range(ITERATIONS):
         masses = np.bincount(nearest, weights, count)
@@ -70,7 +70,7 @@ def select_diverse(vectors: np.ndarray, weights: np.ndarray, count: int, rng: np
     return np.concatenate([chosen, farthest[: count - len(chosen)]])
 
 
-def _draw_centers(vectors: np.ndarray, weights: np.ndarray, count: int, rng: np.random.Generator) -> list[int]:
+def draw_centers(vectors: np.ndarray, weights: np.ndarray, count: int, rng: np.random.Generator) -> list[int]:
     """Return the indices of the first centers, each drawn by its weight and its squared distance from those before."""
     drawn: list[int] = []
     odds = weights.astype(np.float64)

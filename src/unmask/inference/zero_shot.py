@@ -186,6 +186,8 @@ class EntailedLabels(MultiLabel, frozen=True, kw_only=True, forbid_unknown_field
     entailed: int
     refuted: int
 
+    part = "classification"
+
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`: a pair for each label."""
         samples, cut, notes = frame_hypotheses(tokenizer, examples, self.template, labels, self.length)
@@ -291,19 +293,27 @@ class LabelTokens:
 
 
 def label_tokens(tokenizer: Tokenizer, template: str, labels: Sequence[str]) -> list[Ids]:
-    """Return the tokens of each label in the slot of a template, (tokens,) each.
+    """Return the tokens of each label in the slot of a template that follows a text, (tokens,) each.
 
     Raises:
-        UserError: the vocabulary lacks a character of a label.
+        UserError: the vocabulary lacks a character of a label, or a token has characters of the template, too.
     """
-    space = " " if template[: template.index(SLOT)][-1:].isspace() else ""
-    tokens = tokenizer.encode_many([space + label for label in labels])
-    for label, ids in zip(labels, tokens, strict=True):
-        if not len(ids) or tokenizer.unk in ids:
+    tokens = []
+    for label in labels:
+        ids, offsets = tokenizer.encode_offsets(tail := f" {template.replace(SLOT, label)}")
+        start = 1 + template.index(SLOT)
+        end = start + len(label)
+        inside = [index for index, (first, last) in enumerate(offsets) if first < end and last > start]
+        spread = tail[min((offsets[index][0] for index in inside), default=start) : start]
+        spread += tail[end : max((offsets[index][1] for index in inside), default=end)]
+        if not inside or tokenizer.unk in ids[inside] or spread.strip():
             raise UserError(
-                f"{argument('labels')}: the vocabulary of this model lacks characters of '{label}'",
-                remedy="use another name",
+                f"the vocabulary of this model lacks characters of the label '{label}'"
+                if not spread.strip()
+                else f"a token of the label '{label}' has characters of {argument('template')}, too",
+                remedy="use another name, or spaces around it in the template",
             )
+        tokens.append(ids[inside])
     return tokens
 
 

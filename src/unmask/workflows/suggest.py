@@ -182,6 +182,11 @@ def suggest(
         if not pool.total:
             raise UserError("there are no texts in the data", file=", ".join(map(display_name, sources)))
         candidates = _different(pool, labeled, notes)
+        if not candidates:
+            raise UserError(
+                "no text is left to suggest: " + "; ".join((*notes, *pool.notes())),
+                file=", ".join(map(display_name, sources)),
+            )
         chosen = _chosen(predictor, candidates, count, rng, notes)
         suggestions = [suggestion(one.texts, one.prediction, one.uncertainty) for one in chosen]
         if path is not None:
