@@ -117,11 +117,11 @@ def choose(strategy: str, pool: Labeled, left: np.ndarray, model: Any, rng: np.r
     return left[candidates[chosen]]
 
 
-def curve(strategy: str, pool: Labeled, scored: Labeled, seed: int, most: int = MOST) -> list[dict[str, Any]]:
+def curve(strategy: str, pool: Labeled, scored: Labeled, seed: int) -> list[dict[str, Any]]:
     """Return the score after each batch, and their mean."""
     rng, model = np.random.default_rng(seed), None
     labeled, items = np.zeros(0, np.int64), list[dict[str, Any]]()
-    while len(labeled) < most:
+    while len(labeled) < min(MOST, len(pool.labels)):
         left = np.setdiff1d(np.arange(len(pool.labels)), labeled)
         labeled = np.concatenate([labeled, choose(strategy, pool, left, model, rng)])
         known = pool.take(labeled)
