@@ -20,6 +20,7 @@ from unmask.inference.zero_shot import by_labels
 from unmask.model.model import load_model
 from unmask.support.choices import (
     Device,
+    LabelNames,
     PoolingKind,
     Precision,
     TextFormat,
@@ -61,7 +62,7 @@ def predict(
     title: Sequence[str] = (),
     choices: Sequence[str] = (),
     history: Sequence[str] = (),
-    labels: Sequence[str] = (),
+    labels: LabelNames = (),
     template: str | None = None,
     multi_label: bool = False,
     columns: Mapping[str, str] | None = None,
@@ -87,7 +88,7 @@ def predict(
         choices: texts to choose from, about the passage.
         history: earlier questions of the dialogue, each followed by its answer, the oldest first (quac, coqa).
         labels: labels for a model that was not fine-tuned for them: a classifier of entailment, or a masked language
-            model (docs/no-labels.md); as "a,b,c", or a word each.
+            model (docs/no-labels.md); "a,b,c", or in Python a list.
         template: text with {} in place of the label; by default "This text is about {}." or "It is about {}."
         multi_label: with labels, predict any number of them for a text.
         columns: names of the columns to read, or their numbers from 0 for a file without a header.

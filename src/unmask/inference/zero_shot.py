@@ -30,6 +30,7 @@ from unmask.inference.backend import Backend
 from unmask.inference.fill import blocks_of
 from unmask.inference.predictor import Predictor
 from unmask.inference.stream import summed
+from unmask.support.choices import LabelNames
 from unmask.support.errors import ShareNote, UserError, check_unicode
 from unmask.support.messages import argument
 from unmask.tasks.classification import Classification, Prediction
@@ -61,7 +62,7 @@ class LabelPredictor(Predictor):
 
 
 def by_labels(
-    predictor: Predictor, labels: str | Sequence[str], template: str | None = None, *, multi_label: bool = False
+    predictor: Predictor, labels: LabelNames, template: str | None = None, *, multi_label: bool = False
 ) -> LabelPredictor:
     """Return a predictor of labels by their names.
 
@@ -103,7 +104,7 @@ def by_labels(
     return labeled
 
 
-def read_labels(labels: str | Sequence[str]) -> tuple[str, ...]:
+def read_labels(labels: LabelNames) -> tuple[str, ...]:
     """Return the names of labels; a single string has them separated by commas.
 
     Raises:
