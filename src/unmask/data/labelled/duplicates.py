@@ -152,8 +152,11 @@ def near_duplicates(train: Sequence[bytes], held: Sequence[bytes]) -> dict[int, 
 
 
 def distinct(texts: Sequence[bytes]) -> list[int]:
-    """Return the indices of the folded texts that neither equal nor nearly equal one before them; see `SIMILAR`."""
-    first = list({text: index for index, text in reversed([*enumerate(texts)])}.values())[::-1]
+    """Return indices of folded texts, of which no two are equal or nearly equal; see `SIMILAR`.
+
+    Every other text equals, or nearly equals, one before it.
+    """
+    first = sorted({text: index for index, text in reversed([*enumerate(texts)])}.values())
     return [first[index] for index in _distinct([texts[index] for index in first])]
 
 
