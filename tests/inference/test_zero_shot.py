@@ -115,7 +115,7 @@ def test_frequent_labels_do_not_win(masked, texts):
         ), "5 without calibration"
 
 
-def test_a_file_is_predicted_and_continued(masked, texts, tmp_path):
+def test_a_file_is_predicted(masked, texts, tmp_path):
     save_model(tmp_path / "model", masked, "card")
     (tmp_path / "texts.txt").write_text("\n".join(texts))
     options = {"labels": ["dog,cat"], "out": tmp_path / "out.jsonl", "quiet": True}
@@ -125,6 +125,29 @@ def test_a_file_is_predicted_and_continued(masked, texts, tmp_path):
     assert all(line["scores"].keys() == {"dog", "cat"} for line in lines)
     unmask.predict(tmp_path / "model", tmp_path / "texts.txt", **options | {"out": tmp_path / "out.csv"})
     assert (tmp_path / "out.csv").read_text().startswith("text,predicted,scores:dog,scores:cat")
+
+
+def test_other_labels_do_not_continue_a_file(masked, texts, tmp_path, monkeypatch):
+    save_model(tmp_path / "model", masked, "card")
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    monkeypatch.setattr(zero_shot, "MAX_SAMPLES", 14)
+    stream = zero_shot.LabelPredictor.stream
+
+    def interrupted(predictor, examples, notes=None):
+        yield next(stream(predictor, examples, notes))
+        raise KeyboardInterrupt
+
+    options = {"out": tmp_path / "out.jsonl", "quiet": True}
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(zero_shot.LabelPredictor, "stream", interrupted)
+        unmask.predict(tmp_path / "model", tmp_path / "texts.txt", labels="dog,cat", **options)
+    with pytest.raises(unmask.UserError, match=r"the interrupted run was another one: .*labels"):
+        unmask.predict(tmp_path / "model", tmp_path / "texts.txt", labels="dog,poem", resume=True, **options)
+    with pytest.raises(unmask.UserError, match=r"the interrupted run was another one: .*template"):
+        other = {"labels": "dog,cat", "template": "a {}", "resume": True}
+        unmask.predict(tmp_path / "model", tmp_path / "texts.txt", **other, **options)
+    unmask.predict(tmp_path / "model", tmp_path / "texts.txt", labels="dog,cat", resume=True, **options)
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == len(texts)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +189,11 @@ def test_a_single_string_has_the_labels_separated_by_commas():
         ("masked", {"labels": "a,\u4f60"}, "lacks characters of the label '\u4f60'"),
         ("masked", {"labels": "dog,cat", "template": "near the river " * 20 + "{}"}, "none of the 32 of the model"),
         ("masked", {"template": "It is {}"}, "at least two names are needed"),
-        ("masked", {"labels": "dog,cat", "texts": ["a"], "text_b": ["b"]}, "a pair of texts, but"),
+        (
+            "masked",
+            {"labels": "dog,cat", "texts": ["a"], "text_b": ["b"]},
+            "labels are predicted of single texts, but this is a pair",
+        ),
         ("regression", {"labels": "a,b"}, "needs a classifier of pairs with the labels of entailment, or a masked"),
         ("classification", {"labels": "a,b"}, "the labels of this one are no, yes; if it is one, name them"),
     ],

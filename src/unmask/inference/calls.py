@@ -141,7 +141,9 @@ def predict(
             examples = predictor.iterate(file, columns=columns or {}, kind=format, notes=notes)
             options: dict[str, Any] = {"columns": dict(columns or {}), "format": format}
             options |= {"precision": predictor.backend.precision, "device": machine.device.type}
-            options |= {"labels": predictor.labels, "template": template, "multi_label": multi_label} if labels else {}
+            options |= (
+                {"labels": [*predictor.labels], "template": template, "multi_label": multi_label} if labels else {}
+            )
             about = identity(predictor.fingerprint(), file, **options)
             count = write_predictions(predictor, examples, written, about, source=file, resume=resume, notes=notes)
         else:

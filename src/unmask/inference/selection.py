@@ -77,9 +77,10 @@ def draw_centers(vectors: np.ndarray, weights: np.ndarray, count: int, rng: np.r
     nearest = np.full(len(vectors), np.inf)
     for _ in range(count):
         odds[drawn] = 0
-        total = odds.sum()
-        uniform = np.setdiff1d(np.arange(len(vectors)), drawn)  # where all others equal a center
-        index = int(rng.choice(len(vectors), p=odds / total) if total > 0 else rng.choice(uniform))
+        if (total := odds.sum()) > 0:
+            index = int(rng.choice(len(vectors), p=odds / total))
+        else:  # all others equal a center
+            index = int(rng.choice(np.setdiff1d(np.arange(len(vectors)), drawn)))
         drawn.append(index)
         nearest = np.minimum(nearest, ((vectors - vectors[index]) ** 2).sum(1))
         odds = weights * nearest

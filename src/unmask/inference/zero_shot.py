@@ -35,7 +35,6 @@ from unmask.support.errors import ShareNote, UserError, check_unicode
 from unmask.support.messages import argument
 from unmask.tasks.classification import Classification, Prediction
 from unmask.tasks.multi_label import Labels, MultiLabel
-from unmask.tasks.rows import are_pairs
 from unmask.tasks.task import Framed
 from unmask.tasks.tuning import softmax
 
@@ -224,8 +223,7 @@ class ClozeLabel(Classification, frozen=True, kw_only=True, forbid_unknown_field
         numbers = sorted(set(map(len, tokens)))
         masked = [f" {self.template.replace(SLOT, tokenizer.mask_token * number)}" for number in numbers]
         tails = tokenizer.encode_many(masked)
-        are_pairs(examples, False)
-        texts = [row.values["text"].strip() for row in examples]
+        texts = [text.strip() for text in _texts(examples)]
         ids = [*tokenizer.encode_many(CONTENT_FREE), np.array([tokenizer.mask]), *tokenizer.encode_many(texts)]
         frame = Frame.of(tokenizer)
         room = _room(frame.capacity(self.length, texts=1), tails, self.length)
@@ -326,8 +324,7 @@ def frame_hypotheses(
     Raises:
         UserError: a hypothesis leaves no space for text, or rows are pairs.
     """
-    are_pairs(rows, False)
-    texts = [row.values["text"] for row in rows]
+    texts = _texts(rows)
     frame, hypotheses = Frame.of(tokenizer), tokenizer.encode_many([template.replace(SLOT, name) for name in labels])
     capacity = frame.capacity(length, texts=2)
     room, premises = _room(capacity, hypotheses, length), tokenizer.encode_many(texts)
@@ -338,6 +335,22 @@ def frame_hypotheses(
     ]
     cut = [len(premise) > room for premise in premises]
     return samples, cut, _notes(cut, texts, length)
+
+
+def _texts(rows: Sequence[Row]) -> list[str]:
+    """Return the text of each row.
+
+    Raises:
+        UserError: a row is a pair.
+    """
+    if pair := next((row for row in rows if "text_b" in row.values), None):
+        raise UserError(
+            f"{argument('labels')} are predicted of single texts, but this is a pair",
+            file=pair.file or None,
+            line=pair.line or None,
+            remedy=f"omit the second text, or name one column: {argument('columns', {'text': 'NAME'})}",
+        )
+    return [row.values["text"] for row in rows]
 
 
 def _room(capacity: int, tails: Sequence[Ids], length: int) -> int:

@@ -139,7 +139,8 @@ def suggest(
         out: file to write the suggestions to: .jsonl, .csv, .tsv or .parquet (entities: .jsonl), .labelstudio.json, or
             .doccano.jsonl; in Python None: they are only returned.
         count: number of texts to suggest, at most 5000.
-        labelled: files of texts that have labels already: they, and what nearly equals them, are not suggested.
+        labelled: files of texts that have labels already, with the same columns and format: they, and what nearly
+            equals them, are not suggested.
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
         format: file format; by default that of the file's suffix.
         seed: seed of the clusters, and of the choice among many texts for an encoder that was not fine-tuned.
