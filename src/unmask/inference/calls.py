@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from unmask.data.labelled.table import Data, ExampleTable, as_sources
-from unmask.data.text.files import display_name
+from unmask.data.text.files import display_name, split_part
 from unmask.inference.bench import Bench, measure_engines
 from unmask.inference.features import FILE, check_target, write_vectors
 from unmask.inference.fill import Filling
 from unmask.inference.predictor import Predictor, open_predictor
-from unmask.inference.stream import identity, refuse_input, save_predictions, write_predictions
+from unmask.inference.stream import check_out, check_table, identity, save_predictions, write_predictions
 from unmask.inference.zero_shot import by_labels
 from unmask.model.model import load_model
 from unmask.support.choices import (
@@ -31,7 +31,6 @@ from unmask.support.choices import (
 from unmask.support.durable import new_directory, only_writer, refuse_filled
 from unmask.support.errors import InputWarning, UserError
 from unmask.support.messages import argument
-from unmask.tasks.prediction_tables import OTHER_TABLES, TABLES
 from unmask.tasks.tagged import read_unlabeled
 from unmask.tasks.task import Task
 from unmask.training.machine import choose_machine
@@ -67,6 +66,7 @@ def predict(
     multi_label: bool = False,
     columns: Mapping[str, str] | None = None,
     format: TextFormat | None = None,
+    encoding: str | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     allow_pickle: bool = False,
@@ -93,6 +93,7 @@ def predict(
         multi_label: with labels, predict any number of them for a text.
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
         format: file format; by default that of the file's suffix.
+        encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
         out: file to write the predictions to, as JSON Lines; of rows in a file, with their other columns, and as a
             table if it ends in .csv, .tsv or .parquet (token-classification: CoNLL columns if it ends in .conll,
             .tsv or .txt; question-answering: one JSON object {id: answer}, with the best alternatives in
@@ -106,13 +107,14 @@ def predict(
     Raises:
         UserError: the model was not fine-tuned, the data is malformed, or a parameter has no effect.
     """
-    sources = as_sources(data)
+    sources = as_sources(data, encoding)
     files = [source for source in sources if not isinstance(source, ExampleTable)]
     texts, text_b, passage, title, choices, history = map(as_texts, (texts, text_b, passage, title, choices, history))
     posed = {"question": question, "passage": passage, "title": title, "choices": choices, "history": history}
     asked = _check_asked(posed, texts, sources)
-    if sources == [] and (columns or format):
-        raise UserError(f"{argument('columns')} and {argument('format')} have no effect without {argument('data')}")
+    if sources == [] and (columns or format or encoding):
+        idle = f"{argument('columns')}, {argument('format')} and {argument('encoding')}"
+        raise UserError(f"{idle} have no effect without {argument('data')}")
     written = None if out is None else Path(out)
     if written is not None:
         check_out(written, files)
@@ -133,18 +135,17 @@ def predict(
     if labels or template is not None or multi_label:
         predictor = by_labels(predictor, labels, template, multi_label=multi_label)
     if written is not None:
-        _check_table(written, predictor.task)
+        check_table(written, predictor.task)
     predictions: list[Any] = []
     with only_writer(written):
         if streams and written is not None:
             (file,) = files
             examples = predictor.iterate(file, columns=columns or {}, kind=format, notes=notes)
-            options: dict[str, Any] = {"columns": dict(columns or {}), "format": format}
-            options |= {"precision": predictor.backend.precision, "device": machine.device.type}
-            options |= (
-                {"labels": [*predictor.labels], "template": template, "multi_label": multi_label} if labels else {}
-            )
-            about = identity(predictor.fingerprint(), file, **options)
+            options: dict[str, Any] = {"columns": dict(columns or {}), "format": format, "encoding": encoding}
+            if labels:
+                options |= {"labels": [*predictor.labels], "template": template, "multi_label": multi_label}
+            computed = {"precision": predictor.backend.precision, "device": machine.device.type}
+            about = identity(predictor.fingerprint(), file, **options, **computed)
             count = write_predictions(predictor, examples, written, about, source=file, resume=resume, notes=notes)
         else:
             if asked:
@@ -152,7 +153,7 @@ def predict(
             elif texts:
                 read = predictor.task.from_texts(texts, text_b or None)
             else:
-                read = predictor.read(data, columns=columns, kind=format, notes=notes)
+                read = predictor.read(sources, columns=columns, kind=format, notes=notes)
             predictions = predictor.run(read, notes)
             count = len(predictions)
             if written is not None:
@@ -170,15 +171,16 @@ def _check_exists(file: str | Path, *, resume: bool) -> None:
     Raises:
         UserError: there is no such file, or a run that is resumed reads from standard input or from a pipe.
     """
-    (path,) = as_files(file)
-    if resume and not (Path(path).is_file() or Path(path).is_dir()) and (str(path) == "-" or Path(path).exists()):
+    (source,) = as_files(file)
+    path, _ = split_part(source)  # the file of a sheet or a table, the directory of a split
+    if resume and not (path.is_file() or path.is_dir()) and (str(path) == "-" or path.exists()):
         raise UserError(
             f"{argument('resume', True)}: what is read from here cannot be compared with what was read before",
             file=display_name(path),
             remedy="write it to a file first",
         )
-    if str(path) != "-" and not Path(path).exists():
-        raise UserError("does not exist", file=path, remedy=f"if it is a text, pass it as {argument('texts')}")
+    if str(path) != "-" and not path.exists():
+        raise UserError("does not exist", file=source, remedy=f"if it is a text, pass it as {argument('texts')}")
 
 
 def _check_asked(posed: Mapping[str, Any], texts: Sequence[str], data: Sequence[Any]) -> bool:
@@ -216,28 +218,6 @@ def _posed(predictor: Predictor, posed: Mapping[str, Any]) -> Any:
     return predictor.question(posed["question"], passages, history)
 
 
-def check_out(out: Path, data: Sequence[str | Path]) -> None:
-    """Raise an error early if the output cannot be written, or would overwrite the input."""
-    if out.suffix in (".gz", ".xz", ".zst"):
-        raise UserError("predictions are not written compressed", file=out, remedy="omit the suffix")
-    if out.is_dir():
-        raise UserError(f"{argument('out')} is a directory", file=out, remedy="name a file")
-    for written in (out, out.with_name(f"{out.name}.nbest.json")):
-        refuse_input(written, data, "out")
-    if not out.parent.is_dir():
-        raise UserError(
-            "there is no such directory", file=out.parent, remedy=f"create it, or name another {argument('out')}"
-        )
-
-
-def _check_table(out: Path, task: Task) -> None:
-    """Raise an error if the file's suffix is that of a table which the task does not write."""
-    if out.suffix in (*TABLES, *OTHER_TABLES) and out.suffix not in task.tables:
-        title = task.part.replace("_", " ")
-        written = f"{', '.join(task.tables)} or .jsonl" if task.tables else ".jsonl or .json"
-        raise UserError(f"predictions of {title} are not written as {out.suffix}", file=out, remedy=f"use {written}")
-
-
 def write_features(
     model: str | Path,
     data: Data,
@@ -246,6 +226,7 @@ def write_features(
     *,
     columns: Mapping[str, str] | None = None,
     format: TextFormat | None = None,
+    encoding: str | None = None,
     tokenizer: str | Path | None = None,
     allow_pickle: bool = False,
     device: Device = "auto",
@@ -263,6 +244,7 @@ def write_features(
         out: new directory for features.safetensors.
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
         format: file format; by default that of the file's suffix.
+        encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
         tokenizer: directory of a tokenizer, or of a model or run that has one, or name of a model on the Hub; for
             random:RECIPE.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
@@ -279,7 +261,7 @@ def write_features(
     folder, notes, display = Path(out), list[str](), Display(quiet=quiet)
     machine = choose_machine(device, precision)
     refuse_filled(folder)
-    rows = read_unlabeled(data, columns=columns or {}, kind=format, notes=notes)
+    rows = read_unlabeled(as_sources(data, encoding), columns=columns or {}, kind=format, notes=notes)
     if not rows:
         raise UserError(f"{argument('data')} has no texts")
     predictor = open_predictor(model, machine, display, tokenizer=tokenizer, allow_pickle=allow_pickle)
@@ -302,6 +284,7 @@ def embed(
     out: str | Path | None,
     columns: Mapping[str, str] | None = None,
     format: TextFormat | None = None,
+    encoding: str | None = None,
     pooling: PoolingKind | None = None,
     normalize: bool | None = None,
     allow_pickle: bool = False,
@@ -318,6 +301,7 @@ def embed(
         out: new .npy or .safetensors file; in Python None: the vectors are only returned.
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
         format: file format; by default that of the file's suffix.
+        encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
         pooling: mean of all tokens, or the first; by default the model's own.
         normalize: divide vectors by their norm; by default as the model specifies, otherwise yes.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
@@ -337,7 +321,7 @@ def embed(
     if pooling is not None:
         check_choice("pooling", pooling, PoolingKind)
     notes, display = list[str](), Display(quiet=quiet)
-    rows = read_unlabeled(data, columns=columns or {}, kind=format, notes=notes)
+    rows = read_unlabeled(as_sources(data, encoding), columns=columns or {}, kind=format, notes=notes)
     if not rows:
         raise UserError(f"{argument('data')} has no texts")
     if "text_b" in rows[0].values:

@@ -26,10 +26,9 @@ from unmask.data.batches.rng import derive_rng
 from unmask.data.labelled.duplicates import distinct, identities, near_duplicates
 from unmask.data.labelled.table import Data, ExampleTable, as_sources
 from unmask.data.text.files import display_name
-from unmask.inference.calls import check_out
 from unmask.inference.predictor import Predictor, open_predictor
 from unmask.inference.selection import PREFILTER, balanced_order, select_diverse
-from unmask.inference.stream import summed
+from unmask.inference.stream import check_out, summed
 from unmask.support.choices import Device, Precision, TextFormat
 from unmask.support.durable import only_writer, replace_file
 from unmask.support.errors import InputWarning, UserError, counted
@@ -124,6 +123,7 @@ def suggest(
     labelled: Data = (),
     columns: Mapping[str, str] | None = None,
     format: TextFormat | None = None,
+    encoding: str | None = None,
     seed: int = 0,
     allow_pickle: bool = False,
     device: Device = "auto",
@@ -139,10 +139,11 @@ def suggest(
         out: file to write the suggestions to: .jsonl, .csv, .tsv or .parquet (entities: .jsonl), .labelstudio.json, or
             .doccano.jsonl; in Python None: they are only returned.
         count: number of texts to suggest, at most 5000.
-        labelled: files of texts that have labels already, with the same columns and format: they, and what nearly
-            equals them, are not suggested.
+        labelled: files of texts that have labels already, with the same columns, format and encoding: they, and what
+            nearly equals them, are not suggested.
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
         format: file format; by default that of the file's suffix.
+        encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
         seed: seed of the clusters, and of the choice among many texts for an encoder that was not fine-tuned.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
@@ -156,7 +157,7 @@ def suggest(
         UserError: there are no texts, the data is malformed, the model has another task, or the file cannot be written.
     """
     path = None if out is None else Path(out)
-    sources, labeled_sources = as_sources(data), as_sources(labelled)
+    sources, labeled_sources = as_sources(data, encoding), as_sources(labelled, encoding)
     if not 1 <= count <= MAX_COUNT:
         raise UserError(f"{argument('count', count)}: not a whole number from 1 to {MAX_COUNT:,}")
     if path is not None:
