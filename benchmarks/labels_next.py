@@ -145,8 +145,8 @@ def main() -> None:
         for seed in range(options.draws):
             for strategy in STRATEGIES:
                 record = {"data": name, "strategy": strategy, "seed": seed}
-                found = curve(strategy, *draw(seed), seed)
-                add("suggest", {**record, "curve": found}, instead=tuple(record))
+                scores = curve(strategy, *draw(seed), seed)
+                add("suggest", {**record, "curve": scores}, instead=tuple(record))
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def measure(
         template: see `unmask.predict`.
     """
     predictions = unmask.predict(model, texts=texts, labels=list(names), template=template, quiet=True)
-    right = sum(names[one.label] == label for one, label in zip(predictions, gold, strict=True))
+    right = sum(names[prediction.label] == label for prediction, label in zip(predictions, gold, strict=True))
     low, high = wilson(right / len(gold), len(gold))
     record = {"data": data, "labels": ", ".join(names), "template": template, "accuracy": 100 * right / len(gold)}
     chance = 100 * max(Counter(gold).values()) / len(gold)
@@ -79,7 +79,7 @@ def main() -> None:
         measure("sst2", model, texts, gold, {"bad": "0", "good": "1"}, template="This movie is {}.")
         _, test = topics()
         names = {example.label: example.label for example in test}
-        measure("topics", model, [one.text for one in test], [one.label for one in test], names)
+        measure("topics", model, [example.text for example in test], [example.label for example in test], names)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from unmask.inference.predictor import Predictor
 from unmask.inference.selection import PREFILTER
 from unmask.model.model import Model, save_model
 from unmask.tasks.classification import Classification
+from unmask.tasks.embedding import Embedding
 from unmask.tasks.multi_label import MultiLabel
 from unmask.tasks.regression import Regression
 from unmask.tasks.token_classification import TokenClassification
@@ -27,6 +28,7 @@ TASKS = {
     "classification": (Classification(length=32), ("no", "yes", "maybe")),
     "multi-label": (MultiLabel(length=32, threshold=0.4), ("joy", "fear", "anger")),
     "token-classification": (TokenClassification(length=32), ("O", "B-X", "I-X", "B-Y", "I-Y")),
+    "embedding": (Embedding(length=32), ()),
     "regression": (Regression(length=32), ()),
 }
 
@@ -96,20 +98,21 @@ def test_uncertain_texts_of_all_classes_are_suggested(models, data, texts, kind,
     assert [one.text for one in again] == [one.text for one in suggestions], "in windows"
 
 
-def test_an_encoder_suggests_by_diversity_alone(models, data, texts, monkeypatch):
+@pytest.mark.parametrize("kind", ["encoder", "embedding"])
+def test_an_encoder_suggests_by_diversity_alone(models, data, texts, kind, monkeypatch):
     first, again, other = (
-        unmask.suggest(models / "encoder", data, out=None, count=10, seed=seed, quiet=True) for seed in (0, 0, 1)
+        unmask.suggest(models / kind, data, out=None, count=10, seed=seed, quiet=True) for seed in (0, 0, 1)
     )
     assert first == again != other
     assert all(one.uncertainty is None and one.predicted is None for one in first)
-    vectors = unmask.load(models / "encoder", device="cpu").embed(texts)
+    vectors = unmask.load(models / kind, device="cpu").embed(texts)
     chosen = vectors[[texts.index(one.text) for one in first]]
     rng, nearest = np.random.default_rng(0), []
     for rows in (chosen, *(vectors[rng.permutation(len(texts))[:10]] for _ in range(50))):
         nearest.append((vectors @ rows.T).max(1).mean())
     assert nearest[0] > np.quantile(nearest[1:], 0.9), "every text is near one of them"
     monkeypatch.setattr(module, "MIN_TYPICAL", 100)
-    few = unmask.suggest(models / "encoder", data, out=None, count=10, quiet=True)
+    few = unmask.suggest(models / kind, data, out=None, count=10, quiet=True)
     assert len({one.text for one in few}) == 10
 
 

@@ -34,7 +34,7 @@ from unmask.support.durable import only_writer, replace_file
 from unmask.support.errors import InputWarning, UserError, counted
 from unmask.support.messages import argument
 from unmask.tasks.classification import Classification, Prediction
-from unmask.tasks.multi_label import Labels
+from unmask.tasks.multi_label import Labels, MultiLabel
 from unmask.tasks.tagged import Tagged, iterate_examples
 from unmask.tasks.task import Task
 from unmask.tasks.tuning import softmax
@@ -190,9 +190,9 @@ def suggest(
                 file=", ".join(map(display_name, sources)),
             )
         chosen = _chosen(predictor, candidates, count, rng, notes)
-        suggestions = [suggestion(one.texts, one.prediction, one.uncertainty) for one in chosen]
+        suggestions = [suggestion(each.texts, each.prediction, each.uncertainty) for each in chosen]
         if path is not None:
-            examples, predictions = [one.example for one in chosen], [one.prediction for one in chosen]
+            examples, predictions = [each.example for each in chosen], [each.prediction for each in chosen]
             replace_file(path, content(path, examples, predictions, suggestions))
     for note in (*summed(notes), *pool.notes()):
         display.say(note)
@@ -209,8 +209,7 @@ def uncertainty(prediction: Any, task: Task) -> tuple[float, str]:
         second, first = sorted(prediction.scores.values())[-2:]
         return 1 - (first - second), prediction.label
     if isinstance(prediction, Labels):
-        threshold = getattr(task, "threshold", None)
-        threshold = 0.5 if threshold is None else threshold
+        threshold = task.threshold if isinstance(task, MultiLabel) and task.threshold is not None else 0.5
         distances = {label: abs(score - threshold) for label, score in prediction.scores.items()}
         label = min(distances, key=lambda name: distances[name])
         return 1 - distances[label], label
