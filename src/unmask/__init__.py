@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from unmask.workflows.formats import export
     from unmask.workflows.library import diff_recipes, list_recipes, push, show_recipe
     from unmask.workflows.pretraining.launch import pretrain
+    from unmask.workflows.suggest import suggest
     from unmask.workflows.text import build_corpus, describe_corpus, extend_tokenizer, tokenize, train_tokenizer
 
 _MODULES = {
@@ -81,6 +82,7 @@ _MODULES = {
     "serve": "unmask.serving.serve",
     "shipped": "unmask.recipes.recipe",
     "show_recipe": "unmask.workflows.library",
+    "suggest": "unmask.workflows.suggest",
     "tokenize": "unmask.workflows.text",
     "train_bpe": "unmask.data.tokenizers.bpe",
     "train_tokenizer": "unmask.workflows.text",
@@ -130,6 +132,7 @@ __all__ = [
     "serve",
     "shipped",
     "show_recipe",
+    "suggest",
     "tokenize",
     "train_bpe",
     "train_tokenizer",

@@ -29,7 +29,7 @@ SEQUENCES = ("Sequence", "Files", "Data")
 ALIASES = {**vars(choices), "DownstreamKind": DownstreamKind}
 """Literals by the names that signatures give them."""
 METAVARS = {
-    **dict.fromkeys(("text", "data", "train", "dev", "unlabelled", "heldout", "files"), "FILE"),
+    **dict.fromkeys(("text", "data", "train", "dev", "labelled", "unlabelled", "heldout", "files"), "FILE"),
     **dict.fromkeys(("model", "models", "teacher", "init", "masked_lm", "against"), "MODEL"),
     **dict.fromkeys(("texts", "text_b", "question", "passage", "title", "history"), "TEXT"),
     **{"settings": "KEY=VALUE", "columns": "text=…,label=…", "runs": "RUN", "folders": "FOLDER"},

@@ -244,6 +244,7 @@ VERBS = {
     "distill": Verb("unmask.workflows.distillation.distill:distill", ("recipe",)),
     "evaluate": Verb("unmask.inference.evaluation.evaluate_model:evaluate", (), show_scores),
     "predict": Verb(f"{COMMANDS}:predict", ("texts",), show_predictions),
+    "suggest": Verb("unmask.workflows.suggest:suggest"),
     "features": Verb(f"{COMMANDS}:write_features"),
     "embed": Verb(f"{COMMANDS}:embed"),
     "fill": Verb(f"{COMMANDS}:fill", ("texts",), show_filled),

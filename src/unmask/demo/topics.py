@@ -52,16 +52,22 @@ def topics(root: Path | None = None) -> tuple[list[Labelled], list[Labelled]]:
     Args:
         root: the folder of a standard library; None: that of this Python.
     """
+    train: list[Labelled] = []
+    test: list[Labelled] = []
+    for topic, texts in paragraphs_by_topic(root).items():
+        test += [Labelled(text, topic) for text in texts[:TEST]]
+        train += [Labelled(text, topic) for text in texts[TEST : TEST + TRAIN]]
+    return sorted(train, key=lambda example: _hash(example.text)), test
+
+
+def paragraphs_by_topic(root: Path | None = None) -> dict[str, list[str]]:
+    """Return all paragraphs that belong to one topic only, in a seeded order; the argument is that of `topics`."""
     folder = Path(sysconfig.get_paths()["stdlib"]) if root is None else root
     candidates = {topic: dict.fromkeys(_paragraphs(folder, names.split())) for topic, names in TOPICS.items()}
     count = Counter(text for texts in candidates.values() for text in texts)
-    train: list[Labelled] = []
-    test: list[Labelled] = []
-    for topic, texts in candidates.items():
-        chosen = sorted((text for text in texts if count[text] == 1), key=_hash)  # a seeded order
-        test += [Labelled(text, topic) for text in chosen[:TEST]]
-        train += [Labelled(text, topic) for text in chosen[TEST : TEST + TRAIN]]
-    return sorted(train, key=lambda example: _hash(example.text)), test
+    return {
+        topic: sorted((text for text in texts if count[text] == 1), key=_hash) for topic, texts in candidates.items()
+    }
 
 
 def write_tsv(path: Path, examples: list[Labelled]) -> Path:

@@ -9,18 +9,26 @@ from typing import Any
 
 import numpy as np
 
-from unmask.data.labelled.span_export import is_export
 from unmask.data.labelled.table import Data, ExampleTable, as_sources
 from unmask.data.text.files import display_name, split_part
 from unmask.inference.bench import Bench, measure_engines
 from unmask.inference.features import FILE, check_target, write_vectors
 from unmask.inference.fill import Filling
 from unmask.inference.predictor import Predictor, open_predictor
-from unmask.inference.stream import identity, refuse_input, save_predictions, write_predictions
+from unmask.inference.stream import (
+    check_explained,
+    check_out,
+    check_table,
+    identity,
+    save_predictions,
+    write_predictions,
+)
+from unmask.inference.zero_shot import by_labels
 from unmask.model.model import load_model
 from unmask.support.choices import (
     Device,
     ExplainMethod,
+    LabelNames,
     PoolingKind,
     Precision,
     TextFormat,
@@ -32,14 +40,11 @@ from unmask.support.durable import new_directory, only_writer, refuse_filled
 from unmask.support.errors import InputWarning, UserError
 from unmask.support.messages import argument
 from unmask.tasks.explained import describe
-from unmask.tasks.prediction_tables import OTHER_TABLES, TABLES
 from unmask.tasks.tagged import read_unlabeled
 from unmask.tasks.task import Task
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
 
-EXPLAINED = (".jsonl", ".json")
-"""Suffixes of files of predictions with explanations: JSON Lines."""
 EXPLAINED_WINDOW = 64
 """Number of explained examples after which those in a file are written."""
 
@@ -73,6 +78,9 @@ def predict(
     title: Sequence[str] = (),
     choices: Sequence[str] = (),
     history: Sequence[str] = (),
+    labels: LabelNames = (),
+    template: str | None = None,
+    multi_label: bool = False,
     columns: Mapping[str, str] | None = None,
     format: TextFormat | None = None,
     encoding: str | None = None,
@@ -84,7 +92,7 @@ def predict(
     precision: Precision = "float32",
     quiet: bool = False,
 ) -> Predictions:
-    """Classify texts, find entities, or answer questions with a fine-tuned model.
+    """Classify texts, find entities, or answer questions with a fine-tuned model, or classify by names of labels.
 
     Args:
         model: run directory, Hugging Face model directory or name on the Hub, or an exported model.
@@ -97,6 +105,10 @@ def predict(
         title: titles of the texts (hotpotqa).
         choices: texts to choose from, about the passage.
         history: earlier questions of the dialogue, each followed by its answer, the oldest first (quac, coqa).
+        labels: labels for a model that was not fine-tuned for them: a classifier of entailment, or a masked language
+            model (docs/no-labels.md); "a,b,c", or in Python a list.
+        template: text with {} in place of the label; by default "This text is about {}." or "It is about {}."
+        multi_label: with labels, predict any number of them for a text.
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
         format: file format; by default that of the file's suffix.
         encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
@@ -127,15 +139,10 @@ def predict(
         raise UserError(f"{idle} have no effect without {argument('data')}")
     written = None if out is None else Path(out)
     if written is not None:
-        _check_out(written, files)
+        check_out(written, files)
     if explain is not None:
         check_choice("explain", explain, ExplainMethod)
-        if written is not None and (written.suffix not in EXPLAINED or is_export(written)):
-            raise UserError(
-                "explanations are not written in this format",
-                file=out,
-                remedy=f"use {' or '.join(EXPLAINED)}",
-            )
+        check_explained(written, labels)
     streams = out is not None and len(files) == len(sources) == 1
     if resume and not (out and files):
         raise UserError(f"{argument('resume')} has no effect without {argument('data')} and {argument('out')}")
@@ -150,14 +157,18 @@ def predict(
     display, notes = Display(quiet=quiet), list[str]()
     machine = choose_machine(device, precision)
     predictor = open_predictor(model, machine, display, allow_pickle=allow_pickle)
+    if labels or template is not None or multi_label:
+        predictor = by_labels(predictor, labels, template, multi_label=multi_label)
     if written is not None:
-        _check_table(written, predictor.task)
+        check_table(written, predictor.task)
     predictions: list[Any] = []
     with only_writer(written):
         if streams and written is not None:
             (file,) = files
             examples = predictor.iterate(file, columns=columns or {}, kind=format, notes=notes)
-            options = {"columns": dict(columns or {}), "format": format, "encoding": encoding}
+            options: dict[str, Any] = {"columns": dict(columns or {}), "format": format, "encoding": encoding}
+            if labels:
+                options |= {"labels": [*predictor.labels], "template": template, "multi_label": multi_label}
             computed = {"precision": predictor.backend.precision, "device": machine.device.type}
             if explain is not None:
                 computed["explain"] = explain
@@ -235,28 +246,6 @@ def _posed(predictor: Predictor, posed: Mapping[str, Any]) -> Any:
     if posed["title"]:
         passages = dict(zip(posed["title"], passages, strict=True))
     return predictor.question(posed["question"], passages, history)
-
-
-def _check_out(out: Path, data: Sequence[str | Path]) -> None:
-    """Raise an error early if the output cannot be written, or would overwrite the input."""
-    if out.suffix in (".gz", ".xz", ".zst"):
-        raise UserError("predictions are not written compressed", file=out, remedy="omit the suffix")
-    if out.is_dir():
-        raise UserError(f"{argument('out')} is a directory", file=out, remedy="name a file")
-    for written in (out, out.with_name(f"{out.name}.nbest.json")):
-        refuse_input(written, data, "out")
-    if not out.parent.is_dir():
-        raise UserError(
-            "there is no such directory", file=out.parent, remedy=f"create it, or name another {argument('out')}"
-        )
-
-
-def _check_table(out: Path, task: Task) -> None:
-    """Raise an error if the file's suffix is that of a table which the task does not write."""
-    if out.suffix in (*TABLES, *OTHER_TABLES) and out.suffix not in task.tables:
-        title = task.part.replace("_", " ")
-        written = f"{', '.join(task.tables)} or .jsonl" if task.tables else ".jsonl or .json"
-        raise UserError(f"predictions of {title} are not written as {out.suffix}", file=out, remedy=f"use {written}")
 
 
 def write_features(

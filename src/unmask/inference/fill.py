@@ -111,22 +111,29 @@ class MaskFiller:
     def __call__(self, samples: Sequence[Sample]) -> list[np.ndarray]:
         """Return the candidates at the masks of each sample, (masks, 2, top); see `top_tokens`."""
         rows: list[np.ndarray] = []
-        for block in self._blocks(samples):
+        for block in blocks_of(samples, HEADS[self.head], self.tokenizer.size):
             rows += [top_tokens(self.tokenizer, logits, self.top) for logits in self.backend.logits(self.head, block)]
         return rows
 
-    def _blocks(self, samples: Sequence[Sample]) -> Iterator[list[Sample]]:
-        """Yield the samples in blocks of at most `MAX_LOGITS` logits each."""
-        block: list[Sample] = []
-        masks = 0
-        for sample in samples:
-            masks += (more := len(sample.positions[HEADS[self.head]]))
-            if block and masks * self.tokenizer.size > MAX_LOGITS:
-                yield block
-                block, masks = [], more
-            block.append(sample)
-        if block:
+
+def blocks_of(samples: Sequence[Sample], at: str, vocabulary: int) -> Iterator[list[Sample]]:
+    """Yield samples in blocks of at most `MAX_LOGITS` logits each.
+
+    Args:
+        samples: the samples.
+        at: name of the positions that have logits.
+        vocabulary: number of logits of each.
+    """
+    block: list[Sample] = []
+    masks = 0
+    for sample in samples:
+        masks += (more := len(sample.positions[at]))
+        if block and masks * vocabulary > MAX_LOGITS:
             yield block
+            block, masks = [], more
+        block.append(sample)
+    if block:
+        yield block
 
 
 def find_masks(tokenizer: Tokenizer, text: str, longest: int, at: str) -> tuple[list[int], Sample]:

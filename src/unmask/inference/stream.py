@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from unmask.data.labelled.span_export import is_export
 from unmask.data.text.files import split_part
 from unmask.data.text.record_files import fingerprint_source
 from unmask.inference.predictor import Predictor
@@ -27,8 +28,11 @@ from unmask.support.durable import create, named, replace_file, sync
 from unmask.support.errors import ShareNote, UserError
 from unmask.support.fingerprint import differences, versions
 from unmask.support.messages import argument
+from unmask.tasks.prediction_tables import OTHER_TABLES, TABLES
 from unmask.tasks.task import Task
 
+EXPLAINED = (".jsonl", ".json")
+"""Suffixes of files of predictions with explanations: JSON Lines."""
 LIBRARIES = ("torch", "tokenizers")
 """Libraries whose versions may change predictions."""
 
@@ -60,6 +64,38 @@ def refuse_input(out: Path, inputs: Iterable[str | Path], name: str) -> None:
             raise UserError(
                 f"{argument(name)} is the same file as {argument('data')}", file=out, remedy="name another file"
             )
+
+
+def check_out(out: Path, data: Sequence[str | Path]) -> None:
+    """Raise an error early if the output cannot be written, or would overwrite the input."""
+    if out.suffix in (".gz", ".xz", ".zst"):
+        raise UserError("predictions are not written compressed", file=out, remedy="omit the suffix")
+    if out.is_dir():
+        raise UserError(f"{argument('out')} is a directory", file=out, remedy="name a file")
+    for written in (out, out.with_name(f"{out.name}.nbest.json")):
+        refuse_input(written, data, "out")
+    if not out.parent.is_dir():
+        raise UserError(
+            "there is no such directory", file=out.parent, remedy=f"create it, or name another {argument('out')}"
+        )
+
+
+def check_explained(out: Path | None, labels: object) -> None:
+    """Raise an error if explanations cannot be written to a file, or are of labels that a model was not trained for."""
+    if out is not None and (out.suffix not in EXPLAINED or is_export(out)):
+        raise UserError("explanations are not written in this format", file=out, remedy=f"use {' or '.join(EXPLAINED)}")
+    if labels:
+        raise UserError(
+            f"predictions by the names of {argument('labels')} are not explained", remedy=f"omit {argument('explain')}"
+        )
+
+
+def check_table(out: Path, task: Task) -> None:
+    """Raise an error if the file's suffix is that of a table which the task does not write."""
+    if out.suffix in (*TABLES, *OTHER_TABLES) and out.suffix not in task.tables:
+        title = task.part.replace("_", " ")
+        written = f"{', '.join(task.tables)} or .jsonl" if task.tables else ".jsonl or .json"
+        raise UserError(f"predictions of {title} are not written as {out.suffix}", file=out, remedy=f"use {written}")
 
 
 def write_predictions(

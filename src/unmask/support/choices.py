@@ -23,6 +23,8 @@ TextFormat = Literal["tsv", "csv", "jsonl", "conll", "txt"]
 """Formats of files whose labels are not read."""
 Files = str | Path | Sequence[str | Path]
 """A file, or several that form one set."""
+LabelNames = str | Sequence[str]
+"""Names of labels; a single string, the only form on the command line, has them separated by commas."""
 MAX_NAME = 255
 """Maximum length in bytes of a name in a path, on every common file system."""
 

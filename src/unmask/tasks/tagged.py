@@ -66,9 +66,9 @@ def read_examples(task: Task, data: Data, *, columns: Columns, kind: str | None,
 
 
 def iterate_examples(
-    task: Task, path: str | Path, *, columns: Columns, kind: str | None, notes: list[str]
+    task: Task, path: Source, *, columns: Columns, kind: str | None, notes: list[str]
 ) -> Iterator[Any]:
-    """Yield what `read_examples` returns for a file; see `Task.iterate`."""
+    """Yield what `read_examples` returns for a file or a table; see `Task.iterate`."""
     if _has_lines(path, kind, task):
         texts = iterate_texts(path, columns=columns, notes=notes)
         examples: Iterator[Any] = chain.from_iterable(task.from_texts([text]) for text in texts)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from unmask.data.labelled.duplicates import (
     NGRAM,
     SIMILAR,
+    distinct,
     fold,
     fold_all,
     identities,
@@ -143,3 +144,23 @@ def test_texts_in_several_chunks_are_compared(monkeypatch):
     whole = overlap([(text,) for text in train], [(text,) for text in held])
     monkeypatch.setattr("unmask.data.labelled.duplicates.CHUNK", 100)
     assert overlap([(text,) for text in train], [(text,) for text in held]) == whole
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_distinct_texts_are_those_that_a_comparison_of_all_pairs_leaves(seed):
+    rng = random.Random(seed)
+    bases = ["".join(rng.choices("abcdefgh", k=rng.randint(1, 60))).encode() for _ in range(8)]
+    texts = [rng.choice(bases) + b"x" * rng.randint(0, 3) for _ in range(rng.randint(0, 60))]
+    chosen = distinct(texts)
+    assert chosen == sorted(set(chosen))
+    for index, text in enumerate(texts):
+        like = [other for other in range(len(texts)) if texts[other] == text or similar(texts[other], text)]
+        if index in chosen:
+            assert set(like) & set(chosen) <= {index}, "no two are alike"
+        else:
+            assert min(like) < index, "what is left out is like a text before it"
+
+
+def similar(text, other):
+    parts = [{each[at : at + NGRAM] for at in range(len(each) - NGRAM + 1)} for each in (text, other)]
+    return len(parts[0] & parts[1]) / max(1, len(parts[0] | parts[1])) >= SIMILAR

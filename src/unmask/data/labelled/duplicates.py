@@ -26,6 +26,8 @@ SKETCH = 16
 """Hashes of a sketch: with a text of similarity 0.8, half of them are in common in all but one of 600 cases."""
 MOST_COMPARED = 2_000
 """Held-out texts whose near duplicates are sought; of more, as many, evenly spaced."""
+FEW = 8
+"""Texts that are compared pair by pair."""
 CHUNK = 1 << 22
 """Bytes that are folded at a time."""
 SCANNED = 1 << 17
@@ -171,6 +173,30 @@ def near_duplicates(train: Sequence[bytes], held: Sequence[bytes]) -> dict[int, 
         if len(near) > before:
             sketches.forget(near)
     return dict(sorted(near.items()))
+
+
+def distinct(texts: Sequence[bytes]) -> list[int]:
+    """Return indices of folded texts, of which no two are equal or nearly equal; see `SIMILAR`.
+
+    Every other text equals, or nearly equals, one before it.
+    """
+    first = sorted({text: index for index, text in reversed([*enumerate(texts)])}.values())
+    return [first[index] for index in _distinct([texts[index] for index in first])]
+
+
+def _distinct(texts: Sequence[bytes]) -> list[int]:
+    """Return what `distinct` returns, for texts that differ: halves are compared with each other."""
+    if len(texts) <= FEW:
+        chosen: list[int] = []
+        for index, text in enumerate(texts):
+            if all(similarity(texts[earlier], text) < SIMILAR for earlier in chosen):
+                chosen.append(index)
+        return chosen
+    half = len(texts) // 2
+    before = _distinct(texts[:half])
+    after = [half + index for index in _distinct(texts[half:])]
+    near = near_duplicates([texts[index] for index in before], [texts[index] for index in after])
+    return before + [index for number, index in enumerate(after) if number not in near]
 
 
 def similarity(text: bytes, other: bytes) -> float:

@@ -1,13 +1,13 @@
-"""Writer of texts with entities in the formats that doccano and Label Studio import.
+"""Writer of texts with entities, or with labels, in the formats that doccano and Label Studio import.
 
-Input: a text and its entities, with offsets in code points. Output: a record for doccano (JSON Lines, with offsets in
-UTF-16 units, as its front end counts), or a task with a prediction for Label Studio (a JSON array).
+Input: a text and its entities, with offsets in code points, or its labels. Output: a record for doccano (JSON Lines,
+with offsets in UTF-16 units, as its front end counts), or a task with a prediction for Label Studio (a JSON array).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,6 +81,25 @@ def export_record(
     ]
     score = min((result["score"] for result in results), default=1.0)
     return {"data": {"text": text}, "predictions": [{"model_version": "unmask", "score": score, "result": results}]}
+
+
+def export_labels(path: Path, texts: Mapping[str, str], labels: Mapping[str, float] | None = None) -> dict[str, Any]:
+    """Return a text, or a pair, with its predicted labels as a record for the tool that the name of a file ends in.
+
+    Args:
+        path: the file.
+        texts: "text" and, of a pair, "text_b".
+        labels: the predicted labels and their probabilities; None: there is no prediction.
+    """
+    if path.name.endswith(".doccano.jsonl"):
+        return {**texts, "label": list(labels or ())}
+    if labels is None:
+        return {"data": dict(texts)}
+    score = min(labels.values(), default=1.0)
+    value = {"choices": list(labels)}
+    result = {"id": "1", "from_name": "label", "to_name": "text", "type": "choices", "score": score, "value": value}
+    predictions = [{"model_version": "unmask", "score": score, "result": [result] if labels else []}]
+    return {"data": dict(texts), "predictions": predictions}
 
 
 def export_array(records: Iterable[Any]) -> Iterator[bytes]:

@@ -1,0 +1,289 @@
+"""What to label next: from texts without labels, those that a model learns most from, as a file for annotators.
+
+Input: a fine-tuned model, or an encoder, and texts. Output: some of the texts, with the model's predictions.
+
+- A classifier suggests texts that it is uncertain about and that differ from each other (`inference.selection`): by the
+  margin between the two most probable labels (Scheffer et al. 2001), by the label that is nearest to its threshold
+  (Brinker 2006), or by the mean log probability of the tags (Shen et al. 2018: their sum favors long texts).
+- An encoder that was not fine-tuned suggests typical texts that differ from each other: a first batch.
+
+Texts are read as a stream: the candidates alone are in memory, and the hash of each text.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unmask.data.batches.rng import derive_rng
+from unmask.data.labelled.duplicates import distinct, identities, near_duplicates
+from unmask.data.labelled.table import Data, ExampleTable, as_sources
+from unmask.data.text.files import display_name
+from unmask.inference.predictor import Predictor, open_predictor
+from unmask.inference.selection import PREFILTER, balanced_order, select_diverse
+from unmask.inference.stream import check_out, summed
+from unmask.support.choices import Device, Precision, TextFormat
+from unmask.support.durable import only_writer, replace_file
+from unmask.support.errors import InputWarning, UserError, counted
+from unmask.support.messages import argument
+from unmask.tasks.classification import Classification, Prediction
+from unmask.tasks.multi_label import Labels, MultiLabel
+from unmask.tasks.tagged import Tagged, iterate_examples
+from unmask.tasks.task import Task
+from unmask.tasks.tuning import softmax
+from unmask.training.machine import choose_machine
+from unmask.training.runs.display import Display
+from unmask.workflows.suggestion_files import Suggestion, check_suffix, content, suggestion
+
+TASKS = ("classification", "multi-label", "token-classification")
+"""Tasks whose models are uncertain about texts in a way that is defined here."""
+MIN_TYPICAL = 10_000
+"""Number of texts, chosen at random, among which typical ones are sought."""
+MAX_COUNT = 5_000
+"""Maximum number of suggestions, as the time to find them grows with its square."""
+
+
+class Candidate(NamedTuple):
+    """A text that may be suggested.
+
+    Attributes:
+        example: as the task reads it.
+        texts: its texts.
+        identity: what equal texts have in common; see `identities`.
+        prediction: that of the model; None: it has no task.
+        uncertainty: at least 0; without a model, a random number.
+        group: the class that is predicted, or of which the model is uncertain.
+    """
+
+    example: Any
+    texts: tuple[str, ...]
+    identity: bytes
+    prediction: Any
+    uncertainty: float
+    group: str
+
+
+@dataclass
+class Pool:
+    """The best candidates of a stream, and the numbers of texts that were left out.
+
+    Attributes:
+        task: the task of the model.
+        size: maximum number of candidates.
+        known: hashes of the texts seen so far, the labeled ones among them.
+    """
+
+    task: Task
+    size: int
+    known: set[int]
+    total: int = 0
+    empty: int = 0
+    equal: int = 0
+    candidates: list[Candidate] = field(default_factory=list)
+
+    def add(self, examples: list[Any], predictions: list[Any], random: np.ndarray) -> None:
+        """Add examples with their predictions, and keep the best candidates."""
+        texts = [self.task.texts(example) for example in examples]
+        self.total += len(texts)
+        for index, identity in enumerate(identities(texts)):
+            if not all(text.strip() for text in texts[index]):
+                self.empty += 1
+            elif (digest := hash(identity)) in self.known:
+                self.equal += 1
+            else:
+                self.known.add(digest)
+                prediction = predictions[index]
+                score = (float(random[index]), "") if prediction is None else uncertainty(prediction, self.task)
+                self.candidates.append(Candidate(examples[index], texts[index], identity, prediction, *score))
+        if len(self.candidates) > self.size:
+            groups = np.unique([candidate.group for candidate in self.candidates], return_inverse=True)[1]
+            scores = np.array([candidate.uncertainty for candidate in self.candidates])
+            order = balanced_order(scores, groups)[: self.size]
+            self.candidates = [self.candidates[index] for index in order]
+
+    def notes(self) -> list[str]:
+        """Return how many texts were left out, one line for each reason."""
+        counts = {"are empty": self.empty, "equal a text before them, or a labeled one": self.equal}
+        return [f"{count:,} of {self.total:,} texts {what}" for what, count in counts.items() if count]
+
+
+def suggest(
+    model: str | Path,
+    data: Data,
+    *,
+    out: str | Path | None,
+    count: int = 100,
+    labelled: Data = (),
+    columns: Mapping[str, str] | None = None,
+    format: TextFormat | None = None,
+    encoding: str | None = None,
+    seed: int = 0,
+    allow_pickle: bool = False,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    quiet: bool = False,
+) -> list[Suggestion]:
+    """Suggest which texts to label next, as a file for annotators.
+
+    Args:
+        model: run directory, Hugging Face model directory or name on the Hub: a classifier of texts or words suggests
+            what it is uncertain about, an encoder that was not fine-tuned typical texts.
+        data: texts without labels: files as for predict; in Python also examples in memory.
+        out: file to write the suggestions to: .jsonl, .csv, .tsv or .parquet (entities: .jsonl), .labelstudio.json, or
+            .doccano.jsonl; in Python None: they are only returned.
+        count: number of texts to suggest, at most 5000.
+        labelled: files of texts that have labels already, with the same columns, format and encoding: they, and what
+            nearly equals them, are not suggested.
+        columns: names of the columns to read, or their numbers from 0 for a file without a header.
+        format: file format; by default that of the file's suffix.
+        encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
+        seed: seed of the clusters, and of the choice among many texts for an encoder that was not fine-tuned.
+        allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
+        device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
+        precision: number format of the computation; auto is bf16 where it is faster than float32.
+        quiet: print only results and errors.
+
+    Returns:
+        The suggestions, the most uncertain first; fewer than `count`, if there are no more texts.
+
+    Raises:
+        UserError: there are no texts, the data is malformed, the model has another task, or the file cannot be written.
+    """
+    path = None if out is None else Path(out)
+    sources, labeled_sources = as_sources(data, encoding), as_sources(labelled, encoding)
+    if not 1 <= count <= MAX_COUNT:
+        raise UserError(f"{argument('count', count)}: not a whole number from 1 to {MAX_COUNT:,}")
+    if path is not None:
+        files = [source for source in (*sources, *labeled_sources) if not isinstance(source, ExampleTable)]
+        check_out(path, files)
+    display, notes = Display(quiet=quiet), list[str]()
+    predictor = open_predictor(model, choose_machine(device, precision), display, allow_pickle=allow_pickle)
+    task = _task(predictor)
+    if path is not None:
+        check_suffix(path, task)
+
+    def read(listed: list[Any]) -> Iterator[Any]:
+        options: dict[str, Any] = {"columns": columns or {}, "kind": format, "notes": notes}
+        return chain.from_iterable(iterate_examples(task, source, **options) for source in listed)
+
+    with only_writer(path):
+        labeled = identities([task.texts(example) for example in read(labeled_sources)])
+        size = PREFILTER * count
+        size = size if predictor.model.task is task else max(size, MIN_TYPICAL)
+        pool = Pool(task, size, set(map(hash, labeled)))
+        rng = derive_rng(seed, "suggest")
+        for examples, predictions in _predicted(predictor, task, read(sources), notes):
+            pool.add(examples, predictions, rng.random(len(examples)))
+        if not pool.total:
+            raise UserError("there are no texts in the data", file=", ".join(map(display_name, sources)))
+        candidates = _different(pool, labeled, notes)
+        if not candidates:
+            raise UserError(
+                "no text is left to suggest: " + "; ".join((*notes, *pool.notes())),
+                file=", ".join(map(display_name, sources)),
+            )
+        chosen = _chosen(predictor, candidates, count, rng, notes)
+        suggestions = [suggestion(each.texts, each.prediction, each.uncertainty) for each in chosen]
+        if path is not None:
+            examples, predictions = [each.example for each in chosen], [each.prediction for each in chosen]
+            replace_file(path, content(path, examples, predictions, suggestions))
+    for note in (*summed(notes), *pool.notes()):
+        display.say(note)
+    if len(suggestions) < count:
+        display.say(f"there are no more than {counted(len(suggestions), 'text')} to suggest")
+    if path is not None:
+        display.say(f"{counted(len(suggestions), 'suggestion')} of {counted(pool.total, 'text')}: {path}")
+    return suggestions
+
+
+def uncertainty(prediction: Any, task: Task) -> tuple[float, str]:
+    """Return how uncertain a prediction is, from 0 to 1, and of which class; see the module."""
+    if isinstance(prediction, Prediction):
+        second, first = sorted(prediction.scores.values())[-2:]
+        return 1 - (first - second), prediction.label
+    if isinstance(prediction, Labels):
+        threshold = task.threshold if isinstance(task, MultiLabel) and task.threshold is not None else 0.5
+        distances = {label: abs(score - threshold) for label, score in prediction.scores.items()}
+        label = min(distances, key=lambda name: distances[name])
+        return 1 - distances[label], label
+    assert isinstance(prediction, Tagged)
+    least = min(prediction.entities, key=lambda entity: entity.probability, default=None)
+    if prediction.scores is None:
+        return 0.0, ""
+    probabilities = softmax(prediction.scores.logits.astype(np.float64)).max(1)  # (words,)
+    return float(1 - np.exp(np.log(probabilities).mean())), least.label if least else ""
+
+
+def _task(predictor: Predictor) -> Task:
+    """Return the task of a model, or one that reads single texts, if it has none.
+
+    Raises:
+        UserError: the model has a task that suggests nothing.
+    """
+    task = predictor.model.task
+    if task is None or task.vectors is not None:
+        return Classification(pairs=False)
+    if task.part.replace("_", "-") not in TASKS:
+        raise UserError(
+            f"a model for {task.part.replace('_', ' ')} does not suggest what to label",
+            remedy=f"use one for {', '.join(TASKS)}, or an encoder that was not fine-tuned",
+        )
+    if not predictor.backend.has_layers:
+        raise UserError(
+            "an exported model has no vectors of texts, by which suggestions differ",
+            remedy="use the model that it was exported from",
+        )
+    return task
+
+
+def _predicted(
+    predictor: Predictor, task: Task, examples: Iterator[Any], notes: list[str]
+) -> Iterator[tuple[list[Any], list[Any]]]:
+    """Yield examples with their predictions, None each if the model has no task, a window at a time."""
+    if predictor.model.task is not task:
+        while window := list(islice(examples, predictor.window)):
+            yield window, [None] * len(window)
+        return
+    waiting = deque[Any]()
+
+    def passed() -> Iterator[Any]:
+        for example in examples:
+            waiting.append(example)
+            yield example
+
+    for predictions in predictor.stream(passed(), notes):
+        yield [waiting.popleft() for _ in predictions], predictions
+
+
+def _different(pool: Pool, labeled: list[bytes], notes: list[str]) -> list[Candidate]:
+    """Return the candidates that nearly equal neither a labeled text nor one before them."""
+    near = near_duplicates(labeled, [candidate.identity for candidate in pool.candidates])
+    others = [candidate for index, candidate in enumerate(pool.candidates) if index not in near]
+    different = [others[index] for index in distinct([candidate.identity for candidate in others])]
+    if number := len(pool.candidates) - len(different):
+        notes.append(f"{number:,} of {len(pool.candidates):,} candidates nearly equal another one, or a labeled text")
+    return different
+
+
+def _chosen(
+    predictor: Predictor, candidates: list[Candidate], count: int, rng: np.random.Generator, notes: list[str]
+) -> list[Candidate]:
+    """Return `count` different candidates, the most uncertain first; all, if there are no more."""
+    chosen = range(len(candidates))
+    if count < len(candidates):
+        texts = [" ".join(candidate.texts) for candidate in candidates]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", InputWarning)
+            vectors = predictor.embed(texts, normalize=True)
+        if candidates[0].prediction is None:  # otherwise the predictions have noted it
+            notes += [str(warning.message) for warning in caught if issubclass(warning.category, InputWarning)]
+        weights = [1.0 if candidate.prediction is None else candidate.uncertainty for candidate in candidates]
+        chosen = select_diverse(vectors, np.array(weights), count, rng).tolist()
+    return sorted((candidates[index] for index in chosen), key=lambda candidate: -candidate.uncertainty)
