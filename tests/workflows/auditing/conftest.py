@@ -15,7 +15,7 @@ OTHERS = "near the sea old town behind school under tree after rain before noon"
 @pytest.fixture
 def encoder(tmp_path, recipe, tokenizer):
     """An encoder whose random weights are large enough to distinguish words."""
-    shape = recipe.encoder.__class__(layers=1, width=48, heads=2, feed_forward=64, positions=64, init_std=0.2)
+    shape = recipe.encoder.__class__(layers=1, width=96, heads=2, feed_forward=64, positions=64, init_std=0.2)
     save_model(tmp_path / "encoder", Model(build_encoder(shape, tokenizer.size), tokenizer), "")
     return tmp_path / "encoder"
 
@@ -26,7 +26,7 @@ def backend(encoder):
     return TorchBackend(load_model(encoder), choose_machine("cpu", "float32"))
 
 
-def texts_of(classes, rng, size=5):
+def texts_of(classes, rng, size=2):
     """Return different texts, each with the words of some classes, (texts, classes) bool."""
     texts = []
     for number, row in enumerate(classes):

@@ -295,10 +295,10 @@ def _note_unjudged(probabilities: np.ndarray, labels: Sequence[str], file: str, 
             file=file,
             remedy="label more examples",
         )
-    names = Counter(label for label, left in zip(labels, unjudged, strict=True) if left)
+    names = list(dict.fromkeys(label for label, left in zip(labels, unjudged, strict=True) if left))
     if names:
-        some = ", ".join(f"'{name}'" for name in list(names)[:NAMED])
+        some = ", ".join(f"'{name}'" for name in names[:NAMED]) + (", …" if len(names) > NAMED else "")
+        has = "has" if len(names) == 1 else "have each"
         notes.append(
-            f"{counted(len(names), 'label')} cannot be judged, as all examples of each have one text or are one: "
-            f"{some}{', …' if len(names) > NAMED else ''}"
+            f"{counted(len(names), 'label')} cannot be judged: {some} {has} no two examples with different texts"
         )

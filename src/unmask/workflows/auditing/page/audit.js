@@ -35,7 +35,7 @@ function decide(index, article, label) {
 function choice(label, pressed, note, act) {
   const button = element("button", { type: "button", onclick: act }, label);
   button.setAttribute("aria-pressed", pressed);
-  if (note) button.append(element("small", {}, note));
+  if (note) button.append(" ", element("small", {}, note));
   if (note.startsWith("suggested")) button.className = "suggested";
   return button;
 }
