@@ -20,7 +20,7 @@ from unmask.workflows.auditing.suspects import Audited
 
 HEADERS = ("text", "sentence", "review", "a text")
 LABELS = ("label", "class", "sentiment", "a label")
-MORE = ("id", "rank", "given", "label:x", "question1", "question2", "p:joy", "source", "text_b_", "content")
+MORE = ("id", "rank", "source", "given", "label:x", "question1", "question2", "p:joy", "text_b_", "content")
 WORDS = ("a", "tree,", 'say "so"', "é", "中文", "1;2", "|", "it's")
 
 
@@ -92,6 +92,7 @@ def test_corrected_labels_are_read(tmp_path):
     records = text_records(examples, [{}, {}], audited, several=False)
     assert records[0] == {
         **{"text": "one", "label": "a", "given": "a", "suggested": "b", "probability": 0.1, "rank": 1},
+        "source": f"{path}:2",
         "equal_to": f"{path}:3",
     }
     records[0]["label"] = records[0]["suggested"]

@@ -13,9 +13,36 @@ from unmask.workflows.auditing.suspects import Audited, Ranking
 
 HOSTILE = "</script><script>alert(1)</script><b>&amp;"
 RECORDS = [
-    {"text": "one", "label": "b", "given": "b", "suggested": "a", "probability": 0.1, "rank": 1, "equal_to": None},
-    {"text": HOSTILE, "label": "a", "given": "a", "suggested": None, "probability": None, "rank": 2, "equal_to": "x:3"},
-    {"text": "three", "label": "b", "given": "b", "suggested": None, "probability": 0.9, "rank": 3, "equal_to": None},
+    {
+        "text": "one",
+        "label": "b",
+        "given": "b",
+        "suggested": "a",
+        "probability": 0.1,
+        "rank": 1,
+        "source": "x:1",
+        "equal_to": None,
+    },
+    {
+        "text": HOSTILE,
+        "label": "a",
+        "given": "a",
+        "suggested": None,
+        "probability": None,
+        "rank": 2,
+        "source": "x:2",
+        "equal_to": "x:3",
+    },
+    {
+        "text": "three",
+        "label": "b",
+        "given": "b",
+        "suggested": None,
+        "probability": 0.9,
+        "rank": 3,
+        "source": "x:3",
+        "equal_to": None,
+    },
 ]
 
 
@@ -119,7 +146,14 @@ def test_several_labels_are_switched(opened, tmp_path):
 
 def test_tags_of_words(opened, tmp_path):
     tags = {"tags": ["B-PER", "O", "O"], "given": ["B-PER", "O", "O"], "suggested": ["B-LOC", "O", "O"]}
-    record = {"words": ["Paris", "is", "Rome"], **tags, "probability": 0.1, "rank": 1, "equal_to": None}
+    record = {
+        "words": ["Paris", "is", "Rome"],
+        **tags,
+        "probability": 0.1,
+        "rank": 1,
+        "source": "x:1",
+        "equal_to": None,
+    }
     browser = opened("token-classification", ("O", "B-LOC", "I-LOC", "B-PER", "I-PER"), [record])
     click(browser, 1, "B-LOC")
     click(browser, 1, "Rome")  # its choices appear

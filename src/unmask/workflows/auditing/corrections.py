@@ -29,7 +29,7 @@ from unmask.tasks.prediction_tables import TABLES, write_table
 from unmask.tasks.rows import RowTask
 from unmask.workflows.auditing.suspects import Audited
 
-RESULTS = ("given", "suggested", "probability", "rank", "equal_to")
+RESULTS = ("given", "suggested", "probability", "rank", "source", "equal_to")
 """Columns that are added."""
 NONE = "_"
 """What columns of words have in place of nothing."""
@@ -89,17 +89,33 @@ def text_records(
     records = []
     for row, other, example in sorted(zip(rows, others, audited, strict=True), key=lambda each: each[2].rank):
         given, suggested = (list(labels) if several else labels[0] for labels in (example.given, example.suggested))
-        equal = None if example.equal is None else rows[example.equal]
         texts = {name: row.values[name] for name in TEXTS if name in row.values}
-        results = {
-            "given": given,
-            "suggested": suggested if example.wrong else None,
-            "probability": None if example.probability is None else round(example.probability, 4),
-            "rank": example.rank,
-            "equal_to": equal and f"{equal.file}:{equal.line}",
-        }
+        results = _results(rows, row, example, given, suggested)
         records.append({**texts, "label": given, **other, **results})
     return records
+
+
+def sentence_records(sentences: Sequence[TaggedSentence], audited: Sequence[Audited]) -> list[Record]:
+    """Return sentences as records, the first to look at first."""
+    records = []
+    for sentence, example in sorted(zip(sentences, audited, strict=True), key=lambda pair: pair[1].rank):
+        given, suggested = list(example.given), list(example.suggested)
+        results = _results(sentences, sentence, example, given, suggested)
+        records.append({"words": sentence.words, "tags": given, **results})
+    return records
+
+
+def _results(examples: Sequence[Any], example: Any, audited: Audited, given: Any, suggested: Any) -> Record:
+    """Return what is added to an example; see `RESULTS`."""
+    equal = None if audited.equal is None else examples[audited.equal]
+    return {
+        "given": given,
+        "suggested": suggested if audited.wrong else None,
+        "probability": None if audited.probability is None else round(audited.probability, 4),
+        "rank": audited.rank,
+        "source": f"{example.file}:{example.line}",
+        "equal_to": equal and f"{equal.file}:{equal.line}",
+    }
 
 
 def write_records(suffix: str, records: Sequence[Record]) -> bytes:
@@ -115,26 +131,6 @@ def write_records(suffix: str, records: Sequence[Record]) -> bytes:
 
 def _cell(value: Any) -> Any:
     return msgspec.json.encode(value).decode() if isinstance(value, list | dict) else value
-
-
-def sentence_records(sentences: Sequence[TaggedSentence], audited: Sequence[Audited]) -> list[Record]:
-    """Return sentences as records, the first to look at first."""
-    pairs = sorted(zip(sentences, audited, strict=True), key=lambda pair: pair[1].rank)
-    records = []
-    for sentence, example in pairs:
-        equal = None if example.equal is None else sentences[example.equal]
-        records.append(
-            {
-                "words": sentence.words,
-                "tags": list(example.given),
-                "given": list(example.given),
-                "suggested": list(example.suggested) if example.wrong else None,
-                "probability": None if example.probability is None else round(example.probability, 4),
-                "rank": example.rank,
-                "equal_to": equal and f"{equal.file}:{equal.line}",
-            }
-        )
-    return records
 
 
 def write_words(sentences: Sequence[TaggedSentence], audited: Sequence[Audited]) -> bytes:

@@ -105,9 +105,9 @@ function draw(index, article) {
   const record = data.records[index];
   const focused = [...article.querySelectorAll("button, select")].indexOf(document.activeElement);
   const probability = record.probability === null ? "not judged" : `probability ${record.probability.toFixed(3)}`;
-  const place = record.equal_to ? `equal text, other label: ${record.equal_to}` : "";
+  const place = record.source + (record.equal_to ? `, equal text with another label: ${record.equal_to}` : "");
   article.replaceChildren(element("div", { className: "top" },
-    element("span", {}, `${record.rank}.`), element("bdi", {}, place), element("span", {}, probability)));
+    element("span", {}, `${record.rank}. `, element("bdi", {}, place)), element("span", {}, probability)));
   if (ofWords) {
     article.append(choicesOfWords(index, article));
   } else {
