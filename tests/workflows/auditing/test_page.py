@@ -60,9 +60,8 @@ def browser(tmp_path_factory):
     """A headless browser."""
     from tests.serving.browser import start_chromium
 
-    driver = start_chromium(tmp_path_factory.mktemp("chromium"))
-    yield driver
-    driver.quit()
+    with start_chromium(tmp_path_factory.mktemp("chromium")) as driver:
+        yield driver
 
 
 @pytest.fixture
