@@ -26,7 +26,7 @@ def test_softmax(seed):
     # of two classes scikit-learn has one vector, whose norm is larger than that of two opposite ones by sqrt(2)
     strength = 1 / l2 if classes > 2 else 2 / l2
     oracle = LINEAR.LogisticRegression(C=strength, tol=1e-8, max_iter=5000).fit(features, labels)
-    np.testing.assert_allclose(probabilities, oracle.predict_proba(features), atol=2e-3)
+    np.testing.assert_allclose(probabilities, oracle.predict_proba(features), atol=1e-2)
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -40,7 +40,7 @@ def test_a_sigmoid_for_each_class(seed):
     probabilities = probe.logits(torch.from_numpy(features)).sigmoid().numpy()
     for number in range(classes):
         oracle = LINEAR.LogisticRegression(C=0.5, tol=1e-8, max_iter=5000).fit(features, targets[:, number])
-        np.testing.assert_allclose(probabilities[:, number], oracle.predict_proba(features)[:, 1], atol=2e-3)
+        np.testing.assert_allclose(probabilities[:, number], oracle.predict_proba(features)[:, 1], atol=1e-2)
 
 
 def test_a_class_without_examples_is_improbable():

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 MAX_STEPS = 500
-TOLERANCE = 1e-5
+TOLERANCE = 1e-4
 """Largest derivative of the mean loss at which the fit ends."""
 
 
