@@ -139,6 +139,13 @@ def test_labels_of_one_text_are_noted(encoder, planted):
     assert not any(suspect.line == 5 for suspect in audit.suspects)
 
 
+def test_labels_that_look_the_same_are_noted(encoder, planted):
+    texts, labels, _ = planted(rate=0)
+    labels[:4] = [label.upper() for label in labels[:4]]
+    audit = unmask.audit(encoder, (texts, labels), task="classification", quiet=True)
+    assert any("'DOG'" in note for note in audit.notes)
+
+
 def test_the_task_is_that_of_the_model_and_its_encoder_is_used(encoder, planted, tmp_path, tokenizer):
     texts, labels, _ = planted(number=60)
     base = load_model(encoder)

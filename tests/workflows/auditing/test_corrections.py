@@ -100,6 +100,19 @@ def test_corrected_labels_are_read(tmp_path):
     assert [row.values["label"] for row in task.read([tmp_path / "fixed.csv"], columns={})] == ["b", "b"]
 
 
+def test_columns_of_zeros_and_ones_become_one_label(tmp_path):
+    path, task = tmp_path / "data.csv", TASKS["multi-label"]()
+    path.write_text("id,comment,rude,kind\n7,one,1,0\n8,two,0,1\n9,three,1,1\n10,four,0,0\n")
+    columns = {"text": "comment", "label": "rude,kind"}
+    examples = task.read([path], columns=columns)
+    others = other_columns(task, [path], examples, columns=columns, kind=None)
+    assert others == [{"id": number} for number in ("7", "8", "9", "10")]
+    audited = [Audited(row.labels, row.labels, 0.5, (), None, rank) for rank, row in enumerate(examples, start=1)]
+    out = tmp_path / "out.csv"
+    out.write_bytes(write_records(".csv", text_records(examples, others, audited, several=True)))
+    assert [row.labels for row in task.read([out], columns={})] == [row.labels for row in examples]
+
+
 def test_the_published_format_without_a_header(tmp_path):
     path, task = tmp_path / "in_domain.tsv", TASKS["classification"]()
     path.write_text("gj04\t1\t\tIt is so.\ngj04\t0\t*\tSo it is is.\n")

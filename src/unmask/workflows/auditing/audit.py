@@ -161,25 +161,28 @@ def audit(
         _check_content(examples, others, written.suffix)
     with only_writer(written), only_writer(shown, "page"):
         ranking = rank_examples(kind, TorchBackend(loaded, machine, display), examples, folds, SEED, notes)
-        result = _result(kind, examples, ranking, notes)
         if written or shown:
-            words = kind == "token-classification"
-            records = (
-                sentence_records(examples, ranking.examples)
-                if words
-                else text_records(examples, others, ranking.examples, several=kind == "multi-label")
-            )
-            if written is not None:
-                columnar = words and written.suffix != ".jsonl"
-                content = (
-                    write_words(examples, ranking.examples) if columnar else write_records(written.suffix, records)
-                )
-                replace_file(written, content)
-            if shown is not None:
-                replace_file(shown, audit_page(kind, ranking, records, f"{shown.stem}.jsonl").encode())
+            _write(kind, examples, others, ranking, written, shown)
     for note in notes:
         display.say(note)
-    return result
+    return _result(kind, examples, ranking, notes)
+
+
+def _write(
+    kind: str, examples: Sequence[Any], others: Sequence[Record], ranking: Ranking, out: Path | None, page: Path | None
+) -> None:
+    """Write the file to correct labels in, or the page, or both."""
+    audited, words = ranking.examples, kind == "token-classification"
+    if words:
+        records = sentence_records(examples, audited)
+    else:
+        records = text_records(examples, others, audited, several=kind == "multi-label")
+    if out is not None and words and out.suffix != ".jsonl":
+        replace_file(out, write_words(examples, audited))
+    elif out is not None:
+        replace_file(out, write_records(out.suffix, records))
+    if page is not None:
+        replace_file(page, audit_page(kind, ranking, records, f"{page.stem}.jsonl").encode())
 
 
 def _task_of(task: Task | None) -> str:

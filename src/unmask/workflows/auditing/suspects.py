@@ -16,6 +16,7 @@ import numpy as np
 
 from unmask.data.labelled.duplicates import identities
 from unmask.data.labelled.labelled_file import Row, SoftRow
+from unmask.data.labelled.spellings import describe_alike
 from unmask.data.labelled.tagged_file import TaggedSentence
 from unmask.inference.backend import TorchBackend
 from unmask.support.errors import UserError, counted
@@ -24,6 +25,7 @@ from unmask.tasks import TASKS
 from unmask.tasks.holding_out import assign_folds
 from unmask.tasks.task import Task
 from unmask.workflows.auditing.out_of_fold import Verdicts, judge_classes, judge_sets, text_vectors, word_vectors
+from unmask.workflows.finetuning.examples import read_labels
 
 Labels = tuple[str, ...]
 """The labels of an example: its label, its several labels, or the tags of its words."""
@@ -96,7 +98,8 @@ def rank_examples(
         UserError: the labels are distributions, or there are too few of them to learn from.
     """
     task = TASKS[kind]()
-    labels = task.label_names(examples)
+    labels = read_labels(task, examples)
+    notes += describe_alike(Counter(label for example in examples for label in task.labels_of(example)))
     return RANKERS[kind](task, labels, backend, examples, folds, seed, notes)
 
 
