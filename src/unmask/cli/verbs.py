@@ -165,7 +165,7 @@ def show_audit(audit: Audit, *, json: bool = False) -> None:
         f"{audit.contradictory:,} with equal texts and different labels"
     )
     print_text(
-        f"the probe agrees with {100 * audit.agreement:.1f} % of the labels; "
+        f"the classifier agrees with {100 * audit.agreement:.1f} % of the labels; "
         f"estimated share of wrong ones: {100 * audit.noise:.1f} %"
     )
     for label, counts in audit.by_label.items():

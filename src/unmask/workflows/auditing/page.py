@@ -37,8 +37,8 @@ def audit_page(kind: str, ranking: Ranking, records: Sequence[Mapping[str, Any]]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     title = "Labels to look at"
     about = (
-        f"{counted(suspects, 'example')} of {len(records):,}: the estimated share of wrong labels is "
-        f"{100 * ranking.noise:.1f} %."
+        f"{counted(suspects, 'example')} of {len(records):,}. The classifier agrees with {100 * ranking.agreement:.1f} "
+        f"% of all labels; the estimated share of wrong ones is {100 * ranking.noise:.1f} %."
     )
     return f"""<!DOCTYPE html>
 <html lang="en">
