@@ -111,6 +111,17 @@ def test_equal_texts_with_other_labels_come_first(encoder, planted, tmp_path):
     assert {suspect.equal_to for suspect in audit.suspects[:2]} == {"<texts>:11", f"<texts>:{number - 1}"}
 
 
+def test_equal_sentences_are_compared_by_their_entities(encoder, tmp_path):
+    lines = ["The DOG sees . O B-X O O", "the dog sees O B-X O", "a cat O O", "A cat ! B-X O O", "the house O B-Y"]
+    lines += [
+        f"the {name} {number} O {tag} O" for number in range(9) for name, tag in (("dog", "B-X"), ("house", "B-Y"))
+    ]
+    records = [{"words": parts[: len(parts) // 2], "tags": parts[len(parts) // 2 :]} for parts in map(str.split, lines)]
+    audit = unmask.audit(encoder, records, task="token-classification", quiet=True)
+    assert audit.contradictory == 2
+    assert {suspect.line for suspect in audit.suspects[:2]} == {3, 4}
+
+
 @pytest.mark.parametrize("seed", range(50))
 def test_the_order_of_ranks(seed):
     rng = np.random.default_rng(seed)
@@ -135,7 +146,9 @@ def test_labels_of_one_text_are_noted(encoder, planted):
     texts, labels, _ = planted(rate=0)
     labels[4] = "river"
     audit = unmask.audit(encoder, (texts, labels), task="classification", quiet=True)
-    assert audit.notes == ["1 label cannot be judged: 'river' has no two examples with different texts"]
+    assert audit.notes == [
+        "1 label cannot be judged, as fewer than two different texts, or documents, have or lack it: 'river'"
+    ]
     assert not any(suspect.line == 5 for suspect in audit.suspects)
 
 

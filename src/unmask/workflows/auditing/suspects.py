@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from unmask.data.labelled.duplicates import identities
+from unmask.data.labelled.duplicates import fold, identities
 from unmask.data.labelled.labelled_file import Row, SoftRow
 from unmask.data.labelled.spellings import describe_alike
 from unmask.data.labelled.tagged_file import TaggedSentence
@@ -240,16 +240,18 @@ def _contradictions(task: Task, examples: Sequence[Any], units: Sequence[bytes])
     for group in groups.values():
         if len(group) < 2:
             continue
-        labels = [
-            examples[number].tags
-            if isinstance(examples[number], TaggedSentence)
-            else sorted(task.labels_of(examples[number]))
-            for number in group
-        ]
+        labels = [_comparable(task, examples[number]) for number in group]
         for number, own in zip(group, labels, strict=True):
             others = (other for other, label in zip(group, labels, strict=True) if label != own)
             equals[number] = next(others, None)
     return equals
+
+
+def _comparable(task: Task, example: Any) -> list[Any]:
+    """Return the labels of an example so that equal texts can be compared: words may be divided differently."""
+    if not isinstance(example, TaggedSentence):
+        return sorted(task.labels_of(example))
+    return [(kind, fold(example.text[start:stop])) for kind, start, stop in example.entities]
 
 
 def _ranking(labels: Labels, audited: Sequence[Audited], verdicts: Verdicts, given: np.ndarray) -> Ranking:
@@ -301,7 +303,8 @@ def _note_unjudged(probabilities: np.ndarray, labels: Sequence[str], file: str, 
     names = list(dict.fromkeys(label for label, left in zip(labels, unjudged, strict=True) if left))
     if names:
         some = ", ".join(f"'{name}'" for name in names[:NAMED]) + (", …" if len(names) > NAMED else "")
-        has = "has" if len(names) == 1 else "have each"
+        each = "it" if len(names) == 1 else "each"
         notes.append(
-            f"{counted(len(names), 'label')} cannot be judged: {some} {has} no two examples with different texts"
+            f"{counted(len(names), 'label')} cannot be judged, as fewer than two different texts, or documents, have "
+            f"or lack {each}: {some}"
         )
