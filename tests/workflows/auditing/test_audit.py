@@ -120,6 +120,7 @@ def test_equal_sentences_are_compared_by_their_entities(encoder, tmp_path):
     audit = unmask.audit(encoder, records, task="token-classification", quiet=True)
     assert audit.contradictory == 2
     assert {suspect.line for suspect in audit.suspects[:2]} == {3, 4}
+    assert {suspect.given for suspect in audit.suspects[:2]} == {"(none)", "A B-X"}
 
 
 @pytest.mark.parametrize("seed", range(50))

@@ -54,7 +54,7 @@ class Suspect:
         rank: from 1, the first to look at.
         file, line: where it is.
         text: its text, or its texts, separated by a tab.
-        given: its label, its labels, or the tags of the words that are probably wrong.
+        given: its label, its labels, or the tags of the words that are probably wrong (of all words but O, if none is).
         suggested: what they probably should be; "": no other label is more probable.
         probability: the smallest probability of its labels; None: they could not be judged.
         equal_to: where an equal text has another label; "": nowhere.
@@ -257,8 +257,10 @@ def _suspect(examples: Sequence[Any], ranking: Ranking, number: int) -> Suspect:
     example, audited = examples[number], ranking.examples[number]
     if isinstance(example, TaggedSentence):
         text, words = example.text, example.words
+        places = audited.wrong or [at for at, tag in enumerate(audited.given) if tag != "O"]
         given, suggested = (
-            ", ".join(f"{words[at]} {tags[at]}" for at in audited.wrong) for tags in (audited.given, audited.suggested)
+            ", ".join(f"{words[at]} {tags[at]}" for at in places) or NO_LABEL
+            for tags in (audited.given, audited.suggested)
         )
     else:
         text = "\t".join(texts_of(example))
