@@ -35,7 +35,7 @@ from torch import Tensor
 
 import unmask
 from unmask.data.labelled.labelled_file import Row
-from unmask.data.labelled.tagged_file import TaggedSentence, write_tags
+from unmask.data.labelled.tagged_sentence import TaggedSentence, write_tags
 from unmask.demo.topics import topics
 from unmask.inference.backend import TorchBackend
 from unmask.metrics.token_classification import Chunk, chunks, measure

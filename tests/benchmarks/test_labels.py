@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unmask.data.labelled.labelled_file import Row
-from unmask.data.labelled.tagged_file import TaggedSentence, join_words
+from unmask.data.labelled.tagged_sentence import TaggedSentence, join_words
 from unmask.families.bert import BertSettings
 from unmask.model.model import Model, save_model
 

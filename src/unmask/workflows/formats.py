@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from unmask.data.labelled.table import Data, as_sources
+from unmask.data.labelled.table import Data, Source, as_sources
 from unmask.families.checkpoints.allennlp import write
 from unmask.inference.evaluation.scoring import evaluate_task
 from unmask.inference.export import Export, export_model
@@ -14,10 +14,11 @@ from unmask.inference.predictor import load
 from unmask.inference.quantize import CALIBRATION
 from unmask.model.model import Model, load_model, save_model
 from unmask.support.durable import new_directory, refuse_filled
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, nearest
 from unmask.support.fingerprint import fingerprint
 from unmask.support.messages import argument
 from unmask.training.runs.display import Display
+from unmask.workflows import EXPORTERS, PROGRAMS
 
 SIGNIFICANT = 0.05
 """Probability below which a loss of the paired bootstrap is not taken for chance."""
@@ -26,12 +27,13 @@ SIGNIFICANT = 0.05
 def export(
     model: str | Path,
     out: str | Path,
-    format: Literal["onnx", "openvino", "huggingface", "allennlp"],
+    format: str,
     *,
     precision: Literal["float32", "bf16", "int8"] = "float32",
     head: str | None = None,
     data: Data = (),
     columns: Mapping[str, str] | None = None,
+    encoding: str | None = None,
     target: Literal["any", "this"] = "any",
     allow_pickle: bool = False,
     quiet: bool = False,
@@ -42,11 +44,13 @@ def export(
         model: run directory, Hugging Face model directory or name on the Hub, or directory of AllenNLP's ELMo.
         out: new directory.
         format: onnx (ONNX Runtime) or openvino: a program with its tokenizer, which predict, evaluate and load also
-            read; huggingface: a directory for transformers; allennlp: options.json and weights.hdf5 of an ELMo.
+            read; huggingface: a directory for transformers; allennlp: options.json and weights.hdf5 of an ELMo; or one
+            of an installed package (`unmask.exporters`).
         precision: number format; bf16 for openvino, int8 for onnx and openvino.
         head: head to export; by default the task's, or masked_lm, or features.
         data: labeled examples: calibrate int8 by them (openvino), and refuse it if it is significantly worse on them.
         columns: names of the columns of data, as for evaluate.
+        encoding: encoding of the files of data; by default UTF-8, or what a byte-order mark declares.
         target: processors that int8 is made for: any, or the closest on this one, which other programs may compute
             wrongly elsewhere.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
@@ -58,46 +62,62 @@ def export(
     Raises:
         UserError: the directory is not empty, the model cannot be written in this format, or it is significantly worse.
     """
-    folder, display = Path(out), Display(quiet=quiet)
+    folder, display, sources = Path(out), Display(quiet=quiet), as_sources(data, encoding)
     refuse_filled(folder)
-    if format in ("allennlp", "huggingface"):
+    if format not in EXPORTERS:
+        raise UserError(f"{argument('format', format)}: unknown", remedy=nearest(format, EXPORTERS))
+    if format not in PROGRAMS:
         chosen = argument("format", format)
         if precision != "float32":
             raise UserError(f"{chosen} is written in float32", remedy=f"omit {argument('precision')}")
-        if head or as_sources(data) or target != "any":
+        if head or sources or target != "any":
             idle = f"{argument('head')}, {argument('data')} and {argument('target')}"
             raise UserError(f"{idle} have no effect with {chosen}", remedy="omit them")
     loaded = load_model(model, allow_pickle=allow_pickle)
-    if format == "allennlp":
+    if format not in PROGRAMS:
         with new_directory(folder) as aside:
-            write(aside, loaded.encoder, loaded.tokenizer.tokens(range(loaded.tokenizer.size)))
-        if loaded.heads:
-            display.say(f"not in this format, and left out: {', '.join(sorted(loaded.heads))}")
-        display.say(f"AllenNLP's files: {folder}")
+            notes = EXPORTERS[format](loaded, aside)
+        for note in notes:
+            display.say(note)
+        display.say(f"{format}: {folder}")
         return None
-    if format == "huggingface":
-        with new_directory(folder) as aside:
-            save_model(aside, loaded, f"# {folder.name}\n\nWritten by `unmask export`.\n")
-            if fingerprint(load_model(aside).weights()) != fingerprint(loaded.weights()):
-                raise UserError("what was written differs from the model", file=folder)
-        display.say(f"a directory for transformers, the same weights: {folder}")
-        return None
-    examples = _examples(loaded, data, columns)
+    examples = _examples(loaded, sources, columns)
     samples = []
     if loaded.task is not None and examples:
         samples = loaded.task.frame(loaded.tokenizer, examples[:CALIBRATION], loaded.labels, gold=False).samples
     with new_directory(folder) as aside:
         manifest = export_model(loaded, Export(format, precision, head, target), aside, samples)
         display.say(f"largest difference from the original: {manifest.difference:.2g} of {manifest.scale:.3g}")
-        compared = _compare(loaded, aside, data, columns, precision, (str(out), str(model))) if examples else None
+        compared = _compare(loaded, aside, sources, columns, precision, (str(out), str(model))) if examples else None
     made = f"{manifest.precision}, {manifest.signature.head}"
     display.say(f"{made}, for {manifest.target} processor, checked on {manifest.processor}: {folder}")
     return compared
 
 
-def _examples(model: Model, data: Data, columns: Mapping[str, str] | None) -> list[Any]:
+def write_huggingface(model: Model, folder: Path) -> Sequence[str]:
+    """Write a directory for transformers.
+
+    Raises:
+        UserError: what was written differs from the model.
+    """
+    save_model(folder, model, "# A model\n\nWritten by `unmask export`.\n")
+    if fingerprint(load_model(folder).weights()) != fingerprint(model.weights()):
+        raise UserError("what was written differs from the model", file=folder)
+    return ["the same weights, read again"]
+
+
+def write_allennlp(model: Model, folder: Path) -> Sequence[str]:
+    """Write the files of an ELMo of AllenNLP; heads are left out.
+
+    Raises:
+        UserError: the model is no ELMo.
+    """
+    write(folder, model.encoder, model.tokenizer.tokens(range(model.tokenizer.size)))
+    return [f"not in this format, and left out: {', '.join(sorted(model.heads))}"] if model.heads else []
+
+
+def _examples(model: Model, sources: Sequence[Source], columns: Mapping[str, str] | None) -> list[Any]:
     """Return the labeled examples; empty if there are none."""
-    sources = as_sources(data)
     if not sources:
         return []
     if model.task is None:
@@ -108,7 +128,7 @@ def _examples(model: Model, data: Data, columns: Mapping[str, str] | None) -> li
 def _compare(
     model: Model,
     out: Path,
-    data: Data,
+    sources: Sequence[Source],
     columns: Mapping[str, str] | None,
     precision: str,
     names: tuple[str, str],
@@ -118,7 +138,7 @@ def _compare(
     Args:
         model: the original.
         out: the directory of the exported one.
-        data, columns: labeled examples.
+        sources, columns: labeled examples.
         precision: that of the exported one.
         names: names of the exported model and of the original, in messages.
 
@@ -126,7 +146,7 @@ def _compare(
         UserError: the exported one is significantly worse.
     """
     assert model.task is not None
-    metric, sources = model.task.metric, as_sources(data)
+    metric = model.task.metric
     result = evaluate_task(load(out), sources, columns=columns or {}, against=model, names=names)
     compared = {"metric": metric, "examples": result["examples"], **result["against"]["differences"][metric]}
     if precision != "float32" and compared["difference"] < 0 and compared["p"] < SIGNIFICANT:

@@ -194,7 +194,7 @@ def test_the_task_is_that_of_the_model_and_its_encoder_is_used(encoder, planted,
         ({"labels": ["one"] * 6}, "have the label 'one'"),
         ({"labels": list("abcdef")}, "no label can be judged"),
         ({"labels": ["a", *"bcdef"], "texts": ["same"] * 6}, "no label can be judged"),
-        ({"labels": ["['a', 'a', 'b']"] * 6}, "the label is a distribution, or votes"),
+        ({"labels": ["['a', 'a', 'b']"] * 6}, "the label has probabilities, or votes"),
         ({"labels": ["a", "b", "", "a", "b", "a"]}, "data.csv:4: the label is empty"),
         ({"texts": ["a\tb"] * 6, "out": "fix.tsv"}, "TSV cannot hold the tab"),
     ],
@@ -207,6 +207,12 @@ def test_bad_input_is_refused(change, message, encoder, tmp_path, monkeypatch):
     with pytest.raises(UserError, match=re.escape(message)):
         unmask.audit(encoder, **arguments)
     assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {"data.csv"}
+
+
+def test_soft_labels_of_sets_are_refused(encoder):
+    records = [{"text": f"the dog {number}", "label": {"a": 0.7, "b": 0.2}} for number in range(6)]
+    with pytest.raises(UserError, match="<list>:1: the label has probabilities, or votes"):
+        unmask.audit(encoder, records, task="multi-label")
 
 
 def test_words_that_cannot_be_in_columns_are_refused(encoder, tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.data.labelled.tagged_file import TaggedSentence, join_words
+from unmask.data.labelled.tagged_sentence import TaggedSentence, join_words
 from unmask.inference.predictor import Predictor
 from unmask.tasks.rows import as_rows
 from unmask.workflows.auditing import out_of_fold

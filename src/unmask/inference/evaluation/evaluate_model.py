@@ -12,7 +12,7 @@ from unmask.data.text.documents import TextOptions
 from unmask.inference.evaluation.scoring import evaluate_encoder, evaluate_task
 from unmask.inference.predictor import open_predictor
 from unmask.inference.stream import refuse_input
-from unmask.support.choices import Device, Documents, Format, Precision
+from unmask.support.choices import Device, Documents, Format, Precision, as_texts
 from unmask.support.durable import only_writer
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
@@ -26,9 +26,11 @@ def evaluate(
     *,
     columns: Mapping[str, str] | None = None,
     format: Format | None = None,
+    encoding: str | None = None,
     against: str | Path | None = None,
     errors: str | Path | None = None,
     trained_on: Data = (),
+    metrics: str | Sequence[str] = (),
     allow_pickle: bool = False,
     field: str = "text",
     documents: Documents = "auto",
@@ -46,10 +48,12 @@ def evaluate(
             Python also examples in memory.
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
         format: file format; by default that of the file's suffix.
+        encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
         against: score a second model too, and test whether the differences are significant (paired bootstrap).
         errors: write a page that shows the worst errors, FILE.html.
         trained_on: the labeled examples that the model was trained on; the scores without those of the data that are
             among them, or nearly equal one, are added.
+        metrics: names of further metrics, which installed packages provide (`unmask.metrics`).
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         field: field of JSON Lines that holds the text.
         documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
@@ -66,7 +70,7 @@ def evaluate(
         UserError: model and data do not fit, or a parameter has no effect.
     """
     start = time.perf_counter()
-    options, sources = TextOptions(field, documents, strict), as_sources(data)
+    options, sources = TextOptions(field, documents, strict, encoding), as_sources(data, encoding)
     files = [source for source in sources if not isinstance(source, ExampleTable)]
     if errors is not None:
         _check_page(Path(errors), files)
@@ -74,7 +78,7 @@ def evaluate(
     display = Display(quiet=quiet)
     predictor = open_predictor(model, machine, display, allow_pickle=allow_pickle)
     if predictor.model.task is not None:
-        if options != TextOptions():
+        if options != TextOptions(encoding=encoding):
             raise UserError(
                 f"{argument('field')}, {argument('documents')} and {argument('strict')} have no effect: the model is "
                 "fine-tuned, so the data is labeled",
@@ -88,13 +92,21 @@ def evaluate(
                 kind=format,
                 against=open_predictor(against, machine, display, allow_pickle=allow_pickle) if against else None,
                 errors=errors,
-                trained_on=trained_on,
+                trained_on=as_sources(trained_on, encoding),
+                metrics=as_texts(metrics),
                 names=(str(model), str(against or "")),
             )
         for note in result.get("notes", []):
             display.say(note)
         return result | {"seconds": round(time.perf_counter() - start, 3)}
-    labelled = {"columns": columns, "format": format, "against": against, "errors": errors, "trained_on": trained_on}
+    labelled = {
+        "columns": columns,
+        "format": format,
+        "against": against,
+        "errors": errors,
+        "trained_on": trained_on,
+        "metrics": metrics,
+    }
     if idle := [argument(name) for name, value in labelled.items() if value]:
         verb = "has" if len(idle) == 1 else "have"
         raise UserError(

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from unmask.data.labelled.table import Data, ExampleTable, Source, as_sources
-from unmask.data.labelled.tagged_file import TaggedSentence, write_columns
+from unmask.data.labelled.tagged_file import write_columns
+from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.inference.backend import TorchBackend
 from unmask.inference.stream import refuse_input
 from unmask.model.model import load_model

@@ -24,7 +24,8 @@ from unmask.data.labelled.columns import LABELS, NEGATIVES, PAIRS, PROBABILITY, 
 from unmask.data.labelled.columns import TEXTS as TEXT_NAMES
 from unmask.data.labelled.labelled_file import TEXTS, Row, read_rows
 from unmask.data.labelled.table import Source
-from unmask.data.labelled.tagged_file import DOCUMENT, TaggedSentence, write_columns
+from unmask.data.labelled.tagged_file import DOCUMENT, write_columns
+from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.tasks.prediction_tables import TABLES, write_table
 from unmask.tasks.rows import RowTask
 from unmask.workflows.auditing.suspects import Audited

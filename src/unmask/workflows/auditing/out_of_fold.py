@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from unmask.data.labelled.labelled_file import Row
-from unmask.data.labelled.tagged_file import TaggedSentence
+from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.inference.backend import TorchBackend
 from unmask.inference.pooling import embed_samples
 from unmask.metrics.confident_learning import confident_joint, noise_rate, probably_wrong, self_confidence

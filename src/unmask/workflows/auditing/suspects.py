@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from unmask.data.labelled.duplicates import fold, identities
-from unmask.data.labelled.labelled_file import Row, SoftRow
+from unmask.data.labelled.labelled_file import Row, SoftRow, SoftSetRow
 from unmask.data.labelled.spellings import describe_alike
-from unmask.data.labelled.tagged_file import TaggedSentence
+from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.inference.backend import TorchBackend
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument
@@ -95,10 +95,17 @@ def rank_examples(
         notes: receives what was truncated, and what cannot be judged.
 
     Raises:
-        UserError: the labels are distributions, or there are too few of them to learn from.
+        UserError: the labels have probabilities, or there are too few of them to learn from.
     """
     task = TASKS[kind]()
     labels = read_labels(task, examples)
+    if soft := next((row for row in examples if isinstance(row, SoftRow | SoftSetRow)), None):
+        raise UserError(
+            "the label has probabilities, or votes, which say themselves how certain it is",
+            file=soft.file,
+            line=soft.line,
+            remedy=f"pass {argument('columns', {'label': 'NAME'})}: a column of labels",
+        )
     notes += describe_alike(Counter(label for example in examples for label in task.labels_of(example)))
     return RANKERS[kind](task, labels, backend, examples, folds, seed, notes)
 
@@ -113,13 +120,6 @@ def _rank_classes(
     notes: list[str],
 ) -> Ranking:
     """Rank texts with one label each."""
-    if soft := next((row for row in rows if isinstance(row, SoftRow)), None):
-        raise UserError(
-            "the label is a distribution, or votes, which say themselves how certain it is",
-            file=soft.file,
-            line=soft.line,
-            remedy=f"pass {argument('columns', {'label': 'NAME'})}: a column with one label for each text",
-        )
     numbers = {label: number for number, label in enumerate(labels)}
     given = np.array([numbers[row.values["label"]] for row in rows])
     units = identities([task.texts(row) for row in rows])

@@ -16,7 +16,7 @@ from unmask.support.choices import Device, Documents, Files, Precision, as_files
 from unmask.support.environment import num_cores, rank_and_size, refuse_several_processes
 from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument, call, flags
-from unmask.support.settings import Overrides, check_overrides, write_line
+from unmask.support.settings import Overrides, check_overrides, flatten, write_line
 from unmask.workflows.pretraining.restarts import restarted, started, supervise
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def pretrain(
     field: str = "text",
     documents: Documents = "auto",
     strict: bool = False,
+    encoding: str | None = None,
     device: Device = "auto",
     precision: Precision = "auto",
     workers: int | None = None,
@@ -69,6 +70,7 @@ def pretrain(
         documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
             is blank-line for a single file, file for several.
         strict: stop at the first unreadable document instead of skipping it.
+        encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
         precision: number format of the computation; auto is bf16 where it is faster than float32.
         workers: number of processes that prepare batches in advance, without effect on the results; by default 2 on a
@@ -100,12 +102,12 @@ def pretrain(
     from unmask.support.fingerprint import fingerprint_path
     from unmask.training.machine import choose_machine
     from unmask.workflows.pretraining.checks import check_teacher, refuse_fixed
-    from unmask.workflows.pretraining.default import SIZES, choose, for_model, for_text
+    from unmask.workflows.pretraining.default import SIZES, choose, for_model
     from unmask.workflows.pretraining.pretrain import fingerprint, pretrain_corpus
     from unmask.workflows.pretraining.search import search_rate
     from unmask.workflows.pretraining.text_corpus import corpus_from_text
 
-    run, reading, changes = Path(out), TextOptions(field, documents, strict), settings or {}
+    run, reading, changes = Path(out), TextOptions(field, documents, strict, encoding), settings or {}
     resume = resume or (restarted() and started(run))
     _check_sources(corpus, text, init, extend, reading, allow_pickle=allow_pickle, search=search)
     owner = "the corpus" if corpus is not None else "the model" if init else ""
@@ -125,9 +127,10 @@ def pretrain(
     elif init:
         planned = for_model(init, changes)
     else:
-        planned = for_text(text, reading, changes) if text else as_recipe(SIZES[0], changes)
+        planned = as_recipe(SIZES[0], changes)
     check_teacher(planned, None)
     if corpus is None:
+        chosen = {"vocabulary", "lowercase"} if not named and not init else set()
         corpus = corpus_from_text(
             text,
             planned,
@@ -136,6 +139,7 @@ def pretrain(
             extend=extend,
             layers=layers,
             options=reading,
+            suited={name for name in chosen if f"tokenizer.{name}" not in flatten(changes)},
             resume=resume,
             workers=num_cores(),
             report=display.say,
@@ -143,7 +147,7 @@ def pretrain(
     elif not isinstance(corpus, Corpus):
         corpus = open_corpus(corpus)
     if not named and not init:
-        planned, lines = choose(corpus, planned.tokenizer, machine, changes)
+        planned, lines = choose(corpus, machine, planned, changes)
         for line in lines:
             display.say(line)
 
@@ -208,11 +212,8 @@ def _check_sources(
     if allow_pickle and not init:
         raise UserError(f"{argument('allow_pickle')} has no effect without {argument('init')}")
     if corpus is not None and reading != TextOptions():
-        raise UserError(
-            f"{argument('field')}, {argument('documents')} and {argument('strict')} have no effect on a corpus that is "
-            "already built",
-            remedy="omit them",
-        )
+        idle = f"{argument('field')}, {argument('documents')}, {argument('strict')} and {argument('encoding')}"
+        raise UserError(f"{idle} have no effect on a corpus that is already built", remedy="omit them")
     if corpus is not None and extend is not None:
         raise UserError(
             f"{argument('extend')} has no effect on a corpus that is already built",
