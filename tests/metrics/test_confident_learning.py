@@ -84,18 +84,3 @@ def test_words_of_sentences(seed):
     wrong = np.flatnonzero(probably_wrong(labels, probabilities))
     order = wrong[np.argsort(self_confidence(labels, probabilities)[wrong], kind="stable")]
     assert order.tolist() == [starts[sentence] + word for sentence, word in ranked]
-
-
-def test_nothing_is_wrong_if_probabilities_agree_with_labels():
-    labels = np.array([0, 1, 2, 0, 1, 2])
-    probabilities = np.full((6, 3), 0.1)
-    probabilities[np.arange(6), labels] = 0.8
-    assert not probably_wrong(labels, probabilities).any()
-    assert noise_rate(confident_joint(labels, probabilities)) == 0
-
-
-def test_a_class_without_examples_has_no_wrong_labels():
-    labels, probabilities = np.array([0, 0, 0, 2, 2, 2]), np.full((6, 3), 1 / 3)
-    joint = confident_joint(labels, probabilities)
-    assert joint[1].sum() == 0
-    assert joint.sum(1).tolist() == [3, 0, 3]
