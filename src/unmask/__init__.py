@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from unmask.serving.serve import serve
     from unmask.training.runs.commands import describe_run, list_runs, plot_runs
     from unmask.training.runs.summary import find_runs, read_run
+    from unmask.workflows.auditing.audit import audit
     from unmask.workflows.distillation.distill import distill
     from unmask.workflows.doctor import doctor
     from unmask.workflows.estimators import TextClassifier, TextRegressor, TokenClassifier
@@ -51,6 +52,7 @@ _MODULES = {
     "TextClassifier": "unmask.workflows.estimators",
     "TextRegressor": "unmask.workflows.estimators",
     "TokenClassifier": "unmask.workflows.estimators",
+    "audit": "unmask.workflows.auditing.audit",
     "bench": "unmask.inference.calls",
     "build_corpus": "unmask.workflows.text",
     "describe_corpus": "unmask.workflows.text",
@@ -101,6 +103,7 @@ __all__ = [
     "UnmaskError",
     "UserError",
     "__version__",
+    "audit",
     "bench",
     "build_corpus",
     "describe_corpus",

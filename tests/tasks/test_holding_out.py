@@ -14,7 +14,7 @@ from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification
 from unmask.tasks.extraction import hold_out_passages
-from unmask.tasks.holding_out import choose_units, describe_overlap, hold_out, without
+from unmask.tasks.holding_out import assign_folds, choose_units, describe_overlap, hold_out, without
 from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.rows import hold_out as hold_out_rows
 from unmask.tasks.rows import texts_of
@@ -151,3 +151,23 @@ def test_of_many_held_out_examples_those_that_were_compared_are_counted():
     held = [Row({"text": str(number)}, "dev.csv", number + 2) for number in range(8)]
     (note,) = describe_overlap(Overlap({}, {5: 2}, 4), held, held, "dev")
     assert note.startswith("1 of the 4 dev examples that were compared (25.0 %) nearly equal training examples")
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_folds_have_equal_texts_together_and_labels_apart(seed):
+    rng = random.Random(seed)
+    number, folds = rng.randint(2, 200), rng.randint(2, 6)
+    units = [rng.randrange(max(1, number // rng.choice([1, 2, 5]))) for _ in range(number)]
+    strata = [rng.choice("aaabbc") for _ in range(number)]
+    chosen = assign_folds(units, strata, folds, seed)
+    together = dict(zip(units, chosen.tolist(), strict=True))
+    assert [together[unit] for unit in units] == chosen.tolist()
+    first = dict(
+        zip(reversed(units), reversed(strata), strict=True)
+    )  # the label of a unit is that of its first example
+    for label in set(first.values()):
+        sizes = Counter(together[unit] for unit, stratum in first.items() if stratum == label)
+        assert len(sizes) == min(folds, list(first.values()).count(label))
+    largest = max(Counter(units).values())
+    inside = [Counter(chosen.tolist())[fold] for fold in range(folds)]
+    assert max(inside) - min(inside) <= len(set(first.values())) * largest

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from unmask.inference.bench import Bench
     from unmask.inference.calls import Predictions
     from unmask.inference.fill import Filling
+    from unmask.workflows.auditing.audit import Audit
+
+FIRST, WIDTH = 10, 100
+"""How many suspects of an audit are printed, and how many characters of their texts."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +151,38 @@ def show_engines(measured: Bench, *, json: bool = False) -> None:
     print_text(f"recommended: {best.backend} in {best.precision} ({how})")
 
 
+def show_audit(audit: Audit, *, json: bool = False) -> None:
+    """Print how many labels are probably wrong, by label, and the first examples to look at.
+
+    Args:
+        json: print the result as one JSON object.
+    """
+    if json:
+        print_json(audit)
+        return
+    print_text(
+        f"{audit.task}: {audit.examples:,} examples, {audit.wrong:,} with labels that are probably wrong, "
+        f"{audit.contradictory:,} with equal texts and different labels"
+    )
+    print_text(
+        f"the classifier agrees with {100 * audit.agreement:.1f} % of the labels; "
+        f"estimated share of wrong ones: {100 * audit.noise:.1f} %"
+    )
+    for label, counts in audit.by_label.items():
+        missing = f", {counts['missing']:,} probably missing" if counts.get("missing") else ""
+        instead = f", most often rather {counts['instead']}" if "instead" in counts else ""
+        print_text(f"  {label:26} {counts['examples']:,}, {counts['wrong']:,} probably wrong{instead}{missing}")
+    for suspect in audit.suspects[:FIRST]:
+        probability = "" if suspect.probability is None else f" ({suspect.probability:.3f})"
+        instead = f" -> {suspect.suggested}" if suspect.suggested else ""
+        print_text(f"{suspect.rank}. {suspect.file}:{suspect.line}: {suspect.given}{instead}{probability}")
+        print_text(f"   {suspect.text[:WIDTH]}{'…' if len(suspect.text) > WIDTH else ''}")
+        if suspect.equal_to:
+            print_text(f"   equal text with other labels: {suspect.equal_to}")
+    if len(audit.suspects) > FIRST:
+        print_text(f"and {len(audit.suspects) - FIRST:,} more: write them to a file or a page")
+
+
 def show_compared(compared: dict[str, Any] | None) -> None:
     """Print how an exported model differs from the original on labeled examples."""
     if compared is not None:
@@ -243,6 +279,7 @@ VERBS = {
     "finetune": Verb("unmask.workflows.finetuning.finetune:finetune", ("task",), values={"task": _tasks}),
     "distill": Verb("unmask.workflows.distillation.distill:distill", ("recipe",)),
     "evaluate": Verb("unmask.inference.evaluation.evaluate_model:evaluate", (), show_scores),
+    "audit": Verb("unmask.workflows.auditing.audit:audit", (), show_audit),
     "predict": Verb(f"{COMMANDS}:predict", ("texts",), show_predictions),
     "suggest": Verb("unmask.workflows.suggest:suggest"),
     "features": Verb(f"{COMMANDS}:write_features"),

@@ -21,6 +21,8 @@ Format = Literal["tsv", "csv", "jsonl", "conll"]
 """Formats of labeled files."""
 TextFormat = Literal["tsv", "csv", "jsonl", "conll", "txt"]
 """Formats of files whose labels are not read."""
+AuditedTask = Literal["classification", "multi-label", "token-classification"]
+"""Tasks whose labels can be audited."""
 Files = str | Path | Sequence[str | Path]
 """A file, or several that form one set."""
 LabelNames = str | Sequence[str]

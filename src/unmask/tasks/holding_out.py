@@ -127,6 +127,31 @@ def choose_units(units: Sequence[Sequence[int]], seed: int, *path: int) -> set[i
     return chosen
 
 
+def assign_folds(units: Sequence[Hashable], strata: Sequence[Hashable], number: int, seed: int) -> np.ndarray:
+    """Return the fold of each example, (examples,), from 0: folds of about equal size, also within each stratum.
+
+    Examples of a unit are in the same fold; the units of a stratum, if there are several, are in different ones.
+
+    Args:
+        units: the unit of each example, such as what its text has in common with equal ones.
+        strata: the stratum of each example, for example its label; a unit is in that of its first example.
+        number: number of folds.
+        seed: seed of the random choice.
+    """
+    by_stratum: dict[Hashable, list[list[int]]] = {}
+    for unit in _group(units):
+        by_stratum.setdefault(strata[unit[0]], []).append(unit)
+    folds, sizes = np.zeros(len(units), np.int64), np.zeros(number, np.int64)
+    for stratum, members in enumerate(by_stratum.values()):
+        inside = np.zeros(number, np.int64)
+        for rank in derive_rng(seed, "folds", stratum).permutation(len(members)):
+            fold = int(np.lexsort((sizes, inside))[0])  # the smallest within the stratum, of these the smallest
+            folds[members[rank]] = fold
+            inside[fold] += len(members[rank])
+            sizes[fold] += len(members[rank])
+    return folds
+
+
 def _group(keys: Sequence[Hashable]) -> list[list[int]]:
     """Return the indices of equal keys, in order of their first one."""
     firsts: dict[Hashable, int] = {}

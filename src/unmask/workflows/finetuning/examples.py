@@ -64,13 +64,7 @@ def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bo
     notes: list[str] = []
     read = partial(task.read, columns=files.columns, kind=files.kind, notes=notes)
     examples = read(files.train)
-    labels = task.label_names(examples)
-    if len(labels) > MAX_LABELS:
-        raise UserError(
-            f"{len(labels):,} different labels, more than {MAX_LABELS:,}",
-            file=examples[0].file,
-            remedy="is it the right column?",
-        )
+    labels = read_labels(task, examples)
     if set(labels) == set(base.labels):
         labels = base.labels
     held: list[Any] = []
@@ -83,6 +77,22 @@ def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bo
     notes += describe_damaged([*examples, *held], task.texts)
     notes += compare_parts(task, examples, held, "dev" if files.dev else "held-out")
     return Examples(examples, held, labels, notes, files.in_memory)
+
+
+def read_labels(task: Task, examples: Sequence[Any]) -> tuple[str, ...]:
+    """Return the labels of examples, in order.
+
+    Raises:
+        UserError: nothing can be learned from the examples, or there are too many labels.
+    """
+    labels = task.label_names(examples)
+    if len(labels) > MAX_LABELS:
+        raise UserError(
+            f"{len(labels):,} different labels, more than {MAX_LABELS:,}",
+            file=examples[0].file,
+            remedy="is it the right column?",
+        )
+    return labels
 
 
 def compare_parts(task: Task, train: Sequence[Any], held: Sequence[Any], kind: str) -> list[str]:

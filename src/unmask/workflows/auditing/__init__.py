@@ -1,0 +1,1 @@
+"""Audit of labels: which are probably wrong, a file to correct them in, and a page to look through."""

@@ -1,0 +1,181 @@
+"""Out-of-fold probabilities: what a linear probe, trained on the other examples, says about the label of each.
+
+Input: a model, whose encoder stays as it is; examples, their labels and their folds. Output: vectors of texts or words,
+and the verdict on each label by confident learning (metrics/confident_learning.py).
+
+The vector of a text is the mean of its tokens in the last layer, that of a word its first subword there. The vectors
+are scaled to a mean of 0 and a standard deviation of 1 by those that the probe is trained on. How strongly it is
+regularized is chosen among `STRENGTHS` by the loss on the first fold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+from unmask.data.labelled.labelled_file import Row
+from unmask.data.labelled.tagged_sentence import TaggedSentence
+from unmask.inference.backend import TorchBackend
+from unmask.inference.pooling import embed_samples
+from unmask.metrics.confident_learning import confident_joint, noise_rate, probably_wrong, self_confidence
+from unmask.nn.layers.probe import fit_probe
+from unmask.tasks.rows import frame_rows
+from unmask.tasks.token_classification import TokenClassification
+
+LONGEST = 512
+"""Maximum number of tokens of a text that are read."""
+STRENGTHS = (1.0, 10.0, 100.0, 1000.0)
+"""Weights of the squared norm of the probe among which one is chosen."""
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """What the probabilities say about labels.
+
+    Attributes:
+        probability: that of each label, (labels,); nan for those that are not judged.
+        suggested: the most probable class instead, (labels,) int.
+        wrong: whether the label is probably wrong, (labels,) bool.
+        noise: the estimated share of wrong labels.
+        agreement: the share of labels that are the most probable ones.
+    """
+
+    probability: np.ndarray
+    suggested: np.ndarray
+    wrong: np.ndarray
+    noise: float
+    agreement: float
+
+
+def text_vectors(backend: TorchBackend, rows: Sequence[Row], notes: list[str]) -> Tensor:
+    """Return the vector of each text or pair of texts, (texts, width); `notes` receives what was truncated."""
+    encoder, tokenizer = backend.model.encoder, backend.model.tokenizer
+    framed = frame_rows(tokenizer, rows, min(LONGEST, encoder.longest))
+    notes += framed.notes
+    return torch.from_numpy(embed_samples(backend, encoder, framed.samples, "mean"))
+
+
+def word_vectors(backend: TorchBackend, sentences: Sequence[TaggedSentence], labels: Sequence[str]) -> Tensor:
+    """Return the vector of each word of all sentences, (words, width)."""
+    encoder = backend.model.encoder
+    task = TokenClassification(length=min(TokenClassification().length, encoder.longest))
+    samples = task.frame(backend.model.tokenizer, sentences, labels, gold=False).samples
+    starts = np.cumsum([0, *(len(sample.positions["first"]) for sample in samples)])
+    vectors = np.empty((int(starts[-1]), encoder.width), np.float32)
+    for number, rows in backend.layers(samples, [encoder.num_layers], at="first"):  # (words, 1, width)
+        vectors[starts[number] : starts[number + 1]] = rows[:, 0]
+    return torch.from_numpy(vectors)
+
+
+def judge_classes(features: Tensor, labels: np.ndarray, folds: np.ndarray) -> Verdicts:
+    """Return the verdict on each label, one of several classes; those of a class in a single fold are not judged.
+
+    Args:
+        features: (examples, width).
+        labels: the class of each example, (examples,) int.
+        folds: the fold of each example, (examples,) int.
+    """
+    pairs = np.unique(np.stack([labels, folds], 1), axis=0)
+    judged = np.bincount(pairs[:, 0])[labels] > 1
+    verdicts = _unjudged(labels)
+    classes, compact = np.unique(labels[judged], return_inverse=True)
+    if len(classes) < 2:
+        return verdicts
+    probabilities = out_of_fold(features[judged], torch.from_numpy(compact), folds[judged], len(classes))
+    verdicts.probability[judged] = self_confidence(compact, probabilities)
+    verdicts.suggested[judged] = classes[_without(compact, probabilities).argmax(1)]
+    verdicts.wrong[judged] = probably_wrong(compact, probabilities)
+    return Verdicts(
+        verdicts.probability,
+        verdicts.suggested,
+        verdicts.wrong,
+        noise_rate(confident_joint(compact, probabilities)),
+        float((probabilities.argmax(1) == compact).mean()),
+    )
+
+
+def judge_sets(features: Tensor, targets: np.ndarray, folds: np.ndarray) -> list[Verdicts]:
+    """Return the verdicts on the labels of texts that may have several, by label, each a question of yes or no.
+
+    Args:
+        features: (examples, width).
+        targets: whether each example has each label, (examples, labels) bool.
+        folds: the fold of each example, (examples,) int.
+    """
+    judged = [
+        all(len(np.unique(folds[targets[:, number] == side])) > 1 for side in (False, True))
+        for number in range(targets.shape[1])
+    ]
+    every = [_unjudged(column) for column in targets.T.astype(int)]
+    columns = np.flatnonzero(judged)
+    if not len(columns):
+        return every
+    chosen = targets[:, columns]
+    probabilities = out_of_fold(features, torch.from_numpy(chosen), folds, len(columns))
+    for place, number in enumerate(columns):
+        both = np.stack([1 - probabilities[:, place], probabilities[:, place]], 1)  # (examples, 2)
+        given = chosen[:, place].astype(int)
+        every[number] = Verdicts(
+            self_confidence(given, both),
+            1 - given,
+            probably_wrong(given, both),
+            noise_rate(confident_joint(given, both)),
+            float((both.argmax(1) == given).mean()),
+        )
+    return every
+
+
+def out_of_fold(features: Tensor, targets: Tensor, folds: np.ndarray, classes: int) -> np.ndarray:
+    """Return the probabilities of the classes by a probe trained on the other folds, (examples, classes) float64.
+
+    Args:
+        features: (examples, width).
+        targets: as in `fit_probe`.
+        folds: the fold of each example, (examples,) int; at least two different ones.
+        classes: number of classes.
+    """
+    numbers = torch.from_numpy(folds)
+    several = targets.ndim == 2
+    probabilities = np.empty((len(folds), classes))
+    strength: float | None = None
+    for fold in np.unique(folds):
+        apart = numbers == int(fold)
+        inside, outside = _scaled(features[~apart], features[apart])
+        if strength is None:
+            losses = {
+                l2: _loss(fit_probe(inside, targets[~apart], classes, l2).logits(outside), targets[apart])
+                for l2 in STRENGTHS
+            }
+            strength = min(losses, key=lambda l2: losses[l2])
+        logits = fit_probe(inside, targets[~apart], classes, strength).logits(outside).double()
+        probabilities[apart.numpy()] = logits.sigmoid() if several else logits.softmax(1)
+    return probabilities
+
+
+def _loss(logits: Tensor, targets: Tensor) -> float:
+    if targets.ndim == 2:
+        return float(binary_cross_entropy_with_logits(logits, targets.to(logits.dtype)))
+    return float(cross_entropy(logits, targets))
+
+
+def _scaled(inside: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
+    """Return vectors scaled by the mean and the standard deviation of the first ones."""
+    mean, deviation = inside.mean(0), inside.std(0, correction=0)
+    deviation = torch.where(deviation > 0, deviation, 1)
+    return (inside - mean) / deviation, (outside - mean) / deviation
+
+
+def _without(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """Return probabilities without those of the labels themselves."""
+    others = probabilities.copy()
+    others[np.arange(len(labels)), labels] = -1
+    return others
+
+
+def _unjudged(labels: np.ndarray) -> Verdicts:
+    return Verdicts(np.full(len(labels), np.nan), labels.copy(), np.zeros(len(labels), bool), 0.0, 0.0)
