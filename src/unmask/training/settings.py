@@ -107,9 +107,8 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         if len(values) != 1:
             raise ValueError("set exactly one of steps, tokens, minutes and epochs in the budget")
         limits = [*values, *([] if self.max_minutes is None else [self.max_minutes])]
-        if not all((0 < limit or limit is self.epochs) and 0 <= limit < math.inf for limit in limits) or (
-            self.patience is not None and self.patience < 1
-        ):
+        trains = all(limit > 0 for limit in limits) or self.epochs == 0
+        if not trains or max(limits) == math.inf or (self.patience is not None and self.patience < 1):
             raise ValueError("a budget must be positive")
         if self.minutes is not None and self.max_minutes is not None:
             raise ValueError("max_minutes has no effect on a budget in minutes: remove it")
