@@ -133,7 +133,7 @@ def choose_strength(features: Features, texts: Sequence[Hashable]) -> tuple[floa
 
 def _scales(vectors: Tensor, layers: Sequence[int]) -> Tensor:
     """Return the factor of each feature, (width,): the concatenated `layers` have equal norms, the last a larger."""
-    blocks = vectors.unflatten(1, (max(1, len(layers)), -1))  # (examples, layers, width of a layer)
+    blocks = torch.unflatten(vectors, 1, (max(1, len(layers)), -1))  # (examples, layers, width of a layer)
     norms = blocks.square().sum(2).mean(0).sqrt().clamp(min=torch.finfo(vectors.dtype).tiny)  # (layers,)
     shares = torch.full_like(norms, LOWER)
     shares[int(np.argmax(layers)) if layers else 0] = 1.0

@@ -272,8 +272,8 @@ def describe_overfitting(evaluations: Sequence[Mapping[str, float]], samples: in
         else ""
     )
     return (
-        f"overfitted: the held-out loss rose from {lowest:.2f} at step {best:.0f} to {last:.2f}, so probabilities are too "
-        f"sure; try {setting('budget.patience', 3)}{fewer}, {argument('frozen', True)}, or more examples"
+        f"overfitted: the held-out loss rose from {lowest:.2f} at step {best:.0f} to {last:.2f}, so probabilities are "
+        f"too sure; try {setting('budget.patience', 3)}{fewer}, {argument('frozen', True)}, or more examples"
     )
 
 
@@ -304,9 +304,10 @@ def _announce(ready: Prepared, display: Display) -> None:
     lacking = f", as {source} lacks it" if source else ""
     weights = f"newly initialized{lacking}: {', '.join(new)}" if new else f"all weights from {source}" if source else ""
     if ready.few:
+        each = len(ready.split.train) / len(data.labels)
         display.say(
-            f"few labels, {len(ready.split.train) / len(data.labels):.0f} examples of each: the encoder stays frozen under "
-            f"a logistic regression; to train it: {argument('frozen', False)}"
+            f"few labels, {each:.0f} examples of each: the encoder stays frozen under a logistic regression; to train it: "
+            f"{argument('frozen', False)}"
         )
     display.say(f"{len(ready.split.train):,} training examples, {len(data.held):,} evaluation examples{labels}")
     if recipe.budget.epochs != 0:
