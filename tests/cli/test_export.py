@@ -31,7 +31,7 @@ def test_allennlps_files(elmo, tmp_path):
     assert output.out == ""
     assert output.err.splitlines() == [
         "not in this format, and left out: bidirectional_lm",
-        f"AllenNLP's files: {tmp_path / 'out'}",
+        f"allennlp: {tmp_path / 'out'}",
     ]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"options.json", "weights.hdf5", "vocab.txt"}
     assert json.loads((tmp_path / "out/options.json").read_text())["lstm"]["projection_dim"] == 4

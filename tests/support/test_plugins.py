@@ -128,7 +128,7 @@ def test_the_examples_own_tests_and_the_contract_of_objectives_pass(example):
         EXAMPLE / "tests",
         "tests/objectives/test_objective.py",
         "-k",
-        "shuffled_masking or word_order or ranking",
+        "shuffled_masking or word_order or ranking or kappa or word2vec",
     ]
     pytest_alone = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout"]
     done = call([*pytest_alone, *map(str, tests)], *example, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
@@ -146,8 +146,9 @@ def test_the_commands_of_the_page_run(example, folder):
         program.append(f"print('$', {line!r}, flush=True); assert main(shlex.split({quick[7:]!r})) == 0")
     done = call(["-c", "\n".join(program)], *example, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
-    for text in ("+objective.word_order.weight=1.0", "word_order_loss", "mean_absolute_error", "model_type"):
+    for text in ("+objective.word_order.weight=1.0", "word_order_loss", "mean_absolute_error", "model_type", "kappa"):
         assert text in done.stdout + (folder / "my-roformer/model/config.json").read_text()
+    assert len((folder / "my-vectors/vectors.txt").read_text(encoding="utf8").splitlines()) > 100
     labels = (folder / "my-ranking/model/config.json").read_text()
     assert '"unmask"' in labels and '"kind": "ranking"' in labels
 

@@ -13,11 +13,13 @@ from unmask.data.batches.rng import derive_rng
 from unmask.data.text.documents import Skipped, TextOptions, read_documents
 from unmask.data.text.record_files import READERS
 from unmask.families.bert import BertSettings
+from unmask.model.model import Model, load_model, save_model
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import Objective
 from unmask.support.plugins import missing_members
 from unmask.tasks.classification import Classification
 from unmask.testing import (
+    check_exporter,
     check_family,
     check_layout,
     check_masking,
@@ -27,6 +29,7 @@ from unmask.testing import (
 )
 from unmask.training.optimizer import Optimizer
 from unmask.training.optimizers import OPTIMIZERS
+from unmask.workflows import EXPORTERS
 
 SHAPES = {"bert": {"layers": 2, "width": 32, "heads": 2, "feed_forward": 64, "positions": 64, "dropout": 0.0}}
 SHAPES["modernbert"] = SHAPES["bert"]
@@ -148,6 +151,32 @@ def test_readers(tmp_path, monkeypatch):
     )
     with pytest.raises(AssertionError, match="not numbered from 1"):
         check_reader("lines", path)
+
+
+def test_exporters(tokenizer, tmp_path, monkeypatch):
+    save_model(tmp_path / "model", Model(BertSettings(**SHAPES["bert"]).build(tokenizer.size), tokenizer), "")
+    check_exporter("huggingface", tmp_path / "model", tmp_path)
+    assert load_model(tmp_path / "huggingface-1").fingerprint() == load_model(tmp_path / "model").fingerprint()
+
+    def write_other(model, folder):
+        (folder / "file").write_text(folder.name)
+        return []
+
+    def write_changed(model, folder):
+        (folder / "file").touch()
+        next(model.encoder.parameters()).data.zero_()
+        return []
+
+    faults = {
+        "writes no file": lambda model, folder: [],
+        "are a text": lambda model, folder: "a note",
+        "other files": write_other,
+        "changes the model": write_changed,
+    }
+    for number, (message, exporter) in enumerate(faults.items()):
+        monkeypatch.setitem(EXPORTERS._components, f"faulty-{number}", exporter)
+        with pytest.raises(AssertionError, match=message):
+            check_exporter(f"faulty-{number}", tmp_path / "model", tmp_path)
 
 
 def read_lines(path):

@@ -216,6 +216,12 @@ def _tasks() -> Iterable[str]:
     return TASKS
 
 
+def _formats() -> Iterable[str]:
+    from unmask.workflows import EXPORTERS
+
+    return EXPORTERS
+
+
 GROUPS = {
     "tokenizer": "train a tokenizer on text, extend one, or tokenize texts with one",
     "corpus": "build a pretraining corpus from text, or check and describe one",
@@ -242,7 +248,7 @@ VERBS = {
     "embed": Verb(f"{COMMANDS}:embed"),
     "fill": Verb(f"{COMMANDS}:fill", ("texts",), show_filled),
     "serve": Verb("unmask.serving.serve:serve", ("models",)),
-    "export": Verb("unmask.workflows.formats:export", (), show_compared),
+    "export": Verb("unmask.workflows.formats:export", (), show_compared, values={"format": _formats}),
     "bench": Verb(f"{COMMANDS}:bench", ("model",), show_engines),
     "doctor": Verb("unmask.workflows.doctor:doctor", (), show_facts),
     "push": Verb(f"{LIBRARY}:push", ("directory", "name")),

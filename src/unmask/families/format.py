@@ -10,13 +10,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from unmask.families.body import BodySettings
-from unmask.nn.layers.block import Activation
+if TYPE_CHECKING:
+    from unmask.families.body import BodySettings
+    from unmask.nn.layers.block import Activation
 
 ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
@@ -298,3 +299,27 @@ def architectures(name: str, **others: str) -> dict[tuple[str, ...], str]:
 def without_pooler(name: str, *others: str) -> tuple[str, ...]:
     """Return the class names of the heads that read tokens, and of others, by what follows the name of the family."""
     return tuple(f"{name}{head}" for head in (*others, "ForMaskedLM", "ForTokenClassification", "ForQuestionAnswering"))
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """The contents of a directory of a model, read under our names.
+
+    Attributes:
+        settings, vocabulary: settings and vocabulary size of the encoder.
+        encoder: its tensors under our names; those of the pooler may be missing.
+        heads: tensors of each head in the directory, under our names.
+        labels: labels of the classification or token classification head, in order.
+        task: settings of the task as `write` stored them; None if the directory does not come from unmask.
+        tokens: number of tokens that it was pretrained on, if `write` stored it.
+        activation: what is applied to the output of a regression head: "sigmoid", or "" for nothing.
+    """
+
+    settings: BodySettings
+    vocabulary: int
+    encoder: Mapping[str, Tensor]
+    heads: Mapping[str, Mapping[str, Tensor]]
+    labels: tuple[str, ...] = field(default=())
+    task: Mapping[str, Any] | None = None
+    tokens: int | None = None
+    activation: str = ""

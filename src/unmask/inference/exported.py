@@ -24,9 +24,9 @@ from unmask.data.batches.batch import Batch, Sample
 from unmask.data.batches.frame import adopt_framing
 from unmask.data.batches.groups import Group
 from unmask.data.tokenizers.load import load_tokenizer
-from unmask.families.checkpoints.check import NAME as CHECKSUMS
 from unmask.families.checkpoints.check import body_on_meta, check_checksums
 from unmask.families.checkpoints.huggingface import read_settings
+from unmask.families.checkpoints.safetensors_file import CHECKSUMS
 from unmask.inference.backend import Backend, finite, in_order, run_in_batches
 from unmask.inference.engines import ENGINES, Arrays, Engine
 from unmask.inference.program import FEATURES, INPUTS, ProgramSignature, probes

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -19,13 +20,15 @@ from unmask.data.batches.batch import TARGETS, Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.masking import MASKED
 from unmask.data.batches.reading import Reading
-from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.inference.backend import Backend
-from unmask.model.model import Model
 from unmask.nn.encoders.encoder import LEFT_TO_RIGHT
 from unmask.objectives import OBJECTIVES
 from unmask.support.errors import UserError, check_unicode
 from unmask.support.messages import argument, call
+
+if TYPE_CHECKING:
+    from unmask.data.tokenizers.tokenizer import Tokenizer
+    from unmask.inference.backend import Backend
+    from unmask.model.model import Model
 
 HEADS = {"masked_lm": MASKED, "permutation_lm": TARGETS}
 """Heads that fill masks, and the names of the positions where they do."""

@@ -26,6 +26,7 @@ from unmask.families.checkpoints import allennlp, hub, huggingface
 from unmask.families.checkpoints.check import WithoutDraws, body_on_meta, check_checksums, check_size, write_checksums
 from unmask.families.checkpoints.heads import POOLED, Pooling, write_pooling
 from unmask.families.checkpoints.sentence_files import read_pooling
+from unmask.families.format import Pretrained
 from unmask.model.directory import find, find_tokenizer
 from unmask.nn.encoders.downstream import Downstream, DownstreamSettings
 from unmask.nn.encoders.encoder import Encoder
@@ -199,7 +200,7 @@ def load_model(
     return model
 
 
-def _read(directory: Path, *, allow_pickle: bool) -> tuple[huggingface.Pretrained, Tokenizer]:
+def _read(directory: Path, *, allow_pickle: bool) -> tuple[Pretrained, Tokenizer]:
     """Return the contents of the files of a model, of whichever program, and its tokenizer.
 
     Raises:
@@ -227,7 +228,7 @@ def _read(directory: Path, *, allow_pickle: bool) -> tuple[huggingface.Pretraine
     return pretrained, words
 
 
-def _num_new(pretrained: huggingface.Pretrained, words: Tokenizer, directory: Path) -> int:
+def _num_new(pretrained: Pretrained, words: Tokenizer, directory: Path) -> int:
     """Return how many added tokens of the tokenizer lack weights.
 
     Raises:
@@ -267,9 +268,7 @@ def _untrained(source: str, tokenizer: str | Path | None, dropout: float | None,
     return Model(encoder, words, created=("all weights",), tokens=0)
 
 
-def _extend(
-    pretrained: huggingface.Pretrained, words: Tensor
-) -> tuple[Mapping[str, Tensor], Mapping[str, Mapping[str, Tensor]]]:
+def _extend(pretrained: Pretrained, words: Tensor) -> tuple[Mapping[str, Tensor], Mapping[str, Mapping[str, Tensor]]]:
     """Return encoder and heads with additional rows for special tokens that the published vocabulary lacks.
 
     Args:
@@ -291,7 +290,7 @@ def _extend(
     return {**pretrained.encoder, "embeddings.words.weight": rows}, heads
 
 
-def _task(pretrained: huggingface.Pretrained, directory: Path) -> tuple[Task | None, DownstreamSettings | None]:
+def _task(pretrained: Pretrained, directory: Path) -> tuple[Task | None, DownstreamSettings | None]:
     """Return the settings of the task and of the downstream model, None each if there are none.
 
     The settings of the task are those stored under "unmask"; in a directory of another library they follow from the

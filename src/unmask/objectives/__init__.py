@@ -1,33 +1,32 @@
-"""Training objectives, one file each. A new one needs a line here, a recipe, a test."""
+"""Training objectives, one file each. A new one needs a line here, a recipe, a test.
 
-from unmask.objectives.bidirectional_lm import BidirectionalLMSettings
-from unmask.objectives.causal_lm import CausalLMSettings
-from unmask.objectives.hidden_cosine import HiddenCosineSettings
-from unmask.objectives.layer_matching import LayerMatchingSettings
-from unmask.objectives.masked_lm import MaskedLMSettings
-from unmask.objectives.next_sentence import NextSentenceSettings
-from unmask.objectives.objective import ObjectiveSettings
-from unmask.objectives.permutation_lm import PermutationLMSettings
-from unmask.objectives.replaced_token import ReplacedTokenSettings
-from unmask.objectives.sentence_order import SentenceOrderSettings
-from unmask.objectives.soft_targets import SoftTargetsSettings
-from unmask.objectives.span_boundary import SpanBoundarySettings
+The table holds the location of each class, as that of tasks does: each objective imports bodies and layers, and most
+modules need only names from here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from unmask.support.plugins import Registry
+
+if TYPE_CHECKING:
+    from unmask.objectives.objective import ObjectiveSettings
 
 OBJECTIVES: Registry[type[ObjectiveSettings]] = Registry(
     "unmask.objectives",
     {
-        "masked_lm": MaskedLMSettings,
-        "causal_lm": CausalLMSettings,
-        "next_sentence": NextSentenceSettings,
-        "sentence_order": SentenceOrderSettings,
-        "span_boundary": SpanBoundarySettings,
-        "replaced_token": ReplacedTokenSettings,
-        "bidirectional_lm": BidirectionalLMSettings,
-        "permutation_lm": PermutationLMSettings,
-        "soft_targets": SoftTargetsSettings,
-        "hidden_cosine": HiddenCosineSettings,
-        "layer_matching": LayerMatchingSettings,
+        "masked_lm": "unmask.objectives.masked_lm:MaskedLMSettings",
+        "causal_lm": "unmask.objectives.causal_lm:CausalLMSettings",
+        "next_sentence": "unmask.objectives.next_sentence:NextSentenceSettings",
+        "sentence_order": "unmask.objectives.sentence_order:SentenceOrderSettings",
+        "span_boundary": "unmask.objectives.span_boundary:SpanBoundarySettings",
+        "replaced_token": "unmask.objectives.replaced_token:ReplacedTokenSettings",
+        "bidirectional_lm": "unmask.objectives.bidirectional_lm:BidirectionalLMSettings",
+        "permutation_lm": "unmask.objectives.permutation_lm:PermutationLMSettings",
+        "soft_targets": "unmask.objectives.soft_targets:SoftTargetsSettings",
+        "hidden_cosine": "unmask.objectives.hidden_cosine:HiddenCosineSettings",
+        "layer_matching": "unmask.objectives.layer_matching:LayerMatchingSettings",
     },
 )
 """Settings by the NAME of [objective.NAME] in recipes; their `build` returns the objective."""

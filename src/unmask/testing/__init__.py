@@ -6,9 +6,11 @@ They need neither pytest nor a checkout of unmask. Each raises an `AssertionErro
 from __future__ import annotations
 
 from unmask.testing.parts import (
+    check_exporter,
     check_family,
     check_layout,
     check_masking,
+    check_metric,
     check_objective,
     check_optimizer,
     check_reader,
@@ -17,9 +19,11 @@ from unmask.testing.task import OPERATIONS, check_task
 
 __all__ = [
     "OPERATIONS",
+    "check_exporter",
     "check_family",
     "check_layout",
     "check_masking",
+    "check_metric",
     "check_objective",
     "check_optimizer",
     "check_reader",

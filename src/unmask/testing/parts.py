@@ -22,14 +22,18 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.families import FAMILIES
 from unmask.families.bert import BertSettings
+from unmask.inference.predictor import load
+from unmask.metrics import METRICS
 from unmask.model.model import Model, load_model, save_model
 from unmask.nn.encoders.encoder import BOTH_SIDES, Encoder
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.flops import head_flops
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
+from unmask.support.fingerprint import fingerprint
 from unmask.training.optimizer import Optimizer
 from unmask.training.optimizers import OPTIMIZERS
+from unmask.workflows import EXPORTERS
 
 NOUNS = ("dog", "cat", "poem", "river")
 TEXTS = [f"The {noun} sees the sea. A {noun} finds a town. It likes the {noun}." for noun in NOUNS]
@@ -232,6 +236,56 @@ def check_reader(suffix: str, path: str | Path) -> None:
             values = value if isinstance(value, list | tuple) else [value]
             plain = all(item is None or isinstance(item, str | int | float | bool) for item in values)
             assert plain, f"record {number}: '{name}' is neither a text, a number, a truth value nor a list of them"
+
+
+def check_metric(name: str, model: str | Path, data: str | Path) -> None:
+    """Check a metric: a number for each selection of examples, whatever their order, and nothing is changed by it.
+
+    Args:
+        name: its name.
+        model: directory of a model of a task that it is for.
+        data: labeled examples of this task, at least two.
+
+    Raises:
+        AssertionError: it does not do this.
+    """
+    predictor = load(model)
+    task, labels = predictor.model.task, predictor.model.labels
+    assert task is not None, "the model was not fine-tuned for a task"
+    examples = task.read([data], columns={})
+    predictions = predictor.run(examples)
+    before = repr((examples, predictions))
+    metric, count = METRICS[name](examples, predictions, labels), len(examples)
+    rng = derive_rng(0, "metric", 0)
+    for indices in (np.arange(count), *(rng.integers(count, size=count) for _ in range(20))):
+        value = metric(indices)
+        assert isinstance(value, float), f"its value is of the type {type(value).__name__}, not float"
+        assert np.isclose(value, metric(indices[::-1]), equal_nan=True), "it depends on the order of examples"
+    assert before == repr((examples, predictions)), "it changes examples or predictions"
+
+
+def check_exporter(name: str, model: str | Path, folder: str | Path) -> None:
+    """Check an exporter: it writes the same files each time, and does not change the model.
+
+    Args:
+        name: name of the format.
+        model: directory of a model that it writes.
+        folder: an existing directory, in which it writes.
+
+    Raises:
+        AssertionError: it does not do this.
+    """
+    loaded, contents = load_model(model), []
+    before = fingerprint(loaded.weights())
+    for number in range(2):
+        out = Path(folder) / f"{name}-{number}"
+        out.mkdir()
+        notes = EXPORTERS[name](loaded, out)
+        assert not isinstance(notes, str), "its notes are a text, not a sequence of them"
+        contents.append({path.name: path.read_bytes() for path in out.rglob("*") if path.is_file()})
+    assert contents[0], "it writes no file"
+    assert contents[0] == contents[1], "it writes other files when it is called again"
+    assert before == fingerprint(loaded.weights()), "it changes the model"
 
 
 def _masked(requires: frozenset[str], tokenizer: Tokenizer) -> list[Sample]:

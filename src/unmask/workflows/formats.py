@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,10 +14,11 @@ from unmask.inference.predictor import load
 from unmask.inference.quantize import CALIBRATION
 from unmask.model.model import Model, load_model, save_model
 from unmask.support.durable import new_directory, refuse_filled
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, nearest
 from unmask.support.fingerprint import fingerprint
 from unmask.support.messages import argument
 from unmask.training.runs.display import Display
+from unmask.workflows import EXPORTERS, PROGRAMS
 
 SIGNIFICANT = 0.05
 """Probability below which a loss of the paired bootstrap is not taken for chance."""
@@ -26,7 +27,7 @@ SIGNIFICANT = 0.05
 def export(
     model: str | Path,
     out: str | Path,
-    format: Literal["onnx", "openvino", "huggingface", "allennlp"],
+    format: str,
     *,
     precision: Literal["float32", "bf16", "int8"] = "float32",
     head: str | None = None,
@@ -42,7 +43,8 @@ def export(
         model: run directory, Hugging Face model directory or name on the Hub, or directory of AllenNLP's ELMo.
         out: new directory.
         format: onnx (ONNX Runtime) or openvino: a program with its tokenizer, which predict, evaluate and load also
-            read; huggingface: a directory for transformers; allennlp: options.json and weights.hdf5 of an ELMo.
+            read; huggingface: a directory for transformers; allennlp: options.json and weights.hdf5 of an ELMo; or one
+            of an installed package (`unmask.exporters`).
         precision: number format; bf16 for openvino, int8 for onnx and openvino.
         head: head to export; by default the task's, or masked_lm, or features.
         data: labeled examples: calibrate int8 by them (openvino), and refuse it if it is significantly worse on them.
@@ -60,7 +62,9 @@ def export(
     """
     folder, display = Path(out), Display(quiet=quiet)
     refuse_filled(folder)
-    if format in ("allennlp", "huggingface"):
+    if format not in EXPORTERS:
+        raise UserError(f"{argument('format', format)}: unknown", remedy=nearest(format, EXPORTERS))
+    if format not in PROGRAMS:
         chosen = argument("format", format)
         if precision != "float32":
             raise UserError(f"{chosen} is written in float32", remedy=f"omit {argument('precision')}")
@@ -68,19 +72,12 @@ def export(
             idle = f"{argument('head')}, {argument('data')} and {argument('target')}"
             raise UserError(f"{idle} have no effect with {chosen}", remedy="omit them")
     loaded = load_model(model, allow_pickle=allow_pickle)
-    if format == "allennlp":
+    if format not in PROGRAMS:
         with new_directory(folder) as aside:
-            write(aside, loaded.encoder, loaded.tokenizer.tokens(range(loaded.tokenizer.size)))
-        if loaded.heads:
-            display.say(f"not in this format, and left out: {', '.join(sorted(loaded.heads))}")
-        display.say(f"AllenNLP's files: {folder}")
-        return None
-    if format == "huggingface":
-        with new_directory(folder) as aside:
-            save_model(aside, loaded, f"# {folder.name}\n\nWritten by `unmask export`.\n")
-            if fingerprint(load_model(aside).weights()) != fingerprint(loaded.weights()):
-                raise UserError("what was written differs from the model", file=folder)
-        display.say(f"a directory for transformers, the same weights: {folder}")
+            notes = EXPORTERS[format](loaded, aside)
+        for note in notes:
+            display.say(note)
+        display.say(f"{format}: {folder}")
         return None
     examples = _examples(loaded, data, columns)
     samples = []
@@ -93,6 +90,28 @@ def export(
     made = f"{manifest.precision}, {manifest.signature.head}"
     display.say(f"{made}, for {manifest.target} processor, checked on {manifest.processor}: {folder}")
     return compared
+
+
+def write_huggingface(model: Model, folder: Path) -> Sequence[str]:
+    """Write a directory for transformers.
+
+    Raises:
+        UserError: what was written differs from the model.
+    """
+    save_model(folder, model, "# A model\n\nWritten by `unmask export`.\n")
+    if fingerprint(load_model(folder).weights()) != fingerprint(model.weights()):
+        raise UserError("what was written differs from the model", file=folder)
+    return ["the same weights, read again"]
+
+
+def write_allennlp(model: Model, folder: Path) -> Sequence[str]:
+    """Write the files of an ELMo of AllenNLP; heads are left out.
+
+    Raises:
+        UserError: the model is no ELMo.
+    """
+    write(folder, model.encoder, model.tokenizer.tokens(range(model.tokenizer.size)))
+    return [f"not in this format, and left out: {', '.join(sorted(model.heads))}"] if model.heads else []
 
 
 def _examples(model: Model, data: Data, columns: Mapping[str, str] | None) -> list[Any]:

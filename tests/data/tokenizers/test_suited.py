@@ -1,8 +1,11 @@
 """The vocabulary that suits a text: lowercase only where nothing is lost, larger for many characters."""
 
+import random
+from collections import Counter
+
 import pytest
 
-from unmask.data.tokenizers.coverage import suited_vocabulary
+from unmask.data.tokenizers.coverage import count_characters, suited_vocabulary
 from unmask.data.tokenizers.train import train_vocabulary
 
 ENGLISH = "The quick brown fox jumps over the lazy dog. " * 20
@@ -24,6 +27,14 @@ ENGLISH = "The quick brown fox jumps over the lazy dog. " * 20
 )
 def test_case_is_dropped_where_no_accents_are_lost(text, lowercase):
     assert suited_vocabulary([text], 8000) == (8000, lowercase)
+
+
+def test_characters_are_counted_as_by_a_counter():
+    rng = random.Random(0)
+    for _ in range(50):
+        limits = rng.choice([(0, 127), (0, 0xD7FF), (0xE000, 0x10FFFF)])
+        texts = ["".join(chr(rng.randint(*limits)) for _ in range(rng.randint(0, 50))) for _ in range(5)]
+        assert count_characters(texts) == Counter("".join(texts))
 
 
 def test_many_characters_leave_room_for_longer_tokens():

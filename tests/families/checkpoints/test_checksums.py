@@ -6,7 +6,8 @@ import shutil
 import pytest
 
 from unmask.families.bert import BertSettings
-from unmask.families.checkpoints.check import NAME, check_checksums, write_checksums
+from unmask.families.checkpoints.check import check_checksums, write_checksums
+from unmask.families.checkpoints.safetensors_file import CHECKSUMS
 from unmask.model.model import Model, load_model, save_model
 from unmask.support.errors import UserError
 
@@ -20,8 +21,8 @@ def saved(tokenizer, tmp_path_factory):
 
 
 def test_C9_a_flipped_bit_in_any_file_is_named(saved, tmp_path):
-    names = json.loads((saved / NAME).read_text())
-    assert set(names) == {path.name for path in saved.iterdir()} - {NAME, "README.md"}
+    names = json.loads((saved / CHECKSUMS).read_text())
+    assert set(names) == {path.name for path in saved.iterdir()} - {CHECKSUMS, "README.md"}
     for name in names:
         for position in (8, -8):
             copy = shutil.copytree(saved, tmp_path / "copy", dirs_exist_ok=True)
@@ -37,7 +38,7 @@ def test_C9_a_flipped_bit_in_any_file_is_named(saved, tmp_path):
 
 def test_without_checksums_nothing_is_checked(saved, tmp_path):
     copy = shutil.copytree(saved, tmp_path / "copy")
-    (copy / NAME).unlink()
+    (copy / CHECKSUMS).unlink()
     (copy / "special_tokens_map.json").unlink()
     load_model(copy)
 
@@ -47,7 +48,7 @@ def test_without_checksums_nothing_is_checked(saved, tmp_path):
     [("{", "the file is damaged"), ('{"a": 1}', "the file is damaged"), ('{"none": "0"}', "none: cannot be read")],
 )
 def test_checksums_that_cannot_be_checked_are_refused(tmp_path, content, message):
-    (tmp_path / NAME).write_text(content)
+    (tmp_path / CHECKSUMS).write_text(content)
     with pytest.raises(UserError, match=message):
         check_checksums(tmp_path)
 
@@ -57,6 +58,6 @@ def test_checksums_name_no_file_outside_of_the_directory(tmp_path):
     inside = tmp_path / "inside"
     inside.mkdir()
     write_checksums(inside, ["none"])
-    (inside / NAME).write_text('{"../secret": "0"}')
+    (inside / CHECKSUMS).write_text('{"../secret": "0"}')
     with pytest.raises(UserError, match=r"inside/secret: cannot be read"):
         check_checksums(inside)

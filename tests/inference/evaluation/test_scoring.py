@@ -12,6 +12,7 @@ from unmask.families.bert import BertSettings
 from unmask.families.gpt import GptSettings
 from unmask.inference.evaluation.scoring import evaluate_encoder, evaluate_task, score_examples
 from unmask.inference.predictor import Predictor
+from unmask.metrics import METRICS
 from unmask.metrics.intervals import measure_all
 from unmask.model.model import Model, load_model, save_model
 from unmask.objectives.causal_lm import CausalLM
@@ -20,6 +21,7 @@ from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification
 from unmask.tasks.regression import Regression
 from unmask.tasks.token_classification import TokenClassification
+from unmask.testing import check_metric
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import choose_machine
 
@@ -63,6 +65,42 @@ def test_against_scores_both_on_the_same_examples(tokenizer, pairs):
     assert result["notes"][0] == f"{pairs}: omitted, as the format specifies: 1 pairs without a label"
     same = evaluate_task(first, [pairs], columns={}, against=first)["against"]["differences"]
     assert all(found == {"difference": 0, "interval": [0, 0], "p": 1} for found in same.values())
+
+
+def share_of_first(examples, predictions, labels):
+    """The share of examples with the first label that were predicted so, as another package may define it."""
+    gold = np.array([row.values["label"] == NLI[0] for row in examples])
+    right = gold & np.array([prediction.label == NLI[0] for prediction in predictions])
+    return lambda chosen: 100 * float(right[chosen].sum() / max(1, gold[chosen].sum()))
+
+
+def test_metrics_of_other_packages_are_added(tokenizer, pairs, tmp_path, monkeypatch):
+    monkeypatch.setitem(METRICS._components, "share_of_first", share_of_first)
+    first, second = (model(tokenizer, Classification(length=16), NLI, seed=seed) for seed in (0, 1))
+    plain = evaluate_task(first, [pairs], against=second)
+    result = evaluate_task(first, [pairs], against=second, metrics=["share_of_first"], trained_on=[pairs])
+    value = result["metrics"].pop("share_of_first")
+    assert result["metrics"] == plain["metrics"]
+    low, high = result["intervals"]["share_of_first"]
+    assert low <= value <= high
+    assert value == pytest.approx(result["by_label"][NLI[0]]["recall"])
+    other = result["against"]["metrics"]["share_of_first"]
+    assert result["against"]["differences"]["share_of_first"]["difference"] == pytest.approx(value - other)
+    save_model(tmp_path / "model", first, "")
+    check_metric("share_of_first", tmp_path / "model", pairs)
+    for metric, message in (
+        (lambda *of: lambda chosen: float(chosen[0]), "depends on the order"),
+        (lambda *of: len, "is of the type int"),
+        (lambda examples, *of: (examples.pop(), lambda chosen: 1.0)[1], "changes examples"),
+    ):
+        monkeypatch.setitem(METRICS._components, "share_of_first", metric)
+        with pytest.raises(AssertionError, match=message):
+            check_metric("share_of_first", tmp_path / "model", pairs)
+    monkeypatch.setitem(METRICS._components, "accuracy", share_of_first)
+    with pytest.raises(UserError, match="the task has a metric of this name"):
+        evaluate_task(first, [pairs], metrics=["accuracy"])
+    with pytest.raises(UserError, match=r"share.*: unknown"):
+        evaluate_task(first, ["missing.tsv"], metrics=["share"])
 
 
 def test_f1_of_two_labels_is_that_of_the_first_models_second_label(tokenizer, tmp_path, documents):

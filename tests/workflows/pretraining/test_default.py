@@ -1,11 +1,11 @@
 """The recipe if none is named: its size by machine, budget and text; its rules; what is said about it."""
 
 import math
+import random
 from dataclasses import dataclass
 
 import pytest
 
-from unmask.data.text.documents import TextOptions
 from unmask.data.tokenizers.train import TokenizerSettings
 from unmask.families.bert import BertSettings
 from unmask.families.gpt import GptSettings
@@ -14,7 +14,7 @@ from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
 from unmask.support.messages import rendered
 from unmask.workflows.pretraining import default
-from unmask.workflows.pretraining.default import ENOUGH, PASSES, SIZES, choose, for_model, for_text, rules, worth
+from unmask.workflows.pretraining.default import ENOUGH, PASSES, SIZES, choose, for_model, rules, worth
 from unmask.workflows.pretraining.search import SHARE, cost
 
 SHAPE = {"layers": 1, "width": 32, "heads": 2, "positions": 64}
@@ -32,7 +32,7 @@ class Peak:
 
 def chosen(corpus, flops, **settings):
     named = {key.replace("__", "."): value for key, value in settings.items()}
-    return choose(corpus, TokenizerSettings(lowercase=False), Peak(flops), named)
+    return choose(corpus, Peak(flops), read_recipe(SIZES[0], named), named)
 
 
 def enough(name, corpus, minutes=60):
@@ -67,7 +67,7 @@ def test_little_text_gets_a_small_encoder(corpus):
 def test_settings_of_the_command_line_take_precedence(corpus):
     recipe, lines = chosen(corpus, 1e9, batch__tokens=512, encoder__layers=3, budget__steps=7)
     assert (recipe.batch.tokens, recipe.encoder.layers, recipe.budget.steps) == (512, 3, 7)
-    assert recipe.tokenizer == TokenizerSettings(vocabulary=corpus.tokenizer.size, lowercase=False)
+    assert recipe.tokenizer == TokenizerSettings(vocabulary=corpus.tokenizer.size, lowercase=corpus.tokenizer.lowercase)
     assert "3 layers, width 128" in lines[0]
     recipe, _ = chosen(corpus, 1e9, optimizer__kind="adamw", encoder__width=256)
     assert (recipe.optimizer.kind, recipe.optimizer.matrix_learning_rate) == ("adamw", None)
@@ -109,17 +109,6 @@ def test_what_is_expected_comes_from_recorded_runs(corpus, monkeypatch):
         assert line.endswith("a small one has F1 87, half an hour from scratch 79")
 
 
-def test_the_vocabulary_suits_the_text(text_file, tmp_path):
-    french = tmp_path / "french.txt"
-    french.write_text("Le garçon a été très étonné à la fête. " * 9, encoding="utf8")
-    tokenizers = [for_text([path], TextOptions(), {}).tokenizer for path in (text_file, french)]
-    assert [one.lowercase for one in tokenizers] == [True, False]
-    settings = {"tokenizer.vocabulary": 300, "tokenizer.lowercase": True}
-    assert for_text([french], TextOptions(), settings).tokenizer == TokenizerSettings(vocabulary=300)
-    with pytest.raises(UserError, match="standard input can be read only once"):
-        for_text(["-"], TextOptions(), {})
-
-
 @pytest.mark.parametrize(
     ("settings", "objective"),
     [
@@ -136,9 +125,41 @@ def test_a_model_is_adapted_by_its_own_objective(settings, objective, tokenizer,
     assert recipe.layout.length == SHAPE["positions"]
 
 
-def test_text_is_not_read_for_a_vocabulary_that_is_given(tmp_path, monkeypatch):
-    (tmp_path / "text.txt").write_text("A text.\n")
-    monkeypatch.setattr(default, "read_documents", lambda *arguments: pytest.fail("the text is read"))
-    settings = {"tokenizer.vocabulary": 300, "tokenizer.lowercase": False}
-    tokenizer = for_text([tmp_path / "text.txt"], TextOptions(), settings).tokenizer
-    assert (tokenizer.vocabulary, tokenizer.lowercase) == (300, False)
+SETTINGS = {
+    "encoder.layers": (1, 3),
+    "encoder.width": (64, 128),
+    "encoder.kind": ("modernbert", "bert", "roformer"),
+    "layout.length": (64, 128),
+    "masking.rate": (0.15, 0.4),
+    "masking.kind": ("token", "span"),
+    "optimizer.kind": ("adamw", "lamb"),
+    "optimizer.learning_rate": (1e-4, 2e-3),
+    "batch.tokens": (512, 1024),
+    "batch.sequences": (4, 8),
+    "budget.steps": (5, 50),
+    "budget.tokens": (1e5, 1e6),
+    "budget.minutes": (1, 10),
+    "objective.causal_lm.weight": (0.5,),
+    "tokenizer.lowercase": (True, False),
+    "seed": (1, 2),
+}
+
+
+def test_it_is_the_recipe_that_is_read_with_all_settings(corpus):
+    """No setting is lost by handing on the recipe instead of reading its file again."""
+    rng, equal = random.Random(0), 0
+    while equal < 50:
+        names = rng.sample(sorted(SETTINGS), rng.randint(0, 5))
+        named = {name: rng.choice(SETTINGS[name]) for name in names}
+        try:
+            read_recipe(SIZES[0], named)
+        except UserError:
+            continue
+        recipe, _ = choose(corpus, Peak(1e9), read_recipe(SIZES[0], named), named)
+        words = {"tokenizer.vocabulary": corpus.tokenizer.size, "tokenizer.lowercase": corpus.tokenizer.lowercase}
+        limited = {} if any(name.startswith("budget.") for name in named) else {"budget.tokens": recipe.budget.tokens}
+        limited = {name: value for name, value in limited.items() if value is not None}
+        ruled = rules(recipe.budget.tokens or 1.0, recipe.encoder.width)
+        ruled["batch.tokens"] = recipe.batch.tokens or ruled["batch.tokens"]
+        assert recipe == read_recipe(recipe.name, {**words, **ruled, **limited, **named}), named
+        equal += 1

@@ -3,12 +3,15 @@
 import os
 import shutil
 import signal
+import sys
 from functools import partial
+from threading import Thread
 
 import pytest
 
 from unmask.data.corpus import build
 from unmask.data.corpus.corpus import open_corpus
+from unmask.data.corpus.manifest import NAME
 from unmask.data.text.documents import TextOptions
 from unmask.model.model import Model, save_model
 from unmask.recipes.recipe import read_recipe
@@ -108,9 +111,11 @@ def test_killed_within_the_corpus(prepare, tmp_path):
 
 def test_killed_after_the_corpus(prepare, tmp_path):
     prepare(kill=(build, "open_corpus"))
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "text").rglob("*")}
+    folder = tmp_path / "run" / "text"
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.name != "documents"}
     assert steps(prepare()) == [TOKENIZER, CORPUS]
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "text").rglob("*")} == before
+    assert not (folder / "documents").exists(), "the copy of the text is removed"
+    assert before.items() >= {path: path.stat().st_mtime_ns for path in folder.rglob("*")}.items()
 
 
 @pytest.mark.parametrize("moment", [(module, "check_words"), (build, "open_corpus")], ids=["tokenizer", "corpus"])
@@ -183,7 +188,6 @@ def test_an_extended_tokenizer_is_prepared_once(prepare, source, corpus, tmp_pat
     [
         ({"extend": 5}, 'extend has no effect without init; pass settings={"tokenizer.vocabulary": N}'),
         ({"extend": 0, "init": "model"}, "extend must be at least 1, not 0"),
-        ({"extend": 5, "init": "model", "paths": ["-"]}, "standard input can be read only once"),
         ({"layers": 1, "init": "model"}, "layers=1 is not smaller than the number of layers of .*model, 1"),
         ({"extend": 5, "init": "model"}, "there is nothing to learn"),
     ],
@@ -192,11 +196,11 @@ def test_bad_choices_are_refused(source, tokenizer, tmp_path, options, message):
     recipe = read_recipe("bert-tiny", parse_overrides([*SMALL, "encoder.head_dropout=0.1"]))
     save_model(tmp_path / "model", Model(recipe.encoder.build(tokenizer.size), tokenizer), "")
     source.write_text("The dog.\n\nThe cat.", encoding="utf8")
-    given = {"paths": [source], **options}
+    given = dict(options)
     if "init" in given:
         given["init"] = tmp_path / given["init"]
     with pytest.raises(UserError, match=message):
-        corpus_from_text(given.pop("paths"), recipe, tmp_path / "run", report=lambda _: None, **given)
+        corpus_from_text([source], recipe, tmp_path / "run", report=lambda _: None, **given)
     assert not (tmp_path / "run" / "text" / "corpus").exists()
 
 
@@ -222,6 +226,50 @@ def test_a_run_that_broke_off_before_its_first_step_was_saved(drawn, prepare, so
     with pytest.raises(UserError, match="not empty"):
         prepare()
     assert files(out) == before, "a run that has saved a step is not touched"
+
+
+def test_the_vocabulary_suits_the_text(text_file, tmp_path):
+    french = tmp_path / "french.txt"
+    french.write_text("Le garçon a été très étonné à la fête. " * 9 + "\n\nUn été.", encoding="utf8")
+    recipe = read_recipe("bert-tiny", parse_overrides([*SMALL, "tokenizer.vocabulary=120"]))
+
+    def tokenizer(path, *suited):
+        out = tmp_path / "-".join((path.stem, *suited))
+        return corpus_from_text([path], recipe, out, suited=suited, report=lambda line: None).tokenizer
+
+    suited = ("vocabulary", "lowercase")
+    assert [tokenizer(path, *suited).lowercase for path in (text_file, french)] == [True, False]
+    assert tokenizer(french, "vocabulary").lowercase
+    assert not tokenizer(french, "lowercase").lowercase
+    assert tokenizer(text_file, "lowercase").size == 120 < tokenizer(text_file, "vocabulary").size
+
+
+@pytest.mark.parametrize("suited", [(), ("vocabulary", "lowercase")], ids=["given", "chosen"])
+def test_the_text_is_read_once(source, tmp_path, suited):
+    """Beside its checksum, which does not parse it; so it may come from a pipe."""
+    opened = []
+    sys.addaudithook(lambda event, given: event == "open" and given[0] == str(source) and opened.append(given[1]))
+    recipe = read_recipe("bert-tiny", parse_overrides(SMALL))
+    corpus_from_text([source], recipe, tmp_path / "run", suited=suited, report=lambda line: None)
+    assert len(opened) == 2
+    assert {path.name for path in (tmp_path / "run" / "text").iterdir()} & {"documents"} == set()
+    os.mkfifo(tmp_path / "pipe.txt")
+    writer = Thread(target=lambda: (tmp_path / "pipe.txt").write_bytes(source.read_bytes()))
+    writer.start()
+    corpus_from_text([tmp_path / "pipe.txt"], recipe, tmp_path / "piped", suited=suited, report=lambda line: None)
+    writer.join()
+    folders = [tmp_path / name / "text" / "corpus" for name in ("run", "piped")]
+    shards, piped = ({name: data for name, data in files(folder).items() if name != NAME} for folder in folders)
+    assert shards == piped
+
+
+def test_what_was_skipped_is_counted_after_an_interruption(prepare, source, tmp_path):
+    source.write_bytes(source.read_bytes() + b"\n\nnot UTF-8: \xff")
+    prepare(kill=(module, "check_words"))
+    lines = prepare()
+    assert steps(lines) == [TOKENIZER]
+    manifest = open_corpus(tmp_path / "run" / "text" / "corpus").manifest
+    assert manifest.skipped.count == 1 and "skipped: 1 document, the first of them:" in lines
 
 
 def test_there_is_no_run_to_resume(prepare, source, tmp_path):

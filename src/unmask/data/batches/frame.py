@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -25,8 +26,10 @@ from torch import Tensor
 from unmask.data.batches.batch import Sample, Tokens
 from unmask.data.batches.groups import group_sequences
 from unmask.data.tokenizers.ragged import Ragged, spans
-from unmask.data.tokenizers.tokenizer import Summary, Tokenizer
 from unmask.support.errors import UserError
+
+if TYPE_CHECKING:
+    from unmask.data.tokenizers.tokenizer import Summary, Tokenizer
 
 FIRST = np.zeros(1, np.int64)
 

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from unmask.data.batches.batch import Key, Sample
-from unmask.data.batches.frame import Frame
 from unmask.data.batches.rng import derive_rng, derive_seed, permuted
 from unmask.data.batches.stages import Stage
 from unmask.support.errors import UserError
 from unmask.support.messages import setting
 
 if TYPE_CHECKING:
+    from unmask.data.batches.batch import Key, Sample
+    from unmask.data.batches.frame import Frame
     from unmask.data.corpus.corpus import Documents
 
 Cursor = tuple[int, ...]

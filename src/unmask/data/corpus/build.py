@@ -21,6 +21,7 @@ from unmask.data.corpus.manifest import VERSION, CorpusManifest, SkippedEntry, T
 from unmask.data.corpus.partial import INSIDE, PartialCorpus
 from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_idle_options, resolve_documents
 from unmask.data.text.files import as_paths, display_name
+from unmask.data.text.text_copy import TextCopy
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, check_unicode, counted
@@ -47,6 +48,7 @@ def write_corpus(
     *,
     heldout: str | Path | Sequence[str | Path] | None = (),
     options: TextOptions = TextOptions(),  # noqa: B008 (frozen)
+    copy: TextCopy | None = None,
     shard_tokens: int = 16_000_000,
     workers: int = 1,
     report: Callable[[str], None] = _silent,
@@ -60,6 +62,7 @@ def write_corpus(
         heldout: the files to evaluate on. If empty, 1 % of the documents (at least two if there are four), chosen by a
             hash of their text, so that equal documents are in the same part. None: no documents are held out.
         options: how the files are read.
+        copy: the documents of `paths`, if these have been read already.
         shard_tokens: number of tokens after which a shard ends, at the end of the current document.
         workers: number of processes that encode, in addition to this one, which reads and writes; with one, this
             process does all the work. They are spawned, so a script that uses several needs
@@ -79,8 +82,10 @@ def write_corpus(
     shown, out = out, Path(out).resolve()
     if out.exists() and (not out.is_dir() or {path.name for path in out.iterdir()} - OF_VOLUMES):
         raise UserError("exists and is not empty", file=shown, remedy=f"choose another {argument('out')} or remove it")
-    skipped = Skipped()
-    documents = _divide(paths, heldout, options, skipped, report)
+    skipped = Skipped() if copy is None else copy.skipped
+    documents = read_documents(paths, options, skipped) if copy is None else copy
+    report(f"documents: {resolve_documents(paths, options)}")
+    divided = _divide(documents, heldout, options, skipped, report)
     dtype = "<u2" if tokenizer.size <= 2**16 else "<u4"
     with PartialCorpus(
         out,
@@ -90,7 +95,7 @@ def write_corpus(
         shard_tokens=shard_tokens,
         report=report,
     ) as partial:
-        _encode_into(partial, documents, DocumentEncoder(tokenizer.closed, dtype), workers)
+        _encode_into(partial, divided, DocumentEncoder(tokenizer.closed, dtype), workers)
         train, held, most_frequent = partial.finish()
         manifest = CorpusManifest(
             version=VERSION,
@@ -133,15 +138,13 @@ def _settings(tokenizer: Tokenizer, shard_tokens: int) -> dict[str, str]:
 
 
 def _divide(
-    paths: Sequence[str | Path],
+    documents: Iterable[str],
     heldout: Sequence[str | Path] | None,
     options: TextOptions,
     skipped: Skipped,
     report: Callable[[str], None],
 ) -> Iterable[tuple[str, str]]:
-    """Yield all documents, each with its part."""
-    documents = read_documents(paths, options, skipped)
-    report(f"documents: {resolve_documents(paths, options)}")
+    """Yield all documents, those of the held-out files too, each with its part."""
     if heldout is None:
         return (("train", text) for text in documents)
     if not heldout:

@@ -14,9 +14,12 @@ remains for longer tokens.
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping
+
+import numpy as np
 
 COVERAGE = 0.9999
 """Share of the characters of a text, counted as often as they occur, that its vocabulary covers."""
@@ -68,9 +71,7 @@ def suited_vocabulary(texts: Iterable[str], size: int) -> tuple[int, bool]:
         texts: all of the text, which is read once.
         size: the size that suffices for text with few characters.
     """
-    characters: Counter[str] = Counter()
-    for text in texts:
-        characters.update(text)
+    characters = count_characters(texts)
     letters = {
         character: count for character, count in characters.items() if unicodedata.category(character)[0] in "LM"
     }
@@ -80,6 +81,15 @@ def suited_vocabulary(texts: Iterable[str], size: int) -> tuple[int, bool]:
     alphabet = {part for character in covered for part in (_stripped(character) if lowercase else character)}
     fixed = sum(1 if _stands_alone(character) else 2 for character in alphabet)
     return max(size, -(-(fixed + size // 2) // ROUND) * ROUND), lowercase
+
+
+def count_characters(texts: Iterable[str]) -> dict[str, int]:
+    """Count the characters of texts, ten times as fast as `Counter`."""
+    counts = np.zeros(sys.maxunicode + 1, np.int64)
+    for text in texts:
+        of_text = np.bincount(np.frombuffer(text.encode("utf-32-le"), np.uint32))
+        counts[: len(of_text)] += of_text
+    return {chr(code): int(counts[code]) for code in counts.nonzero()[0]}
 
 
 def _is_marked(letter: str) -> bool:

@@ -24,9 +24,9 @@ from torch import Tensor
 from unmask.data.tokenizers.kind import read_text
 from unmask.data.tokenizers.words import CHARACTERS, LONGEST
 from unmask.families.checkpoints.check import body_on_meta
-from unmask.families.checkpoints.huggingface import Pretrained
 from unmask.families.checkpoints.safetensors_file import checked
 from unmask.families.elmo import ElmoSettings
+from unmask.families.format import Pretrained
 from unmask.nn.encoders.encoder import Encoder
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError

@@ -22,6 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from unmask.data.text.files import read_whole
 from unmask.families.checkpoints.heads import OWN, OWN_POOLER, head_name
+from unmask.families.checkpoints.safetensors_file import CHECKSUMS
 from unmask.families.format import TASK_HEADS, Format
 from unmask.nn.encoders.encoder import Encoder
 from unmask.objectives import OBJECTIVES
@@ -33,18 +34,17 @@ from unmask.support.errors import UserError
 if TYPE_CHECKING:
     from unmask.families import BodySettings
 
-NAME = "checksums.json"
 BUFFERS = ("position_ids", "token_type_ids", "inv_freq", ".attn.bias", ".attn.masked_bias")
 """Ends of names of tensors that some versions of transformers store, and that are computed from the settings."""
 ADAPTERS = ("lora_", "adapter", "ia3", "prompt", "base_layer")
 """Parts of names of tensors by which adapters are known."""
-REMEDY = f"copy the directory again, or, if the change was made on purpose, remove {NAME}"
+REMEDY = f"copy the directory again, or, if the change was made on purpose, remove {CHECKSUMS}"
 
 
 def write_checksums(directory: Path, names: Iterable[str]) -> None:
     """Record the checksums of the given files of a directory, those that exist."""
     checksums = {name: sha256(directory / name) for name in sorted(names) if (directory / name).is_file()}
-    replace_file(directory / NAME, msgspec.json.format(msgspec.json.encode(checksums)) + b"\n")
+    replace_file(directory / CHECKSUMS, msgspec.json.format(msgspec.json.encode(checksums)) + b"\n")
 
 
 def check_checksums(directory: Path) -> None:
@@ -53,7 +53,7 @@ def check_checksums(directory: Path) -> None:
     Raises:
         UserError: a file is missing or differs; the message names it.
     """
-    path = directory / NAME
+    path = directory / CHECKSUMS
     if not path.is_file():
         return
     try:
@@ -69,7 +69,9 @@ def check_checksums(directory: Path) -> None:
         except OSError as error:
             raise UserError(f"cannot be read ({error.strerror})", file=file, remedy=REMEDY) from error
         if not same:
-            raise UserError(f"is damaged or was changed: its sha256 is not that in {NAME}", file=file, remedy=REMEDY)
+            raise UserError(
+                f"is damaged or was changed: its sha256 is not that in {CHECKSUMS}", file=file, remedy=REMEDY
+            )
 
 
 Shapes = Mapping[str, tuple[int, ...]]

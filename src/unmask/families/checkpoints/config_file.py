@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unmask.data.tokenizers.kind import read_json
 from unmask.families.body import MAX_SIZE
-from unmask.families.format import Format
 from unmask.support.beside import ALIASES, FAMILIES, FILES, HEAD_SIZES, REFUSED_FILES
 from unmask.support.errors import UserError
+
+if TYPE_CHECKING:
+    from unmask.families.format import Format
 
 SENTENCES = "config_sentence_transformers.json"
 CROSS_ENCODER = "CrossEncoder"

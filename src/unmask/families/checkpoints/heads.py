@@ -10,18 +10,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from torch import Tensor
 
-from unmask.data.tokenizers.tokenizer import Summary
-from unmask.families.format import Format
 from unmask.nn.encoders.encoder import POOLER
 from unmask.objectives import OBJECTIVES
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
+
+if TYPE_CHECKING:
+    from unmask.data.tokenizers.tokenizer import Summary
+    from unmask.families.format import Format
 
 MODULES, LENGTH = "modules.json", "sentence_bert_config.json"
 _PREFIX = "pooling_mode_"

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.data.tokenizers.load import ALL_FILES as TOKENIZER_FILES
-from unmask.families.checkpoints.check import NAME as CHECKSUMS
-from unmask.families.checkpoints.safetensors_file import INDEX, read_index
+from unmask.families.checkpoints.safetensors_file import CHECKSUMS, INDEX, read_index
 from unmask.families.checkpoints.sentence_files import LENGTH_FILES, PATTERNS
 from unmask.support.beside import REFUSED_FILES
 from unmask.support.errors import UserError

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,7 +51,7 @@ from unmask.families.checkpoints.safetensors_file import (
     read_shard_tensors,
     read_tensors,
 )
-from unmask.families.format import SHARED_KEY, Format
+from unmask.families.format import SHARED_KEY, Format, Pretrained
 from unmask.nn.encoders.encoder import Encoder
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, nearest
@@ -84,30 +83,6 @@ def by_model_type(families: Iterable[Family]) -> dict[str, Family]:
 
 MODEL_TYPES = by_model_type(FAMILIES.values())
 """Families by model_type in config.json."""
-
-
-@dataclass(frozen=True)
-class Pretrained:
-    """The contents of a directory.
-
-    Attributes:
-        settings, vocabulary: settings and vocabulary size of the encoder.
-        encoder: its tensors under our names; those of the pooler may be missing.
-        heads: tensors of each head in the directory, under our names.
-        labels: labels of the classification or token classification head, in order.
-        task: settings of the task as `write` stored them; None if the directory does not come from unmask.
-        tokens: number of tokens that it was pretrained on, if `write` stored it.
-        activation: what is applied to the output of a regression head: "sigmoid", or "" for nothing.
-    """
-
-    settings: BodySettings
-    vocabulary: int
-    encoder: Mapping[str, Tensor]
-    heads: Mapping[str, Mapping[str, Tensor]]
-    labels: tuple[str, ...] = field(default=())
-    task: Mapping[str, Any] | None = None
-    tokens: int | None = None
-    activation: str = ""
 
 
 def read_settings(directory: Path) -> BodySettings:

@@ -81,6 +81,8 @@ def checked(tensor: Tensor, name: str, path: Path) -> Tensor:
     return tensor
 
 
+CHECKSUMS = "checksums.json"
+"""Name of the file with the checksums of a directory that unmask wrote (check.py)."""
 INDEX = "model.safetensors.index.json"
 REMEDY = "download all files of the model again"
 _SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*\.safetensors")

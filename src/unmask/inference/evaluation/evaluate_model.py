@@ -12,7 +12,7 @@ from unmask.data.text.documents import TextOptions
 from unmask.inference.evaluation.scoring import evaluate_encoder, evaluate_task
 from unmask.inference.predictor import open_predictor
 from unmask.inference.stream import refuse_input
-from unmask.support.choices import Device, Documents, Format, Precision
+from unmask.support.choices import Device, Documents, Format, Precision, as_texts
 from unmask.support.durable import only_writer
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
@@ -29,6 +29,7 @@ def evaluate(
     against: str | Path | None = None,
     errors: str | Path | None = None,
     trained_on: Data = (),
+    metrics: str | Sequence[str] = (),
     allow_pickle: bool = False,
     field: str = "text",
     documents: Documents = "auto",
@@ -50,6 +51,7 @@ def evaluate(
         errors: write a page that shows the worst errors, FILE.html.
         trained_on: the labeled examples that the model was trained on; the scores without those of the data that are
             among them, or nearly equal one, are added.
+        metrics: names of further metrics, which installed packages provide (`unmask.metrics`).
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         field: field of JSON Lines that holds the text.
         documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
@@ -89,12 +91,20 @@ def evaluate(
                 against=open_predictor(against, machine, display, allow_pickle=allow_pickle) if against else None,
                 errors=errors,
                 trained_on=trained_on,
+                metrics=as_texts(metrics),
                 names=(str(model), str(against or "")),
             )
         for note in result.get("notes", []):
             display.say(note)
         return result | {"seconds": round(time.perf_counter() - start, 3)}
-    labelled = {"columns": columns, "format": format, "against": against, "errors": errors, "trained_on": trained_on}
+    labelled = {
+        "columns": columns,
+        "format": format,
+        "against": against,
+        "errors": errors,
+        "trained_on": trained_on,
+        "metrics": metrics,
+    }
     if idle := [argument(name) for name, value in labelled.items() if value]:
         verb = "has" if len(idle) == 1 else "have"
         raise UserError(

@@ -28,13 +28,14 @@ from unmask.data.text.files import display_name
 from unmask.inference.backend import finite, inference_copy
 from unmask.inference.evaluation.errors_page import errors_page
 from unmask.inference.predictor import Predictor
+from unmask.metrics import METRICS
 from unmask.metrics.intervals import Measure, differences, intervals, measure_all
 from unmask.model.model import Model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext, Objective
 from unmask.support.durable import replace_file
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
 from unmask.tasks.holding_out import describe_overlap, without
 from unmask.tasks.task import Mistake, Task
@@ -53,6 +54,7 @@ def evaluate_task(
     against: Model | Predictor | None = None,
     errors: str | Path | None = None,
     trained_on: Data = (),
+    metrics: Sequence[str] = (),
     names: tuple[str, str] = ("the first model", "the second"),
 ) -> dict[str, Any]:
     """Evaluate a fine-tuned model on labeled files; several files are one data set.
@@ -67,6 +69,7 @@ def evaluate_task(
         errors: path of a page of the worst mistakes to write.
         trained_on: the examples that the model was trained on; the scores without those among them, and without those
             that nearly equal one, are added.
+        metrics: names of `METRICS` to add to those of the task.
         names: names of the two models in error messages.
 
     Returns:
@@ -76,9 +79,13 @@ def evaluate_task(
         minus the second, by metric.
 
     Raises:
-        UserError: the model is not fine-tuned, a file is malformed, the model does not know a label, or the second
-            model has another task or other labels.
+        UserError: the model is not fine-tuned, a file is malformed, the model does not know a label, a metric is
+            unknown or not for this task, or the second model has another task or other labels.
     """
+    for name in metrics:
+        if name not in METRICS:
+            remedy = nearest(name, METRICS) if METRICS else "install the package that provides it"
+            raise UserError(f"{argument('metrics', name)}: unknown", remedy=remedy)
     predictor, other = (
         Predictor(source, machine) if isinstance(source, Model) else source for source in (model, against)
     )
@@ -91,7 +98,7 @@ def evaluate_task(
     sources, notes = as_sources(data), list[str]()
     examples = model.task.read(sources, columns=columns or {}, kind=kind, notes=notes)
     predictions = predictor.run(examples, notes)
-    result, first = _scores(model, examples, predictions)
+    result, first = _scores(model, examples, predictions, metrics)
     if calibration := model.task.calibration(examples, predictions):
         result["calibration"] = calibration
     if known := as_sources(trained_on):
@@ -100,7 +107,7 @@ def evaluate_task(
     if notes:
         result["notes"] = notes
     if other is not None:
-        second = model.task.measure(examples, other.run(examples), model.labels)
+        second = _measure(model, examples, other.run(examples), metrics)
         result["against"] = {
             "model": names[1],
             "metrics": measure_all(second, len(examples)),
@@ -136,10 +143,28 @@ def score_examples(predictor: Predictor, examples: Sequence[Any]) -> dict[str, A
     return _scores(predictor.model, examples, predictor.run(examples))[0]
 
 
-def _scores(model: Model, examples: Sequence[Any], predictions: Sequence[Any]) -> tuple[dict[str, Any], Measure]:
+def _measure(model: Model, examples: Sequence[Any], predictions: Sequence[Any], metrics: Sequence[str]) -> Measure:
+    """Return the metrics of the task, and further ones of `METRICS`.
+
+    Raises:
+        UserError: one is not for this task, or has the name of a metric of the task.
+    """
+    assert model.task is not None
+    measure = model.task.measure(examples, predictions, model.labels)
+    own = measure_all(measure, len(examples)) if metrics else {}
+    for name in metrics:
+        if name in own:
+            raise UserError(f"{argument('metrics', name)}: the task has a metric of this name", remedy="omit it")
+    added = {name: METRICS[name](examples, predictions, model.labels) for name in metrics}
+    return lambda chosen: measure(chosen) | {name: metric(chosen) for name, metric in added.items()}
+
+
+def _scores(
+    model: Model, examples: Sequence[Any], predictions: Sequence[Any], metrics: Sequence[str] = ()
+) -> tuple[dict[str, Any], Measure]:
     task = model.task
     assert task is not None
-    measure = task.measure(examples, predictions, model.labels)
+    measure = _measure(model, examples, predictions, metrics)
     result = {
         "task": task.part.replace("_", "-"),
         "metrics": measure_all(measure, len(examples)),

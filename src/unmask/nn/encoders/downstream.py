@@ -19,20 +19,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from unmask.data.batches.batch import Tokens
 from unmask.nn.encoders.downstream_kind import DownstreamKind
 from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep, mean_vectors
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.lstm import pack
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
+
+if TYPE_CHECKING:
+    from unmask.data.batches.batch import Tokens
 
 RNN_LAYERS = 2
 """Number of layers of the LSTM, as in the paper."""

@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
-from unmask.data.batches.batch import Batch, Tokens
-from unmask.data.tokenizers.tokenizer import Summary
 from unmask.nn.layers.attention import SelfAttention
 from unmask.nn.layers.block import Activation, FeedForward, GatedFeedForward
 from unmask.nn.layers.embeddings import Embeddings
+
+if TYPE_CHECKING:
+    from unmask.data.batches.batch import Batch, Tokens
+    from unmask.data.tokenizers.tokenizer import Summary
 
 BOTH_SIDES = "bidirectional context"
 LEFT_TO_RIGHT = "left-to-right context"

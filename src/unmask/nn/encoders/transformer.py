@@ -8,18 +8,20 @@ Families differ in their embeddings, layers and poolers (families/bert.py and th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from unmask.data.batches.batch import Tokens
 from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep, Shape
 from unmask.nn.layers.block import Block, PreNormBlock, Sizes
-from unmask.nn.layers.embeddings import Embeddings
 from unmask.nn.layers.linear import fill_up
-from unmask.nn.layers.norm import NormedPooler, Pooler
+
+if TYPE_CHECKING:
+    from unmask.data.batches.batch import Tokens
+    from unmask.nn.layers.embeddings import Embeddings
+    from unmask.nn.layers.norm import NormedPooler, Pooler
 
 Layer: TypeAlias = Block | PreNormBlock
 

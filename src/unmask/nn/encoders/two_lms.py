@@ -11,15 +11,18 @@ only the language model of that direction reads them: its states are then the ou
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from unmask.data.batches.batch import Tokens
 from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep, Shape
-from unmask.nn.layers.characters import CharacterCnn
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.lstm import Lstm, LstmState, mirror, pack
+
+if TYPE_CHECKING:
+    from unmask.data.batches.batch import Tokens
+    from unmask.nn.layers.characters import CharacterCnn
 
 
 class TwoLms(Encoder):

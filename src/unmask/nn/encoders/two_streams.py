@@ -17,21 +17,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from unmask.data.batches.batch import Tokens
 from unmask.data.batches.frame import cut_windows
 from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep, Shape
 from unmask.nn.layers.dropout import Dropout
-from unmask.nn.layers.embeddings import Embeddings
 from unmask.nn.layers.linear import fill_up
-from unmask.nn.layers.norm import Pooler
 from unmask.nn.layers.relative import RelativeBlock, distance_table
 from unmask.nn.layers.relative_kernels import views
+
+if TYPE_CHECKING:
+    from unmask.data.batches.batch import Tokens
+    from unmask.nn.layers.embeddings import Embeddings
+    from unmask.nn.layers.norm import Pooler
 
 REMEMBERED = "remembered"
 """Name, in the state, of how many tokens of memory a stream has."""

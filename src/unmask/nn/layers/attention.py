@@ -12,17 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from unmask.data.batches.batch import Tokens
 from unmask.nn.layers.embeddings import readers
 from unmask.nn.layers.fused_attention import fused, varlen
 from unmask.nn.layers.inference_attention import for_inference, is_supported
 from unmask.nn.layers.linear import Linear
 from unmask.nn.layers.plain_attention import AttentionSpec, Kernel, plain
+
+if TYPE_CHECKING:
+    from unmask.data.batches.batch import Tokens
 
 Body = TypeVar("Body", bound=nn.Module)
 

@@ -14,15 +14,17 @@ Dropout is where it is there: on the attention's output and inside the feed-forw
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from torch import Tensor, nn
 
-from unmask.data.batches.batch import Tokens
 from unmask.nn.layers.attention import SelfAttention, select
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
 from unmask.nn.layers.norm import LayerNorm, RMSNorm
+
+if TYPE_CHECKING:
+    from unmask.data.batches.batch import Tokens
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {

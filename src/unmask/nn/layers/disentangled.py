@@ -14,20 +14,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from unmask.data.batches.batch import Tokens
-from unmask.data.batches.groups import Group
 from unmask.nn.layers.attention import SelfAttention, select
 from unmask.nn.layers.block import Block
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
 from unmask.nn.layers.norm import ACTIVATIONS, LayerNorm, PoolerActivation
 from unmask.nn.layers.plain_attention import AttentionSpec, plain
+
+if TYPE_CHECKING:
+    from unmask.data.batches.batch import Tokens
+    from unmask.data.batches.groups import Group
 
 TERMS = 3
 """Number of products that are summed to a score."""

@@ -7,12 +7,14 @@ those after. All layers share the table, as in MPNet (modeling_mpnet.py of trans
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from unmask.data.batches.batch import Tokens
-from unmask.data.batches.groups import Group
+if TYPE_CHECKING:
+    from unmask.data.batches.batch import Tokens
+    from unmask.data.batches.groups import Group
 
 BUCKETS = 32
 """Number of buckets. transformers computes with 32, whatever the config says."""

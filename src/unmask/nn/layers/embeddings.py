@@ -11,17 +11,19 @@ may start at an offset: RoBERTa's position table begins with two unused rows. GP
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
-from unmask.data.batches.batch import Tokens
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
 from unmask.nn.layers.norm import LayerNorm
 from unmask.nn.layers.rotary import CONTRAST
+
+if TYPE_CHECKING:
+    from unmask.data.batches.batch import Tokens
 
 PAIRS = 8
 """Number of pairs of sine and cosine."""

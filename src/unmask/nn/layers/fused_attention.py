@@ -15,18 +15,20 @@ torch lacks it, sequences are padded for the public `scaled_dot_product_attentio
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from unmask.data.batches.batch import Tokens
-from unmask.data.batches.groups import Group
 from unmask.nn.layers.dropout import draw, keep
 from unmask.nn.layers.plain_attention import AttentionSpec, attended_positions
-from unmask.nn.layers.rotary import Rotation
 from unmask.nn.layers.score_blocks import choose, pays
+
+if TYPE_CHECKING:
+    from unmask.data.batches.batch import Tokens
+    from unmask.data.batches.groups import Group
+    from unmask.nn.layers.rotary import Rotation
 
 FEW_SCORES = 2**18
 """Maximum number of attention scores that are computed in float32: bf16 products would need a new kernel for nearly

@@ -6,14 +6,18 @@ Sequences are padded to the longest one of their `Group`, as in `fused`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from unmask.data.batches.batch import Tokens
-from unmask.data.batches.groups import Group
 from unmask.nn.layers.plain_attention import AttentionSpec, attended_positions, by_heads
 from unmask.nn.layers.score_blocks import pays
+
+if TYPE_CHECKING:
+    from unmask.data.batches.batch import Tokens
+    from unmask.data.batches.groups import Group
 
 
 def for_inference(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn.functional import dropout, pad
 
-from unmask.data.batches.batch import Tokens
-from unmask.data.batches.groups import Group
-from unmask.nn.layers.rotary import Rotation
+if TYPE_CHECKING:
+    from unmask.data.batches.batch import Tokens
+    from unmask.data.batches.groups import Group
+    from unmask.nn.layers.rotary import Rotation
 
-Bias = Callable[[Tensor, Tensor, Tokens, Group], Tensor]
+Bias: TypeAlias = "Callable[[Tensor, Tensor, Tokens, Group], Tensor]"
 """Maps a group's queries and keys, (sequences, heads, longest, head width) each, to a bias on its scores that can be
 broadcast to (sequences, heads, longest, longest). MPNet's depends only on the group's length, DeBERTa's also on queries
 and keys. Queries are not scaled."""
@@ -61,7 +63,7 @@ class AttentionSpec:
         return within if self.window is None else within & (distances.abs() <= self.window)
 
 
-Kernel = Callable[[Tensor, Tokens, AttentionSpec], Tensor]
+Kernel: TypeAlias = "Callable[[Tensor, Tokens, AttentionSpec], Tensor]"
 """Computes attention: maps queries, keys and values of all heads, (rows, 3 * width), to the tokens' outputs,
 (rows, width). On a CPU there may be more rows than tokens (`fill_up` in nn/layers/linear.py): their outputs are 0."""
 

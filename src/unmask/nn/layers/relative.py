@@ -14,19 +14,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from unmask.data.batches.groups import Group
 from unmask.nn.layers.attention import select
-from unmask.nn.layers.block import FeedForward
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
-from unmask.nn.layers.norm import LayerNorm
 from unmask.nn.layers.relative_kernels import Inputs, Kernel, Rows, View, fused, plain
 from unmask.nn.layers.rotary import CONTRAST
+
+if TYPE_CHECKING:
+    from unmask.data.batches.groups import Group
+    from unmask.nn.layers.block import FeedForward
+    from unmask.nn.layers.norm import LayerNorm
 
 BASE = 10_000.0
 PAIRS = 8

@@ -26,18 +26,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import dropout as drop
 
-from unmask.data.batches.batch import Tokens
-from unmask.data.batches.groups import Group
 from unmask.nn.layers.dropout import draw, keep
 from unmask.nn.layers.fused_attention import softmax, softmax_backward
 from unmask.nn.layers.score_blocks import to_bias
 from unmask.support.capabilities import cpu_or_gpu
+
+if TYPE_CHECKING:
+    from unmask.data.batches.batch import Tokens
+    from unmask.data.batches.groups import Group
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from unmask.data.batches.groups import Group
-
 if TYPE_CHECKING:
+    from unmask.data.batches.groups import Group
     from unmask.nn.layers.plain_attention import AttentionSpec
 
 CHUNK = 1 << 20

@@ -7,7 +7,7 @@ It is pretraining with a teacher: everything after the student's initial weights
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -22,15 +22,12 @@ from unmask.data.batches.masking import MASKED
 from unmask.data.corpus.corpus import Corpus
 from unmask.data.tokenizers.extend import difference
 from unmask.model.model import Model, build_encoder, load_model
-from unmask.objectives.hidden_cosine import NAME as HIDDEN_COSINE
-from unmask.objectives.layer_matching import NAME as LAYER_MATCHING
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext, Objective
 from unmask.objectives.soft_targets import NAME as SOFT_TARGETS
 from unmask.objectives.soft_targets import SoftTargetsSettings
 from unmask.objectives.teacher import TEACHER, Teacher
 from unmask.recipes.recipe import Recipe
-from unmask.support.environment import refuse_several_processes
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, call, setting
 from unmask.training.machine import Machine, choose_machine
@@ -38,8 +35,8 @@ from unmask.training.processes import Processes
 from unmask.training.runs.directory import CHECKPOINTS
 from unmask.training.runs.display import Display
 from unmask.workflows.distillation.comparison import BASELINE, MANY, SAME_ALONE, measure, of_text, write_comparison
-from unmask.workflows.distillation.student import student_of, student_settings
-from unmask.workflows.distillation.targets import StoringTeacher, TargetStore
+from unmask.workflows.distillation.student import student_of, student_settings, vocabulary_difference
+from unmask.workflows.distillation.targets import StoringTeacher, TargetStore, check_targets
 from unmask.workflows.pretraining.checks import check_shape, check_teacher
 from unmask.workflows.pretraining.pretrain import HELDOUT_TOKENS, fingerprint, train_encoder
 from unmask.workflows.pretraining.start import InitialWeights, load_base
@@ -195,18 +192,6 @@ def _heldout(recipe: Recipe, corpus: Corpus) -> tuple[list[Sample], list[Batch]]
     return samples, feed.heldout(corpus.heldout, HELDOUT_TOKENS) if masks else []
 
 
-def check_targets(objectives: Iterable[str]) -> None:
-    """Raise an error if predictions cannot be stored, or if storing them has no effect."""
-    refuse_several_processes("targets", "omit it")
-    for name in (HIDDEN_COSINE, LAYER_MATCHING):
-        if name in objectives:
-            raise UserError(
-                f"objective.{name} reads hidden states, for which the teacher computes every batch: storing its "
-                "predictions has no effect",
-                remedy=f"omit {argument('targets')}, or pass {setting(f'objective.{name}', False)}",
-            )
-
-
 def learner_of(model: Model, recipe: Recipe) -> Learner:
     """Return a pretrained model with the head that soft targets imitate, if the recipe has them."""
     heads: dict[str, Objective] = {}
@@ -238,14 +223,6 @@ def check_student(student: Model, teacher: Model, source: str) -> None:
             "samples",
             remedy="pretrain it without a teacher, or choose a student of another family",
         )
-
-
-def vocabulary_difference(teacher: Model, student: Model) -> str:
-    """Return why the ids of a student are not those of a teacher; "" if they are."""
-    if why := difference(teacher.tokenizer, student.tokenizer):
-        return why
-    sizes = student.tokenizer.size, teacher.tokenizer.size
-    return "" if len(set(sizes)) == 1 else f"it has {sizes[0]:,} tokens instead of {sizes[1]:,}"
 
 
 def check_corpus(teacher: Model, corpus: Corpus, recipe: Recipe, source: str) -> None:

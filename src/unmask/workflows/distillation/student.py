@@ -20,6 +20,7 @@ import msgspec
 import torch
 from torch import Tensor
 
+from unmask.data.tokenizers.extend import difference
 from unmask.families import BodySettings
 from unmask.families.bert import BertSettings
 from unmask.families.distilbert import DistilBertSettings
@@ -167,3 +168,11 @@ def _fits(part: str, student: Mapping[str, Tensor], teacher: Mapping[str, Tensor
     """Return whether the teacher has all tensors of a part of the student, in the same shapes."""
     names = [name for name in student if name.startswith(part)]
     return bool(names) and all(name in teacher and teacher[name].shape == student[name].shape for name in names)
+
+
+def vocabulary_difference(teacher: Model, student: Model) -> str:
+    """Return why the ids of a student are not those of a teacher; "" if they are."""
+    if why := difference(teacher.tokenizer, student.tokenizer):
+        return why
+    sizes = student.tokenizer.size, teacher.tokenizer.size
+    return "" if len(set(sizes)) == 1 else f"it has {sizes[0]:,} tokens instead of {sizes[1]:,}"

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -32,12 +32,15 @@ from torch import Tensor
 from unmask.data.batches.batch import Batch
 from unmask.data.text.files import read_whole
 from unmask.nn.layers.vocabulary import CHUNK, SoftTargets
+from unmask.objectives.hidden_cosine import NAME as HIDDEN_COSINE
+from unmask.objectives.layer_matching import NAME as LAYER_MATCHING
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import Decoding, Distributions
 from unmask.objectives.teacher import Teacher
 from unmask.support.durable import only_writer, replace_file, sha256
+from unmask.support.environment import refuse_several_processes
 from unmask.support.errors import UserError
-from unmask.support.messages import argument
+from unmask.support.messages import argument, setting
 
 TOP = 32
 """Number of tokens that are kept of a language model's distribution."""
@@ -254,3 +257,15 @@ def _top(decoding: Decoding, temperature: float) -> tuple[np.ndarray, np.ndarray
         values.append(best.values)
         ids.append(best.indices)
     return torch.cat(values).cpu().numpy().astype(np.float16), torch.cat(ids).cpu().numpy().astype(np.int32)
+
+
+def check_targets(objectives: Iterable[str]) -> None:
+    """Raise an error if predictions cannot be stored, or if storing them has no effect."""
+    refuse_several_processes("targets", "omit it")
+    for name in (HIDDEN_COSINE, LAYER_MATCHING):
+        if name in objectives:
+            raise UserError(
+                f"objective.{name} reads hidden states, for which the teacher computes every batch: storing its "
+                "predictions has no effect",
+                remedy=f"omit {argument('targets')}, or pass {setting(f'objective.{name}', False)}",
+            )

@@ -9,7 +9,6 @@ recipe "adapt". Settings of the command line take precedence.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -18,21 +17,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from unmask.data.corpus.build import check_sources
 from unmask.data.corpus.corpus import Corpus
-from unmask.data.text.documents import Skipped, TextOptions, read_documents
-from unmask.data.tokenizers.coverage import suited_vocabulary
-from unmask.data.tokenizers.train import TokenizerSettings
 from unmask.model.directory import read_settings
 from unmask.nn.encoders.encoder import LEFT_TO_RIGHT
-from unmask.recipes.recipe import Recipe, read_recipe
+from unmask.recipes.recipe import Recipe, as_recipe, recipe_table
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, setting
-from unmask.support.settings import Overrides
+from unmask.support.settings import Overrides, convert, put
 from unmask.training.machine import Machine
 from unmask.training.runs.display import duration
 from unmask.workflows.pretraining.search import cost, training_speed
-from unmask.workflows.pretraining.text_corpus import refuse_standard_input
 
 SIZES = ("modernbert-tiny", "modernbert-mini", "modernbert-small", "modernbert-medium")
 """The recipes to choose from, smallest first."""
@@ -85,21 +79,6 @@ def recorded() -> Recorded:
     return msgspec.json.decode(content, type=Recorded)
 
 
-def for_text(paths: Sequence[str | Path], options: TextOptions, settings: Overrides) -> Recipe:
-    """Return a recipe to make tokenizer and corpus by, whose vocabulary suits the text.
-
-    Raises:
-        UserError: the files cannot be read, or a setting is invalid.
-    """
-    refuse_standard_input(paths)
-    check_sources(paths, options)
-    recipe = read_recipe(SIZES[0], settings)
-    if {"tokenizer.vocabulary", "tokenizer.lowercase"} <= settings.keys():
-        return recipe  # there is nothing to choose: the text need not be read
-    size, lowercase = suited_vocabulary(read_documents(paths, options, Skipped()), recipe.tokenizer.vocabulary)
-    return read_recipe(SIZES[0], {"tokenizer.vocabulary": size, "tokenizer.lowercase": lowercase, **settings})
-
-
 def for_model(init: str | Path, settings: Overrides) -> Recipe:
     """Return the recipe that adapts a model: masked language modeling, or causal for a left-to-right model.
 
@@ -107,33 +86,32 @@ def for_model(init: str | Path, settings: Overrides) -> Recipe:
         UserError: there is no such model, or a setting is invalid.
     """
     shape = read_settings(init)
-    defaults: dict[str, Any] = {"layout.length": min(shape.positions, read_recipe("adapt").layout.length)}
+    table, name = recipe_table("adapt")
+    defaults: dict[str, Any] = {"layout.length": min(shape.positions, table["layout"]["length"])}
     if LEFT_TO_RIGHT in shape.provides:
         defaults |= {"encoder.kind": shape.__struct_config__.tag, "masking.kind": "none"}
         defaults |= {"objective.masked_lm": False, "objective.causal_lm.weight": 1.0}
-    return read_recipe("adapt", {**defaults, **settings})
+    return convert(put(table, {**defaults, **settings}, Recipe), Recipe, name)
 
 
-def choose(
-    corpus: Corpus, tokenizer: TokenizerSettings, machine: Machine, settings: Overrides
-) -> tuple[Recipe, list[str]]:
+def choose(corpus: Corpus, machine: Machine, smallest: Recipe, settings: Overrides) -> tuple[Recipe, list[str]]:
     """Return the best recipe for a corpus, and lines that say which it is and what to expect.
 
     Args:
         corpus: the text.
-        tokenizer: by which it was made.
         machine: what the recipe is trained on.
+        smallest: the first of `SIZES`, with these settings.
         settings: those of the command line.
 
     Raises:
         UserError: a setting is invalid.
     """
     speed, text = training_speed(machine), corpus.train.num_tokens
-    words = {"tokenizer.vocabulary": corpus.tokenizer.size, "tokenizer.lowercase": tokenizer.lowercase}
+    words = {"tokenizer.vocabulary": corpus.tokenizer.size, "tokenizer.lowercase": corpus.tokenizer.lowercase}
     most = PASSES * text
     for name in reversed(SIZES):
         try:
-            recipe = read_recipe(name, {**words, **settings})
+            recipe = as_recipe(smallest if name == SIZES[0] else name, {**words, **settings})
         except UserError:  # such as a width that is no multiple of the heads of this size
             if name == SIZES[0]:
                 raise
@@ -146,7 +124,10 @@ def choose(
     if tokens > most and not budgeted:
         tokens, settings = most, {"budget.tokens": most, **settings}
     passes = _rounded(tokens / text)
-    recipe = read_recipe(name, {**words, **rules(tokens, recipe.encoder.width), **settings})
+    ruled = rules(tokens, recipe.encoder.width)
+    if recipe.optimizer.matrix_learning_rate is None:  # of another kind
+        del ruled["optimizer.matrix_learning_rate"]
+    recipe = as_recipe(recipe, {**ruled, **settings})
     size = f"{recipe.encoder.shape}, {costs.parameters / 1e6:.1f} million parameters"
     return recipe, [
         f"recipe: {name} ({size}), the best one for about {_rounded(tokens)} tokens, {passes} times this text, "

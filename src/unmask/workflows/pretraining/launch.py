@@ -16,7 +16,7 @@ from unmask.support.choices import Device, Documents, Files, Precision, as_files
 from unmask.support.environment import num_cores, rank_and_size, refuse_several_processes
 from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument, call, flags
-from unmask.support.settings import Overrides, check_overrides, write_line
+from unmask.support.settings import Overrides, check_overrides, flatten, write_line
 from unmask.workflows.pretraining.restarts import restarted, started, supervise
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def pretrain(
     from unmask.support.fingerprint import fingerprint_path
     from unmask.training.machine import choose_machine
     from unmask.workflows.pretraining.checks import check_teacher, refuse_fixed
-    from unmask.workflows.pretraining.default import SIZES, choose, for_model, for_text
+    from unmask.workflows.pretraining.default import SIZES, choose, for_model
     from unmask.workflows.pretraining.pretrain import fingerprint, pretrain_corpus
     from unmask.workflows.pretraining.search import search_rate
     from unmask.workflows.pretraining.text_corpus import corpus_from_text
@@ -125,9 +125,10 @@ def pretrain(
     elif init:
         planned = for_model(init, changes)
     else:
-        planned = for_text(text, reading, changes) if text else as_recipe(SIZES[0], changes)
+        planned = as_recipe(SIZES[0], changes)
     check_teacher(planned, None)
     if corpus is None:
+        chosen = {"vocabulary", "lowercase"} if not named and not init else set()
         corpus = corpus_from_text(
             text,
             planned,
@@ -136,6 +137,7 @@ def pretrain(
             extend=extend,
             layers=layers,
             options=reading,
+            suited={name for name in chosen if f"tokenizer.{name}" not in flatten(changes)},
             resume=resume,
             workers=num_cores(),
             report=display.say,
@@ -143,7 +145,7 @@ def pretrain(
     elif not isinstance(corpus, Corpus):
         corpus = open_corpus(corpus)
     if not named and not init:
-        planned, lines = choose(corpus, planned.tokenizer, machine, changes)
+        planned, lines = choose(corpus, machine, planned, changes)
         for line in lines:
             display.say(line)
 

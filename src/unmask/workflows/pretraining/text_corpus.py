@@ -2,13 +2,17 @@
 
 If a preparation is interrupted, the next one reuses its tokenizer and its complete or partial corpus, provided that the
 files (by name and content), the settings and the versions of the libraries are the same. A run is resumed with the text
-that it was started on, whatever the files are called: their content is read again, which takes 0.7 s for a gigabyte.
+that it was started on, whatever the files are called: the checksums of their content are computed again, which takes
+0.7 s for a gigabyte.
+
+If a vocabulary is learned from the text, its documents are copied into the run until the corpus is complete: the raw
+files are read once, for their characters, the vocabulary and the corpus (data/text/text_copy.py).
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import zip_longest
@@ -18,9 +22,11 @@ import msgspec
 
 from unmask.data.corpus.build import check_sources, write_corpus
 from unmask.data.corpus.corpus import Corpus, open_corpus
-from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_none
+from unmask.data.text.documents import TextOptions
 from unmask.data.text.files import display_name
 from unmask.data.text.record_files import fingerprint_source
+from unmask.data.text.text_copy import copy_documents
+from unmask.data.tokenizers.coverage import suited_vocabulary
 from unmask.data.tokenizers.extend import learn_tokens
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
@@ -49,6 +55,7 @@ def corpus_from_text(
     extend: int | None = None,
     layers: int | None = None,
     options: TextOptions | None = None,
+    suited: Collection[str] = (),
     resume: bool = False,
     workers: int = 1,
     report: Callable[[str], None] = print,
@@ -63,30 +70,43 @@ def corpus_from_text(
         extend: maximum number of tokens by which the tokenizer of `init` is extended; None: it is used as it is.
         layers: number of layers to keep of those of `init`, which is only checked here.
         options: how the files are read.
+        suited: those of the settings "vocabulary" and "lowercase" of [tokenizer] that are chosen for the text
+            (`suited_vocabulary`), the recipe's size of the vocabulary being the smallest.
         resume: open the corpus of the existing run.
         workers: number of processes that tokenize (see `write_corpus`).
         report: called with one-line progress messages.
 
     Raises:
         UserError: the run directory is not empty (or, on resume, the run was started on other files), the files cannot
-            be read twice (standard input) or contain no text, or the recipe does not match `init`.
+            be read or contain no text, or the recipe does not match `init`.
     """
     if resume:
         return _started_on(paths, out, extend, options or TextOptions())
     options = options or TextOptions()
     _check(paths, recipe, init, extend, layers, options)
     pretrained = None if init is None else load_tokenizer(find(init))
-    made_from = _made_from(paths, options, recipe.tokenizer if pretrained is None else pretrained, extend)
+    made_from = _made_from(paths, options, recipe.tokenizer if pretrained is None else pretrained, extend, suited)
     with RunDirectory.reserved(out, made_from) as folder:
+        read = partial(copy_documents, paths, options, folder / "documents")
         if pretrained is not None and extend is None:
             tokenizer = pretrained
         else:
-            learn = partial(_learn, recipe.tokenizer, pretrained, extend or 0, report)
-            tokenizer = _tokenizer(paths, options, learn, folder / "tokenizer", report)
+            learn = partial(_learn, recipe.tokenizer, suited, pretrained, extend or 0, report)
+            tokenizer = _tokenizer(read, learn, folder / "tokenizer", report)
         check_words(recipe, tokenizer)  # before the corpus is built; `pretrain` checks again
-        if (corpus := _finished(folder / "corpus", report)) is not None:
-            return corpus
-        return write_corpus(paths, tokenizer, folder / "corpus", options=options, workers=workers, report=report)
+        corpus = _finished(folder / "corpus", report)
+        if corpus is None:
+            corpus = write_corpus(
+                paths,
+                tokenizer,
+                folder / "corpus",
+                options=options,
+                copy=None if tokenizer is pretrained else read(),
+                workers=workers,
+                report=report,
+            )
+        shutil.rmtree(folder / "documents", ignore_errors=True)
+        return corpus
 
 
 def _check(
@@ -107,8 +127,6 @@ def _check(
     if extend is not None and extend < 1:
         raise UserError(f"{argument('extend')} must be at least 1, not {extend}")
     check_sources(paths, options)
-    if init is None or extend is not None:
-        refuse_standard_input(paths)
     if init is None:
         kind = recipe.tokenizer.kind
         check_vocabulary(recipe.encoder, PADDING[kind], kind)
@@ -117,18 +135,6 @@ def _check(
     check_shape(settings, recipe, init)
     if layers is not None:
         check_layers(settings, layers, init)
-
-
-def refuse_standard_input(paths: Sequence[str | Path]) -> None:
-    """Raise an error if text that is read several times comes from standard input or from a pipe."""
-    for path in paths:
-        if str(path) == "-" or (Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir()):
-            raise UserError(
-                f"{display_name(path)} can be read only once, but {argument('text')} reads it twice, for the "
-                "tokenizer and for the "
-                "corpus",
-                remedy="write it to a file first",
-            )
 
 
 def _started_on(paths: Sequence[str | Path], out: Path, extend: int | None, options: TextOptions) -> Corpus:
@@ -181,7 +187,11 @@ def _check_same_text(before: Sequence[Mapping[str, str]], paths: Sequence[str | 
 
 
 def _made_from(
-    paths: Sequence[str | Path], options: TextOptions, words: TokenizerSettings | Tokenizer, extend: int | None = None
+    paths: Sequence[str | Path],
+    options: TextOptions,
+    words: TokenizerSettings | Tokenizer,
+    extend: int | None = None,
+    suited: Collection[str] = (),
 ) -> bytes:
     """Return bytes that identify the inputs of a preparation; empty if one can be read only once (standard input)."""
     contents = list(map(fingerprint_source, paths))
@@ -193,23 +203,23 @@ def _made_from(
             "options": asdict(options),
             "tokenizer": words.sha256 if isinstance(words, Tokenizer) else words,
             **({} if extend is None else {"extend": extend}),
+            **({"suited": sorted(suited)} if suited else {}),
             "versions": versions(LIBRARIES),
         }
     )
 
 
 def _tokenizer(
-    paths: Sequence[str | Path],
-    options: TextOptions,
-    learn: Callable[[Iterator[str]], Tokenizer],
+    read: Callable[[], Iterable[str]],
+    learn: Callable[[Iterable[str]], Tokenizer],
     directory: Path,
     report: Callable[[str], None],
 ) -> Tokenizer:
-    """Return the tokenizer saved in a directory, or else learn one from the documents and save it there atomically."""
+    """Return the tokenizer saved in a directory, or else learn one from documents and save it there atomically."""
     if directory.exists():
         report("using the tokenizer trained here earlier")
         return load_tokenizer(directory)
-    tokenizer = learn(refuse_none(read_documents(paths, options, skipped := Skipped()), skipped, paths))
+    tokenizer = learn(read())
     with new_directory(directory) as aside:
         tokenizer.save(aside)
     return tokenizer
@@ -217,14 +227,19 @@ def _tokenizer(
 
 def _learn(
     settings: TokenizerSettings,
+    suited: Collection[str],
     tokenizer: Tokenizer | None,
     extend: int,
     report: Callable[[str], None],
-    documents: Iterator[str],
+    documents: Iterable[str],
 ) -> Tokenizer:
     """Train a tokenizer on documents, or extend the given one."""
     if tokenizer is None:
         report("training the tokenizer")
+        if suited:
+            chosen = suited_vocabulary(documents, settings.vocabulary)
+            choices = dict(zip(("vocabulary", "lowercase"), chosen, strict=True))
+            settings = msgspec.structs.replace(settings, **{name: choices[name] for name in suited})
         return train_vocabulary(settings.kind, documents, size=settings.vocabulary, lowercase=settings.lowercase)
     report("extending the tokenizer")
     extension = learn_tokens(tokenizer, documents, add=extend)
