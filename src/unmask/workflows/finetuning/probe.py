@@ -111,24 +111,38 @@ def begin_with_probe(
 def choose_strength(features: Features, texts: Sequence[Hashable]) -> tuple[float, int]:
     """Return the strength whose regressions predict examples best that they were not fitted on, and how many folds.
 
-    The folds are random, and stratified by label; equal `texts` are in the same one. A label that has a single text
-    leaves nothing to choose by: the number of folds is then 0.
+    If a label has a single text, nothing is left to choose by: the strength is then the usual one, without folds.
     """
-    firsts = {text: index for index, text in reversed(list(enumerate(texts)))}
     labels = features.targets.argmax(1).numpy() if features.exclusive else np.zeros(len(texts), np.int64)
-    units = np.array(sorted(firsts.values()))  # the first example of each text
-    counts = np.bincount(labels[units])
-    folds = min(MAX_FOLDS, int(counts[counts > 0].min()))
-    if folds < 2:
+    folds = assign_folds(labels, texts)
+    numbers = np.unique(folds)
+    if len(numbers) < 2:
         return USUAL, 0
-    of_unit = np.empty(len(texts), np.int64)
+    parts = [(features.part(np.flatnonzero(folds != k)), features.part(np.flatnonzero(folds == k))) for k in numbers]
+    losses = [sum(held.loss(train.fit(strength)) for train, held in parts) for strength in STRENGTHS]
+    return STRENGTHS[int(np.argmin(losses))], len(numbers)
+
+
+def assign_folds(labels: np.ndarray, texts: Sequence[Hashable]) -> np.ndarray:
+    """Return the number of the fold of each example, (examples,): random, stratified, with equal texts in the same one.
+
+    Args:
+        labels: the number of the label of each example, (examples,); that of a text is the one of its first example.
+        texts: what is the same for examples with equal texts.
+
+    Returns:
+        As many folds as the rarest label has texts, but at most `MAX_FOLDS`.
+    """
+    firsts: dict[Hashable, int] = {}
+    first = np.array([firsts.setdefault(text, index) for index, text in enumerate(texts)])
+    units = np.unique(first)  # the first example of each text
+    counts = np.bincount(labels[units])
+    number = min(MAX_FOLDS, int(counts[counts > 0].min()))
+    folds = np.zeros(len(texts), np.int64)
     for label in np.flatnonzero(counts):
         rows = derive_rng(0, "folds", int(label)).permutation(units[labels[units] == label])
-        of_unit[rows] = np.arange(len(rows)) % folds
-    fold = of_unit[[firsts[text] for text in texts]]
-    pairs = [(features.part(np.flatnonzero(fold != k)), features.part(np.flatnonzero(fold == k))) for k in range(folds)]
-    losses = [sum(held.loss(train.fit(strength)) for train, held in pairs) for strength in STRENGTHS]
-    return STRENGTHS[int(np.argmin(losses))], folds
+        folds[rows] = np.arange(len(rows)) % number
+    return folds[first]
 
 
 def _scales(vectors: Tensor, layers: Sequence[int]) -> Tensor:

@@ -306,8 +306,8 @@ def _announce(ready: Prepared, display: Display) -> None:
     if ready.few:
         each = len(ready.split.train) / len(data.labels)
         display.say(
-            f"few labels, {each:.0f} examples of each: the encoder stays frozen under a logistic regression; to train it: "
-            f"{argument('frozen', False)}"
+            f"few labels, {each:.0f} examples of each: the encoder stays frozen under a logistic regression; "
+            f"to train it: {argument('frozen', False)}"
         )
     display.say(f"{len(ready.split.train):,} training examples, {len(data.held):,} evaluation examples{labels}")
     if recipe.budget.epochs != 0:
