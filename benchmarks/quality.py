@@ -22,7 +22,8 @@ import unmask
 from unmask.data.batches.rng import derive_rng
 from unmask.data.labelled.labelled_file import read_rows
 from unmask.data.labelled.squad_file import Answer, Question, read_squad
-from unmask.data.labelled.tagged_file import TaggedSentence, read_sentences, write_columns
+from unmask.data.labelled.tagged_file import read_sentences, write_columns
+from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.recipes.recipe import Recipe
 from unmask.support.settings import parse_overrides
 from unmask.support.settings import write as write_recipe

@@ -7,7 +7,7 @@ import pytest
 
 from unmask.data.tokenizers.bounds import MAX_GROWTH, MAX_PIECE, MAX_WORD
 from unmask.inference.fill import MAX_LOGITS
-from unmask.inference.predictor import MAX_SCORES
+from unmask.inference.predictor import MAX_SCORES, SCORE_BYTES
 from unmask.serving.app import LARGE_AT_ONCE
 from unmask.serving.endpoints import ENDPOINTS
 from unmask.serving.playground import ENDPOINTS as VIEWS
@@ -21,7 +21,7 @@ CONSTANTS = {
     **{f"Limits.{name}": value for name, value in vars(Limits()).items()},
     **{"MAX_GROWTH": MAX_GROWTH, "MAX_PIECE": MAX_PIECE, "MAX_WORD": MAX_WORD, "MAX_LOGITS": MAX_LOGITS},
     **{"MAX_SCORES": MAX_SCORES, "MAX_CONFUSION": MAX_CONFUSION, "MAX_LABELS": MAX_LABELS},
-    **{"MAX_WEIGHTS": MAX_WEIGHTS, "MAX_WORDS": MAX_WORDS, "LARGE_AT_ONCE": LARGE_AT_ONCE},
+    **{"MAX_WEIGHTS": MAX_WEIGHTS, "MAX_WORDS": MAX_WORDS, "LARGE_AT_ONCE": LARGE_AT_ONCE, "SCORE_BYTES": SCORE_BYTES},
 }
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]

@@ -32,6 +32,23 @@ def test_predictions_of_a_table_equal_those_of_its_texts(saved, make, tmp_path, 
     assert predictor.predict(pandas.Series(TEXTS)) == expected
 
 
+@pytest.mark.parametrize("part", ["a.xlsx#Two", "data#test"])
+def test_a_part_of_a_file_or_of_a_directory_is_predicted(saved, tmp_path, part):
+    (tmp_path / "data").mkdir()
+    frame, source = pandas.DataFrame({"text": TEXTS}), tmp_path / part
+    frame.to_csv(tmp_path / "data" / "test.csv", index=False)
+    with pandas.ExcelWriter(tmp_path / "a.xlsx") as file:
+        frame[:1].to_excel(file, sheet_name="One", index=False)
+        frame.to_excel(file, sheet_name="Two", index=False)
+    options = {"device": "cpu", "precision": "float32", "quiet": True}
+    predictions = predict(saved, str(source), out=tmp_path / "out.csv", **options)
+    assert pandas.read_csv(tmp_path / "out.csv")["text"].to_list() == TEXTS
+    assert predictions == []  # they are in the file
+    (tmp_path / "link.csv").symlink_to(tmp_path / "a.xlsx")
+    with pytest.raises(UserError, match="out is the same file as data"):
+        predict(saved, f"{tmp_path}/a.xlsx#Two", out=tmp_path / "link.csv", **options)
+
+
 def test_a_path_is_a_file_and_a_string_is_a_text(make, tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("the dog\n\nthe cat\n")

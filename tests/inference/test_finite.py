@@ -61,6 +61,7 @@ def test_a_model_that_overflows_has_no_results(diverged, tmp_path):
         lambda: list(predictor.stream(predictor.read(path))),
         lambda: evaluate_task(predictor, path),
         lambda: predictor.influence("The dog sees."),
+        lambda: predictor.attention("The dog sees."),
     ):
         with pytest.raises(UserError, match=r"outputs are not numbers.*use another checkpoint"):
             ask()

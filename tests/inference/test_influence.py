@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.data.labelled.tagged_file import split_text
+from unmask.data.labelled.tagged_sentence import split_text
 from unmask.families.gpt import GptSettings
 from unmask.inference.influence import _without
 from unmask.inference.predictor import Predictor

@@ -9,7 +9,7 @@ import pytest
 
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.squad_file import Question
-from unmask.data.labelled.tagged_file import split_text
+from unmask.data.labelled.tagged_sentence import split_text
 from unmask.inference.predictor import Predictor
 from unmask.inference.stream import identity, save_predictions, summed, write_predictions
 from unmask.support.errors import ShareNote, UserError

@@ -8,9 +8,11 @@ from sklearn.metrics import accuracy_score, cohen_kappa_score
 
 from unmask.metrics.agreement import (
     agreement,
+    agreement_by_label,
     cohen_kappa,
     describe_agreement,
     krippendorff_alpha,
+    mean_agreement,
     percent_agreement,
 )
 
@@ -59,10 +61,38 @@ def test_alpha_is_that_of_its_definition_over_pairs_of_votes():
         assert krippendorff_alpha(units) == pytest.approx(expected)
 
 
+def test_sets_of_labels_are_votes_on_each_label():
+    rng = random.Random(2)
+    for _ in range(50):
+        votes = [[rng.sample("abc", rng.randrange(4)) for _ in range(2)] for _ in range(30)]
+        missing = [[None, ["a"]], [[], None], [None, None]]
+        by_label = agreement_by_label(votes + missing, "abc")
+        for label in "abc":
+            first, second = ([label in unit[annotator] for unit in votes] for annotator in (0, 1))
+            assert by_label[label]["percent_agreement"] == pytest.approx(100 * accuracy_score(first, second))
+            assert by_label[label]["cohen_kappa"] == pytest.approx(cohen_kappa_score(first, second))
+            # Krippendorff 2011, section A: two annotators, binary data
+            number, ones = 2 * len(votes), sum(first) + sum(second)
+            disagreed = 2 * sum(one != two for one, two in zip(first, second, strict=True))
+            alpha = 1 - (number - 1) * (disagreed / 2) / (ones * (number - ones))
+            assert by_label[label]["krippendorff_alpha"] == pytest.approx(alpha)
+        means = mean_agreement(by_label)
+        assert means.keys() == {"percent_agreement", "krippendorff_alpha", "cohen_kappa"}
+        for name, value in means.items():
+            assert value == pytest.approx(sum(values[name] for values in by_label.values()) / 3)
+
+
+def test_labels_for_which_a_value_is_undefined_do_not_count_in_its_mean():
+    by_label = agreement_by_label([[["a"], ["a", "b"]], [["a"], ["a"]]], "ab")
+    assert by_label["a"] == {"percent_agreement": 100}
+    assert by_label["b"] == {"percent_agreement": 50, "krippendorff_alpha": 0, "cohen_kappa": 0}
+    assert mean_agreement(by_label) == {"percent_agreement": 75, "krippendorff_alpha": 0, "cohen_kappa": 0}
+
+
 def test_what_is_undefined_is_omitted():
     assert agreement([["a", ""], ["", "b"]]) == {}
     assert agreement([["a", "a"], ["a", "a"]]) == {"percent_agreement": 100}
-    assert describe_agreement([["a", ""]]) == "agreement of annotators on 1 example: undefined"
+    assert describe_agreement({}, 1) == "agreement of annotators on 1 example: undefined"
     assert agreement([["a", "a"], ["b", "b"]]) == {
         "percent_agreement": 100,
         "krippendorff_alpha": 1,

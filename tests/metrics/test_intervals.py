@@ -6,7 +6,17 @@ from scipy import stats
 
 from unmask.metrics import classification, hotpotqa, regression
 from unmask.metrics import intervals as module
-from unmask.metrics.intervals import CORRELATIONS, RESAMPLES, SHARES, differences, intervals, measure_all, wilson
+from unmask.metrics.intervals import (
+    CORRELATIONS,
+    RESAMPLES,
+    SHARES,
+    Z,
+    adjusted_wald,
+    differences,
+    intervals,
+    measure_all,
+    wilson,
+)
 
 SIZE = 400
 
@@ -24,9 +34,107 @@ def models(first, second, *, seed=0, together=0.8):
 
 
 def test_a_model_does_not_differ_from_itself():
+    """Other examples may tell two models apart that agree on all of these."""
     (first, _), _ = models(0.8, 0.8)
-    for found in differences(first, first, SIZE).values():
-        assert found == {"difference": 0, "interval": [0, 0], "p": 1}
+    half = 100 * Z * np.sqrt(2) / (SIZE + 2)
+    for name, compared in differences(first, first, SIZE).items():
+        assert (compared["difference"], compared["p"]) == (0, 1)
+        if name == "accuracy":
+            assert compared["interval"] == pytest.approx([-half, half], rel=0.1)
+        assert compared["interval"][1] == -compared["interval"][0] > half / 2
+
+
+def outcome(only_first, only_second, number, both=None):
+    """Return measures of two models of which each alone is right on some examples; both are right on half the others.
+
+    Args:
+        both: number of examples on which both are right.
+    """
+    others = number - only_first - only_second
+    both = others // 2 if both is None else both
+    first = np.repeat([1, 0, 1, 0], [only_first, only_second, both, others - both])
+    second = np.repeat([0, 1, 1, 0], [only_first, only_second, both, others - both])
+    gold = np.ones(number, np.int64)
+    return [classification.measure(gold, predicted, 2) for predicted in (first, second)]
+
+
+def bonett_price(only_first, only_second, number):
+    """Return the interval of Bonett and Price 2012, from the counts, and the p-value of no difference."""
+    first, second = (only_first + 1) / (number + 2), (only_second + 1) / (number + 2)
+    error = np.sqrt((first + second - (first - second) ** 2) / (number + 2))
+    ends = stats.norm.interval(0.95, first - second, error)
+    return *np.clip(ends, -1, 1), 2 * stats.norm.sf(abs(first - second) / error)
+
+
+def test_intervals_of_differences_of_accuracies_are_those_of_bonett_and_price(monkeypatch):
+    """Of the counts of 60 outcomes, among them models that agree on all examples, and models that are always right."""
+    monkeypatch.setattr(module, "RESAMPLES", 400)
+    rng = np.random.default_rng(0)
+    for trial in range(60):
+        number = int(rng.integers(20, 1000))
+        only_first, only_second = rng.binomial(number // 2, rng.choice([0, 0.02, 0.2, 0.5], 2))
+        both = number - only_first - only_second if trial % 4 == 0 else None
+        first, second = outcome(only_first, only_second, number, both)
+        compared = differences(first, second, number, seed=trial)["accuracy"]
+        low, high, p = bonett_price(only_first, only_second, number)
+        rounding = 8 * (high - low)  # percent of the width, by the resamples
+        assert compared["interval"] == pytest.approx([100 * low, 100 * high], abs=rounding)
+        assert compared["p"] == pytest.approx(max(p, 1 / 400), abs=0.06)
+
+
+def covered_share(only_first, only_second, number):
+    """Return how probable it is that the interval of a difference contains it, exactly, over all outcomes.
+
+    Args:
+        only_first, only_second: how probable it is that only the first, or only the second model is right.
+        number: number of examples.
+    """
+    firsts = np.arange(number + 1)
+    covered = 0.0
+    for count in firsts[stats.binom.pmf(firsts, number, only_first) > 1e-9]:
+        left = np.arange(number - count + 1)
+        likely = stats.binom.pmf(left, number - count, only_second / (1 - only_first))
+        for other in left[likely > 1e-9]:
+            difference = (count - other) / number
+            variance = ((count + other) / number - difference**2) / number
+            low, high, _ = adjusted_wald(difference, variance, number)
+            if low <= only_first - only_second <= high:
+                covered += stats.binom.pmf(count, number, only_first) * likely[other]
+    return covered
+
+
+@pytest.mark.parametrize("number", [50, 100, 200, 500])
+def test_95_percent_of_intervals_contain_the_difference(number):
+    """Exact over all outcomes; neither accuracy matters beyond how often one model alone is right.
+
+    Where one of them alone is right on fewer than 10 examples, hardly any outcome is possible, and intervals are too
+    wide rather than too narrow.
+    """
+    for disagreement in (0.01, 0.05, 0.1, 0.2, 0.3):
+        shares = np.array([0.5, 0.6, 0.75, 0.9, 1.0])  # of the disagreements, those in which the first is right
+        covered = [covered_share(disagreement * share, disagreement * (1 - share), number) for share in shares]
+        assert min(covered) >= 0.93
+        if number * disagreement >= 10:
+            assert 0.93 <= np.mean(covered) <= 0.97
+            assert max(covered) < 0.98
+
+
+def test_intervals_of_differences_of_dependent_examples_contain_the_difference():
+    """Of 300 simulated data sets of 40 dialogues with 10 questions each, which one of the models finds easier."""
+    rng, covered = np.random.default_rng(0), 0
+    groups = np.repeat(np.arange(40), 10).tolist()
+    for _ in range(300):
+        ease = np.repeat(rng.normal(size=40), 10)
+        first, second = (rng.normal(size=400) + 1.0 + weight * ease > 0 for weight in (1, -1))
+        gold = np.ones(400, np.int64)
+        measures = [classification.measure(gold, right.astype(np.int64), 2) for right in (first, second)]
+        before, module.RESAMPLES = module.RESAMPLES, 60
+        try:
+            low, high = differences(*measures, 400, groups=groups)["accuracy"]["interval"]
+        finally:
+            module.RESAMPLES = before
+        covered += low <= 0 <= high  # both are right equally often
+    assert 0.92 <= covered / 300 <= 0.98
 
 
 def test_differences_are_first_minus_second_and_change_their_sign():
@@ -42,11 +150,11 @@ def test_differences_are_first_minus_second_and_change_their_sign():
 
 
 def test_p_is_about_that_of_the_exact_test():
-    """Compares with McNemar's test, for small and for large differences."""
+    """Compares with McNemar's test (mid-p, which is not conservative), for small and for large differences."""
     for seed, (first, second) in enumerate([(0.8, 0.8), (0.82, 0.78), (0.83, 0.77), (0.9, 0.7)]):
         measures, (one, other) = models(first, second, seed=seed)
         only = [int((one & ~other).sum()), int((other & ~one).sum())]
-        expected = stats.binomtest(only[0], sum(only)).pvalue
+        expected = stats.binomtest(only[0], sum(only)).pvalue - stats.binom.pmf(only[0], sum(only), 0.5)
         p = differences(*measures, SIZE)["accuracy"]["p"]
         assert p == pytest.approx(expected, abs=0.06)
         assert 1 / RESAMPLES <= p <= 1

@@ -11,7 +11,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import IOB2
 from sklearn.metrics import accuracy_score, precision_recall_fscore_support
 
-from unmask.data.labelled.tagged_file import write_tags
+from unmask.data.labelled.tagged_sentence import write_tags
 from unmask.metrics import token_classification as metrics
 from unmask.metrics.intervals import intervals, measure_all
 from unmask.metrics.token_classification import (

@@ -20,7 +20,7 @@ from transformers import (
 
 import unmask
 from unmask.data.batches.batch import collate
-from unmask.data.labelled.tagged_file import TaggedSentence, join_words
+from unmask.data.labelled.tagged_sentence import TaggedSentence, join_words
 from unmask.data.tokenizers.bpe import train_bpe
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.metrics.token_classification import chunks

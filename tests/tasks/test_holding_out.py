@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from unmask.data.labelled.duplicates import Overlap, fold, overlap
 from unmask.data.labelled.labelled_file import Row
-from unmask.data.labelled.tagged_file import TaggedSentence
+from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification
 from unmask.tasks.extraction import hold_out_passages

@@ -6,7 +6,7 @@ import pytest
 
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.squad_file import Answer, Question
-from unmask.data.labelled.tagged_file import TaggedSentence
+from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.tasks.classification import Classification, Prediction
 from unmask.tasks.question_answering import Answered, QuestionAnswering
 from unmask.tasks.regression import Regression, Score

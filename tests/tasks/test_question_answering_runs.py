@@ -141,7 +141,10 @@ def test_the_command_line_answers(trained, tmp_path, capsys, documents):
         ),
         (["--question", "who?", "--passage", " "], "the question or the passage is empty; give both"),
         (["--question", "who?", "--passage", "x", "--text-b", "y"], "--text-b has no effect without TEXT"),
-        (["--question", "who?", "--passage", "x", "--columns", "text=0"], "--columns and --format have no effect"),
+        (
+            ["--question", "who?", "--passage", "x", "--columns", "text=0"],
+            "--columns, --format and --encoding have no effect",
+        ),
         (["a text"], "this model is for question answering; query it with --question"),
     ],
 )

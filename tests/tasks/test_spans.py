@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from unmask.data.batches.batch import Sample, collate
 from unmask.data.labelled.annotations import read_annotations
-from unmask.data.labelled.tagged_file import TaggedSentence, join_words, split_text
+from unmask.data.labelled.tagged_sentence import TaggedSentence, join_words, split_text
 from unmask.families.bert import BertSettings
 from unmask.inference.predictor import load
 from unmask.inference.stream import save_predictions

@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 
 import unmask
-from unmask.data.labelled.tagged_file import TaggedSentence, join_words
+from unmask.data.labelled.tagged_sentence import TaggedSentence, join_words
 from unmask.inference.predictor import load
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AlbertTokenizer
 
-from unmask.data.labelled.tagged_file import TaggedSentence, join_words, split_text, write_tags
+from unmask.data.labelled.tagged_sentence import TaggedSentence, join_words, split_text, write_tags
 from unmask.data.tokenizers.unigram import train_unigram
 from unmask.inference.predictor import Predictor, load
 from unmask.metrics.intervals import measure_all

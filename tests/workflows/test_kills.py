@@ -8,6 +8,7 @@ import pytest
 
 import unmask
 from unmask.families.bert import BertSettings
+from unmask.inference import export as inference_export
 from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, save_model
 from unmask.support.errors import UserError
@@ -31,6 +32,20 @@ def _quick(monkeypatch):
     monkeypatch.setattr(plots, "has_matplotlib", lambda: False)
     monkeypatch.setattr(extras, "event_writer", lambda: None)
     monkeypatch.setattr(Predictor, "window", 8)
+    monkeypatch.setattr(inference_export, "trace", _trace_once)
+
+
+TRACED: dict[str, bytes] = {}
+"""Files of the program of the classifier, which takes seconds to trace."""
+
+
+def _trace_once(program, path, real=inference_export.trace):
+    """Write a traced program, which is the same for each export."""
+    if not TRACED:
+        real(program, path)
+        TRACED.update({file.name: file.read_bytes() for file in path.parent.glob("model.onnx*")})
+    for name, content in TRACED.items():
+        (path.parent / name).write_bytes(content)
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +144,11 @@ def export(inputs, out):
     unmask.export(inputs / "tuned", out / "out", "huggingface", quiet=True)
 
 
+def export_program(inputs, out):
+    """Write a program for ONNX Runtime."""
+    unmask.export(inputs / "tuned", out / "out", "onnx", quiet=True)
+
+
 def evaluate(inputs, out):
     """Write the page of the worst mistakes."""
     unmask.evaluate(inputs / "tuned", inputs / "rows.tsv", errors=out / "page.html", **HERE)
@@ -140,7 +160,8 @@ REPEATED = {
     "tokenizer train": (train_tokenizer, ("out",)),
     "tokenizer extend": (extend_tokenizer, ("out",)),
     "corpus build": (build_corpus, ("out",)),
-    "export": (export, ("out",)),
+    "export huggingface": (export, ("out",)),
+    "export onnx": (export_program, ("out",)),
     "evaluate --errors": (evaluate, ("page.html",)),
 }
 """Commands that are given again."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from unmask.data.labelled.table import Data, ExampleTable, as_sources
-from unmask.data.text.files import display_name
+from unmask.data.text.files import display_name, split_part
 from unmask.inference.bench import Bench, measure_engines
 from unmask.inference.features import FILE, check_target, write_vectors
 from unmask.inference.fill import Filling
@@ -62,6 +62,7 @@ def predict(
     history: Sequence[str] = (),
     columns: Mapping[str, str] | None = None,
     format: TextFormat | None = None,
+    encoding: str | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     allow_pickle: bool = False,
@@ -84,6 +85,7 @@ def predict(
         history: earlier questions of the dialogue, each followed by its answer, the oldest first (quac, coqa).
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
         format: file format; by default that of the file's suffix.
+        encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
         out: file to write the predictions to, as JSON Lines; of rows in a file, with their other columns, and as a
             table if it ends in .csv, .tsv or .parquet (token-classification: CoNLL columns if it ends in .conll,
             .tsv or .txt; question-answering: one JSON object {id: answer}, with the best alternatives in
@@ -97,13 +99,14 @@ def predict(
     Raises:
         UserError: the model was not fine-tuned, the data is malformed, or a parameter has no effect.
     """
-    sources = as_sources(data)
+    sources = as_sources(data, encoding)
     files = [source for source in sources if not isinstance(source, ExampleTable)]
     texts, text_b, passage, title, choices, history = map(as_texts, (texts, text_b, passage, title, choices, history))
     posed = {"question": question, "passage": passage, "title": title, "choices": choices, "history": history}
     asked = _check_asked(posed, texts, sources)
-    if sources == [] and (columns or format):
-        raise UserError(f"{argument('columns')} and {argument('format')} have no effect without {argument('data')}")
+    if sources == [] and (columns or format or encoding):
+        idle = f"{argument('columns')}, {argument('format')} and {argument('encoding')}"
+        raise UserError(f"{idle} have no effect without {argument('data')}")
     written = None if out is None else Path(out)
     if written is not None:
         _check_out(written, files)
@@ -128,8 +131,9 @@ def predict(
         if streams and written is not None:
             (file,) = files
             examples = predictor.iterate(file, columns=columns or {}, kind=format, notes=notes)
-            options = {"columns": dict(columns or {}), "format": format, "precision": predictor.backend.precision}
-            about = identity(predictor.fingerprint(), file, **options, device=machine.device.type)
+            options = {"columns": dict(columns or {}), "format": format, "encoding": encoding}
+            computed = {"precision": predictor.backend.precision, "device": machine.device.type}
+            about = identity(predictor.fingerprint(), file, **options, **computed)
             count = write_predictions(predictor, examples, written, about, source=file, resume=resume, notes=notes)
         else:
             if asked:
@@ -137,7 +141,7 @@ def predict(
             elif texts:
                 read = predictor.task.from_texts(texts, text_b or None)
             else:
-                read = predictor.read(data, columns=columns, kind=format, notes=notes)
+                read = predictor.read(sources, columns=columns, kind=format, notes=notes)
             predictions = predictor.run(read, notes)
             count = len(predictions)
             if written is not None:
@@ -155,15 +159,16 @@ def _check_exists(file: str | Path, *, resume: bool) -> None:
     Raises:
         UserError: there is no such file, or a run that is resumed reads from standard input or from a pipe.
     """
-    (path,) = as_files(file)
-    if resume and not (Path(path).is_file() or Path(path).is_dir()) and (str(path) == "-" or Path(path).exists()):
+    (source,) = as_files(file)
+    path, _ = split_part(source)  # the file of a sheet or a table, the directory of a split
+    if resume and not (path.is_file() or path.is_dir()) and (str(path) == "-" or path.exists()):
         raise UserError(
             f"{argument('resume', True)}: what is read from here cannot be compared with what was read before",
             file=display_name(path),
             remedy="write it to a file first",
         )
-    if str(path) != "-" and not Path(path).exists():
-        raise UserError("does not exist", file=path, remedy=f"if it is a text, pass it as {argument('texts')}")
+    if str(path) != "-" and not path.exists():
+        raise UserError("does not exist", file=source, remedy=f"if it is a text, pass it as {argument('texts')}")
 
 
 def _check_asked(posed: Mapping[str, Any], texts: Sequence[str], data: Sequence[Any]) -> bool:
@@ -231,6 +236,7 @@ def write_features(
     *,
     columns: Mapping[str, str] | None = None,
     format: TextFormat | None = None,
+    encoding: str | None = None,
     tokenizer: str | Path | None = None,
     allow_pickle: bool = False,
     device: Device = "auto",
@@ -248,6 +254,7 @@ def write_features(
         out: new directory for features.safetensors.
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
         format: file format; by default that of the file's suffix.
+        encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
         tokenizer: directory of a tokenizer, or of a model or run that has one, or name of a model on the Hub; for
             random:RECIPE.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
@@ -264,7 +271,7 @@ def write_features(
     folder, notes, display = Path(out), list[str](), Display(quiet=quiet)
     machine = choose_machine(device, precision)
     refuse_filled(folder)
-    rows = read_unlabeled(data, columns=columns or {}, kind=format, notes=notes)
+    rows = read_unlabeled(as_sources(data, encoding), columns=columns or {}, kind=format, notes=notes)
     if not rows:
         raise UserError(f"{argument('data')} has no texts")
     predictor = open_predictor(model, machine, display, tokenizer=tokenizer, allow_pickle=allow_pickle)
@@ -287,6 +294,7 @@ def embed(
     out: str | Path | None,
     columns: Mapping[str, str] | None = None,
     format: TextFormat | None = None,
+    encoding: str | None = None,
     pooling: PoolingKind | None = None,
     normalize: bool | None = None,
     allow_pickle: bool = False,
@@ -303,6 +311,7 @@ def embed(
         out: new .npy or .safetensors file; in Python None: the vectors are only returned.
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
         format: file format; by default that of the file's suffix.
+        encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
         pooling: mean of all tokens, or the first; by default the model's own.
         normalize: divide vectors by their norm; by default as the model specifies, otherwise yes.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
@@ -322,7 +331,7 @@ def embed(
     if pooling is not None:
         check_choice("pooling", pooling, PoolingKind)
     notes, display = list[str](), Display(quiet=quiet)
-    rows = read_unlabeled(data, columns=columns or {}, kind=format, notes=notes)
+    rows = read_unlabeled(as_sources(data, encoding), columns=columns or {}, kind=format, notes=notes)
     if not rows:
         raise UserError(f"{argument('data')} has no texts")
     if "text_b" in rows[0].values:

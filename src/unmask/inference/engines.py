@@ -32,7 +32,11 @@ class Engine(Protocol):
     precision: str
 
     def run(self, inputs: Arrays) -> np.ndarray:
-        """Return the output for padded inputs, (batch, length) int64 each; safe to call from several threads."""
+        """Return the output for padded inputs, (batch, length) int64 each; safe to call from several threads.
+
+        Raises:
+            UserError: the program cannot be computed, for example for want of memory.
+        """
         ...
 
 
@@ -60,12 +64,15 @@ class OnnxEngine:
             self.session = runtime.InferenceSession(program, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # the library's errors have no common class
             raise damaged(path, error) from error
-        self.precision = precision
+        self.path, self.precision = path, precision
         self.names = [graph_input.name for graph_input in self.session.get_inputs()]
 
     def run(self, inputs: Arrays) -> np.ndarray:
         """See `Engine`."""
-        output: np.ndarray = self.session.run(None, {name: inputs[name] for name in self.names})[0]
+        try:
+            output: np.ndarray = self.session.run(None, {name: inputs[name] for name in self.names})[0]
+        except Exception as error:  # the library's errors have no common class
+            raise damaged(self.path, error) from error
         return output
 
 
@@ -88,6 +95,7 @@ class OpenVinoEngine:
             self.compiled = library.Core().compile_model(str(path), "CPU", settings)
         except RuntimeError as error:
             raise damaged(path, error) from error
+        self.path = path
         self.names = [graph_input.get_any_name() for graph_input in self.compiled.inputs]
         self.requests = threading.local()
 
@@ -95,7 +103,10 @@ class OpenVinoEngine:
         """See `Engine`."""
         if not hasattr(self.requests, "request"):
             self.requests.request = self.compiled.create_infer_request()
-        outputs = self.requests.request.infer({name: inputs[name] for name in self.names}, share_inputs=True)
+        try:
+            outputs = self.requests.request.infer({name: inputs[name] for name in self.names}, share_inputs=True)
+        except RuntimeError as error:
+            raise damaged(self.path, error) from error
         return np.array(outputs[0])  # a copy: the request reuses its memory
 
 

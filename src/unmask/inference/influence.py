@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from unmask.data.batches.batch import Sample, Tokens, collate
-from unmask.data.labelled.tagged_file import TaggedSentence, join_words, split_text
+from unmask.data.labelled.tagged_sentence import TaggedSentence, join_words, split_text
 from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.inference.backend import Backend, in_order, inference_copy
+from unmask.inference.backend import Backend, finite, in_order, inference_copy
 from unmask.inference.pooling import Token, frame_tokens
 from unmask.nn.encoders.encoder import Encoder
 from unmask.nn.layers import plain_attention, relative_kernels
@@ -59,7 +59,8 @@ def read_attention(encoder: Encoder, sample: Sample) -> np.ndarray:
     """Return the attention probabilities of a sample in float32, (layers, heads, tokens, tokens).
 
     Raises:
-        UserError: the encoder has no attention, or reads a sample of this length in windows.
+        UserError: the encoder has no attention, reads a sample of this length in windows, or its outputs are not
+            numbers.
     """
     if not has_attention(encoder):
         raise UserError(
@@ -83,10 +84,10 @@ def read_attention(encoder: Encoder, sample: Sample) -> np.ndarray:
         elif isinstance(module, RelativeAttention):
             module.kernel = relative
     with torch.inference_mode():
-        copy(collate([sample.named((0,))]).tokens)
+        finite(copy(collate([sample.named((0,))]).tokens).last.numpy())
     if any(weights.shape[-1] != len(sample) for weights in weights_by_layer):
         raise UserError(f"this model reads {len(sample)} tokens in windows with memory", remedy="use a shorter text")
-    return torch.cat(weights_by_layer).numpy()
+    return finite(torch.cat(weights_by_layer).numpy())
 
 
 Span = tuple[int, int]

@@ -25,6 +25,7 @@ from unmask.inference.pooling import embed_samples, frame_tokens, normalized
 from unmask.model.model import Model, load_model
 from unmask.nn.encoders.downstream import resolve_layers
 from unmask.support.choices import PoolingKind, as_texts, check_choice
+from unmask.support.environment import check_memory
 from unmask.support.errors import InputWarning, UserError
 from unmask.support.messages import call
 from unmask.tasks.entity_task import TAG
@@ -40,6 +41,9 @@ from unmask.training.runs.display import Display
 
 MAX_SCORES = 1 << 20
 """Maximum number of scores in memory while a file is predicted: of the examples of a window times the labels."""
+SCORE_BYTES = 80
+"""Bytes of the score of a label of an example in predictions and metrics, at least; twice as many where any number of
+labels is predicted."""
 
 
 class Predictor:
@@ -222,8 +226,13 @@ class Predictor:
                 are empty.
 
         Raises:
-            UserError: the model was not fine-tuned.
+            UserError: the model was not fine-tuned, or so many scores do not fit into memory.
         """
+        check_memory(
+            SCORE_BYTES * (1 if self.task.exclusive else 2) * len(examples) * len(self.labels),
+            f"scoring {len(self.labels):,} labels for {len(examples):,} examples",
+            "compute them in several parts",
+        )
         framed = self.task.frame(self.model.tokenizer, examples, self.labels, gold=False)
         if notes is not None:
             notes += map(str, framed.notes)

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from unmask.data.text.files import split_part
 from unmask.data.text.record_files import fingerprint_source
 from unmask.inference.predictor import Predictor
 from unmask.support.durable import create, named, replace_file, sync
@@ -53,7 +54,7 @@ def refuse_input(out: Path, inputs: Iterable[str | Path], name: str) -> None:
     Raises:
         UserError: a file to write is one of the files that are read.
     """
-    for path in map(Path, inputs):
+    for path, _ in map(split_part, inputs):
         if out.exists() and path.exists() and out.samefile(path):
             raise UserError(
                 f"{argument(name)} is the same file as {argument('data')}", file=out, remedy="name another file"

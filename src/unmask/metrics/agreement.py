@@ -1,6 +1,7 @@
 """Agreement of annotators who chose one of several labels: percent agreement, Cohen's kappa, Krippendorff's alpha.
 
-Input: the votes on each unit, with "" where an annotator did not vote. Kappa and alpha are 1 for perfect agreement and
+Input: the votes on each unit, with "" where an annotator did not vote; or sets of labels, whose labels are voted on one
+by one, with yes or no, and averaged. Kappa and alpha are 1 for perfect agreement and
 0 for that of votes by chance; they are undefined if all votes are the same.
 
 Cohen 1960, equation 1 (two annotators); Krippendorff 2011, "Computing Krippendorff's Alpha-Reliability", section C
@@ -10,12 +11,15 @@ Cohen 1960, equation 1 (two annotators); Krippendorff 2011, "Computing Krippendo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from statistics import fmean
 
 from unmask.support.errors import counted
 
 Votes = Sequence[Sequence[str]]
 """For each unit, the vote of each annotator, "" if there is none."""
+Set = Collection[str]
+"""The labels that an annotator chose."""
 
 
 def agreement(votes: Votes) -> dict[str, float]:
@@ -65,10 +69,29 @@ def krippendorff_alpha(votes: Votes) -> float | None:
     return 1 - (number - 1) * observed / expected
 
 
-def describe_agreement(votes: Votes) -> str:
-    """Return a note about the agreement of annotators."""
-    values = ", ".join(f"{name} {value:.3f}" for name, value in agreement(votes).items())
-    return f"agreement of annotators on {counted(len(votes), 'example')}: {values or 'undefined'}"
+def agreement_by_label(votes: Sequence[Sequence[Set | None]], labels: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Return the `agreement` of annotators who chose sets of labels on whether a unit has each label.
+
+    Args:
+        votes: for each unit, the labels that each annotator chose, None if there is no vote.
+        labels: the labels.
+    """
+    return {
+        label: agreement([["" if vote is None else str(label in vote) for vote in unit] for unit in votes])
+        for label in labels
+    }
+
+
+def mean_agreement(by_label: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of each value over the labels for which it is defined."""
+    names = dict.fromkeys(name for values in by_label.values() for name in values)
+    return {name: fmean(values[name] for values in by_label.values() if name in values) for name in names}
+
+
+def describe_agreement(values: Mapping[str, float], units: int) -> str:
+    """Return a note about the agreement of annotators on so many units."""
+    shown = ", ".join(f"{name} {value:.3f}" for name, value in values.items())
+    return f"agreement of annotators on {counted(units, 'example')}: {shown or 'undefined'}"
 
 
 def _pairs(number: int) -> int:

@@ -9,8 +9,13 @@ is, and the interval would be a point. Intervals of metrics with a range are the
 examples as would vary as much as the resamples do. For an accuracy these are the examples; for an F1, or for questions
 of dialogues, they are fewer or more.
 
+Likewise a difference of two models that agree on all examples does not vary between resamples. Intervals of differences
+of these metrics are therefore computed as if there were two more examples: one in which only the first model is right,
+and one in which only the second is. For accuracies this is the adjusted Wald interval of Bonett and Price.
+
 Wilson 1927 (the interval of a proportion); Korn and Graubard 1998 (the effective number of examples); Efron and
-Tibshirani 1993, chapter 13 (percentile intervals); Koehn 2004 (two systems on the same resampled examples).
+Tibshirani 1993, chapter 13 (percentile intervals); Koehn 2004 (two systems on the same resampled examples); Bonett and
+Price 2012, "Adjusted Wald confidence interval for a difference of binomial proportions based on paired data".
 """
 
 from __future__ import annotations
@@ -75,11 +80,22 @@ def _interval(name: str, value: float, drawn: np.ndarray, number: int) -> list[f
     """Return the interval of a metric; `number` is how many examples, or groups of them, were resampled."""
     if name not in SHARES | CORRELATIONS:
         return [float(end) for end in np.percentile(drawn, [2.5, 97.5])]
-    low = -100.0 if name in CORRELATIONS else 0.0
+    low = _lowest(name)
+    share = min(1.0, max(0.0, (value - low) / (100 - low)))
+    return [low + (100 - low) * end for end in wilson(share, _effective(name, value, drawn, number))]
+
+
+def _lowest(name: str) -> float:
+    """Return the lower end of the range of a metric in `SHARES` or `CORRELATIONS`; the upper one is 100."""
+    return -100.0 if name in CORRELATIONS else 0.0
+
+
+def _effective(name: str, value: float, drawn: np.ndarray, number: int) -> float:
+    """Return the number of independent examples in which a metric would vary as much as the resamples do."""
+    low = _lowest(name)
     share, variance = (value - low) / (100 - low), float(drawn.var()) / (100 - low) ** 2
     spread = share * (1 - share)
-    effective = spread / variance if spread > 0 and variance > ROUNDING else number  # at an edge, no resample varies
-    return [low + (100 - low) * end for end in wilson(min(1.0, max(0.0, share)), effective)]
+    return spread / variance if spread > 0 and variance > ROUNDING else number  # at an edge, no resample varies
 
 
 def differences(
@@ -88,22 +104,50 @@ def differences(
     """Compare two models on the same `number` examples, metric by metric; see `intervals`.
 
     Returns:
-        For each metric, `difference` (first minus second), `interval` (95 %, [low, high]) and `p`: twice the smaller
-        of the shares of resamples in which the difference is at most 0 and at least 0; from 1 / `RESAMPLES` to 1.
+        For each metric, `difference` (first minus second), `interval` (95 %, [low, high]) and `p`, from 1 / `RESAMPLES`
+        to 1: below 0.05 if the interval is without 0. Metrics that are neither in `SHARES` nor in `CORRELATIONS` get
+        percentiles, and twice the smaller of the shares of resamples in which the difference is at most 0 and at
+        least 0.
     """
     first_drawn, second_drawn = _resampled([first, second], number, seed, groups)
     first_all, second_all = measure_all(first, number), measure_all(second, number)
+    independent = len(set(groups)) if groups else number
     differences: dict[str, dict[str, object]] = {}
     for name in first_all:
-        drawn = first_drawn[name] - second_drawn[name]
-        low, high = np.percentile(drawn, [2.5, 97.5])
-        p = 2 * min((drawn <= 0).mean(), (drawn >= 0).mean())
-        differences[name] = {
-            "difference": first_all[name] - second_all[name],
-            "interval": [float(low), float(high)],
-            "p": float(min(1.0, max(p, 1 / RESAMPLES))),
-        }
+        difference, drawn = first_all[name] - second_all[name], first_drawn[name] - second_drawn[name]
+        if name in SHARES | CORRELATIONS:
+            effective = min(
+                _effective(name, first_all[name], first_drawn[name], independent),
+                _effective(name, second_all[name], second_drawn[name], independent),
+            )
+            width = 100 - _lowest(name)
+            low, high, p = adjusted_wald(difference / width, float(drawn.var()) / width**2, effective)
+            ends = [width * low, width * high]
+        else:
+            ends = [float(end) for end in np.percentile(drawn, [2.5, 97.5])]
+            p = 2 * min((drawn <= 0).mean(), (drawn >= 0).mean())
+        p = float(min(1.0, max(p, 1 / RESAMPLES)))
+        differences[name] = {"difference": difference, "interval": ends, "p": p}
     return differences
+
+
+def adjusted_wald(difference: float, variance: float, number: float) -> tuple[float, float, float]:
+    """Return the 95 % interval of a difference of paired shares, -1 to 1, and the p-value of no difference.
+
+    Bonett and Price 2012: two examples are added, in each of which another one of the models alone is right.
+
+    Args:
+        difference: share of the first model minus that of the second.
+        variance: its sampling variance: for accuracies, the share of examples in which one model alone is right, minus
+            the square of the difference, divided by `number`.
+        number: number of independent examples.
+    """
+    total = number + 2
+    center = difference * number / total
+    squares = (number * (number * variance + difference**2) + 2) / total  # mean square of differences by example
+    error = math.sqrt((squares - center**2) / total)
+    low, high = max(-1.0, center - Z * error), min(1.0, center + Z * error)
+    return min(difference, low), max(difference, high), math.erfc(abs(center) / error / math.sqrt(2))
 
 
 def _resampled(

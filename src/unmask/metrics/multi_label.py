@@ -6,6 +6,8 @@ them. A label that no example has counts as 0 in the macro F1, and is left out o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from unmask.metrics.intervals import Measure
@@ -35,6 +37,41 @@ def measure(gold: np.ndarray, predicted: np.ndarray, scores: np.ndarray) -> Meas
         }
 
     return chosen
+
+
+def with_soft_labels(measure: Measure, gold: np.ndarray, probabilities: np.ndarray) -> Measure:
+    """Return a measure that also has `cross_entropy`, in nats, and `brier`, from 0 to 1; neither is times 100.
+
+    Both are means over examples and labels, as of `BCELoss` of PyTorch, and of `brier_score_loss` of scikit-learn for
+    each label. Predicted probabilities that were rounded to 0 or 1 count as the smallest float32, and as that from 1.
+
+    Args:
+        measure: the other metrics.
+        gold, probabilities: those of the data and of the model, (examples, labels).
+    """
+    entropy, distance = (values.mean(1) for values in _distances(gold, probabilities))  # (examples,) each
+
+    def chosen(examples: np.ndarray) -> dict[str, float]:
+        soft = {"cross_entropy": float(entropy[examples].mean()), "brier": float(distance[examples].mean())}
+        return measure(examples) | soft
+
+    return chosen
+
+
+def soft_by_label(gold: np.ndarray, probabilities: np.ndarray, labels: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Return `{cross_entropy, brier}` of each label; see `with_soft_labels`."""
+    entropy, distance = (values.mean(0) for values in _distances(gold, probabilities))  # (labels,) each
+    return {
+        label: {"cross_entropy": float(entropy[number]), "brier": float(distance[number])}
+        for number, label in enumerate(labels)
+    }
+
+
+def _distances(gold: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the binary cross-entropies and the squared differences, (examples, labels) each."""
+    least = np.finfo(np.float32).tiny
+    yes, no = np.log(np.maximum(probabilities, least)), np.log(np.maximum(1 - probabilities, least))
+    return -(gold * yes + (1 - gold) * no), (gold - probabilities) ** 2
 
 
 class _Ranked:

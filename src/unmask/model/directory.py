@@ -15,6 +15,7 @@ from unmask.families.checkpoints import allennlp, hub, huggingface
 from unmask.families.checkpoints.sentence_files import encoder_folder
 from unmask.recipes.recipe import shipped
 from unmask.support.errors import UserError
+from unmask.support.hub import parse
 from unmask.support.messages import argument
 from unmask.training.runs.directory import CHECKPOINTS
 
@@ -51,7 +52,7 @@ def find(source: str | Path, *, allow_pickle: bool = False) -> Path:
         )
     if str(source) in shipped():
         raise UserError(f"'{source}' is a recipe", remedy=f"for untrained weights, write random:{source}")
-    if (name := hub.parse(source)) is not None:
+    if (name := parse(source)) is not None:
         folder = hub.download(*name, allow_pickle=allow_pickle)
         return next((inner for inner in _encoder(folder) if not (folder / "config.json").is_file()), folder)
     names = "a model on the Hugging Face Hub is written NAMESPACE/NAME, and only a path ./NAME"
@@ -68,7 +69,7 @@ def find_tokenizer(source: str | Path) -> Path:
         UserError: there is no such model on the Hub.
     """
     path = Path(source)
-    if (name := hub.parse(source)) is not None:
+    if (name := parse(source)) is not None:
         return hub.download(*name, files=("config.json", *TOKENIZER_FILES))
     encoder = [] if any((path / file).is_file() for file in TOKENIZER_FILES) else _encoder(path)
     return next((folder for folder in (path / "model", *encoder, path) if folder.is_dir()), path)

@@ -10,6 +10,7 @@ learner shares it. `fingerprint` identifies it.
 
 from __future__ import annotations
 
+import math
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from unmask.data.batches.batch import Batch, Tokens
 from unmask.nn.encoders.encoder import NOTHING, Encoded, Encoder, Keep
+from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint, fingerprint_values
 
 if TYPE_CHECKING:
@@ -57,19 +59,33 @@ class Teacher:
 
     @torch.no_grad()
     def read(self, batch: Batch) -> Encoded:
-        """Return what the encoder computes of a batch; the last one is remembered."""
+        """Return what the encoder computes of a batch; the last one is remembered.
+
+        Raises:
+            UserError: the hidden states are not numbers.
+        """
         keep: Keep = reduce(or_, (keep for name, keep in self._asked.items() if name in batch.counts), NOTHING)
         if self._read is None or self._read[0] is not batch.tokens or self._read[1] != keep:
             self._read = None  # frees the previous one first
             self._read = batch.tokens, keep, self.encoder(batch.tokens, keep)
+            check_numbers(self._read[2].last)
         return self._read[2]
 
     @torch.no_grad()
     def predict(self, name: str, batch: Batch) -> Distributions | Tensor:
-        """Return the logits of a head, (targets, classes), or if they are over the vocabulary, the distributions."""
+        """Return the logits of a head, (targets, classes), or if they are over the vocabulary, the distributions.
+
+        Raises:
+            UserError: they are not numbers.
+        """
         head, read = self.learner.parts[name], self.read(batch)
         decoding = head.decoding(self.encoder, read, batch)
-        return head.predict(self.encoder, read, batch) if decoding is None else decoding
+        if decoding is not None:
+            check_numbers(decoding.rows)
+            return decoding
+        logits = head.predict(self.encoder, read, batch)
+        check_numbers(logits)
+        return logits
 
     def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Teacher:
         """Move the weights in place. `Module.to` of the objective does not move them, so call this once on creation."""
@@ -82,3 +98,12 @@ class Teacher:
 
     def __deepcopy__(self, memo: dict[int, object]) -> Teacher:
         return self
+
+
+def check_numbers(outputs: Tensor) -> None:
+    """Raise an error if outputs of a teacher, of any shape, are not numbers; logits may be minus infinity."""
+    if not bool((outputs < math.inf).all()):
+        raise UserError(
+            "the teacher's outputs are not numbers (overflow)",
+            remedy="its weights are damaged or too large: use another teacher",
+        )

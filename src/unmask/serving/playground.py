@@ -27,7 +27,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from unmask.data.batches.batch import Sample, total_length
-from unmask.data.labelled.tagged_file import split_text
+from unmask.data.labelled.tagged_sentence import split_text
 from unmask.families import family_of
 from unmask.inference.exported import ExportedBackend
 from unmask.inference.influence import frame_influence, has_attention, read_attention

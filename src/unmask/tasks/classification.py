@@ -103,7 +103,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
         """See `Task`; of votes, the agreement of the annotators is noted."""
         rows = super().read(paths, columns=columns, kind=kind, gold=gold, notes=notes)
         if notes is not None and (votes := _votes(rows)):
-            notes.append(describe_agreement(votes))
+            notes.append(describe_agreement(agreement(votes), len(votes)))
         return rows
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from unmask.data.labelled.duplicates import identities
 from unmask.data.labelled.span_export import export_array, export_record, is_export
 from unmask.data.labelled.spans import Inexact, Units
 from unmask.data.labelled.table import Source
-from unmask.data.labelled.tagged_file import TaggedSentence, join_words, split_text
+from unmask.data.labelled.tagged_sentence import TaggedSentence, join_words, split_text
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.metrics.token_classification import Chunk
 from unmask.support.errors import UserError, check_unicode, counted

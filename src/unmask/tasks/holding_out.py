@@ -162,7 +162,8 @@ def describe_overlap(overlap: Overlap, train: Sequence[Any], held: Sequence[Any]
     ):
         if pairs:
             named = [
-                f"{_place(held[index])} as {_place(train[place])}" for index, place in list(pairs.items())[:MOST_NAMED]
+                f"{place_of(held[index])} as {place_of(train[place])}"
+                for index, place in list(pairs.items())[:MOST_NAMED]
             ]
             notes.append(
                 f"{len(pairs):,} of the {which} ({100 * len(pairs) / number:.1f} %) {how}: "
@@ -171,7 +172,7 @@ def describe_overlap(overlap: Overlap, train: Sequence[Any], held: Sequence[Any]
     return notes
 
 
-def _place(example: Any) -> str:
+def place_of(example: Any) -> str:
     """Return the location of an example, as in error messages."""
     where = getattr(example, "place", "") or getattr(example, "line", "")
     return f"{example.file}:{where}" if where else str(example.file or "one in memory")

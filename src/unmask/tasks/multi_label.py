@@ -5,11 +5,15 @@ Input: labeled rows. Output: samples, the head with its loss, predictions.
 As `BertForSequenceClassification` with `problem_type="multi_label_classification"`: the loss is the mean of the binary
 cross-entropies of all labels. A label is predicted if its probability exceeds a threshold; it is the same for all
 labels, and has the best micro F1 on training examples that were set aside (Lipton et al. 2014 discuss such thresholds).
+
+Labels may be soft: a text then has an independent probability of each label, which is the target of its binary
+cross-entropy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,9 +23,11 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from unmask.data.batches.batch import Batch, Sample
 from unmask.data.labelled.columns import Fields
-from unmask.data.labelled.labelled_file import Row
+from unmask.data.labelled.labelled_file import Row, SoftSetRow
+from unmask.data.labelled.soft_label_sets import Vote
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import multi_label as metrics
+from unmask.metrics.agreement import agreement_by_label, describe_agreement, mean_agreement
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
@@ -30,7 +36,7 @@ from unmask.tasks.classification import sort_labels, unknown_label
 from unmask.tasks.pooled_head import ProbedHead
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages
-from unmask.tasks.task import Framed, Mistake, Notes, Training
+from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Training
 from unmask.tasks.tuning import (
     Temperature,
     at_temperature,
@@ -78,7 +84,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
     title = "A text classifier with several labels per text"
     exclusive = False
     training = Training(probe=True, tuned={"threshold": None, "temperature": 1.0})
-    fields = Fields(several=True)
+    fields = Fields(several=True, soft=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,10 +92,21 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
         if self.threshold is not None and not 0 <= self.threshold < 1:
             raise ValueError("threshold must be at least 0 and below 1")
 
+    def read(
+        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
+    ) -> list[Row]:
+        """See `Task`; of votes, the agreement of the annotators is noted: the mean over the labels of the examples."""
+        rows = super().read(paths, columns=columns, kind=kind, gold=gold, notes=notes)
+        if notes is not None and (votes := _votes(rows)):
+            names = sorted({name for row in rows for name in self.labels_of(row)})
+            notes.append(describe_agreement(mean_agreement(agreement_by_label(votes, names)), len(votes)))
+        return rows
+
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: sorted by value if all labels are integers, alphabetically otherwise."""
-        names = {name for row in examples for name in row.labels or ()}
-        if not names or all(len(row.labels or ()) == len(names) for row in examples):
+        names = {name for row in examples for name in self.labels_of(row)}
+        soft = any(isinstance(row, SoftSetRow) for row in examples)
+        if not names or (not soft and all(len(row.labels or ()) == len(names) for row in examples)):
             raise UserError(
                 f"all {len(examples)} examples have {'the same labels' if names else 'no label'}",
                 file=examples[0].file,
@@ -98,8 +115,8 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
         return sort_labels(names)
 
     def labels_of(self, example: Row) -> tuple[str, ...]:
-        """See `Task`."""
-        return example.labels or ()
+        """See `Task`: of soft labels, all that have a probability."""
+        return tuple(example.probabilities) if isinstance(example, SoftSetRow) else example.labels or ()
 
     def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> MultiLabel:
         """See `Task`."""
@@ -132,7 +149,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
-        targets = {"multi_label": _gold(examples, labels).astype(np.float32)} if gold else None
+        targets = {"multi_label": _soft(examples, labels).astype(np.float32)} if gold else None
         texts = self.frame_texts(tokenizer, examples, targets)
 
         def read(logits: Sequence[np.ndarray]) -> list[Labels]:
@@ -157,7 +174,21 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
         """See `Task`."""
         predicted = np.array([[name in prediction.labels for name in labels] for prediction in predictions], bool)
         scores = np.array([[prediction.scores[name] for name in labels] for prediction in predictions])
-        return metrics.measure(_gold(examples, labels), predicted, scores)
+        measure = metrics.measure(_gold(examples, labels), predicted, scores)
+        if not any(isinstance(row, SoftSetRow) for row in examples):
+            return measure
+        return metrics.with_soft_labels(measure, _soft(examples, labels), scores)
+
+    def details(self, examples: Sequence[Row], predictions: Sequence[Labels], labels: Sequence[str]) -> dict[str, Any]:
+        """See `Task`: of soft labels, the distances by label; of votes, the agreement, a mean and by label."""
+        if not any(isinstance(row, SoftSetRow) for row in examples):
+            return {}
+        gold, probabilities = _soft(examples, labels), _probabilities(predictions)
+        details: dict[str, Any] = {"by_label": metrics.soft_by_label(gold, probabilities, labels)}
+        if votes := _votes(examples):
+            by_label = agreement_by_label(votes, labels)
+            details["agreement"] = {**mean_agreement(by_label), "by_label": by_label}
+        return details
 
     def calibration(self, examples: Sequence[Row], predictions: Sequence[Labels]) -> dict[str, float]:
         """See `Task`: every label of every text is one decision."""
@@ -212,11 +243,15 @@ class MultiLabelHead(ProbedHead):
         return sample.add(counts={name: self.out.out_features})
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
-        """See `Objective`; accuracy is the share of labels on the right side of one half."""
+        """See `Objective`; accuracy is the share of labels on the right side of one half.
+
+        Shape:
+            labels of the batch: probabilities, (texts, labels) float32.
+        """
         logits = self.predict(encoder, encoded, batch).float()  # (texts, labels)
         gold = self.gold(batch, "multi_label").view_as(logits)
         loss = binary_cross_entropy_with_logits(logits, gold, reduction="sum")
-        return Part(loss, {"accuracy": ((logits.detach() > 0) == (gold > 0)).sum()})
+        return Part(loss, {"accuracy": ((logits.detach() > 0) == (gold > 0.5)).sum()})
 
     def targets(self, batch: Batch) -> Tensor:
         """See `ProbedHead`."""
@@ -252,15 +287,30 @@ def best_threshold(gold: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def _gold(rows: Sequence[Row], labels: Sequence[str]) -> np.ndarray:
-    """Return which labels rows have, (rows, labels) bool."""
+    """Return which labels rows have, (rows, labels) bool: of soft labels, those with a probability above one half."""
+    return _soft(rows, labels) > 0.5
+
+
+def _soft(rows: Sequence[Row], labels: Sequence[str]) -> np.ndarray:
+    """Return the probability of each label of each row, (rows, labels): 0 or 1 if they are not soft.
+
+    Raises:
+        UserError: a name is unknown.
+    """
     numbers = {label: number for number, label in enumerate(labels)}
-    gold = np.zeros((len(rows), len(labels)), bool)
+    probabilities = np.zeros((len(rows), len(labels)))
     for index, row in enumerate(rows):
-        for name in row.labels or ():
+        values = row.probabilities if isinstance(row, SoftSetRow) else dict.fromkeys(row.labels or (), 1.0)
+        for name, probability in values.items():
             if name not in numbers:
                 raise unknown_label(name, row, labels)
-            gold[index, numbers[name]] = True
-    return gold
+            probabilities[index, numbers[name]] = probability
+    return probabilities
+
+
+def _votes(rows: Sequence[Row]) -> list[tuple[Vote, ...]]:
+    """Return the votes of the rows that have some."""
+    return [row.votes for row in rows if isinstance(row, SoftSetRow) and row.votes]
 
 
 def _probabilities(predictions: Sequence[Labels]) -> np.ndarray:

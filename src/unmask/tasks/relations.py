@@ -33,7 +33,7 @@ from unmask.data.labelled.relations import relate
 from unmask.data.labelled.span_export import Marked, export_record, is_export
 from unmask.data.labelled.spans import Annotated, Reading, Span, to_sentence
 from unmask.data.labelled.table import Source
-from unmask.data.labelled.tagged_file import Relation, TaggedSentence
+from unmask.data.labelled.tagged_sentence import Relation, TaggedSentence
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.metrics import token_classification as metrics
 from unmask.metrics.intervals import Measure

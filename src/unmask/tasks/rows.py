@@ -270,7 +270,10 @@ def hold_out(rows: Sequence[Row], strata: Sequence[Hashable], seed: int) -> tupl
 
 def texts_of(row: Row) -> tuple[str, ...]:
     """Return the texts of a row: one, a pair or a triplet."""
-    return tuple(row.values[name] for name in TEXTS if name in row.values)
+    values = row.values
+    if "text_b" not in values:
+        return (values["text"],)
+    return tuple(values[name] for name in TEXTS if name in values)
 
 
 def passages(row: Row) -> tuple[Passage, ...]:

@@ -32,7 +32,7 @@ from torch.utils.checkpoint import checkpoint
 
 from unmask.data.batches.batch import Batch, Sample
 from unmask.data.batches.frame import Frame
-from unmask.data.labelled.tagged_file import TaggedSentence
+from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import token_classification as metrics
 from unmask.metrics.intervals import Measure

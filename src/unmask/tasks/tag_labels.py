@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unmask.data.labelled.span_export import Marked
-from unmask.data.labelled.tagged_file import TaggedSentence
+from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.metrics.token_classification import are_word_tags, is_word_tag, split_tag
 from unmask.support.errors import UserError
 from unmask.tasks.tagged import Tagged, tags_of

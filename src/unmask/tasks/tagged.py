@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
@@ -17,9 +18,11 @@ import numpy as np
 
 from unmask.data.labelled.labelled_file import Row, is_plain, iterate_texts, read_rows, read_texts
 from unmask.data.labelled.table import Data, Source, as_sources
-from unmask.data.labelled.tagged_file import TaggedSentence, write_tags
+from unmask.data.labelled.tagged_sentence import TaggedSentence, write_tags
+from unmask.data.text.damage import DamagedTexts
 from unmask.metrics.token_classification import Chunk, are_word_tags, chunks, is_word_tag
-from unmask.tasks.rows import as_rows
+from unmask.tasks.damaged_examples import count_damaged, describe_damaged
+from unmask.tasks.rows import as_rows, texts_of
 from unmask.tasks.task import Columns, Task
 from unmask.tasks.tuning import softmax
 
@@ -31,7 +34,7 @@ def read_unlabeled(data: Data, *, columns: Columns, kind: str | None, notes: lis
         data: see `unmask.data.labelled.table.as_sources`; a `.txt` file has one text per line.
         columns: mapping of our column names to those of the data.
         kind: format of the files, if the suffix does not determine it.
-        notes: receives a line for each reason why rows were omitted.
+        notes: receives a line for each reason why rows were omitted, and one if texts look damaged.
 
     Raises:
         UserError: the data is malformed; names file and line, or row.
@@ -42,6 +45,7 @@ def read_unlabeled(data: Data, *, columns: Columns, kind: str | None, notes: lis
             rows += as_rows(read_texts(source, columns=columns, notes=notes))
         else:
             rows += read_rows([source], columns=columns, kind=kind, gold=False, notes=notes)
+    notes += describe_damaged(rows, texts_of)
     return rows
 
 
@@ -56,6 +60,7 @@ def read_examples(task: Task, data: Data, *, columns: Columns, kind: str | None,
             examples += task.from_texts(read_texts(source, columns=columns, notes=notes))
         else:
             examples += task.read([source], columns=columns, kind=kind, gold=False, notes=notes)
+    notes += describe_damaged(examples, task.texts)
     return examples
 
 
@@ -64,10 +69,13 @@ def iterate_examples(
 ) -> Iterator[Any]:
     """Yield what `read_examples` returns for a file; see `Task.iterate`."""
     if _has_lines(path, kind, task):
-        for text in iterate_texts(path, columns=columns, notes=notes):
-            yield from task.from_texts([text])
+        texts = iterate_texts(path, columns=columns, notes=notes)
+        examples: Iterator[Any] = chain.from_iterable(task.from_texts([text]) for text in texts)
     else:
-        yield from task.iterate(path, columns=columns, kind=kind, notes=notes)
+        examples = task.iterate(path, columns=columns, kind=kind, notes=notes)
+    damaged = DamagedTexts()
+    yield from count_damaged(examples, task.texts, damaged)
+    notes += damaged.notes("example")
 
 
 def _has_lines(source: Source, kind: str | None, task: Task) -> TypeGuard[str | Path]:

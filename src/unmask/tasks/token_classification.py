@@ -26,7 +26,8 @@ from torch import Tensor
 
 from unmask.data.batches.batch import Batch, Sample
 from unmask.data.batches.frame import Frame
-from unmask.data.labelled.tagged_file import TaggedSentence, write_columns
+from unmask.data.labelled.tagged_file import write_columns
+from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import token_classification as metrics
 from unmask.metrics.intervals import Measure

@@ -83,6 +83,10 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         return min(1.0, remaining / max(1, decay))
 
 
+LARGEST = 1e15
+"""Maximum budget in any unit, below the whole numbers that floats do not have (from 9e15)."""
+
+
 class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The recipe's [budget], in exactly one unit. Tokens include special tokens but no padding.
 
@@ -106,10 +110,9 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         values = [value for value in (self.steps, self.tokens, self.minutes, self.epochs) if value is not None]
         if len(values) != 1:
             raise ValueError("set exactly one of steps, tokens, minutes and epochs in the budget")
-        limits = [*values, *([] if self.max_minutes is None else [self.max_minutes])]
-        trains = all(limit > 0 for limit in limits) or self.epochs == 0
-        if not trains or max(limits) == math.inf or (self.patience is not None and self.patience < 1):
-            raise ValueError("a budget must be positive")
+        limits = [*([] if self.epochs == 0 else values), *([] if self.max_minutes is None else [self.max_minutes])]
+        if not all(0 < limit <= LARGEST for limit in limits) or (self.patience is not None and self.patience < 1):
+            raise ValueError(f"a budget must be positive, and at most {LARGEST:.0e}")
         if self.minutes is not None and self.max_minutes is not None:
             raise ValueError("max_minutes has no effect on a budget in minutes: remove it")
 

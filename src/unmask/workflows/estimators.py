@@ -19,7 +19,8 @@ import numpy as np
 from unmask.data.labelled.label_cells import is_missing
 from unmask.data.labelled.spellings import shown
 from unmask.data.labelled.table import ExampleTable, column_values
-from unmask.data.labelled.tagged_file import TaggedSentence, read_sentences
+from unmask.data.labelled.tagged_file import read_sentences
+from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import measure_all
 from unmask.model.model import load_model

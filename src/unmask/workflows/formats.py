@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from unmask.data.labelled.table import Data, as_sources
+from unmask.data.labelled.table import Data, Source, as_sources
 from unmask.families.checkpoints.allennlp import write
 from unmask.inference.evaluation.scoring import evaluate_task
 from unmask.inference.export import Export, export_model
@@ -33,6 +33,7 @@ def export(
     head: str | None = None,
     data: Data = (),
     columns: Mapping[str, str] | None = None,
+    encoding: str | None = None,
     target: Literal["any", "this"] = "any",
     allow_pickle: bool = False,
     quiet: bool = False,
@@ -49,6 +50,7 @@ def export(
         head: head to export; by default the task's, or masked_lm, or features.
         data: labeled examples: calibrate int8 by them (openvino), and refuse it if it is significantly worse on them.
         columns: names of the columns of data, as for evaluate.
+        encoding: encoding of the files of data; by default UTF-8, or what a byte-order mark declares.
         target: processors that int8 is made for: any, or the closest on this one, which other programs may compute
             wrongly elsewhere.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
@@ -60,7 +62,7 @@ def export(
     Raises:
         UserError: the directory is not empty, the model cannot be written in this format, or it is significantly worse.
     """
-    folder, display = Path(out), Display(quiet=quiet)
+    folder, display, sources = Path(out), Display(quiet=quiet), as_sources(data, encoding)
     refuse_filled(folder)
     if format not in EXPORTERS:
         raise UserError(f"{argument('format', format)}: unknown", remedy=nearest(format, EXPORTERS))
@@ -68,7 +70,7 @@ def export(
         chosen = argument("format", format)
         if precision != "float32":
             raise UserError(f"{chosen} is written in float32", remedy=f"omit {argument('precision')}")
-        if head or as_sources(data) or target != "any":
+        if head or sources or target != "any":
             idle = f"{argument('head')}, {argument('data')} and {argument('target')}"
             raise UserError(f"{idle} have no effect with {chosen}", remedy="omit them")
     loaded = load_model(model, allow_pickle=allow_pickle)
@@ -79,14 +81,14 @@ def export(
             display.say(note)
         display.say(f"{format}: {folder}")
         return None
-    examples = _examples(loaded, data, columns)
+    examples = _examples(loaded, sources, columns)
     samples = []
     if loaded.task is not None and examples:
         samples = loaded.task.frame(loaded.tokenizer, examples[:CALIBRATION], loaded.labels, gold=False).samples
     with new_directory(folder) as aside:
         manifest = export_model(loaded, Export(format, precision, head, target), aside, samples)
         display.say(f"largest difference from the original: {manifest.difference:.2g} of {manifest.scale:.3g}")
-        compared = _compare(loaded, aside, data, columns, precision, (str(out), str(model))) if examples else None
+        compared = _compare(loaded, aside, sources, columns, precision, (str(out), str(model))) if examples else None
     made = f"{manifest.precision}, {manifest.signature.head}"
     display.say(f"{made}, for {manifest.target} processor, checked on {manifest.processor}: {folder}")
     return compared
@@ -114,9 +116,8 @@ def write_allennlp(model: Model, folder: Path) -> Sequence[str]:
     return [f"not in this format, and left out: {', '.join(sorted(model.heads))}"] if model.heads else []
 
 
-def _examples(model: Model, data: Data, columns: Mapping[str, str] | None) -> list[Any]:
+def _examples(model: Model, sources: Sequence[Source], columns: Mapping[str, str] | None) -> list[Any]:
     """Return the labeled examples; empty if there are none."""
-    sources = as_sources(data)
     if not sources:
         return []
     if model.task is None:
@@ -127,7 +128,7 @@ def _examples(model: Model, data: Data, columns: Mapping[str, str] | None) -> li
 def _compare(
     model: Model,
     out: Path,
-    data: Data,
+    sources: Sequence[Source],
     columns: Mapping[str, str] | None,
     precision: str,
     names: tuple[str, str],
@@ -137,7 +138,7 @@ def _compare(
     Args:
         model: the original.
         out: the directory of the exported one.
-        data, columns: labeled examples.
+        sources, columns: labeled examples.
         precision: that of the exported one.
         names: names of the exported model and of the original, in messages.
 
@@ -145,7 +146,7 @@ def _compare(
         UserError: the exported one is significantly worse.
     """
     assert model.task is not None
-    metric, sources = model.task.metric, as_sources(data)
+    metric = model.task.metric
     result = evaluate_task(load(out), sources, columns=columns or {}, against=model, names=names)
     compared = {"metric": metric, "examples": result["examples"], **result["against"]["differences"][metric]}
     if precision != "float32" and compared["difference"] < 0 and compared["p"] < SIGNIFICANT:

@@ -13,7 +13,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.corpus import build
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_idle_options, refuse_none
-from unmask.data.text.files import display_name, read_text_lines
+from unmask.data.text.files import display_name, read_text_lines, with_encoding
 from unmask.data.tokenizers import extend, train
 from unmask.data.tokenizers.coverage import COVERAGE
 from unmask.data.tokenizers.load import load_tokenizer, read_length
@@ -42,6 +42,7 @@ def train_tokenizer(
     field: str = "text",
     documents: Documents = "auto",
     strict: bool = False,
+    encoding: str | None = None,
     quiet: bool = False,
 ) -> Tokenizer:
     """Train a tokenizer on text.
@@ -59,6 +60,7 @@ def train_tokenizer(
         documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
             is blank-line for a single file, file for several.
         strict: stop at the first unreadable document instead of skipping it.
+        encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
         quiet: print only results and errors.
 
     Raises:
@@ -76,7 +78,10 @@ def train_tokenizer(
     share = COVERAGE if coverage is None else coverage
     if not 0 < share <= 1:
         raise UserError(f"{argument('coverage')} must be above 0 and at most 1, not {share:g}")
-    with _documents(as_files(files), Path(out), TextOptions(field, documents, strict), display) as (texts, aside):
+    with _documents(as_files(files), Path(out), TextOptions(field, documents, strict, encoding), display) as (
+        texts,
+        aside,
+    ):
         tokenizer = train.train_vocabulary(
             kind, texts, size=vocab_size, lowercase=not cased, coverage=share, progress=_shows_progress(quiet)
         )
@@ -95,6 +100,7 @@ def extend_tokenizer(
     field: str = "text",
     documents: Documents = "auto",
     strict: bool = False,
+    encoding: str | None = None,
     quiet: bool = False,
 ) -> Tokenizer:
     """Extend a tokenizer by new tokens learned from text.
@@ -110,13 +116,17 @@ def extend_tokenizer(
         documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
             is blank-line for a single file, file for several.
         strict: stop at the first unreadable document instead of skipping it.
+        encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
         quiet: print only results and errors.
 
     Raises:
         UserError: the directory is not empty, the files hold no text, or a parameter has no effect.
     """
     display, old = Display(quiet=quiet), _load(tokenizer, special=False)
-    with _documents(as_files(files), Path(out), TextOptions(field, documents, strict), display) as (texts, aside):
+    with _documents(as_files(files), Path(out), TextOptions(field, documents, strict, encoding), display) as (
+        texts,
+        aside,
+    ):
         extension = extend.learn_tokens(old, texts, add=add, min_count=min_count, progress=_shows_progress(quiet))
         extension.tokenizer.save(aside, length=read_length(find_tokenizer(tokenizer)))
     for line in extension.summary(add):
@@ -130,6 +140,7 @@ def tokenize(
     *,
     tokenizer: str | Path,
     data: str | Path | None = None,
+    encoding: str | None = None,
     special: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Tokenize texts.
@@ -138,6 +149,7 @@ def tokenize(
         texts: texts to tokenize.
         tokenizer: directory of a tokenizer, or of a model or run that has one.
         data: tokenize each line of a file, optionally compressed (.gz, .xz, .zst); - is standard input.
+        encoding: encoding of the file; by default UTF-8, or what a byte-order mark declares.
         special: add the special tokens that the model expects around a text.
 
     Returns:
@@ -150,8 +162,11 @@ def tokenize(
         raise UserError(f"give texts or {argument('data', 'FILE')}, not both")
     if not texts and not data:
         raise UserError("there is no text to tokenize", remedy=f"give texts, or {argument('data', 'FILE')}")
+    if encoding is not None and not data:
+        raise UserError(f"{argument('encoding')} has no effect without {argument('data')}")
     check_unicode(texts)
-    return _encoded(_load(tokenizer, special=special), _lines(data) if data else iter(texts), special=special)
+    lines = _lines(with_encoding(data, encoding)) if data else iter(texts)
+    return _encoded(_load(tokenizer, special=special), lines, special=special)
 
 
 def build_corpus(
@@ -164,6 +179,7 @@ def build_corpus(
     field: str = "text",
     documents: Documents = "auto",
     strict: bool = False,
+    encoding: str | None = None,
     quiet: bool = False,
 ) -> Corpus:
     """Tokenize text and write it as checksummed shards.
@@ -179,6 +195,7 @@ def build_corpus(
         documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
             is blank-line for a single file, file for several.
         strict: stop at the first unreadable document instead of skipping it.
+        encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
         quiet: print only results and errors.
 
     Raises:
@@ -195,7 +212,7 @@ def build_corpus(
         tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(find_tokenizer(tokenizer)),
         out,
         heldout=as_files(heldout),
-        options=TextOptions(field, documents, strict),
+        options=TextOptions(field, documents, strict, encoding),
         workers=num_cores() if workers is None else workers,
         report=display.say,
     )
@@ -234,7 +251,7 @@ def describe_corpus(directory: str | Path) -> str:
 def _documents(
     files: Sequence[str | Path], out: Path, options: TextOptions, display: Display
 ) -> Iterator[tuple[Iterator[str], Path]]:
-    """Yield the documents to learn from and a folder that becomes `out`; report afterwards how many were skipped."""
+    """Yield the documents to learn from and a folder that becomes `out`; report what was skipped or looks damaged."""
     refuse_filled(out)
     refuse_idle_options(files, options)
     skipped = Skipped()
@@ -242,6 +259,8 @@ def _documents(
         yield refuse_none(read_documents(files, options, skipped), skipped, files), aside
     if skipped.count:
         display.say(f"skipped: {counted(skipped.count, 'document')}: " + "; ".join(skipped.places))
+    for note in skipped.damaged.notes("document"):
+        display.say(note)
 
 
 def _shows_progress(quiet: bool) -> bool:

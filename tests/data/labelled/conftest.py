@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from ...hub_server import hub  # noqa: F401
+
 WORDS = (
     *("Anna", "Berlin", "met", "in", "the", "U.S.", "well-known", "don't", "3,5", "Å"),
     *("😀", "👩🏽\u200d🚒", "🇩🇪", "𝒳", "𐐷name", "a😀b"),

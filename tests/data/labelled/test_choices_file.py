@@ -85,7 +85,7 @@ def test_other_files_are_refused(tmp_path):
     with pytest.raises(UserError, match="row 1: 'sent1' is missing; files must be in SWAG format"):
         read_choices([path])
     path.write_bytes(b"\xff\xff")
-    with pytest.raises(UserError, match="byte 0 is not UTF-8"):
+    with pytest.raises(UserError, match=r"1: not UTF-8 \(byte 1 of the line\)"):
         read_choices([path])
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="there are no questions in the file"):

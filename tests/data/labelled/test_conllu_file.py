@@ -3,7 +3,7 @@
 import pytest
 
 from unmask.data.labelled.annotations import read_annotations
-from unmask.data.labelled.tagged_file import split_text, write_tags
+from unmask.data.labelled.tagged_sentence import split_text, write_tags
 from unmask.metrics.token_classification import Chunk
 from unmask.support.errors import UserError
 

@@ -103,6 +103,35 @@ def test_overlap_is_what_a_comparison_of_all_pairs_finds(seed):
         assert len(grams & known[place]) >= SIMILAR * len(grams | known[place])
 
 
+@pytest.mark.parametrize("few", [0, 50])
+def test_characters_are_left_out_one_by_one_or_together(monkeypatch, few):
+    monkeypatch.setattr("unmask.data.labelled.duplicates.FEW_LEFT_OUT", few)
+    texts = ["naïve “ok”… – 😀!", "«a»\u200b b\u3000c", "ÀÉ, e\u0301", "…", "plain"]
+    assert fold_all(texts) == [naive(text).encode() for text in texts]
+
+
+def test_texts_that_share_a_phrase_are_compared():
+    """Their common n-grams are in the sketches of all: pairs are then counted, and compared, in another way."""
+    rng, ending = random.Random(0), " with kind regards from the whole team of the shop"
+    for _ in range(50):
+        train = [("".join(rng.choices("abcdef ", k=rng.randrange(5, 60))) + ending,) for _ in range(60)]
+        held = [(rng.choice(train)[0][rng.randrange(8) :] + rng.choice("xyz"),) for _ in range(20)]
+        known, asked = identities(train), identities(held)
+        similar = [
+            {number for number, other in enumerate(known) if reference(text, other) >= SIMILAR} for text in asked
+        ]
+        result = overlap(train, held)
+        pairs = result.near | result.equal
+        assert all(pairs[index] in similar[index] for index in pairs)
+        # half of a sketch is in common in almost all cases
+        assert len(pairs) >= 0.95 * sum(map(bool, similar))
+
+
+def reference(text, other):
+    first, second = ({it[start : start + NGRAM] for start in range(len(it) - NGRAM + 1)} for it in (text, other))
+    return len(first & second) / max(1, len(first | second))
+
+
 def test_short_and_no_texts_are_similar_to_none():
     assert near_duplicates([], [b"abcdefghijk"]) == near_duplicates([b"abcdefghijk"], []) == {}
     short = b"a" * (NGRAM - 1)

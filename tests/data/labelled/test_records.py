@@ -7,8 +7,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from unmask.data.labelled.json_file import has_records, read_records, suffix_of
+from unmask.data.labelled.json_file import suffix_of
 from unmask.data.labelled.labelled_file import read_rows
+from unmask.data.labelled.records import has_records, read_records
 from unmask.data.labelled.table import ExampleTable
 from unmask.data.labelled.tagged_file import read_sentences
 from unmask.support.errors import UserError

@@ -7,7 +7,7 @@ import pytest
 
 from unmask.data.labelled.annotations import read_annotations
 from unmask.data.labelled.span_export import Marked, export_record
-from unmask.data.labelled.tagged_file import Relation
+from unmask.data.labelled.tagged_sentence import Relation
 from unmask.support.errors import UserError
 
 from .test_overlapping import doccano_relations, drawn, label_studio, prodigy

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from transformers.models.bert.tokenization_bert_legacy import BasicTokenizer
 
-from unmask.data.labelled.tagged_file import TaggedSentence, join_words, split_text
+from unmask.data.labelled.tagged_sentence import TaggedSentence, join_words, split_text
 
 OLD = unicodedata.ucd_3_2_0
 """The tokenizers library has older tables than Python; it treats later additions to punctuation as letters."""

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from unmask.data.labelled.annotations import read_annotations
-from unmask.data.labelled.tagged_file import write_tags
+from unmask.data.labelled.tagged_sentence import write_tags
 from unmask.metrics.token_classification import Chunk
 from unmask.support.errors import UserError
 

@@ -9,7 +9,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 from unmask.data.labelled.annotations import read_annotations
 from unmask.data.labelled.spans import Annotated, Reading, Span, convert_spans, to_sentence
-from unmask.data.labelled.tagged_file import split_text
+from unmask.data.labelled.tagged_sentence import split_text
 from unmask.support.errors import UserError
 
 CASES = Path(__file__).resolve().parents[4] / "shared" / "cases" / "offset_annotations"

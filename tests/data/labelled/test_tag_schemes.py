@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.data.labelled.tagged_file import detect_scheme, write_tags
+from unmask.data.labelled.tagged_sentence import detect_scheme, write_tags
 from unmask.metrics.token_classification import Chunk, chunks
 
 

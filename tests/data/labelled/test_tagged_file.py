@@ -9,7 +9,8 @@ import lzma
 import pytest
 from seqeval.metrics.sequence_labeling import get_entities
 
-from unmask.data.labelled.tagged_file import iterate_sentences, read_sentences, split_text, write_columns
+from unmask.data.labelled.tagged_file import iterate_sentences, read_sentences, write_columns
+from unmask.data.labelled.tagged_sentence import split_text
 from unmask.metrics.token_classification import chunks
 from unmask.support.errors import UserError
 from unmask.tasks.token_classification import TokenClassification

@@ -30,6 +30,8 @@ from unmask.objectives.objective import BuildContext
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification, ClassificationHead
 
+from ...hub_server import hub  # noqa: F401
+
 SHAPES = {
     "roberta": RobertaSettings,
     "albert": partial(AlbertSettings, embedding=4),

@@ -13,33 +13,18 @@ from unmask.cli.main import main
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.families.checkpoints.config_file import SENTENCES
 from unmask.families.checkpoints.heads import Pooling
-from unmask.families.checkpoints.hub import PICKLE, download, parse, revision_of, upload
+from unmask.families.checkpoints.hub import PICKLE, download, revision_of, upload
 from unmask.families.checkpoints.safetensors_file import INDEX
 from unmask.model.directory import find, find_tokenizer, read_settings
 from unmask.model.model import load_model, save_model
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
+from unmask.support.hub import parse
 from unmask.workflows.pretraining.start import continued
 
 from .conftest import assert_same_model, in_shards, model
-from .hub_server import HubServer
 
 NAME = "someone/small-bert"
-
-
-@pytest.fixture
-def hub(tmp_path, monkeypatch):
-    """A server and an empty cache in place of the Hub and the user's cache."""
-    server = HubServer()
-    monkeypatch.setattr(constants, "ENDPOINT", server.url)
-    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.partition("/{")  # made of the address when it was imported
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "".join(template[1:]))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_TOKEN", "hf_test")
-    monkeypatch.chdir(tmp_path)
-    yield server
-    server.close()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import torch
 
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.squad_file import Answer, Question
-from unmask.data.labelled.tagged_file import TaggedSentence, join_words, split_text
+from unmask.data.labelled.tagged_sentence import TaggedSentence, join_words, split_text
 from unmask.data.tokenizers.bpe import train_bpe
 from unmask.inference.predictor import Predictor
 from unmask.model.model import Model

@@ -26,8 +26,9 @@ from typing import Any
 from unmask.data.labelled import tagged_file
 from unmask.data.labelled.brat_files import is_brat, read_brat
 from unmask.data.labelled.conllu_file import commented_kind, read_commented
-from unmask.data.labelled.json_file import has_records, suffix_of
+from unmask.data.labelled.json_file import suffix_of
 from unmask.data.labelled.plain_tags import Tags
+from unmask.data.labelled.records import has_records
 from unmask.data.labelled.relations import relate
 from unmask.data.labelled.sentence_table import delimiter_of, read_sentence_table
 from unmask.data.labelled.spacy_file import read_spacy
@@ -42,7 +43,7 @@ from unmask.data.labelled.span_records import (
 )
 from unmask.data.labelled.spans import Annotated, Inexact, Reading, Units, convert_spans, to_sentence
 from unmask.data.labelled.table import ExampleTable, Source
-from unmask.data.labelled.tagged_file import WORDS, TaggedSentence, in_iob2, join_words
+from unmask.data.labelled.tagged_sentence import WORDS, TaggedSentence, in_iob2, join_words
 from unmask.data.labelled.webanno_file import HEADER, read_webanno
 from unmask.data.text.files import display_name, open_bytes, read_text_lines
 from unmask.support.errors import UserError

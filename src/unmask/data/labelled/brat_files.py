@@ -14,7 +14,16 @@ from itertools import pairwise
 from pathlib import Path
 
 from unmask.data.labelled.spans import Annotated, Link, Reading, Span
-from unmask.data.text.files import MAX_JSON, open_bytes, read_at_most, read_text_lines
+from unmask.data.text.files import (
+    MAX_JSON,
+    decode_text,
+    display_name,
+    encoding_of,
+    open_bytes,
+    read_at_most,
+    read_text_lines,
+    with_encoding,
+)
 from unmask.support.errors import UserError
 
 _BOUND = re.compile(r"(T\S*)\t(.+?) (\d+ \d+(?:;\d+ \d+)*)(?:\t(.*))?")
@@ -38,7 +47,7 @@ def read_brat(path: str | Path, reading: Reading, *, gold: bool) -> Iterator[Ann
     Raises:
         UserError: a line is malformed, or annotations have no text.
     """
-    path = Path(path)
+    encoding, path = encoding_of(path), Path(path)
     texts = sorted({one.with_suffix(".txt") for one in path.rglob("*.ann")}) if path.is_dir() else []
     if path.is_dir():
         without = [one for one in sorted(path.rglob("*.txt")) if not one.with_suffix(".ann").is_file()]
@@ -50,9 +59,10 @@ def read_brat(path: str | Path, reading: Reading, *, gold: bool) -> Iterator[Ann
         annotations = text.with_suffix(".ann")
         if not text.is_file():
             raise UserError(f"there is no text {text.name} beside it", file=annotations)
-        content = _read(text)
-        spans = list(_read_spans(annotations, content, reading)) if gold else []
-        links = list(_read_links(annotations, reading)) if gold and reading.relations else ()
+        content = _read(with_encoding(text, encoding))
+        annotated = with_encoding(annotations, encoding)
+        spans = list(_read_spans(annotated, content, reading)) if gold else []
+        links = list(_read_links(annotated, reading)) if gold and reading.relations else ()
         if not content.strip():
             reading.omitted["empty texts"] += gold
             if gold:
@@ -60,20 +70,16 @@ def read_brat(path: str | Path, reading: Reading, *, gold: bool) -> Iterator[Ann
         yield Annotated(content, spans, str(annotations if gold else text), 1, links=links)
 
 
-def _read(path: Path) -> str:
+def _read(path: str | Path) -> str:
     """Return a text as it is: line ends count as they are written."""
     with open_bytes(path) as stream:
         raw = read_at_most(stream, MAX_JSON + 1)
     if len(raw) > MAX_JSON:
         raise UserError(f"has more than {MAX_JSON:,} bytes", file=path)
-    try:
-        return raw.decode()
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise UserError("not UTF-8", file=path, line=line, remedy="convert the file to UTF-8") from error
+    return decode_text(raw, display_name(path))
 
 
-def _read_spans(path: Path, text: str, reading: Reading) -> Iterator[Span]:
+def _read_spans(path: str | Path, text: str, reading: Reading) -> Iterator[Span]:
     for number, line in read_text_lines(path):
         if not line.strip() or _OTHER.match(line):
             continue
@@ -93,7 +99,7 @@ def _read_spans(path: Path, text: str, reading: Reading) -> Iterator[Span]:
         yield Span(parts[0][0], parts[-1][1], label, stated, number, name)
 
 
-def _read_links(path: Path, reading: Reading) -> Iterator[Link]:
+def _read_links(path: str | Path, reading: Reading) -> Iterator[Link]:
     """Yield the relations; events and symmetric relations of any number of spans are counted.
 
     Raises:

@@ -19,7 +19,7 @@ import msgspec
 
 from unmask.data.labelled.json_file import Place, claim, decode_object, suffix_of
 from unmask.data.labelled.table import Source, refuse_tables
-from unmask.data.text.files import MAX_JSON, display_name, open_bytes
+from unmask.data.text.files import MAX_JSON, decode_text, display_name, encoding_of, open_bytes, with_encoding
 from unmask.support.errors import UserError
 
 ENDINGS = ("ending0", "ending1", "ending2", "ending3")
@@ -75,7 +75,8 @@ def read_choices(paths: Sequence[Source], *, gold: bool = True) -> list[Choices]
 def _files(paths: Sequence[str | Path]) -> Iterator[str | Path]:
     for path in paths:
         if Path(path).is_dir():
-            yield from sorted(file for kind in ("*.txt", "*.json", "*.csv") for file in Path(path).rglob(kind))
+            files = sorted(file for kind in ("*.txt", "*.json", "*.csv") for file in Path(path).rglob(kind))
+            yield from (with_encoding(file, encoding_of(path)) for file in files)
         else:
             yield path
 
@@ -86,10 +87,7 @@ def _read_swag(path: str | Path, gold: bool) -> Iterator[tuple[Choices, Place]]:
         raw = stream.read(MAX_JSON + 1)
     if len(raw) > MAX_JSON:
         top.refuse(f"more than {MAX_JSON:,} bytes", "split it into several files")
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        top.refuse(f"byte {error.start} is not UTF-8", "convert the file to UTF-8")
+    text = decode_text(raw, top.file).removeprefix("\ufeff")
     for number, row in enumerate(csv.DictReader(io.StringIO(text)), start=1):
         place = top.inner(f"row {number}")
         record: dict[str, Any] = {name: value for name, value in row.items() if value is not None}

@@ -32,6 +32,8 @@ SCANNED = 1 << 17
 """Bytes that are scanned at a time: their hashes fit into a processor's cache."""
 MOST_PAIRS = 1 << 21
 """Pairs of texts with a common n-gram that are counted at a time; n-grams in more of them tell nothing."""
+FEW_LEFT_OUT = 50
+"""Different characters, beside those of ASCII, up to which it is faster to remove each on its own."""
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _INVERSE = np.uint64(pow(0x9E3779B97F4A7C15, -1, 1 << 64))
 _FILTER_BITS = 20
@@ -39,6 +41,7 @@ _SEPARATOR = "\0"
 _SPACES_AND_PUNCTUATION = bytes(
     code for code in range(1, 128) if not chr(code).isalnum() and chr(code) not in "$+<=>^`|~"
 )
+_LOWER = bytes(range(256)).lower()
 _LEFT_OUT = re.compile("P.|Z.|Cc|Cf")
 """Categories of Unicode that are left out; symbols, such as emoji and plus signs, are part of a text."""
 
@@ -52,14 +55,28 @@ def fold_all(texts: Sequence[str]) -> list[bytes]:
     """Return what `fold` returns of each text."""
     folded: list[bytes] = []
     for start, stop in _chunks([len(text) for text in texts], CHUNK):
-        some = [text.replace(_SEPARATOR, " ") for text in texts[start:stop]]
+        some = texts[start:stop]
         joined = _SEPARATOR.join(some)
+        if joined.count(_SEPARATOR) >= len(some):
+            some = [text.replace(_SEPARATOR, " ") for text in some]
+            joined = _SEPARATOR.join(some)
         if joined.isascii():
-            parts = joined.lower().encode().translate(None, _SPACES_AND_PUNCTUATION).split(b"\0")
+            parts = joined.encode().translate(_LOWER, _SPACES_AND_PUNCTUATION).split(b"\0")
         else:
             joined = unicodedata.normalize("NFC", unicodedata.normalize("NFC", joined).casefold())
-            parts = _left_out().sub("", joined).encode("utf8", "surrogatepass").split(b"\0")
-        folded += [part or text.strip().encode("utf8", "surrogatepass") for part, text in zip(parts, some, strict=True)]
+            others = [character for character in filter(_left_out().match, set(joined)) if not character.isascii()]
+            if len(others) > FEW_LEFT_OUT:
+                joined = _left_out().sub("", joined)
+            else:
+                for character in others:
+                    joined = joined.replace(character, "")
+            content = joined.encode("utf8", "surrogatepass")
+            parts = content.translate(None, _SPACES_AND_PUNCTUATION).split(b"\0")
+        if not all(parts):
+            parts = [
+                part or text.strip().encode("utf8", "surrogatepass") for part, text in zip(parts, some, strict=True)
+            ]
+        folded += parts
     return folded
 
 
@@ -94,7 +111,10 @@ def identities(examples: Sequence[tuple[str, ...]]) -> list[bytes]:
     Args:
         examples: the texts of each example, such as a pair, or a question and its passage.
     """
-    folded = iter(fold_all(list(chain.from_iterable(examples))))
+    folds = fold_all(list(chain.from_iterable(examples)))
+    if len(folds) == len(examples) and all(examples):
+        return folds
+    folded = iter(folds)
     return [next(folded) if len(texts) == 1 else b"\0".join(sorted(next(folded) for _ in texts)) for texts in examples]
 
 
@@ -119,9 +139,7 @@ def overlap(train: Sequence[tuple[str, ...]], held: Sequence[tuple[str, ...]]) -
         train, held: the texts of each example.
     """
     known, asked = identities(train), identities(held)
-    places: dict[bytes, int] = {}
-    for index in range(len(known) - 1, -1, -1):
-        places[known[index]] = index
+    places = dict(zip(reversed(known), range(len(known) - 1, -1, -1), strict=True))  # the first of equal ones
     equal = {index: places[identity] for index, identity in enumerate(asked) if identity in places}
     others = [index for index in range(len(held)) if index not in equal]
     if len(others) > MOST_COMPARED:
@@ -141,9 +159,15 @@ def near_duplicates(train: Sequence[bytes], held: Sequence[bytes]) -> dict[int, 
         if not sketches.size:
             break
         before = len(near)
+        place, grams = -1, frozenset[bytes]()
         for row, index in sketches.candidates(train[start:stop]):
-            if index not in near and similarity(train[start + row], held[index]) >= SIMILAR:
-                near[index] = start + row
+            size, text = sketches.sizes[index], train[start + row]
+            if index in near or len(text) - NGRAM + 1 < SIMILAR * size:  # too short to be similar
+                continue
+            if place != start + row:
+                place, grams = start + row, ngrams(text)
+            if size >= SIMILAR * len(grams) and jaccard(grams, ngrams(held[index])) >= SIMILAR:
+                near[index] = place
         if len(near) > before:
             sketches.forget(near)
     return dict(sorted(near.items()))
@@ -151,8 +175,13 @@ def near_duplicates(train: Sequence[bytes], held: Sequence[bytes]) -> dict[int, 
 
 def similarity(text: bytes, other: bytes) -> float:
     """Return the Jaccard similarity of the n-grams of two texts; 0 if one has none."""
-    first, second = ngrams(text), ngrams(other)
-    return len(first & second) / max(1, len(first | second))
+    return jaccard(ngrams(text), ngrams(other))
+
+
+def jaccard(first: frozenset[bytes], second: frozenset[bytes]) -> float:
+    """Return the Jaccard similarity of two sets; 0 if both are empty."""
+    common = len(first & second)
+    return common / max(1, len(first) + len(second) - common)
 
 
 def ngrams(text: bytes) -> frozenset[bytes]:
@@ -168,10 +197,13 @@ class _Sketches:
 
     Attributes:
         hashes, owners: the hashes in order, each with the index of its text; a hash may occur several times.
+        sizes: the number of different n-grams of each text.
     """
 
     def __init__(self, texts: Sequence[bytes]) -> None:
-        each = [np.unique(_mixed(_products(text)))[:SKETCH] for text in texts]
+        hashes_of = [np.unique(_mixed(_products(text))) for text in texts]
+        self.sizes = [len(hashes) for hashes in hashes_of]
+        each = [hashes[:SKETCH] for hashes in hashes_of]
         owners = np.repeat(np.arange(len(texts)), [len(hashes) for hashes in each])
         hashes = np.concatenate(each) if each else np.zeros(0, np.uint64)
         order = np.argsort(hashes, kind="stable")
@@ -202,10 +234,11 @@ class _Sketches:
             places, first, number = self._find(products)
         ends = np.cumsum([len(text) + 1 for text in texts])
         rows = np.searchsorted(ends, places, "right")
+        _, once = np.unique(rows * (self.size + 1) + first, return_index=True)  # a hash counts once in a text
+        rows, first, number = rows[once], first[once], number[once]
         spread = np.arange(number.sum()) - np.repeat(np.cumsum(number) - number, number)
         at = np.repeat(first, number) + spread
-        rows, at = np.divmod(np.unique(np.repeat(rows, number) * self.size + at), max(1, self.size))  # each once
-        pairs, counts = np.unique(rows * len(self.needed) + self.owners[at], return_counts=True)
+        pairs, counts = _counted(np.repeat(rows, number) * len(self.needed) + self.owners[at])
         rows, owners = np.divmod(pairs, max(1, len(self.needed)))
         enough = counts >= self.needed[owners]
         return list(zip(rows[enough].tolist(), owners[enough].tolist(), strict=True))
@@ -214,9 +247,10 @@ class _Sketches:
         """Return where hashes are those of sketches, and the first of these and their number at each place."""
         places = np.flatnonzero(self._filter[_bucket(products)])
         hashes = _mixed(products[places])
-        first, last = (np.searchsorted(self.hashes, hashes, side) for side in ("left", "right"))
-        hit = last > first
-        return places[hit], first[hit], (last - first)[hit]
+        index = np.minimum(np.searchsorted(self.hashes, hashes), self.size - 1)
+        hit = self.hashes[index] == hashes
+        first = index[hit]
+        return places[hit], first, np.searchsorted(self.hashes, hashes[hit], "right") - first
 
     def _leave_out_common(self, hits: np.ndarray, number: np.ndarray) -> None:
         """Leave out the hash with the most pairs, and those with at least half as many."""
@@ -224,6 +258,15 @@ class _Sketches:
         pairs = np.bincount(where, number)
         left = ~np.isin(self.hashes, values[2 * pairs >= pairs.max()])
         self._take(self.hashes[left], self.owners[left])
+
+
+def _counted(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the different ones of numbers from 0, in order, and how often each occurs."""
+    if numbers.size == 0 or numbers.max() > 8 * numbers.size:
+        return np.unique(numbers, return_counts=True)
+    counts = np.bincount(numbers)
+    different = np.flatnonzero(counts)
+    return different, counts[different]
 
 
 def _products(text: bytes) -> np.ndarray:

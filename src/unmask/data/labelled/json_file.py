@@ -2,10 +2,7 @@
 
 Input: a JSON file, optionally compressed. Output: its content; `Place` checks and returns the values inside.
 
-Records of labeled examples by column name, from JSON Lines, JSON arrays, Parquet, Arrow, or memory.
-
-Input: a file or an `ExampleTable`. Output: numbered records; the number is that of the line or, where rows are not
-lines, of the row, from 1.
+Records of labeled examples by column name, from JSON Lines or JSON arrays.
 """
 
 from __future__ import annotations
@@ -18,18 +15,18 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import (
     COMPRESSED,
     MAX_JSON,
     decode_line,
+    decode_text,
     display_name,
     open_bytes,
     read_at_most,
     read_text_lines,
 )
 from unmask.data.text.json_keys import check_keys
-from unmask.data.text.record_files import Record, has_reader, read_file
+from unmask.data.text.record_files import Record
 from unmask.support.errors import UserError
 
 JSON = ("jsonl", "json", "ndjson")
@@ -42,39 +39,24 @@ def suffix_of(path: str | Path) -> str:
     return next((suffix[1:] for suffix in reversed(suffixes) if suffix not in COMPRESSED), "")
 
 
-def has_records(source: Source, kind: str | None) -> bool:
-    """Return whether a source is read by `read_records`, by its suffix or the given format."""
-    if isinstance(source, ExampleTable):
-        return True
-    return kind in JSON or (kind is None and (suffix_of(source) in JSON or has_reader(source)))
-
-
-def read_records(source: Source, kind: str | None = None) -> Iterator[tuple[int, Record]]:
-    """Yield the number of each line or row, and its values by column.
-
-    Args:
-        source: a file, a directory of `datasets`, or examples in memory.
-        kind: "jsonl" if the suffix does not determine the format.
+def read_json(path: str | Path) -> Iterator[tuple[int, Record]]:
+    """Yield the objects of a file of JSON Lines, or of a JSON array, with the number of each line or object.
 
     Raises:
-        UserError: the source cannot be read; the message names line or row.
+        UserError: the file cannot be read, or has something else; the message names line or object.
     """
-    if isinstance(source, ExampleTable):
-        yield from source.records()
-    elif kind is None and has_reader(source):
-        yield from read_file(source)
-    elif _is_array(source):
-        name = display_name(source)
-        content = {"records": decode_json(source, Place(name, form="JSON"))}
+    name = display_name(path)
+    if is_array(path):
+        content = {"records": decode_json(path, Place(name, form="JSON"))}
         for number, (_, record) in enumerate(Place(name, form="JSON").each(content, "records", "row"), 1):
             yield number, record
-    else:
-        for number, line in read_text_lines(source):
-            if line.strip():
-                yield number, decode_line(line, display_name(source), number)
+        return
+    for number, line in read_text_lines(path):
+        if line.strip():
+            yield number, decode_line(line, name, number)
 
 
-def _is_array(path: str | Path) -> bool:
+def is_array(path: str | Path) -> bool:
     """Return whether a file, whose name ends in .json, is one JSON array rather than a JSON object in each line."""
     if str(path) == "-" or suffix_of(path) != "json":
         return False
@@ -158,7 +140,7 @@ def decode_json(path: str | Path, top: Place) -> Any:
         top: its location.
 
     Raises:
-        UserError: it is too large, broken (names the line), or has a key twice.
+        UserError: it is too large, broken or not UTF-8 (names the line), or has a key twice.
     """
     with open_bytes(path) as stream:
         raw = read_at_most(stream, MAX_JSON + 1)
@@ -168,6 +150,9 @@ def decode_json(path: str | Path, top: Place) -> Any:
     try:
         content = msgspec.json.decode(raw)
         check_keys(raw, content)
+    except UnicodeDecodeError:
+        decode_text(raw, top.file)  # names the line
+        raise
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         byte = re.search(r"byte (\d+)", str(error))
         line = raw[: int(byte[1])].count(b"\n") + 1 if byte else None

@@ -21,9 +21,12 @@ import msgspec
 
 from unmask.data.labelled.columns import SINGLE, Fields, SelectedColumns, Wanted
 from unmask.data.labelled.delimited import OWN, SEPARATORS, DelimitedFile, Line, distinct_names
-from unmask.data.labelled.json_file import has_records, read_records, suffix_of
-from unmask.data.labelled.label_cells import Cell, LabelCells, check_not_missing
-from unmask.data.labelled.soft_labels import SoftLabel, SoftLabels, parse_cell
+from unmask.data.labelled.json_file import suffix_of
+from unmask.data.labelled.label_cells import Cell, check_not_missing
+from unmask.data.labelled.records import has_records, read_records
+from unmask.data.labelled.row_labels import Labels, RowLabels
+from unmask.data.labelled.soft_label_sets import SoftLabelSet, Vote
+from unmask.data.labelled.soft_labels import SoftLabel
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import display_name, read_text_lines
 from unmask.support.errors import UserError, counted, nearest
@@ -60,6 +63,18 @@ class SoftRow(Row, frozen=True, gc=False):
 
     distribution: Mapping[str, float] = {}
     votes: tuple[str, ...] = ()
+
+
+class SoftSetRow(Row, frozen=True, gc=False):
+    """An example with a probability of each label, of which `labels` has those above one half.
+
+    Attributes:
+        probabilities: of the labels that have one above 0.
+        votes: the labels that each annotator chose, None if they did not vote; empty: probabilities were given.
+    """
+
+    probabilities: Mapping[str, float] = {}
+    votes: tuple[Vote, ...] = ()
 
 
 class UnlabelledRow(Row, frozen=True, gc=False):
@@ -109,9 +124,9 @@ def read_rows(
 
     Args:
         paths: `.tsv` or `.txt`, `.csv`, `.jsonl` or `.json` (lines or one array), each optionally followed by `.gz`,
-            `.xz` or `.zst`; `.parquet`, `.arrow` or `.feather`; `.xlsx`, `.sqlite` or `.db`, optionally followed by
-            `#SHEET` or `#TABLE`; directories of `datasets`; tables in memory; `-` is standard input and requires
-            `kind`.
+            `.xz` or `.zst`; `.parquet`, `.arrow` or `.feather`; `.xlsx`, `.ods`, `.sqlite` or `.db`, optionally
+            followed by `#SHEET` or `#TABLE`; directories of `datasets`; tables in memory; `-` is standard input and
+            requires `kind`.
         columns: our names to the names in the file, or to numbers from 0, which imply that there is no header.
         kind: the format, if it is not that of the suffix.
         gold: whether to read labels.
@@ -164,16 +179,17 @@ def iterate_rows(
     wanted = Wanted(columns, fields if gold else replace(fields, labels=(), several=False, soft=False), gold)
     for path in paths:
         name, omitted, separators = display_name(path), Counter[str](), list[str]()
-        soft_labels = SoftLabels(name)
         if isinstance(path, ExampleTable) or has_records(path, kind):
-            yield from _read_records(path, kind, wanted, soft_labels, omitted)
+            row_labels = RowLabels(name, wanted, cells=False)
+            yield from _read_records(path, kind, wanted, row_labels, omitted)
         else:
+            row_labels = RowLabels(name, wanted, cells=True)
             table = _delimited(path, _format(path, kind), wanted)
-            yield from _read(table, wanted, soft_labels, omitted)
+            yield from _read(table, wanted, row_labels, omitted)
             separators = table.notes()
-        soft_labels.check()
+        label_notes = row_labels.notes()
         if notes is not None:
-            notes += separators + soft_labels.notes()
+            notes += separators + label_notes
             notes += [f"{name}: omitted, as the format specifies: {count:,} {what}" for what, count in omitted.items()]
 
 
@@ -250,10 +266,10 @@ def _delimited(path: str | Path, kind: str, wanted: Wanted) -> DelimitedFile:
     return DelimitedFile(path, kind, fits, header=numbered is None)
 
 
-def _read(table: DelimitedFile, wanted: Wanted, soft_labels: SoftLabels, omitted: Counter[str]) -> Iterator[Row]:
+def _read(table: DelimitedFile, wanted: Wanted, row_labels: RowLabels, omitted: Counter[str]) -> Iterator[Row]:
     """Yield the rows of a TSV or CSV file; count in `omitted` those that the format itself excludes."""
     name = table.name
-    rows = ((line, cells) for line, cells in table.rows() if cells not in ([], [""]))
+    rows = ((line, cells) for line, cells in table.rows() if len(cells) > 1 or any(cells))
     first = next(rows, None)
     if first is None:
         return
@@ -263,7 +279,7 @@ def _read(table: DelimitedFile, wanted: Wanted, soft_labels: SoftLabels, omitted
         raise UserError(
             f"there is no column {max(selected.indices.values())}, counted from 0", file=name, line=first[0]
         )
-    label_cells, header = LabelCells(name), first[1] if remaining is rows else None
+    header = first[1] if remaining is rows else None
     names = distinct_names(cell.strip() for cell in header) if header else [str(number) for number in range(width)]
     for line, cells in remaining:
         if cells == header:
@@ -285,52 +301,10 @@ def _read(table: DelimitedFile, wanted: Wanted, soft_labels: SoftLabels, omitted
                 line=line,
                 remedy=remedy if len(cells) > width else "complete or remove the row",
             )
-        chosen = {column: cells[index] for column, index in selected.indices.items()}
-        soft, labels = (
-            _soft_label(soft_labels, wanted, selected, cells, parse_cell(chosen.get("label", "")), line),
-            None,
-        )
-        if soft:
-            chosen["label"] = soft.label
-        elif selected.indicators:
-            labels = _indicated(label_cells, selected, cells, chosen, line, several=wanted.fields.several)
-        elif wanted.fields.several:
-            labels = label_cells.split(chosen.pop("label"), line)
-        if row := _row(chosen, name, line, selected, omitted, labels, soft):
+        labels = row_labels.read(selected, cells, line)
+        chosen = {column: cells[index].strip() for column, index in selected.indices.items()}
+        if row := _row(chosen, name, line, selected, omitted, labels):
             yield row if wanted.gold else _unlabelled(row, dict(zip(names, cells, strict=True)))
-
-
-def _soft_label(
-    soft_labels: SoftLabels,
-    wanted: Wanted,
-    selected: SelectedColumns,
-    values: Sequence[Any],
-    label: Any,
-    line: int,
-) -> SoftLabel | None:
-    """Return the distribution of a row, of several columns or of the value of one; None: it has a label."""
-    if selected.probabilities:
-        return soft_labels.of_probabilities({name: values[i] for name, i in selected.probabilities.items()}, line)
-    if selected.votes:
-        return soft_labels.of_votes([values[index] for index in selected.votes.values()], line)
-    return soft_labels.of_value(label, line) if wanted.fields.soft else None
-
-
-def _indicated(
-    label_cells: LabelCells,
-    selected: SelectedColumns,
-    values: Sequence[Any],
-    chosen: dict[str, str],
-    line: int,
-    *,
-    several: bool,
-) -> tuple[str, ...] | None:
-    """Return the labels whose columns have a one; if a text has only one, add it to the chosen values instead."""
-    labels = label_cells.of_indicators({label: values[index] for label, index in selected.indicators.items()}, line)
-    if several:
-        return labels
-    chosen["label"] = label_cells.only(labels, line)
-    return None
 
 
 def _unlabelled(row: Row, source: Mapping[str, Any]) -> UnlabelledRow:
@@ -353,38 +327,36 @@ def _find(
 
 
 def _read_records(
-    source: Source, kind: str | None, wanted: Wanted, soft_labels: SoftLabels, omitted: Counter[str]
+    source: Source, kind: str | None, wanted: Wanted, row_labels: RowLabels, omitted: Counter[str]
 ) -> Iterator[Row]:
     """Yield the rows of a source of records; count in `omitted` those that the format itself excludes."""
-    label_cells, name = LabelCells(soft_labels.file), soft_labels.file
+    name = display_name(source)
     for number, record in read_records(source, kind):
         selected = wanted.named(list(record), name, number)
         names, values = list(record), list(record.values())
-        chosen = {column: Cell(column, names[index], values[index]) for column, index in selected.indices.items()}
-        label, labels = chosen.get("label"), None
-        soft = _soft_label(soft_labels, wanted, selected, values, label and label.value, number)
-        if soft:
-            chosen["label"] = Cell("label", "label", soft.label)
-        if wanted.fields.several and not selected.indicators:
-            labels = label_cells.of_value(chosen.pop("label").value, number)
-        texts = {column: cell.text(name, number) for column, cell in chosen.items()}
-        if selected.indicators:
-            labels = _indicated(label_cells, selected, values, texts, number, several=wanted.fields.several)
-        if row := _row(texts, name, number, selected, omitted, labels, soft):
+        labels = row_labels.read(selected, values, number)
+        texts = {
+            column: Cell(column, names[index], values[index]).text(name, number).strip()
+            for column, index in selected.indices.items()
+            if labels is None or column != "label"
+        }
+        if row := _row(texts, name, number, selected, omitted, labels):
             yield row if wanted.gold else _unlabelled(row, record)
 
 
 def _row(
-    values: Mapping[str, str],
+    values: dict[str, str],
     name: str,
     line: int,
     selected: SelectedColumns,
     omitted: Counter[str],
-    labels: tuple[str, ...] | None,
-    soft: SoftLabel | None,
+    labels: Labels | None,
 ) -> Row | None:
-    """Return the row, or None if it is one that its format excludes."""
-    values = {column: value.strip() for column, value in values.items()}
+    """Return the row, or None if it is one that its format excludes; `values` has no spaces around, and is changed."""
+    if labels is not None:
+        values.pop("label", None)
+    if isinstance(labels, str | SoftLabel):
+        values["label"] = labels if isinstance(labels, str) else labels.label
     if selected.unlabeled is not None and values.get("label") == selected.unlabeled:
         omitted["pairs without a label"] += 1
         return None
@@ -397,4 +369,8 @@ def _row(
         raise UserError(f"the {column} is empty", file=name, line=line, remedy="fix or remove the row")
     if "label" in values:
         check_not_missing(values["label"], name, line)
-    return SoftRow(values, name, line, None, soft.distribution, soft.votes) if soft else Row(values, name, line, labels)
+    if isinstance(labels, SoftLabel):
+        return SoftRow(values, name, line, None, labels.distribution, labels.votes)
+    if isinstance(labels, SoftLabelSet):
+        return SoftSetRow(values, name, line, labels.labels, labels.probabilities, labels.votes)
+    return Row(values, name, line, labels if isinstance(labels, tuple) else None)

@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 from unmask.data.labelled.spans import Annotated, Link, Reading, Span, check_label, words_of
-from unmask.data.labelled.tagged_file import Relation, TaggedSentence
+from unmask.data.labelled.tagged_sentence import Relation, TaggedSentence
 from unmask.support.errors import UserError
 
 LABELS = ("label", "type", "labels")

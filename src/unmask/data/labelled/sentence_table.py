@@ -18,8 +18,8 @@ from unmask.data.labelled.delimited import header_separator
 from unmask.data.labelled.label_cells import parse_list
 from unmask.data.labelled.plain_tags import Tags
 from unmask.data.labelled.spans import Reading
-from unmask.data.labelled.tagged_file import TaggedSentence, join_words
-from unmask.data.text.files import MAX_DOCUMENT, MAX_JSON, display_name, open_bytes, read_at_most
+from unmask.data.labelled.tagged_sentence import TaggedSentence, join_words
+from unmask.data.text.files import MAX_DOCUMENT, MAX_JSON, decode_text, display_name, open_bytes, read_at_most
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 
@@ -72,7 +72,7 @@ def _read(path: str | Path, name: str, reading: Reading) -> str:
         try:
             text = raw.decode("cp1252")
         except UnicodeDecodeError:
-            raise UserError("not UTF-8", file=name, line=line, remedy="convert the file to UTF-8") from error
+            return decode_text(raw, name)  # names the line
         reading.remarks.append(f"read as Windows-1252, because line {line:,} is not UTF-8")
         return text
 

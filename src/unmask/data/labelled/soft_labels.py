@@ -1,4 +1,4 @@
-"""Soft labels: a distribution over labels for each text, given as probabilities or as the votes of annotators.
+"""Soft labels of texts with one label: a distribution over labels, given as probabilities or as votes of annotators.
 
 Input: `{"positive": 0.7, "negative": 0.3}`, or columns `p:NAME`; a list of votes, or columns `label:ANNOTATOR`. Output:
 the distribution and the label with the highest probability; of equally probable ones, the alphabetically first.
@@ -14,7 +14,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any, NoReturn
+
+import msgspec
 
 from unmask.data.labelled.columns import VOTE
 from unmask.data.labelled.label_cells import LONGEST_LIST, check_not_missing, is_missing, parse_collection
@@ -24,7 +26,7 @@ TOLERANCE = 1e-3
 """How far the sum of probabilities may be from 1; of percentages, relative to 100."""
 
 
-class SoftLabel(NamedTuple):
+class SoftLabel(msgspec.Struct, frozen=True):
     """What is known of the label of a text.
 
     Attributes:
@@ -38,7 +40,54 @@ class SoftLabel(NamedTuple):
     votes: tuple[str, ...] = ()
 
 
-class SoftLabels:
+class SoftReader:
+    """What readers of soft labels have in common.
+
+    Args:
+        file: the file's name, for errors and notes.
+
+    Attributes:
+        counts: how many examples are what a note says.
+    """
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.counts = Counter[str]()
+
+    def notes(self) -> list[str]:
+        """Return what was counted, one line each."""
+        return [f"{self.file}: {counted(count, 'example')} {what}" for what, count in self.counts.items()]
+
+    def numbers(self, values: Mapping[str, Any], line: int) -> dict[str, float]:
+        """Return probabilities by the names of their labels.
+
+        Raises:
+            UserError: a probability is not a number, negative or infinite; a name is empty or occurs twice.
+        """
+        names = [str(name).strip() for name in values]
+        for name in names:
+            if not name:
+                self.refuse("a probability has no name of a label", line, "name the label")
+            check_not_missing(name, self.file, line)
+        if len(set(names)) < len(names):
+            self.refuse("a label occurs twice among the probabilities", line, "remove one")
+        return {name: self._number(name, value, line) for name, value in zip(names, values.values(), strict=True)}
+
+    def refuse(self, problem: str, line: int, remedy: str = "correct it") -> NoReturn:
+        """Raise an error that names file and line."""
+        raise UserError(problem, file=self.file, line=line, remedy=remedy)
+
+    def _number(self, name: str, value: Any, line: int) -> float:
+        number = math.nan
+        if not isinstance(value, bool) and isinstance(value, Real | Decimal | str) and "_" not in str(value):
+            with suppress(ValueError, OverflowError):
+                number = float(value)
+        if not 0 <= number < math.inf:
+            self.refuse(f"the probability of '{name}' is {str(value)[:40]!r}, not a number from 0 to 1", line)
+        return number
+
+
+class SoftLabels(SoftReader):
     """Reader of the distributions of a file, which counts what a note says.
 
     Args:
@@ -46,8 +95,7 @@ class SoftLabels:
     """
 
     def __init__(self, file: str) -> None:
-        self.file = file
-        self.counts = Counter[str]()
+        super().__init__(file)
         self._different = 0  # the first line with a list of several labels; 0 as soon as a list has a label twice
         self._lists = False
 
@@ -78,7 +126,7 @@ class SoftLabels:
             UserError: no list has a label twice.
         """
         if self._different:
-            self._refuse(
+            self.refuse(
                 "the label is a list, and no list of the file has a label twice, as votes would",
                 self._different,
                 f"fine-tune for multi-label, or write votes into columns named {VOTE}ANNOTATOR",
@@ -91,21 +139,18 @@ class SoftLabels:
             UserError: a probability is not a number, negative or infinite; they sum neither to 1 nor to 100; a name is
                 empty or occurs twice.
         """
-        names = [str(name).strip() for name in values]
-        for name in names:
-            self._check_name(name, line)
-        if len(set(names)) < len(names):
-            self._refuse("a label occurs twice among the probabilities", line, "remove one")
-        numbers = [self._number(name, value, line) for name, value in zip(names, values.values(), strict=True)]
+        numbers = self.numbers(values, line)
         self.counts["have probabilities of labels, which are learned"] += 1
-        total = math.fsum(numbers)
+        total = math.fsum(numbers.values())
         if abs(total - 100) <= 100 * TOLERANCE:
             self.counts["have percentages that sum to 100, which are read as probabilities"] += 1
         elif abs(total - 1) > TOLERANCE:
-            self._refuse(f"the probabilities sum to {total:.6g}, not to 1", line, "correct them")
-        return self._most_probable(
-            {name: number / total for name, number in zip(names, numbers, strict=True) if number}, (), line
-        )
+            self.refuse(
+                f"the probabilities sum to {total:.6g}, not to 1",
+                line,
+                "correct them, or, if those of the labels are independent, fine-tune for multi-label",
+            )
+        return self._most_probable({name: number / total for name, number in numbers.items() if number}, (), line)
 
     def of_votes(self, values: Sequence[Any], line: int) -> SoftLabel:
         """Return the distribution of votes; a vote that is empty or missing does not count.
@@ -117,19 +162,15 @@ class SoftLabels:
         for value in values:
             missing = is_missing(value)
             if not missing and (not isinstance(value, str | int) or isinstance(value, bool)):
-                self._refuse(f"a vote is {type(value).__name__}, not the name of a label", line)
+                self.refuse(f"a vote is {type(value).__name__}, not the name of a label", line)
             votes.append("" if missing else str(value).strip())
             check_not_missing(votes[-1], self.file, line)
         counts = Counter(filter(None, votes))
         if not counts:
-            self._refuse("no annotator voted", line, "remove the row")
+            self.refuse("no annotator voted", line, "remove the row")
         self.counts["have votes of annotators, whose distribution is learned"] += 1
         total = counts.total()
         return self._most_probable({name: count / total for name, count in counts.items()}, tuple(votes), line)
-
-    def notes(self) -> list[str]:
-        """Return what was counted, one line each."""
-        return [f"{self.file}: {counted(count, 'example')} {what}" for what, count in self.counts.items()]
 
     def _most_probable(self, distribution: Mapping[str, float], votes: tuple[str, ...], line: int) -> SoftLabel:
         highest = max(distribution.values())
@@ -137,23 +178,6 @@ class SoftLabels:
         if others:
             self.counts["have several most probable labels, of which the alphabetically first is the label"] += 1
         return SoftLabel(first, distribution, votes)
-
-    def _check_name(self, name: str, line: int) -> None:
-        if not name:
-            self._refuse("a probability has no name of a label", line, "name the label")
-        check_not_missing(name, self.file, line)
-
-    def _number(self, name: str, value: Any, line: int) -> float:
-        number = math.nan
-        if not isinstance(value, bool) and isinstance(value, Real | Decimal | str) and "_" not in str(value):
-            with suppress(ValueError, OverflowError):
-                number = float(value)
-        if not 0 <= number < math.inf:
-            self._refuse(f"the probability of '{name}' is {str(value)[:40]!r}, not a number from 0 to 1", line)
-        return number
-
-    def _refuse(self, problem: str, line: int, remedy: str = "correct it") -> None:
-        raise UserError(problem, file=self.file, line=line, remedy=remedy)
 
 
 def parse_cell(text: str) -> Any:

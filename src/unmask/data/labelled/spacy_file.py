@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from unmask.data.labelled.spans import Annotated, Span
-from unmask.data.text.files import display_name
+from unmask.data.text.files import display_name, refuse_encoding
 from unmask.support.errors import UserError
 
 
@@ -19,8 +19,9 @@ def read_spacy(path: str | Path, *, gold: bool) -> Iterator[Annotated]:
     """Yield the texts of a file, with spans if `gold`; they are numbered from 1.
 
     Raises:
-        UserError: spacy is not installed, or the file is damaged.
+        UserError: spacy is not installed, the file is damaged, or an encoding is part of its path.
     """
+    refuse_encoding(path)
     name = display_name(path)
     try:
         spacy = import_module("spacy")

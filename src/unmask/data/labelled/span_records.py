@@ -19,15 +19,15 @@ from typing import Any
 
 import msgspec
 
-from unmask.data.labelled.json_file import Place, decode_json, read_records, suffix_of
+from unmask.data.labelled.json_file import Place, decode_json, suffix_of
 from unmask.data.labelled.label_studio import is_region, is_task, label_sets, read_task, sets_of_record
+from unmask.data.labelled.records import is_table, read_records
 from unmask.data.labelled.relations import read_links
 from unmask.data.labelled.spans import Annotated, Reading, Span, check_label, check_offset, choose_set
 from unmask.data.labelled.table import ExampleTable, Source
-from unmask.data.labelled.tagged_file import TAGS, TEXTS, WORDS
+from unmask.data.labelled.tagged_sentence import TAGS, TEXTS, WORDS
 from unmask.data.text.files import display_name, open_bytes, read_text_lines
 from unmask.data.text.json_keys import check_keys
-from unmask.data.text.record_files import has_reader
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
 
@@ -48,7 +48,7 @@ def iterate_values(source: Source, kind: str | None) -> Iterator[tuple[int, Any]
     Raises:
         UserError: the source cannot be read; the message names line or row.
     """
-    if isinstance(source, ExampleTable) or (kind is None and has_reader(source)):
+    if isinstance(source, ExampleTable) or is_table(source, kind):
         yield from read_records(source, kind)
         return
     name = display_name(source)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
-from unmask.data.labelled.tagged_file import TaggedSentence, split_text, write_tags
+from unmask.data.labelled.tagged_sentence import TaggedSentence, split_text, write_tags
 from unmask.metrics.token_classification import Chunk
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument, setting

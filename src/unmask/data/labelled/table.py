@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from unmask.data.text.files import split_part, with_encoding
 from unmask.data.text.record_files import Record, class_names, name_classes
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 
 CONTENT = ("text", "label"), ("text", "text_b", "label")
 """Names of the columns of two and of three sequences."""
@@ -69,22 +71,46 @@ Data: TypeAlias = Any
 """One or more paths, or examples in memory, as `as_sources` takes them."""
 
 
-def as_sources(data: Data) -> list[Source]:
+def as_sources(data: Data, encoding: str | None = None) -> list[Source]:
     """Return labeled examples, wherever they are, as a list of sources.
 
     Args:
-        data: a path or several; a pandas or Polars data frame, a pyarrow table, or a data set of `datasets`; a mapping
-            of column names to values; records; a tuple of texts and labels, or of texts, second texts and labels (for
-            token classification, of lists of words and lists of tags).
+        data: a path or several, or names of data sets on the Hub (see hub_data.py); a pandas or Polars data frame, a
+            pyarrow table, or a data set of `datasets`; a mapping of column names to values; records; a tuple of texts
+            and labels, or of texts, second texts and labels (for token classification, of lists of words and lists of
+            tags).
+        encoding: encoding of the files, which becomes part of their paths; None: they are taken as they are.
 
     Raises:
-        UserError: it is something else, or the columns have different lengths.
+        UserError: it is something else, the columns have different lengths, or examples in memory have an encoding; a
+            data set cannot be downloaded.
     """
+    sources: Sequence[Source]
     if isinstance(data, str | Path | ExampleTable):
-        return [data]
-    if isinstance(data, list | tuple) and all(isinstance(source, str | Path | ExampleTable) for source in data):
-        return list(data)
-    return [as_table(data)]
+        sources = [data]
+    elif isinstance(data, list | tuple) and all(isinstance(source, str | Path | ExampleTable) for source in data):
+        sources = data
+    else:
+        sources = [as_table(data)]
+    return [_with_encoding(source, encoding) for source in sources]
+
+
+def _with_encoding(source: Source, encoding: str | None) -> Source:
+    if not isinstance(source, ExampleTable):
+        from unmask.data.labelled.hub_data import locate  # which reads descriptions of data sets
+
+        return with_encoding(locate(source), encoding)
+    if encoding is not None:
+        raise UserError(f"{argument('encoding')} has no effect on examples in memory", file=source.name)
+    return source
+
+
+def is_repository(source: object) -> bool:
+    """Return whether a source is a split of a repository: a directory with something after a `#`."""
+    if not isinstance(source, str | Path):
+        return False
+    folder, part = split_part(source)
+    return bool(part) and folder.is_dir()
 
 
 def is_table(data: object) -> bool:
@@ -102,6 +128,8 @@ def refuse_tables(sources: Iterable[Source]) -> list[str | Path]:
     for source in sources:
         if isinstance(source, ExampleTable):
             raise UserError("this task reads its examples from files", file=source.name, remedy="pass paths")
+        if is_repository(source):
+            raise UserError("this task reads files of its own format, not splits of data sets", file=source)
         files.append(source)
     return files
 

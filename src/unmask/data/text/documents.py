@@ -16,8 +16,18 @@ from typing import Any
 
 import msgspec
 
+from unmask.data.text.damage import DamagedTexts, find_damage
 from unmask.data.text.encodings import suggest
-from unmask.data.text.files import COMPRESSED, MAX_DOCUMENT, TOO_LONG, display_name, read_lines
+from unmask.data.text.files import (
+    COMPRESSED,
+    MAX_DOCUMENT,
+    TOO_LONG,
+    check_encoding,
+    display_name,
+    read_lines,
+    refuse_encoding,
+    with_encoding,
+)
 from unmask.data.text.json_keys import check_keys
 from unmask.data.text.record_files import has_reader, read_file
 from unmask.support.errors import UserError, counted, nearest
@@ -39,26 +49,37 @@ class TextOptions:
         field: the field of a JSON line that holds the text.
         documents: what a document is in plain text: "file", "blank-line", "line", or "auto" (see `resolve_documents`).
         strict: raise an error at the first document that would be skipped.
+        encoding: encoding of the files; None: UTF-8, or as a byte-order mark declares.
+
+    Raises:
+        UserError: the encoding is unknown.
     """
 
     field: str = "text"
     documents: str = "auto"
     strict: bool = False
+    encoding: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.encoding is not None:
+            check_encoding(self.encoding)
 
 
 @dataclass
 class Skipped:
-    """The documents that could not be used.
+    """The documents that could not be used, and those that are used as they are, but look damaged.
 
     Args:
         count: number of skipped documents.
         places: "file:line: reason" of the first ten.
         remedy: what to do about the first one; empty if that is obvious.
+        damaged: those that look damaged.
     """
 
     count: int = 0
     places: list[str] = field(default_factory=list)
     remedy: str = ""
+    damaged: DamagedTexts = field(default_factory=DamagedTexts)
 
     def add(self, place: str, remedy: str = "") -> None:
         """Record a skipped document."""
@@ -108,6 +129,9 @@ def refuse_idle_options(paths: Sequence[str | Path], options: TextOptions) -> No
     Raises:
         UserError: an option has no effect.
     """
+    for path in paths:
+        if has_reader(path):
+            refuse_encoding(with_encoding(path, options.encoding))
     kinds = {_has_fields(path) for path in paths}
     if kinds == {False} and options.field != "text":
         raise UserError(f"{argument('field')} has no effect: none of the files is JSON Lines", remedy="leave it out")
@@ -135,19 +159,22 @@ def read_documents(paths: Sequence[str | Path], options: TextOptions, skipped: S
         UserError: a file cannot be read, or `strict` is set and a document would be skipped.
     """
     mode = resolve_documents(paths, options)
-    for path in paths:
+    for path in (with_encoding(path, options.encoding) for path in paths):
         if has_reader(path):
             yield from _read_rows(path, options, skipped)
             continue
         is_json = _has_fields(path)
-        parse: Callable[[Iterator[Line]], str] = _json_parser(options.field) if is_json else _join
+        parse: Callable[[Iterator[Line]], tuple[int, str]] = _json_parser(options.field) if is_json else _join
         for lines in _groups(read_lines(path), "line" if is_json else mode):
             try:
-                document = _tidy(parse(lines))
+                number, text = parse(lines)
             except _Fault as fault:
                 _skip(fault, path, options, skipped)
                 continue
-            if document:
+            if damage := find_damage(text):
+                number += 0 if is_json else text.count("\n", 0, damage.start())
+                skipped.damaged.add(damage, f"{display_name(path)}:{number}")
+            if document := _tidy(text):
                 yield document
 
 
@@ -166,6 +193,8 @@ def _read_rows(path: str | Path, options: TextOptions, skipped: Skipped) -> Iter
         except _Fault as fault:
             _skip(fault, path, options, skipped)
             continue
+        if damage := find_damage(text):
+            skipped.damaged.add(damage, f"{display_name(path)}:{number}")
         if document := _tidy(text):
             yield document
 
@@ -197,10 +226,11 @@ def _is_blank(line: Line) -> bool:
     return line[1] is not None and not line[1].decode("utf-8", "replace").replace("\0", "").strip()
 
 
-def _join(lines: Iterator[Line]) -> str:
-    """Join the lines of a plain text document."""
-    parts, size = [], 0
+def _join(lines: Iterator[Line]) -> tuple[int, str]:
+    """Join the lines of a plain text document; also return the number of the first one."""
+    parts, size, first = [], 0, 0
     for number, raw in lines:
+        first = first or number
         size += MAX_DOCUMENT + 1 if raw is None else len(raw)
         if raw is None or size > MAX_DOCUMENT:
             raise _Fault(number, TOO_LONG)
@@ -209,18 +239,18 @@ def _join(lines: Iterator[Line]) -> str:
         except UnicodeDecodeError as error:
             raise _Fault(number, f"not UTF-8 (byte {error.start + 1} of the line)", suggest(raw)) from error
         size += 1  # the newline
-    return "\n".join(parts)
+    return first, "\n".join(parts)
 
 
-def _json_parser(name: str) -> Callable[[Iterator[Line]], str]:
-    """Return a function that extracts the text from a JSON line."""
+def _json_parser(name: str) -> Callable[[Iterator[Line]], tuple[int, str]]:
+    """Return a function that extracts the text from a JSON line, and returns its number, too."""
 
-    def parse(lines: Iterator[Line]) -> str:
+    def parse(lines: Iterator[Line]) -> tuple[int, str]:
         number, raw = next(lines)
         if raw is None:
             raise _Fault(number, TOO_LONG)
         if _is_blank((number, raw)):
-            return ""
+            return number, ""
         try:
             record = msgspec.json.decode(raw := raw.replace(b"\0", b""))
             check_keys(raw, record)
@@ -230,7 +260,7 @@ def _json_parser(name: str) -> Callable[[Iterator[Line]], str]:
             raise _Fault(number, f"broken JSON ({error})") from error
         if not isinstance(record, dict):
             raise _Fault(number, "not a JSON object")
-        return _text_of(record, name, number)
+        return number, _text_of(record, name, number)
 
     return parse
 

@@ -1,8 +1,8 @@
-"""Encodings of text other than UTF-8: those that a byte-order mark declares are read, for others there is advice.
+"""Encodings of text other than UTF-8: those that are named, or declared by a byte-order mark, are read as UTF-8.
 
-Input: the bytes of a file. Output: the same text in UTF-8, if it is UTF-16 or UTF-32 with a byte-order mark; for a line
-that is not UTF-8, the encodings in which it could be, with what it says in them. Nothing is guessed: many sequences of
-bytes are text in several encodings.
+Input: the bytes of a file, and the name of an encoding, if it is known. Output: the same text in UTF-8; for a line that
+is not UTF-8, the encodings in which it could be, with what it says in them. Nothing is guessed: many sequences of bytes
+are text in several encodings.
 """
 
 from __future__ import annotations
@@ -13,11 +13,18 @@ import unicodedata
 from itertools import pairwise
 from typing import Any, BinaryIO
 
+from unmask.support.messages import argument
+
 MARKS = (
-    *((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32")),  # first: it begins with that of UTF-16
-    *((codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16")),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # first: it begins with that of UTF-16
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+    (codecs.BOM_UTF8, "utf-8-sig"),
 )
 """Byte-order marks, each with its encoding."""
+UTF8 = ("utf-8", "utf-8-sig")
+"""Names of UTF-8, without and with a mark."""
 SCRIPTS = {
     "cp1252": ("LATIN",),
     "cp1250": ("LATIN",),
@@ -37,34 +44,38 @@ _BLOCK = 1 << 16
 
 
 class EncodingError(Exception):
-    """Raised while a file is read that is not in the encoding that its byte-order mark declares."""
+    """Raised while a file is read that is not in the encoding that its path or its byte-order mark names."""
 
-    def __init__(self, encoding: str, line: int, reason: str) -> None:
-        super().__init__(f"not {encoding.upper()}, which the byte-order mark declares ({reason})")
-        self.line = line
+    def __init__(self, problem: str, line: int | None, remedy: str) -> None:
+        super().__init__(problem)
+        self.line, self.remedy = line, remedy
 
 
 class _InUtf8(io.RawIOBase):
-    """The text of a file in another encoding, as UTF-8."""
+    """The text of a file in another encoding, as UTF-8.
 
-    def __init__(self, stream: BinaryIO, encoding: str) -> None:
-        self._stream, self._encoding = stream, encoding
+    Args:
+        stream: its bytes.
+        encoding: the encoding.
+        declared: whether a byte-order mark declares it.
+    """
+
+    def __init__(self, stream: io.BufferedReader, encoding: str, *, declared: bool) -> None:
+        self._stream, self._encoding, self._declared = stream, encoding, declared
         self._decoder = codecs.getincrementaldecoder(encoding)()
-        self._encoded, self._line = b"", 1
+        self._encoded, self._line, self._size = b"", 1, 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         while not self._encoded:
-            block = self._stream.read(_BLOCK)
+            block = self._stream.read1(_BLOCK)  # from a pipe, whatever there is
+            self._size += len(block)
             try:
                 self._encoded = self._decoder.decode(block, final=not block).encode()
-            except UnicodeDecodeError as error:
-                before = error.object[: error.start].decode(error.encoding, "ignore")  # of this block, not yet read
-                raise EncodingError(self._encoding, self._line + before.count("\n"), error.reason) from error
             except UnicodeError as error:
-                raise EncodingError(self._encoding, self._line, str(error)) from error
+                raise self._refusal(error) from error
             if not block:
                 break
         count = min(len(buffer), len(self._encoded))
@@ -72,19 +83,61 @@ class _InUtf8(io.RawIOBase):
         self._line += bytes(buffer[:count]).count(b"\n")
         return count
 
+    def _refusal(self, error: UnicodeError) -> EncodingError:
+        """Return the error for what cannot be decoded, which follows what has been read."""
+        line, place, reason, content = self._line, "", str(error), b""
+        if isinstance(error, UnicodeDecodeError):
+            line += error.object[: error.start].decode(error.encoding, "ignore").count("\n")
+            place, reason = f"byte {self._size - len(error.object) + error.start + 1:,} of the file: ", error.reason
+            content = error.object[error.object.rfind(b"\n", 0, error.start) + 1 :].split(b"\n", 1)[0]
+        if self._declared:
+            name = self._encoding.upper()
+            return EncodingError(
+                f"not {name}, which the byte-order mark declares ({place}{reason})", line, "save the file in UTF-8"
+            )
+        remedy = f"omit {argument('encoding')}: it is UTF-8" if content and _is_utf8(content) else suggest(content)
+        return EncodingError(f"not {self._encoding} ({place}{reason})", line, remedy)
+
     def close(self) -> None:
         self._stream.close()
         super().close()
 
 
-def in_utf8(stream: io.BufferedReader) -> BinaryIO:
-    """Return a file as UTF-8: itself, unless it begins with a byte-order mark of another encoding.
+def in_utf8(stream: io.BufferedReader, encoding: str | None = None) -> BinaryIO:
+    """Return a file as UTF-8: itself, unless it is in another encoding.
 
-    Reading raises an `EncodingError`, which has the line, if the file is not in the encoding of its mark.
+    Args:
+        stream: its bytes.
+        encoding: the encoding, if it is known; by default that of the byte-order mark, or UTF-8.
+
+    Raises:
+        EncodingError: the file has the mark of another encoding, or lacks a mark by which the order of bytes is known;
+            or, while it is read, it is not in this encoding.
     """
     start = stream.peek(4)[:4]
-    encoding = next((encoding for mark, encoding in MARKS if start.startswith(mark)), None)
-    return stream if encoding is None else io.BufferedReader(_InUtf8(stream, encoding), _BLOCK)
+    marked = next((name for mark, name in MARKS if start.startswith(mark)), None)
+    name = marked if encoding is None else codecs.lookup(encoding).name
+    if name is None:
+        return stream
+    family = name.rpartition("-")[0] if name == marked else name  # its decoder takes the mark away
+    if marked and not marked.startswith(name):
+        problem = f"begins with the byte-order mark of {marked.removesuffix('-sig').upper()}, not of {encoding}"
+        raise EncodingError(problem, 1, f"omit {argument('encoding')}")
+    if name in ("utf-16", "utf-32") and start and not marked:
+        remedy = f"pass {argument('encoding', f'{name}-le')} or {argument('encoding', f'{name}-be')}"
+        raise EncodingError("the file has no byte-order mark, so that the order of its bytes is unknown", 1, remedy)
+    if name in UTF8:
+        return stream
+    declared = marked is not None
+    return io.BufferedReader(_InUtf8(stream, family if declared else str(encoding), declared=declared), _BLOCK)
+
+
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def suggest(line: bytes) -> str:
@@ -99,8 +152,9 @@ def suggest(line: bytes) -> str:
     for encoding in likely:
         excerpts.setdefault(_excerpt(texts[encoding]), encoding)  # of those that agree on it, the first
     choices = [f"{encoding} ('{excerpt}')" for excerpt, encoding in excerpts.items()][:SUGGESTED]
-    remedy = "convert the file to UTF-8"
-    return f"{remedy}, from the encoding in which this is right: {', '.join(choices)}" if choices else remedy
+    if not choices:
+        return "convert the file to UTF-8"
+    return f"pass {argument('encoding')} with that in which this is right: {', '.join(choices)}"
 
 
 def _text(line: bytes, encoding: str, scripts: tuple[str, ...]) -> str:

@@ -1,7 +1,7 @@
 """Opening of raw and labeled files, and reading of their lines in bounded memory.
 
 Input: the path of a plain, `.gz`, `.xz` or `.zst` file, or `-` for standard input. Output: bytes, or numbered lines;
-files in UTF-16 or UTF-32 with a byte-order mark are read as UTF-8.
+text in another encoding, which the path names or a byte-order mark declares, is read as UTF-8.
 
 Three limits bound what a file from elsewhere can make a reader allocate: `MAX_DOCUMENT` for a line, `MAX_JSON` for a
 file that is a single JSON value, and `MAX_RATIO` for what a compressed file may expand to. A plain file has no limit of
@@ -18,14 +18,16 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import msgspec
 
-from unmask.data.text.encodings import EncodingError, in_utf8, suggest
+from unmask.data.text.encodings import SCRIPTS, EncodingError, in_utf8, suggest
 from unmask.data.text.json_keys import check_keys
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 
 MAX_DOCUMENT = 10_000_000
 """Maximum size of a document, and so of a line and of a record, in bytes."""
@@ -41,11 +43,63 @@ TOO_LONG = f"longer than {MAX_DOCUMENT:,} bytes"
 COMPRESSED = (".gz", ".xz", ".zst")
 """Suffixes of compressed files."""
 
-_PART = re.compile(r"(.+?\.(?:sqlite3?|db|xlsx))#(.+)", re.IGNORECASE | re.DOTALL)
+_PART = re.compile(r"(.+?\.(?:sqlite3?|db|xlsx|ods))#(.+)", re.IGNORECASE | re.DOTALL)
 _BLOCK = 1 << 20
 _LINES = 1 << 16
 """Maximum number of bytes whose lines are in memory at once, besides a longer line."""
 _MARK = b"\xef\xbb\xbf"
+
+
+class EncodedPath(str):
+    """The path of a file with the name of the encoding of its text; everywhere else it is a path like any other."""
+
+    def __new__(cls, path: str | Path, encoding: str = "utf-8") -> EncodedPath:
+        """Return the path.
+
+        Args:
+            path: a file; `-` is standard input.
+            encoding: name of an encoding that Python knows.
+
+        Raises:
+            UserError: the encoding is unknown.
+        """
+        check_encoding(encoding)
+        encoded = super().__new__(cls, path)
+        encoded.encoding = encoding
+        return encoded
+
+    encoding: str
+
+
+def with_encoding(path: str | Path, encoding: str | None) -> str | Path:
+    """Return a path with the name of the encoding of its text, if there is one."""
+    return path if encoding is None else EncodedPath(path, encoding)
+
+
+def encoding_of(path: object) -> str | None:
+    """Return the encoding that is part of a path; None: the file is UTF-8, unless it has a byte-order mark."""
+    return path.encoding if isinstance(path, EncodedPath) else None
+
+
+def check_encoding(name: str) -> None:
+    """Raise a UserError if a name is not that of an encoding of text."""
+    try:
+        io.TextIOWrapper(io.BytesIO(), encoding=name)
+    except (LookupError, ValueError) as error:  # ValueError: of a NUL
+        known = ", ".join(SCRIPTS)
+        raise UserError(
+            f"{argument('encoding', name)}: no such encoding of text", remedy=f"pass one such as {known}"
+        ) from error
+
+
+def refuse_encoding(path: object) -> None:
+    """Raise a UserError if an encoding is part of the path of a file whose format says how its text is encoded."""
+    if encoding := encoding_of(path):
+        raise UserError(
+            f"{argument('encoding', encoding)} has no effect: this format says how its text is encoded",
+            file=str(path),
+            remedy="omit it, and save other files in UTF-8",
+        )
 
 
 class ExpansionError(Exception):
@@ -93,50 +147,63 @@ def display_name(path: object) -> str:
 def split_part(path: str | Path) -> tuple[Path, str]:
     """Return the path of a file of several tables, and what follows a `#`: the table or the sheet; "" if there is none.
 
-    A path at which there is a file, or that has no suffix of such files before the `#`, is taken as it is.
+    The file may also be a directory with the splits of a data set. A path at which there is a file, or that has before
+    the `#` neither a suffix of such files nor is a directory there, is taken as it is.
     """
-    match = _PART.fullmatch(str(path))
-    return (Path(match[1]), match[2]) if match and not Path(path).exists() else (Path(path), "")
+    text = str(path)
+    if "#" not in text or Path(path).exists():
+        return Path(path), ""
+    if match := _PART.fullmatch(text):
+        return Path(match[1]), match[2]
+    folder, _, part = text.partition("#")
+    return (Path(folder), part) if folder and part and Path(folder).is_dir() else (Path(path), "")
 
 
 @contextmanager
 def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
-    """Open a file for reading, decompressed.
+    """Open a file for reading, decompressed and in UTF-8.
 
     Args:
         path: a plain file, one that ends in `.gz`, `.xz` or `.zst` (which needs pyarrow), or `-` for standard input
-            (which is left open).
+            (which is left open); it may name the encoding (`EncodedPath`).
 
     Yields:
         The stream of its bytes.
 
     Raises:
         UserError: the file cannot be opened; or, while it is read, its archive is found to be damaged or to expand too
-            much, or its text not to be in the encoding of its byte-order mark.
+            much, or its text not to be in the encoding of its path or byte-order mark.
     """
-    if str(path) == "-":
-        if sys.stdin is None:
-            raise UserError("standard input is closed")
-        yield sys.stdin.buffer
-        return
-    try:
-        stream = _open(Path(path))
-    except OSError as error:
-        raise UserError(f"cannot be read ({error.strerror})", file=path) from error
     line: int | None = 1
-    with stream:
-        try:
-            text = in_utf8(stream)
+    try:
+        if str(path) == "-":
+            yield _standard_input(encoding_of(path))
+            return
+        with _open(Path(path)) as stream:
+            text = in_utf8(stream, encoding_of(path))
             line = None  # unknown
             yield text
-        except EncodingError as error:
-            raise UserError(str(error), file=path, line=error.line, remedy="save the file in UTF-8") from error
-        except (EOFError, DamagedError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
-            raise UserError(
-                f"the archive is damaged ({error})", file=path, remedy="download or compress it again"
-            ) from error
-        except ExpansionError as error:
-            raise expands_too_much(path, line) from error
+    except EncodingError as error:
+        raise UserError(str(error), file=display_name(path), line=error.line, remedy=error.remedy) from error
+    except (EOFError, DamagedError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+        raise UserError(
+            f"the archive is damaged ({error})", file=path, remedy="download or compress it again"
+        ) from error
+    except ExpansionError as error:
+        raise expands_too_much(path, line) from error
+
+
+def _standard_input(encoding: str | None) -> BinaryIO:
+    if sys.stdin is None:
+        raise UserError("standard input is closed")
+    return _in_utf8_once(sys.stdin.buffer, encoding)
+
+
+@lru_cache(maxsize=1)
+def _in_utf8_once(stream: BinaryIO, encoding: str | None) -> BinaryIO:
+    """Return a stream as UTF-8, always the same one: what it has read in advance is not lost between two calls."""
+    peekable = stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(cast(io.RawIOBase, stream))
+    return in_utf8(peekable, encoding)
 
 
 def expands_too_much(path: str | Path, line: int | None = None) -> UserError:
@@ -150,6 +217,18 @@ def expands_too_much(path: str | Path, line: int | None = None) -> UserError:
 
 
 def _open(path: Path) -> io.BufferedReader:
+    """Open a plain or compressed file.
+
+    Raises:
+        UserError: it cannot be opened.
+    """
+    try:
+        return _decompressed(path)
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror})", file=path) from error
+
+
+def _decompressed(path: Path) -> io.BufferedReader:
     match path.suffix.lower():
         # The buffer avoids a call into the archive classes, which are written in Python, for each line.
         case ".gz":
@@ -204,14 +283,27 @@ def read_text_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     for number, text, fits in _blocks(path):
         if not fits:
             raise UserError(f"the line is {TOO_LONG}", file=name, line=number)
-        try:
-            lines = text.decode().split("\n")
-        except UnicodeDecodeError as error:
-            number += text.count(b"\n", 0, error.start)
-            byte = error.start - text.rfind(b"\n", 0, error.start)
-            remedy = suggest(text[error.start - byte + 1 :].split(b"\n", 1)[0])
-            raise UserError(f"not UTF-8 (byte {byte} of the line)", file=name, line=number, remedy=remedy) from error
-        yield from enumerate(lines, number)
+        yield from enumerate(decode_text(text, name, number).split("\n"), number)
+
+
+def decode_text(raw: bytes, name: str, line: int = 1) -> str:
+    """Return the text of some lines of a file.
+
+    Args:
+        raw: the lines.
+        name: name of the file, for messages.
+        line: number of the first of them.
+
+    Raises:
+        UserError: a line is not UTF-8; the message names it.
+    """
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        line += raw.count(b"\n", 0, error.start)
+        byte = error.start - raw.rfind(b"\n", 0, error.start)
+        remedy = suggest(raw[error.start - byte + 1 :].split(b"\n", 1)[0])
+        raise UserError(f"not UTF-8 (byte {byte} of the line)", file=name, line=line, remedy=remedy) from error
 
 
 def _blocks(path: str | Path) -> Iterator[tuple[int, bytes, bool]]:

@@ -1,6 +1,6 @@
 """Files of records, for text and for labeled examples, by suffix.
 
-Parquet and Arrow, SQLite (sqlite_file.py), Excel's workbooks (xlsx_file.py), and those of installed packages.
+Parquet and Arrow, SQLite (sqlite_file.py), spreadsheets (xlsx_file.py, ods_file.py), and those of installed packages.
 
 `read_arrow` reads Parquet and Arrow files, and directories that `datasets` writes (`save_to_disk`), row by row.
 
@@ -9,8 +9,10 @@ columns of texts, numbers, truth values, lists of them, and structures of number
 Numbers of classes are replaced by their names, if the schema has those of `datasets` (`ClassLabel`, also in lists).
 
 Needs pyarrow (the extra `arrow`). The limits of `files.py` apply: `MAX_DOCUMENT` to each text, and `MAX_RATIO` both to
-the sizes that a Parquet file declares and to what is read. Nothing is memory-mapped, and the offsets inside each batch
-are validated before they are used.
+the sizes that a file declares and to what is read. A file of a kilobyte can hold a text once and name it in every row:
+what rows take as Python objects is computed from the lengths before they are made (arrow_sizes.py), and Parquet is
+decoded a few rows at a time. Nothing is memory-mapped, and the offsets inside each batch are validated before they are
+used.
 """
 
 from __future__ import annotations
@@ -23,7 +25,17 @@ from typing import Any
 
 import msgspec
 
-from unmask.data.text.files import FREE, MAX_DOCUMENT, MAX_RATIO, TOO_LONG, expands_too_much, read_whole, split_part
+from unmask.data.text.arrow_sizes import sizes_of_rows, sizes_of_values, split_rows
+from unmask.data.text.files import (
+    FREE,
+    MAX_DOCUMENT,
+    MAX_RATIO,
+    TOO_LONG,
+    expands_too_much,
+    read_whole,
+    refuse_encoding,
+    split_part,
+)
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_path, fingerprint_values
 from unmask.support.plugins import Registry
@@ -31,7 +43,9 @@ from unmask.support.plugins import Registry
 STATE, SPLITS, METADATA = "state.json", "dataset_dict.json", b"huggingface"
 """Files of directories of `datasets`, and where they keep the features in a schema's metadata."""
 BATCH = 1000
-"""Number of rows that are Python objects at once."""
+"""Number of rows that are Python objects at once, at most."""
+DECODED = 16
+"""Number of rows of Parquet that are decoded at once; more are hardly faster, and each may repeat a long text."""
 
 Record = dict[str, Any]
 
@@ -78,17 +92,25 @@ def read_arrow(path: str | Path) -> Iterator[tuple[int, Record]]:
     pyarrow = import_pyarrow(path)
     number = 0
     for file in _files(Path(path)):
-        read, most = 0, max(FREE, MAX_RATIO * _size(file))
+        read, most = 0.0, max(FREE, MAX_RATIO * _size(file))
         for batch, names in _batches(file, pyarrow, most):
-            read += batch.nbytes
+            sizes = sizes_of_rows(batch)
+            read += float(sizes.sum())
             if read > most:
                 raise expands_too_much(file)
-            for start in range(0, batch.num_rows, BATCH):
-                for record in batch.slice(start, BATCH).to_pylist():
+            for start, stop in split_rows(sizes, BATCH, MAX_DOCUMENT):
+                if sizes[start] > MAX_DOCUMENT:
+                    _check_lengths(batch.slice(start, 1), path, number + 1)
+                for record in batch.slice(start, stop - start).to_pylist():
                     number += 1
-                    if any(isinstance(value, str) and len(value) > MAX_DOCUMENT for value in record.values()):
-                        raise UserError(f"a text is {TOO_LONG}", file=path, line=number)
                     yield number, name_classes(record, names, str(path), number)
+
+
+def _check_lengths(row: Any, path: str | Path, number: int) -> None:
+    """Raise an error if a text of a row is too long, or a list of texts with what is in it."""
+    for name, column in zip(row.schema.names, row.columns, strict=True):
+        if sizes_of_values(column)[0] > MAX_DOCUMENT:
+            raise UserError(f"a text is {TOO_LONG} ('{name}')", file=path, line=number)
 
 
 def class_names(features: object) -> dict[str, tuple[str, ...]]:
@@ -173,7 +195,7 @@ def _batches(file: Path, pyarrow: ModuleType, most: int) -> Iterator[tuple[Any, 
                 raise expands_too_much(file)
             schema = opened.schema_arrow
             columns = _usable(schema, pyarrow)
-            batches = opened.iter_batches(BATCH, columns=columns)
+            batches = _joined(opened.iter_batches(DECODED, columns=columns), pyarrow)
         else:
             from pyarrow import ipc
 
@@ -191,11 +213,25 @@ def _batches(file: Path, pyarrow: ModuleType, most: int) -> Iterator[tuple[Any, 
             yield chosen, names
 
 
+def _joined(batches: Iterator[Any], pyarrow: ModuleType) -> Iterator[Any]:
+    """Yield batches of up to about `BATCH` rows and `FREE` bytes, made of small ones: each costs time."""
+    waiting: list[Any] = []
+    rows = size = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= BATCH or size >= FREE:
+            yield from pyarrow.Table.from_batches(waiting).combine_chunks().to_batches()
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield from pyarrow.Table.from_batches(waiting).combine_chunks().to_batches()
+
+
 @contextmanager
 def _naming(file: Path, pyarrow: ModuleType) -> Iterator[None]:
     try:
         yield
-    except (pyarrow.ArrowException, OSError, msgspec.DecodeError) as error:
+    except (pyarrow.ArrowException, OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         message = " ".join(str(error).split())[:200]
         raise UserError(f"cannot be read as {file.suffix[1:]} ({message})", file=file) from error
 
@@ -223,12 +259,12 @@ def _usable(schema: Any, pyarrow: ModuleType) -> list[str]:
 Reader = Callable[[str | Path], Iterator[tuple[int, Record]]]
 """Yields the number of each record, from 1, and its values by column; raises a `UserError` that names file and line."""
 
-_SQLITE, _XLSX = "unmask.data.text.sqlite_file:read_sqlite", "unmask.data.text.xlsx_file:read_xlsx"
+_SQLITE = "unmask.data.text.sqlite_file:read_sqlite"
 READERS: Registry[Reader] = Registry(
     "unmask.readers",
     dict.fromkeys(("parquet", "arrow", "feather"), read_arrow)
     | dict.fromkeys(("sqlite", "sqlite3", "db"), _SQLITE)
-    | {"xlsx": _XLSX},
+    | {"xlsx": "unmask.data.text.xlsx_file:read_xlsx", "ods": "unmask.data.text.ods_file:read_ods"},
 )
 """Reader by suffix, in lower case and without the dot."""
 
@@ -242,8 +278,9 @@ def read_file(path: str | Path) -> Iterator[tuple[int, Record]]:
     """Read the records of a file, or of a directory of `datasets`; see `Reader`.
 
     Raises:
-        UserError: it cannot be read, or is damaged.
+        UserError: it cannot be read, is damaged, or an encoding is part of its path.
     """
+    refuse_encoding(path)
     read = READERS.get(_suffix(path), read_arrow)
     yield from read(path)
 

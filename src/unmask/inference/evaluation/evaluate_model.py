@@ -26,6 +26,7 @@ def evaluate(
     *,
     columns: Mapping[str, str] | None = None,
     format: Format | None = None,
+    encoding: str | None = None,
     against: str | Path | None = None,
     errors: str | Path | None = None,
     trained_on: Data = (),
@@ -47,6 +48,7 @@ def evaluate(
             Python also examples in memory.
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
         format: file format; by default that of the file's suffix.
+        encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
         against: score a second model too, and test whether the differences are significant (paired bootstrap).
         errors: write a page that shows the worst errors, FILE.html.
         trained_on: the labeled examples that the model was trained on; the scores without those of the data that are
@@ -68,7 +70,7 @@ def evaluate(
         UserError: model and data do not fit, or a parameter has no effect.
     """
     start = time.perf_counter()
-    options, sources = TextOptions(field, documents, strict), as_sources(data)
+    options, sources = TextOptions(field, documents, strict, encoding), as_sources(data, encoding)
     files = [source for source in sources if not isinstance(source, ExampleTable)]
     if errors is not None:
         _check_page(Path(errors), files)
@@ -76,7 +78,7 @@ def evaluate(
     display = Display(quiet=quiet)
     predictor = open_predictor(model, machine, display, allow_pickle=allow_pickle)
     if predictor.model.task is not None:
-        if options != TextOptions():
+        if options != TextOptions(encoding=encoding):
             raise UserError(
                 f"{argument('field')}, {argument('documents')} and {argument('strict')} have no effect: the model is "
                 "fine-tuned, so the data is labeled",
@@ -90,7 +92,7 @@ def evaluate(
                 kind=format,
                 against=open_predictor(against, machine, display, allow_pickle=allow_pickle) if against else None,
                 errors=errors,
-                trained_on=trained_on,
+                trained_on=as_sources(trained_on, encoding),
                 metrics=as_texts(metrics),
                 names=(str(model), str(against or "")),
             )

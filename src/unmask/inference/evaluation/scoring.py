@@ -37,6 +37,7 @@ from unmask.objectives.objective import BuildContext, Objective
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
+from unmask.tasks.damaged_examples import describe_damaged
 from unmask.tasks.holding_out import describe_overlap, without
 from unmask.tasks.task import Mistake, Task
 from unmask.training.evaluate import evaluate
@@ -97,6 +98,7 @@ def evaluate_task(
         _check_comparable(model, other.model, names)
     sources, notes = as_sources(data), list[str]()
     examples = model.task.read(sources, columns=columns or {}, kind=kind, notes=notes)
+    notes += describe_damaged(examples, model.task.texts)
     predictions = predictor.run(examples, notes)
     result, first = _scores(model, examples, predictions, metrics)
     if calibration := model.task.calibration(examples, predictions):

@@ -135,7 +135,8 @@ def _by_label(scores: Mapping[str, Mapping[str, float]]) -> list[str]:
     columns = list(next(iter(scores.values())))
     lines = ["", f"| label | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
     for label, values in scores.items():
-        cells = [f"{value:,.0f}" if name == "examples" else f"{value:.1f}" for name, value in values.items()]
+        formats = {"examples": ",.0f", "cross_entropy": ".3f", "brier": ".3f"}
+        cells = [f"{value:{formats.get(name, '.1f')}}" for name, value in values.items()]
         lines.append(f"| {label} | {' | '.join(cells)} |")
     return lines
 

@@ -30,7 +30,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.batches.rng import derive_rng
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.squad_file import Answer, Question
-from unmask.data.labelled.tagged_file import TaggedSentence, split_text
+from unmask.data.labelled.tagged_sentence import TaggedSentence, split_text
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.inference.backend import TorchBackend
 from unmask.model.model import Model

@@ -20,7 +20,7 @@ import torch
 from unmask.data.batches.batch import Batch
 from unmask.data.batches.masking import MASKED
 from unmask.families.checkpoints.safetensors_file import INDEX, read_index
-from unmask.inference.backend import TorchBackend, inference_copy
+from unmask.inference.backend import TorchBackend, finite, inference_copy
 from unmask.inference.evaluation.scoring import score_examples
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import intervals
@@ -201,13 +201,18 @@ def plot(models: Sequence[ComparedModel], path: Path) -> None:
 
 
 def _masked(learner: Learner, batches: Sequence[Batch], machine: Machine) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many masked tokens of each sequence are predicted, and how many there are, (sequences,) each."""
+    """Return how many masked tokens of each sequence are predicted, and how many there are, (sequences,) each.
+
+    Raises:
+        UserError: the logits are not numbers.
+    """
     correct, masked = [], []
     for batch in batches:
         moved = batch.to(machine.device)
         with torch.inference_mode():
             encoded = learner.encoder(moved.tokens)
             logits = learner.parts["masked_lm"].predict(learner.encoder, encoded, moved)  # (masked, vocabulary)
+            finite(logits.amax(1).cpu().numpy())
             right = (logits.argmax(1) == moved.labels[MASKED]).cpu().numpy()
         owners = np.searchsorted(batch.tokens.offsets.numpy(), batch.positions[MASKED].numpy(), side="right") - 1
         correct.append(np.bincount(owners, right, len(batch.keys)))

@@ -43,6 +43,7 @@ def distill(
     dev: Data = (),
     columns: Mapping[str, str] | None = None,
     format: Format | None = None,
+    encoding: str | None = None,
     augment: int = 0,
     masked_lm: str | Path | None = None,
     init: str | Path | None = None,
@@ -74,6 +75,7 @@ def distill(
         dev: labeled examples to score, not used for any choice; by default a tenth of train.
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
         format: file format; by default that of the file's suffix.
+        encoding: encoding of the files, also of those of text; by default UTF-8, or what a byte-order mark declares.
         augment: number of variants of each example to add, with other words.
         masked_lm: model with a masked-LM head that proposes the words; by default the teacher.
         init: student to continue from; by default layers of the teacher, where shapes allow.
@@ -104,10 +106,10 @@ def distill(
     if baseline:
         refuse_several_processes("baseline", f"train it by {call('finetune')} or {call('pretrain')}")
     check_overrides(settings or {})
-    changes, reading, paths = settings or {}, TextOptions(field, documents, strict), as_files(text)
-    examples: dict[str, Any] = {"train": as_sources(train), "unlabelled": as_sources(unlabelled)}
-    for_task = {
-        "dev": as_sources(dev),
+    changes, reading, paths = settings or {}, TextOptions(field, documents, strict, encoding), as_files(text)
+    examples: dict[str, Any] = {"train": as_sources(train, encoding), "unlabelled": as_sources(unlabelled, encoding)}
+    for_task: dict[str, Any] = {
+        "dev": as_sources(dev, encoding),
         "columns": columns,
         "format": format,
         "augment": augment,
@@ -117,7 +119,9 @@ def distill(
     on_text = corpus is not None or bool(paths)
     if on_text and (idle := [name for name, value in for_task.items() if value]):
         raise UserError(f"{argument(idle[0])} has no effect on text", remedy="omit it")
-    if not paths and reading != TextOptions():
+    if corpus is not None and encoding is not None:
+        raise UserError(f"{argument('encoding')} has no effect on a corpus, which is already built", remedy="omit it")
+    if not paths and reading != TextOptions(encoding=encoding):
         names = f"{argument('field')}, {argument('documents')} and {argument('strict')}"
         raise UserError(f"{names} have an effect on {argument('text')} only", remedy="omit them")
     fixed = argument("init") if init is not None else argument("layers") if layers is not None else ""
@@ -135,7 +139,7 @@ def distill(
         return distill_encoder(planned, teacher, corpus, out, **student, **run)
     shape = {key: value for key, value in changes.items() if key.startswith("encoder.")}
     others = {key: value for key, value in changes.items() if key not in shape}
-    files = LabelledFiles(as_sources(train), as_sources(dev), columns or {}, format)
+    files = LabelledFiles(examples["train"], for_task["dev"], columns or {}, format)
     student |= {"settings": others, "augment": augment, "masked_lm": masked_lm}
     lesson = Lesson(as_recipe(recipe, shape), teacher, files, examples["unlabelled"], **student)
     return distill_lesson(lesson, out, **run)

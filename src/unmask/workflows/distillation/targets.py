@@ -36,7 +36,7 @@ from unmask.objectives.hidden_cosine import NAME as HIDDEN_COSINE
 from unmask.objectives.layer_matching import NAME as LAYER_MATCHING
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import Decoding, Distributions
-from unmask.objectives.teacher import Teacher
+from unmask.objectives.teacher import Teacher, check_numbers
 from unmask.support.durable import only_writer, replace_file, sha256
 from unmask.support.environment import refuse_several_processes
 from unmask.support.errors import UserError
@@ -248,7 +248,11 @@ def _samples(batch: Batch, at: str) -> tuple[list[bytes], np.ndarray]:
 
 
 def _top(decoding: Decoding, temperature: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the highest log-probabilities of each target, (targets, k) float16, and their ids, (targets, k) int32."""
+    """Return the highest log-probabilities of each target, (targets, k) float16, and their ids, (targets, k) int32.
+
+    Raises:
+        UserError: they are not numbers.
+    """
     compute, rows = decoding.log_probabilities(temperature), decoding.rows
     size = max(1, CHUNK[rows.device.type] // len(decoding.decoder))
     values, ids = [rows.new_zeros(0, TOP).float()], [torch.zeros(0, TOP, dtype=torch.int64, device=rows.device)]
@@ -256,7 +260,10 @@ def _top(decoding: Decoding, temperature: float) -> tuple[np.ndarray, np.ndarray
         best = compute(slice(start, start + size), rows).topk(min(TOP, len(decoding.decoder)), dim=1)
         values.append(best.values)
         ids.append(best.indices)
-    return torch.cat(values).cpu().numpy().astype(np.float16), torch.cat(ids).cpu().numpy().astype(np.int32)
+    logs = torch.cat(values)
+    check_numbers(logs)
+    halves = logs.clamp(min=torch.finfo(torch.float16).min).cpu().numpy().astype(np.float16)
+    return halves, torch.cat(ids).cpu().numpy().astype(np.int32)
 
 
 def check_targets(objectives: Iterable[str]) -> None:

@@ -23,6 +23,7 @@ from unmask.model.model import Model, load_model
 from unmask.objectives.soft_targets import NAME as SOFT_TARGETS
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
+from unmask.tasks.damaged_examples import describe_damaged
 from unmask.tasks.task import Framed, Task
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
@@ -111,6 +112,7 @@ def read_lesson(
         labelled, held = _hold_out(task, labelled)
         notes.append("scored by how often the student agrees with the teacher: there are no labeled examples")
     train = [*train, *labelled]
+    notes += describe_damaged([*train, *held], task.texts)
     notes += compare_parts(task, train, held, "dev" if files.dev else "held-out")
     if lesson.augment:
         train += _variants(lesson, train, model, machine, display, notes)

@@ -12,9 +12,11 @@ from typing import Any
 import msgspec
 
 from unmask.data.labelled.duplicates import overlap
+from unmask.data.labelled.repository import describe_numbers
 from unmask.data.labelled.spellings import describe_alike
 from unmask.model.model import Model
 from unmask.support.errors import UserError
+from unmask.tasks.damaged_examples import describe_damaged
 from unmask.tasks.holding_out import describe_overlap
 from unmask.tasks.task import Framed, Task
 from unmask.workflows.finetuning.job import LabelledFiles
@@ -77,7 +79,8 @@ def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bo
     elif hold_out:
         examples, held = task.hold_out(examples, HOLD_OUT_SEED, notes)
     counts = Counter(label for example in (*examples, *held) for label in task.labels_of(example))
-    notes += describe_alike(counts)
+    notes += describe_alike(counts) + describe_numbers(files.train, labels)
+    notes += describe_damaged([*examples, *held], task.texts)
     notes += compare_parts(task, examples, held, "dev" if files.dev else "held-out")
     return Examples(examples, held, labels, notes, files.in_memory)
 

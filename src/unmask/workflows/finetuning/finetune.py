@@ -26,6 +26,7 @@ def finetune(
     all_examples: bool = False,
     columns: Mapping[str, str] | None = None,
     format: Format | None = None,
+    encoding: str | None = None,
     tokenizer: str | Path | None = None,
     allow_pickle: bool = False,
     seeds: int | None = None,
@@ -47,16 +48,18 @@ def finetune(
         task: what the model learns: one of `unmask.tasks.TASKS`.
         model: run directory, Hugging Face model directory or name on the Hub, directory of AllenNLP's ELMo, or
             random:RECIPE, an untrained model.
-        train: labeled examples: .tsv, .csv, .jsonl, .json, .parquet, .arrow, .xlsx, .sqlite or a directory of datasets
-            (for token-classification and spans also CoNLL columns; for question-answering .json in SQuAD format, for
-            quac, coqa and hotpotqa their own files, for multiple-choice those of SWAG or RACE), optionally compressed
-            (.gz, .xz, .zst); in Python also examples in memory.
+        train: labeled examples: .tsv, .csv, .jsonl, .json, .parquet, .arrow, .xlsx, .ods, .sqlite, a directory of
+            datasets or the name of a data set on the Hub, NAMESPACE/NAME#SPLIT (for token-classification and spans also
+            CoNLL columns; for question-answering .json in SQuAD format, for quac, coqa and hotpotqa their own files,
+            for multiple-choice those of SWAG or RACE), optionally compressed (.gz, .xz, .zst); in Python also examples
+            in memory.
         out: run directory to write.
         dev: labeled examples to score on after training, not used for any choice; by default a tenth of train is held
             out, the same for all seeds.
         all_examples: train on all of train, without scores, instead of holding out a tenth.
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
         format: file format; by default that of the file's suffix.
+        encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
         tokenizer: directory of a tokenizer, or of a model or run that has one, or name of a model on the Hub; for
             random:RECIPE.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
@@ -87,7 +90,7 @@ def finetune(
     changes = {**({} if minutes is None else {"budget.max_minutes": minutes}), **(settings or {})}
     machine = choose_machine(device, precision, workers)
     start = InitialModel(model, tokenizer, allow_pickle)
-    files = LabelledFiles(as_sources(train), as_sources(dev), columns or {}, format)
+    files = LabelledFiles(as_sources(train, encoding), as_sources(dev, encoding), columns or {}, format)
     job = FinetuningJob(task, start, files, changes, frozen, downstream, machine, quiet, all_examples, recipe)
     if seeds is None and not search:
         return run_job(job, out, resume=resume)

@@ -42,6 +42,7 @@ def pretrain(
     field: str = "text",
     documents: Documents = "auto",
     strict: bool = False,
+    encoding: str | None = None,
     device: Device = "auto",
     precision: Precision = "auto",
     workers: int | None = None,
@@ -69,6 +70,7 @@ def pretrain(
         documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
             is blank-line for a single file, file for several.
         strict: stop at the first unreadable document instead of skipping it.
+        encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
         precision: number format of the computation; auto is bf16 where it is faster than float32.
         workers: number of processes that prepare batches in advance, without effect on the results; by default 2 on a
@@ -105,7 +107,7 @@ def pretrain(
     from unmask.workflows.pretraining.search import search_rate
     from unmask.workflows.pretraining.text_corpus import corpus_from_text
 
-    run, reading, changes = Path(out), TextOptions(field, documents, strict), settings or {}
+    run, reading, changes = Path(out), TextOptions(field, documents, strict, encoding), settings or {}
     resume = resume or (restarted() and started(run))
     _check_sources(corpus, text, init, extend, reading, allow_pickle=allow_pickle, search=search)
     owner = "the corpus" if corpus is not None else "the model" if init else ""
@@ -210,11 +212,8 @@ def _check_sources(
     if allow_pickle and not init:
         raise UserError(f"{argument('allow_pickle')} has no effect without {argument('init')}")
     if corpus is not None and reading != TextOptions():
-        raise UserError(
-            f"{argument('field')}, {argument('documents')} and {argument('strict')} have no effect on a corpus that is "
-            "already built",
-            remedy="omit them",
-        )
+        idle = f"{argument('field')}, {argument('documents')}, {argument('strict')} and {argument('encoding')}"
+        raise UserError(f"{idle} have no effect on a corpus that is already built", remedy="omit them")
     if corpus is not None and extend is not None:
         raise UserError(
             f"{argument('extend')} has no effect on a corpus that is already built",

@@ -1,4 +1,4 @@
-"""A server on this machine that speaks the part of the Hub's protocol that downloading and uploading a model needs."""
+"""A server on this machine that speaks the part of the Hub's protocol that downloading and uploading need."""
 
 import base64
 import hashlib
@@ -7,12 +7,15 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlparse
 
+import huggingface_hub.constants as constants
+import pytest
+
 
 class HubServer:
     """Repositories in memory.
 
     Attributes:
-        repositories: files by path, by name of the repository.
+        repositories: files by path, by name of the repository; names of data sets begin with `datasets/`.
         gated: names of repositories that are refused.
         asked: paths of all requests.
         private: names of repositories that were created as private.
@@ -52,8 +55,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         path = unquote(urlparse(self.path).path).strip("/")
         self.hub.asked.append(path)
-        parts = path.removeprefix("api/models/").split("/")
-        name, rest = "/".join(parts[:2]), parts[2:]
+        path = path.removeprefix("api/").removeprefix("models/")
+        parts, length = path.split("/"), 3 if path.startswith("datasets/") else 2
+        name, rest = "/".join(parts[:length]), parts[length:]
         files = self.hub.repositories.get(name)
         if name in self.hub.gated:
             return self._send(403, X_Error_Code="GatedRepo", X_Error_Message="restricted")
@@ -115,3 +119,18 @@ class _Handler(BaseHTTPRequestHandler):
             self.rfile.readline()
         self.rfile.readline()
         return body
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A server and an empty cache in place of the Hub and the user's cache."""
+    server = HubServer()
+    monkeypatch.setattr(constants, "ENDPOINT", server.url)
+    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.partition("/{")  # made of the address when it was imported
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "".join(template[1:]))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_TOKEN", "hf_test")
+    monkeypatch.chdir(tmp_path)
+    yield server
+    server.close()
