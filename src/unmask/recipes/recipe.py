@@ -197,6 +197,8 @@ class FinetuningRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unkno
         reset: number of top layers to reinitialize along with the pooler (Zhang et al. 2021, section 5); None: nothing.
         frozen: whether the encoder is not trained; its features are then computed once.
         downstream: the small model on the encoder's layers; None: the task head is on the encoder itself.
+        probe: whether the head begins as the logistic regression on the features of the encoder as it is; if
+            budget.epochs is 0, that is all that is learned.
         distillation: how the task is learned from a teacher; None: there is none.
     """
 
@@ -206,10 +208,15 @@ class FinetuningRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unkno
     dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
     frozen: bool = False
     downstream: DownstreamSettings | None = None
+    probe: bool = False
     distillation: DistillationSettings | None = None
 
     def __post_init__(self) -> None:
         _check_weights(self.objectives)
+        if self.budget.epochs == 0 and not self.probe:
+            raise ValueError("a budget must be positive, unless probe = true fits the head")
+        if self.probe and self.distillation is not None:
+            raise ValueError("probe fits a head to labels: it does not go with distillation")
         if self.distillation is not None:
             matched, share = "layer_matching" in self.objectives, self.distillation.intermediate
             if matched != (share is not None):

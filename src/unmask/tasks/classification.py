@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from unmask.data.batches.batch import Batch
 from unmask.data.labelled.columns import Fields
@@ -31,7 +32,7 @@ from unmask.objectives.objective import Part, imitate_softmax
 from unmask.support.errors import UserError
 from unmask.support.messages import setting
 from unmask.tasks.explained import Decision, Explanation
-from unmask.tasks.pooled_head import NONE, TUNED, Regularization, TextHead, score
+from unmask.tasks.pooled_head import NONE, TUNED, ProbedHead, Regularization, score
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages, with_labels
 from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Training
@@ -92,7 +93,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
     metric = "accuracy"
     title = "A text classifier"
     fields = Fields(soft=True)
-    training = Training(tuned=TUNED)
+    training = Training(tuned=TUNED, probe=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -259,7 +260,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
         return () if self.weights == "balanced" else self.weights
 
 
-class ClassificationHead(TextHead):
+class ClassificationHead(ProbedHead):
     """Classification head with its loss.
 
     Args:
@@ -270,6 +271,7 @@ class ClassificationHead(TextHead):
     """
 
     requires = frozenset({"classification"})
+    exclusive = True
 
     def __init__(
         self,
@@ -287,6 +289,15 @@ class ClassificationHead(TextHead):
         weights = torch.tensor(self.weights, device=gold.device) if self.weights else None
         soft = self.gold(batch, SOFT) if SOFT in batch.labels else None  # (texts, labels)
         return score(self, encoder, encoded, batch, gold, weights, soft)
+
+    def targets(self, batch: Batch) -> Tensor:
+        """See `ProbedHead`: the distribution of a soft label, times the weights of the labels."""
+        labels = self.out.out_features
+        if SOFT in batch.labels:
+            shares = self.gold(batch, SOFT)
+        else:
+            shares = one_hot(self.gold(batch, "classification").squeeze(1), labels)
+        return shares * torch.tensor(self.weights or [1.0] * labels, device=shares.device)
 
     def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
         """See `Objective`."""

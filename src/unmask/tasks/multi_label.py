@@ -35,7 +35,7 @@ from unmask.objectives.objective import Part
 from unmask.support.errors import UserError
 from unmask.tasks.classification import sort_labels, unknown_label
 from unmask.tasks.explained import Decision, Explanation
-from unmask.tasks.pooled_head import TextHead
+from unmask.tasks.pooled_head import ProbedHead
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages
 from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Training
@@ -88,7 +88,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
     metric = "f1_micro"
     title = "A text classifier with several labels per text"
     exclusive = False
-    training = Training(tuned={"threshold": None, "temperature": 1.0})
+    training = Training(probe=True, tuned={"threshold": None, "temperature": 1.0})
     fields = Fields(several=True, soft=True)
 
     def __post_init__(self) -> None:
@@ -250,7 +250,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
         return f"{names or '(none)'}\t{texts}"
 
 
-class MultiLabelHead(TextHead):
+class MultiLabelHead(ProbedHead):
     """Head with one sigmoid per label, and its loss.
 
     Args:
@@ -259,6 +259,7 @@ class MultiLabelHead(TextHead):
     """
 
     requires = frozenset({"multi_label"})
+    exclusive = False
 
     def __init__(self, spec: HeadSpec, num_labels: int) -> None:
         super().__init__(spec, num_labels, bias=spec.bias)
@@ -277,6 +278,10 @@ class MultiLabelHead(TextHead):
         gold = self.gold(batch, "multi_label").view_as(logits)
         loss = binary_cross_entropy_with_logits(logits, gold, reduction="sum")
         return Part(loss, {"accuracy": ((logits.detach() > 0) == (gold > 0.5)).sum()})
+
+    def targets(self, batch: Batch) -> Tensor:
+        """See `ProbedHead`."""
+        return self.gold(batch, "multi_label").view(-1, self.out.out_features)
 
     def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
         """See `Objective`: the cross-entropy of each label with the teacher's probability, as in `imitate_softmax`."""

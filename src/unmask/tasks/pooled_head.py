@@ -165,6 +165,20 @@ class TextHead(PooledHead):
         return labels.index_select(0, _members(batch).byte().argmax(1)) if GROUP in batch.labels else labels
 
 
+class ProbedHead(TextHead):
+    """A head that may begin as a logistic regression; see `unmask.workflows.finetuning.probe`.
+
+    Attributes:
+        exclusive: whether a text has one label.
+    """
+
+    exclusive: bool
+
+    def targets(self, batch: Batch) -> Tensor:
+        """Return the weight of each label of each text in the loss, (texts, labels)."""
+        raise NotImplementedError
+
+
 def _members(batch: Batch) -> Tensor:
     """Return which sequences of a batch belong to which sample, (samples, sequences) bool."""
     group = batch.labels[GROUP]  # (sequences,)

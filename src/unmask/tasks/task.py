@@ -112,12 +112,14 @@ class Training:
     Attributes:
         rate: multiple of the learning rate.
         epochs: minimum number of epochs.
+        probe: whether its head can begin as a logistic regression, a `ProbedHead`.
         tuned: settings that belong to the training of one model, with the values that they have before: a student does
             not inherit them.
     """
 
     rate: float = 1.0
     epochs: int = 3
+    probe: bool = False
     tuned: Mapping[str, Any] = field(default_factory=dict)
 
 

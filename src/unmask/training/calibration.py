@@ -117,7 +117,8 @@ class Calibration:
             text += f", about {duration(steps * seconds)}"
             if (memory := self.machine.memory()) > 0:
                 text += f", {memory / 2**30:.1f} GiB of memory"
-        display.say(text)
+        if steps:
+            display.say(text)
         for line in self.stage_lines(steps):
             display.say(line)
         return steps

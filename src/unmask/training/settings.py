@@ -91,7 +91,7 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """The recipe's [budget], in exactly one unit. Tokens include special tokens but no padding.
 
     Attributes:
-        steps, tokens, minutes, epochs: length of the training.
+        steps, tokens, minutes, epochs: length of the training; in fine-tuning, 0 epochs train nothing but a probe.
         max_minutes: length in minutes at most, if the budget is in another unit; steps are timed to keep to it.
         patience: number of evaluations without a lower held-out loss after which training stops and returns to the
             best weights.
@@ -110,7 +110,7 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         values = [value for value in (self.steps, self.tokens, self.minutes, self.epochs) if value is not None]
         if len(values) != 1:
             raise ValueError("set exactly one of steps, tokens, minutes and epochs in the budget")
-        limits = [*values, *([] if self.max_minutes is None else [self.max_minutes])]
+        limits = [*([] if self.epochs == 0 else values), *([] if self.max_minutes is None else [self.max_minutes])]
         if not all(0 < limit <= LARGEST for limit in limits) or (self.patience is not None and self.patience < 1):
             raise ValueError(f"a budget must be positive, and at most {LARGEST:.0e}")
         if self.minutes is not None and self.max_minutes is not None:

@@ -49,7 +49,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         settings: settings that override the defaults, for example `{"budget.epochs": 5}`.
         random_state: seed of the run.
         out: run directory to write; None: a temporary one, which is needed where an estimator is fitted repeatedly.
-        frozen: whether to keep the encoder fixed.
+        frozen: whether to keep the encoder fixed; None: if labels are few; see `unmask.finetune`.
         downstream: a small model over its layers; see `unmask.finetune`.
         tokenizer: tokenizer for random:RECIPE.
         device, precision: as for `unmask.load`; prediction is always in float32.
@@ -69,7 +69,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         settings: Mapping[str, Any] | None = None,
         random_state: int = 0,
         out: str | Path | None = None,
-        frozen: bool = False,
+        frozen: bool | None = None,
         downstream: DownstreamKind | None = None,
         tokenizer: str | Path | None = None,
         device: Device = "auto",

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, log_softmax
 
 MAX_STEPS = 500
 TOLERANCE = 1e-4
@@ -30,7 +30,7 @@ class Probe(NamedTuple):
         return features @ self.weights.T + self.bias
 
 
-def fit_probe(features: Tensor, targets: Tensor, classes: int, l2: float) -> Probe:
+def fit_probe(features: Tensor, targets: Tensor, classes: int, l2: float, *, exclusive: bool = False) -> Probe:
     """Fit a linear probe.
 
     Args:
@@ -39,6 +39,8 @@ def fit_probe(features: Tensor, targets: Tensor, classes: int, l2: float) -> Pro
             (examples, classes) of 0 and 1, for a sigmoid for each class.
         classes: number of classes; some may have no examples.
         l2: weight of the squared norm, above 0.
+        exclusive: whether targets of (examples, classes) are for a softmax: the weight of each class of each example,
+            such as its probability.
     """
     weights = features.new_zeros((classes, features.shape[1]), requires_grad=True)
     bias = features.new_zeros(classes, requires_grad=True)
@@ -56,6 +58,8 @@ def fit_probe(features: Tensor, targets: Tensor, classes: int, l2: float) -> Pro
         logits = features @ weights.T + bias  # (examples, classes)
         if targets.ndim == 1:
             loss = cross_entropy(logits, targets, reduction="sum")
+        elif exclusive:
+            loss = -(targets * log_softmax(logits, 1)).sum()
         else:
             loss = binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="sum")
         loss = (loss + l2 / 2 * weights.square().sum()) / len(features)

@@ -109,6 +109,7 @@ def finetuning_report(
         lines += ["| dev data, not used for any choice | |", "|---|---|"]
         names = {name: metric_name(name, result.get("positive")) for name in metrics}
         lines += [f"| {names[name]} | {value:.2f} |" for name, value in metrics.items()]
+        lines += [line for warning in result.get("warnings", ()) for line in ("", f"**{warning}**")]
         lines += _by_label(result.get("by_label", {}))
         if confusion := _plot(run, "confusion"):
             lines += confusion

@@ -31,7 +31,7 @@ def finetune(
     allow_pickle: bool = False,
     seeds: int | None = None,
     search: bool = False,
-    frozen: bool = False,
+    frozen: bool | None = None,
     downstream: DownstreamKind | None = None,
     minutes: float | None = None,
     settings: Overrides | None = None,
@@ -66,7 +66,8 @@ def finetune(
         seeds: train so many times with different seeds in RUN/seed-0, RUN/seed-1, …, and keep the model with the best
             dev score as RUN/model.
         search: first choose among four learning rates, by a tenth of train held out.
-        frozen: do not train the encoder; its features are computed only once.
+        frozen: do not train the encoder; its features are computed only once. By default it is frozen only if labels
+            are few (docs/fine-tuning.md).
         downstream: small model to train on top of the encoder's layers; with frozen, linear by default.
         minutes: time to train at most: fewer epochs, if the default ones take longer (budget.max_minutes).
         settings: settings to change, for example budget.epochs=5.

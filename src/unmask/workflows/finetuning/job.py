@@ -78,7 +78,7 @@ class FinetuningJob:
         start: the initial model.
         files: the labeled files.
         settings: settings that override the defaults, by dotted key.
-        frozen: whether to keep the encoder fixed and compute its features once.
+        frozen: whether to keep the encoder fixed and compute its features once; None: with few labels; see `is_few`.
         downstream: a small model over its layers, "linear", "average" or "rnn"; None: only the head of the task, which
             is equivalent to "linear".
         machine: device and precision; None: chosen automatically.
@@ -91,7 +91,7 @@ class FinetuningJob:
     start: InitialModel
     files: LabelledFiles
     settings: Overrides = field(default_factory=dict)
-    frozen: bool = False
+    frozen: bool | None = None
     downstream: str | None = None
     machine: Machine | None = None
     quiet: bool = False
@@ -116,7 +116,7 @@ class FinetuningJob:
             raise UserError(
                 f"unknown downstream model '{self.downstream}'", remedy=nearest(self.downstream, DOWNSTREAM_KINDS)
             )
-        small = self.frozen or self.downstream is not None
+        small = bool(self.frozen) or self.downstream is not None
         if self.recipe is not None and small:
             raise UserError(
                 f"{argument('frozen')} and {argument('downstream')} have no effect with {argument('recipe')}",
@@ -133,6 +133,24 @@ class FinetuningJob:
                     f"{setting(key, value)} is not allowed",
                     remedy=f"pass {argument('frozen', True)} or {argument('downstream', 'KIND')}",
                 )
+
+
+FEW_PER_LABEL = 32
+"""Maximum number of examples of a label, on average, that are few."""
+OF_TRAINING = ("optimizer.", "schedule.", "budget.", "objective.", "reset", "dropout", "probe", "batch.")
+"""Beginnings of settings that say how a model is trained: the encoder is then trained with few labels too."""
+
+
+def is_few(job: FinetuningJob, examples: int, labels: int) -> bool:
+    """Return whether labels are so few that the rule is a logistic regression on frozen features.
+
+    That is up to `FEW_PER_LABEL` examples of each label, where nothing that was passed says how to train.
+    docs/fine-tuning.md states on which splits of training data the number was chosen.
+    """
+    trained = any(key.startswith(OF_TRAINING) for key in job.settings)
+    chosen = job.frozen is not None or job.downstream is not None or job.recipe is not None
+    possible = TASKS[job.task].training.probe and job.start.pretrained
+    return possible and not chosen and not trained and 0 < examples <= FEW_PER_LABEL * labels
 
 
 PRETRAINED_RATE = 5e-5
@@ -165,6 +183,7 @@ def defaults(
     tokens: int | None = None,
     frozen: bool = False,
     downstream: str | None = None,
+    few: bool = False,
 ) -> dict[str, object]:
     """Return the default recipe of fine-tuning.
 
@@ -172,8 +191,11 @@ def defaults(
     higher the learning rate; the fewer the examples, the smaller the batch and the more
     epochs, so that few runs have fewer than `MIN_STEPS` steps. docs/fine-tuning.md states on which splits of training
     data the rule was chosen. With a frozen encoder, only the small model is trained, from random weights: it uses a
-    higher rate and more steps, which are cheap (docs/features.md).
+    higher rate and more steps, which are cheap (docs/features.md). With `few` labels it is fitted to the mean of the
+    last layers, and there are no steps.
     """
+    if few:
+        frozen, downstream = True, "average"
     sequences = 16 if examples < FEW_EXAMPLES else 32
     task = TASKS[kind]()
     epochs = min(MAX_EPOCHS, max(task.training.epochs, math.ceil(MIN_STEPS * sequences / examples)))
@@ -183,9 +205,11 @@ def defaults(
         epochs = min(MAX_EPOCHS_FROZEN, max(MIN_EPOCHS_FROZEN, math.ceil(MIN_STEPS_FROZEN * sequences / examples)))
         rate = FROZEN_RATES[downstream or "linear"]
     chosen: dict[str, object] = {}
+    if few:
+        epochs = 0
     if frozen or downstream:
         layers = [-1] if downstream in (None, "linear") else list(range(-min(LAYERS, settings.layers), 0))
-        chosen = {"frozen": frozen, "downstream": {"kind": downstream or "linear", "layers": layers}}
+        chosen = {"frozen": frozen, "downstream": {"kind": downstream or "linear", "layers": layers}, "probe": few}
     elif LEFT_TO_RIGHT in settings.provides and not task.grouped:
         chosen = {"objective": {"causal_lm": {"weight": LM_WEIGHT}}}
     return {

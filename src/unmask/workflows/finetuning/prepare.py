@@ -6,7 +6,7 @@ Errors in files, settings and model are raised here, before a run directory is c
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import msgspec
@@ -27,7 +27,7 @@ from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
 from unmask.workflows.finetuning.assembly import build_learner
 from unmask.workflows.finetuning.examples import Examples, frame_examples, read_examples
-from unmask.workflows.finetuning.job import FinetuningJob, defaults
+from unmask.workflows.finetuning.job import FinetuningJob, defaults, is_few
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class Prepared:
         inputs: fingerprints of model and examples.
         source: name of what the model was made of, in messages; empty: `notes` name it.
         how: what the run does, for the card of its model.
+        few: whether labels are so few that the encoder stays frozen by rule.
         notes: lines to print at the start.
         teacher: what objectives learn from, if they do.
         phases: the parts of the run.
@@ -75,6 +76,7 @@ class Prepared:
     inputs: dict[str, str]
     source: str
     how: str
+    few: bool = False
     notes: tuple[str, ...] = ()
     teacher: Teacher | None = None
     phases: tuple[Phase, ...] = ()
@@ -104,11 +106,12 @@ def prepare(job: FinetuningJob, machine: Machine, display: Display, *, choosing:
     for note in read.notes:
         display.say(note)
     data = read.inner(unsettled) if choosing else read
-    recipe = _resolve(job, table, base, data)
+    few = is_few(job, len(data.train), len(data.labels))
+    recipe = _resolve(job, table, base, data, few)
     ready = assemble(base, recipe, data, f"{job.start.model}", machine)
     if job.files.dev and (choosing or ready.stops_early):  # used at the end or by another run: check them now
         recipe.task.frame(base.tokenizer, read.held, data.labels, gold=True)
-    return ready
+    return replace(ready, few=few)
 
 
 def assemble(
@@ -181,7 +184,7 @@ def _table(job: FinetuningJob) -> dict[str, Any]:
     return table
 
 
-def _resolve(job: FinetuningJob, table: dict[str, Any], base: Model, data: Examples) -> FinetuningRecipe:
+def _resolve(job: FinetuningJob, table: dict[str, Any], base: Model, data: Examples, few: bool) -> FinetuningRecipe:
     """Return the recipe, that of the job or the rule, overridden by its settings and resolved by the examples."""
     rule = table or defaults(
         job.task,
@@ -189,8 +192,9 @@ def _resolve(job: FinetuningJob, table: dict[str, Any], base: Model, data: Examp
         len(data.train),
         pretrained=job.start.pretrained,
         tokens=base.tokens,
-        frozen=job.frozen,
+        frozen=bool(job.frozen),
         downstream=job.downstream,
+        few=few,
     )
     recipe = convert(
         put(rule, job.settings, FinetuningRecipe), FinetuningRecipe, str(job.recipe or argument("settings"))
@@ -206,6 +210,11 @@ def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | No
     """Raise an error for settings without effect, and for objectives that the model does not support."""
     if recipe.frozen:
         recipe.task.check("frozen")
+    if recipe.probe and not recipe.task.training.probe:
+        raise UserError(
+            f"probe fits heads that classify texts, not that of {recipe.task.part.replace('_', ' ')}",
+            remedy="remove it",
+        )
     if recipe.downstream is not None:
         recipe.task.check("downstream")
     for name, settings in recipe.objectives.items():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -18,13 +18,14 @@ import numpy as np
 
 from unmask.data.batches.batch import Sample, collate, split, total_length
 from unmask.data.batches.sources import ExampleSource
+from unmask.data.labelled.duplicates import identities
 from unmask.inference.decisions import DecisionBackend
 from unmask.inference.evaluation.scoring import score_examples
 from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, save_model
 from unmask.nn.encoders.encoder import TOKEN_EMBEDDINGS, WithTokenEmbeddings
 from unmask.support.durable import replace_file, replaced_directory
-from unmask.support.messages import argument
+from unmask.support.messages import argument, setting
 from unmask.support.settings import write
 from unmask.support.version import __version__
 from unmask.training.checkpoint import Progress
@@ -36,10 +37,12 @@ from unmask.training.runs.directory import FEATURES, RunDirectory
 from unmask.training.runs.display import Display
 from unmask.training.runs.plots import plot_confusion, plot_training, try_to_draw
 from unmask.training.runs.report import finetuning_report, metric_name, model_card
+from unmask.training.settings import BudgetSettings
 from unmask.workflows.finetuning.assembly import finished_model
 from unmask.workflows.finetuning.frozen import Reindex, freeze, only_used_rows
 from unmask.workflows.finetuning.job import FinetuningJob
 from unmask.workflows.finetuning.prepare import Phase, Prepared, prepare
+from unmask.workflows.finetuning.probe import begin_with_probe
 
 EVALUATION_SHARE = 0.05
 """Maximum cost of all evaluations during training, compared with that of the training."""
@@ -47,6 +50,8 @@ MIN_EVALUATED, MAX_EVALUATED = 50, 1000
 """Minimum and maximum number of held-out samples for evaluations during training; all are scored at the end."""
 SCORES = "dev.json"
 """File name of the scores of a finished run."""
+RISEN = 1.2
+"""Ratio of the held-out loss at the end to its minimum from which on a run has overfitted."""
 EVALUATION_TOKENS = 8192
 """Number of tokens in an evaluation batch."""
 
@@ -113,6 +118,8 @@ def run_prepared(
             (run.path / SCORES).unlink(missing_ok=True)
         _announce(ready, display)
         parts = _samples(ready, features or run.path / FEATURES, machine, processes, display)
+        if ready.recipe.probe and not resume:
+            display.say(_probe(ready, parts[0], machine))
         with _reduced(ready, parts) as reindex:
             trainer = _trainer(ready, *parts, reindex, run, machine, processes, display)
             trainer.complete(resume=resume)
@@ -122,7 +129,7 @@ def run_prepared(
     if metrics := result["metrics"]:
         names = {name: metric_name(name, result.get("positive")) for name in metrics}
         display.say("dev: " + ", ".join(f"{names[name]} {value:.2f}" for name, value in metrics.items()))
-    for remark in (*remarks, f"model: {run.model}"):
+    for remark in (*result.get("warnings", ()), *remarks, f"model: {run.model}"):
         display.say(remark)
     return run.model
 
@@ -139,6 +146,15 @@ def _samples(
         )
         display.say(about)
     return both
+
+
+def _probe(ready: Prepared, samples: Sequence[Sample], machine: Machine) -> str:
+    """Let the head begin as a logistic regression; return a line about it."""
+    learner, task = ready.learner, ready.recipe.task
+    texts = identities([task.texts(example) for example in ready.split.train])
+    return begin_with_probe(
+        learner, task.part, samples, texts, machine, lambda sample: learner.prepare(sample, {task.part})
+    )
 
 
 def _evaluated(ready: Prepared) -> Sequence[Sample]:
@@ -216,6 +232,8 @@ def _finish(
     backend = DecisionBackend(model, machine, display) if decides else None
     predictor = Predictor(model, exact, display, backend=backend)
     result = score_examples(predictor, data.held) if data.held else {"metrics": {}}
+    if warning := describe_overfitting(run.read_metrics("heldout"), len(ready.held.samples), recipe.budget):
+        result["warnings"] = [warning]
     metrics: dict[str, float] = result["metrics"]
     labels = f" with the labels {', '.join(data.labels)}" if data.labels else ""
     about = f"{ready.how} with unmask {__version__} on {trained_on:,} examples{labels}."
@@ -231,6 +249,32 @@ def _finish(
     try_to_draw(lambda: plot_training(run), display.say)
     run.report(finetuning_report(run, recipe.task, data.labels, progress, trained_on, result))  # now with the plots
     return result
+
+
+def describe_overfitting(evaluations: Sequence[Mapping[str, float]], samples: int, budget: BudgetSettings) -> str:
+    """Return a warning if the held-out loss of a run fell and then rose again, by more than chance explains; or "".
+
+    Args:
+        evaluations: what was logged of each evaluation.
+        samples: number of held-out samples.
+        budget: the budget of the run; one with `patience` returns to the lowest loss anyway.
+    """
+    losses = [line["loss"] for line in evaluations]
+    if budget.patience is not None or len(losses) < 2 or samples < MIN_EVALUATED or not all(map(math.isfinite, losses)):
+        return ""
+    lowest, last = min(losses), losses[-1]
+    if last < RISEN * lowest:
+        return ""
+    best, total = evaluations[losses.index(lowest)]["step"], evaluations[-1]["step"]
+    fewer = (
+        f" or {setting('budget.epochs', float(f'{budget.epochs * best / total:.2g}'))}"
+        if budget.epochs and best
+        else ""
+    )
+    return (
+        f"overfitted: the held-out loss rose from {lowest:.2f} at step {best:.0f} to {last:.2f}, so probabilities are "
+        f"too sure; try {setting('budget.patience', 3)}{fewer}, {argument('frozen', True)}, or more examples"
+    )
 
 
 def _is_finished(run: RunDirectory) -> bool:
@@ -259,10 +303,17 @@ def _announce(ready: Prepared, display: Display) -> None:
     labels = f", labels: {', '.join(data.labels)}" if data.labels else ""
     lacking = f", as {source} lacks it" if source else ""
     weights = f"newly initialized{lacking}: {', '.join(new)}" if new else f"all weights from {source}" if source else ""
-    display.say(
-        f"{len(ready.split.train):,} training examples, {len(data.held):,} evaluation examples{labels}\n"
-        f"learning rate {recipe.optimizer.learning_rate:g}, {recipe.batch.sequences or recipe.batch.tokens} "
-        f"{'sequences' if recipe.batch.sequences else 'tokens'} per step, seed {recipe.seed}"
-    )
+    if ready.few:
+        each = len(ready.split.train) / len(data.labels)
+        display.say(
+            f"few labels, {each:.0f} examples of each: the encoder stays frozen under a logistic regression; "
+            f"to train it: {argument('frozen', False)}"
+        )
+    display.say(f"{len(ready.split.train):,} training examples, {len(data.held):,} evaluation examples{labels}")
+    if recipe.budget.epochs != 0:
+        display.say(
+            f"learning rate {recipe.optimizer.learning_rate:g}, {recipe.batch.sequences or recipe.batch.tokens} "
+            f"{'sequences' if recipe.batch.sequences else 'tokens'} per step, seed {recipe.seed}"
+        )
     if weights:
         display.say(weights)

@@ -1,0 +1,154 @@
+"""Heads that begin as the logistic regression on the features of the encoder as it is (linear probing).
+
+Input: a learner with an untrained head, and its samples. Output: the learner, its head fitted.
+
+With few examples, that is the whole training: the regression has one minimum, which L-BFGS finds in a second, and the
+strength of its regularization is what predicts examples best that it was not fitted on (cross-validation), so that its
+probabilities are neither too sure nor too timid. With more examples, fine-tuning that begins there distorts the
+features less than one that begins with a random head (Kumar et al. 2022).
+
+The features are scaled to a mean squared norm of 1 before, so that the same grid of strengths suits every encoder; of
+several layers, the last one counts most. The scales are then multiplied into the weights.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unmask.data.batches.batch import Sample, collate, split
+from unmask.nn.layers.probe import Probe, fit_probe
+from unmask.objectives.learner import Learner
+from unmask.tasks.holding_out import assign_folds
+from unmask.tasks.pooled_head import ProbedHead
+from unmask.training.machine import Machine
+
+STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+"""Weights of the squared norm that are tried: inverses of scikit-learn's C."""
+USUAL = 0.1
+"""The weight where there is nothing to choose by: a label has a single example."""
+MAX_FOLDS = 8
+"""Maximum number of folds of the cross-validation."""
+LOWER = 0.5
+"""Scale of all layers but the last, compared with it."""
+TOKENS = 8192
+"""Number of tokens of a batch."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """What a head sees of examples.
+
+    Attributes:
+        vectors: what its linear layer reads, (examples, width).
+        targets: the weight of each label, (examples, labels).
+        exclusive: whether an example has one label.
+    """
+
+    vectors: Tensor
+    targets: Tensor
+    exclusive: bool
+
+    def part(self, rows: np.ndarray) -> Features:
+        """Return those of some examples."""
+        index = torch.from_numpy(rows)
+        return Features(self.vectors[index], self.targets[index], self.exclusive)
+
+    def fit(self, strength: float) -> Probe:
+        """Return the regression."""
+        return fit_probe(self.vectors, self.targets, self.targets.shape[1], strength, exclusive=self.exclusive)
+
+    def loss(self, probe: Probe) -> float:
+        """Return the summed cross-entropy of a regression."""
+        logits = probe.logits(self.vectors)
+        if self.exclusive:
+            return float(-(self.targets * logits.log_softmax(1)).sum())
+        sure = torch.nn.functional.binary_cross_entropy_with_logits(logits, self.targets, reduction="sum")
+        return float(sure)
+
+
+def begin_with_probe(
+    learner: Learner,
+    part: str,
+    samples: Sequence[Sample],
+    texts: Sequence[Hashable],
+    machine: Machine,
+    prepare: Callable[[Sample], Sample],
+) -> str:
+    """Fit the last linear layer of a head to the features of samples.
+
+    Args:
+        learner: the learner; its head is modified in place.
+        part: the name of the head.
+        samples: the samples to learn from.
+        texts: what is the same for samples with equal texts.
+        machine: where the encoder computes.
+        prepare: prepares a sample for the learner.
+
+    Returns:
+        A line about what was chosen.
+    """
+    head = learner.parts[part]
+    assert isinstance(head, ProbedHead)
+    order = sorted(range(len(samples)), key=lambda index: len(samples[index]))  # as batches have them
+    features = _read(learner, head, [prepare(samples[index]) for index in order], machine)
+    scales = _scales(features.vectors, learner.encoder.reads)
+    scaled = Features(features.vectors * scales, features.targets, features.exclusive)
+    strength, folds = choose_strength(scaled, [texts[index] for index in order])
+    probe = scaled.fit(strength)
+    with torch.no_grad():
+        head.out.weight.copy_(probe.weights * scales)
+        if head.out.bias is not None:
+            head.out.bias.copy_(probe.bias)
+    how = f"of {len(STRENGTHS)} by {folds}-fold cross-validation" if folds else "the usual one"
+    return f"logistic regression on {len(samples):,} examples, C = {1 / strength:.3g} ({how})"
+
+
+def choose_strength(features: Features, texts: Sequence[Hashable]) -> tuple[float, int]:
+    """Return the strength whose regressions predict examples best that they were not fitted on, and how many folds.
+
+    Equal texts are in the same fold. If a label has a single text, nothing is left to choose by: the strength is then
+    the usual one, without folds.
+    """
+    labels = features.targets.argmax(1).tolist() if features.exclusive else [0] * len(texts)
+    distinct = Counter(dict(zip(texts, labels, strict=True)).values())
+    number = min(MAX_FOLDS, *distinct.values())
+    if number < 2:
+        return USUAL, 0
+    folds = assign_folds(texts, labels, number, seed=0)
+    parts = [
+        (features.part(np.flatnonzero(folds != fold)), features.part(np.flatnonzero(folds == fold)))
+        for fold in range(number)
+    ]
+    losses = [sum(held.loss(train.fit(strength)) for train, held in parts) for strength in STRENGTHS]
+    return STRENGTHS[int(np.argmin(losses))], number
+
+
+def _scales(vectors: Tensor, layers: Sequence[int]) -> Tensor:
+    """Return the factor of each feature, (width,): the concatenated `layers` have equal norms, the last a larger."""
+    blocks = torch.unflatten(vectors, 1, (max(1, len(layers)), -1))  # (examples, layers, width of a layer)
+    norms = blocks.square().sum(2).mean(0).sqrt().clamp(min=torch.finfo(vectors.dtype).tiny)  # (layers,)
+    shares = torch.full_like(norms, LOWER)
+    shares[int(np.argmax(layers)) if layers else 0] = 1.0
+    scales = shares / shares.norm() / norms
+    return scales[:, None].expand(-1, blocks.shape[2]).reshape(-1)
+
+
+@torch.no_grad()
+def _read(learner: Learner, head: ProbedHead, samples: Sequence[Sample], machine: Machine) -> Features:
+    """Return what a head reads of samples, without dropout, in float32 on the host."""
+    training = learner.training
+    learner.eval()
+    vectors, targets = [], []
+    for part in split(samples, TOKENS):
+        batch = collate(part).to(machine.device)
+        encoded = learner.encoder(batch.tokens, head.keep, batch.carry)
+        vectors.append(head.vectors(learner.encoder, encoded, batch).float().cpu())
+        targets.append(head.targets(batch).float().cpu())
+    learner.train(training)
+    return Features(torch.cat(vectors), torch.cat(targets), head.exclusive)

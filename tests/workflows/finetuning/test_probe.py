@@ -1,0 +1,193 @@
+"""Few labels: a logistic regression on frozen features, whose strength predicts best what it was not fitted on."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from transformers import AutoModel, AutoTokenizer
+
+from unmask.inference.evaluation.scoring import evaluate_task
+from unmask.inference.predictor import load
+from unmask.model.model import load_model
+from unmask.support.errors import UserError
+from unmask.tasks.holding_out import assign_folds
+from unmask.training.settings import BudgetSettings
+from unmask.workflows.finetuning.finetune import finetune
+from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles, is_few
+from unmask.workflows.finetuning.probe import LOWER, MAX_FOLDS, STRENGTHS, Features, choose_strength
+from unmask.workflows.finetuning.run_job import describe_overfitting
+
+WORDS = {
+    "good": "fine warm bright happy kind",
+    "bad": "cold dark broken sad poor",
+    "odd": "strange weird rare queer odd",
+}
+
+
+def texts_of(rng, labels, each):
+    """Return texts of random words, most of them of their label."""
+    rows = []
+    for label in labels:
+        others = " ".join(WORDS[other] for other in labels).split()
+        for _ in range(each):
+            own = rng.choice(WORDS[label].split(), 4).tolist()
+            rows.append((" ".join(rng.permutation([*own, *rng.choice(others, 3)])), label))
+    return [rows[index] for index in rng.permutation(len(rows))]
+
+
+def write(path, rows):
+    path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows), encoding="utf8")
+    return path
+
+
+def mean_layers(model, texts):
+    """Return the means of the last four layers, each scaled as the probe does, computed with transformers."""
+    tokenizer, encoder = AutoTokenizer.from_pretrained(model), AutoModel.from_pretrained(model).eval()
+    rows = []
+    with torch.inference_mode():
+        for text in texts:
+            states = encoder(**tokenizer(text, return_tensors="pt"), output_hidden_states=True).hidden_states
+            rows.append(torch.stack([state[0].mean(0) for state in states[-4:]]))
+    return torch.stack(rows).numpy()  # (texts, layers, width)
+
+
+@pytest.mark.parametrize("labels", [("good", "bad"), ("good", "bad", "odd")])
+def test_few_labels_give_the_regression_of_scikit_learn(minilm, tmp_path, labels):
+    rng = np.random.default_rng(len(labels))
+    train, test = texts_of(rng, labels, 6), texts_of(rng, labels, 10)
+    run = tmp_path / "run"
+    finetune("classification", minilm, write(tmp_path / "train.tsv", train), run, all_examples=True, quiet=True)
+    features = mean_layers(minilm, [text for text, _ in train])
+    shares = np.array([LOWER] * 3 + [1.0]) / np.linalg.norm([LOWER] * 3 + [1.0])
+    scales = shares / np.sqrt(np.square(features).sum(2).mean(0))
+    scaled = (features * scales[None, :, None]).reshape(len(train), -1)
+    fresh = (mean_layers(minilm, [text for text, _ in test]) * scales[None, :, None]).reshape(len(test), -1)
+    gold = np.array([label for _, label in train])
+    predictions = load(run).predict([text for text, _ in test])
+    ours = np.array([[prediction.scores[label] for label in sorted(labels)] for prediction in predictions])
+    distances = []
+    for strength in STRENGTHS:
+        theirs = LogisticRegression(C=1 / strength * (1 if len(labels) > 2 else 2), max_iter=5000, tol=1e-8)
+        distances.append(np.abs(theirs.fit(scaled, gold).predict_proba(fresh) - ours).max())
+    # of two classes scikit-learn fits one vector of weights, the difference of our two, whose norms are half of its
+    assert min(distances) < 1e-2  # stored features are float16, and the fit ends at a tolerance
+
+
+def test_the_strength_is_that_of_the_smallest_held_out_loss():
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        classes, each = int(rng.integers(2, 5)), int(rng.integers(2, 9))
+        gold = rng.permutation(np.repeat(np.arange(classes), each))
+        vectors = rng.normal(size=(len(gold), 12)) + rng.normal(size=(classes, 12))[gold] * rng.uniform(0, 2)
+        vectors /= np.sqrt(np.square(vectors).sum(1).mean())
+        names = [f"text {index // 2}" if rng.random() < 0.2 else f"own {index}" for index in range(len(gold))]
+        features = Features(
+            torch.from_numpy(vectors).float(), torch.nn.functional.one_hot(torch.from_numpy(gold)).float(), True
+        )
+        strength, number = choose_strength(features, names)
+        if number == 0:
+            assert strength == 0.1
+            continue
+        assert number <= MAX_FOLDS
+        folds = assign_folds(names, gold.tolist(), number, seed=0)
+        losses = []
+        for tried in STRENGTHS:
+            loss = 0.0
+            for fold in np.unique(folds):
+                c = 1 / tried * (2 if len(set(gold[folds != fold])) == 2 and classes == 2 else 1)
+                fitted = LogisticRegression(C=c, max_iter=5000, tol=1e-8).fit(
+                    vectors[folds != fold], gold[folds != fold]
+                )
+                rows = np.flatnonzero(folds == fold)
+                sure = fitted.predict_log_proba(vectors[rows])
+                loss -= sum(sure[place, list(fitted.classes_).index(gold[row])] for place, row in enumerate(rows))
+            losses.append(loss)
+        chosen = losses[STRENGTHS.index(strength)]
+        assert chosen <= min(losses) * (1 + 2e-3)
+
+
+def test_a_single_example_of_a_label_leaves_nothing_to_choose_by(minilm, tmp_path, capsys):
+    train = write(tmp_path / "train.tsv", [("a good day", "good"), ("a bad day", "bad"), ("a bad night", "bad")])
+    finetune("classification", minilm, train, tmp_path / "run", all_examples=True)
+    assert "C = 10 (the usual one)" in capsys.readouterr().err
+    assert load(tmp_path / "run").predict(["a bad day"])[0].label == "bad"
+
+
+def job(model="DIRECTORY", task="classification", **more):
+    return FinetuningJob(task, InitialModel(model), LabelledFiles(["x.tsv"]), **more)
+
+
+def test_labels_are_few_unless_something_says_how_to_train():
+    assert is_few(job(), 64, 2)
+    assert is_few(job(settings={"task.length": 64, "seed": 3}), 64, 2)
+    assert is_few(job(task="multi-label"), 64, 2)
+    assert not is_few(job(), 65, 2)
+    assert not is_few(job(model="random:bert-mini"), 64, 2)
+    assert not is_few(job(task="regression"), 10, 0)
+    for more in ({"frozen": False}, {"frozen": True}, {"downstream": "rnn"}, {"settings": {"budget.epochs": 3}}):
+        assert not is_few(job(**more), 64, 2)
+
+
+def test_a_multi_label_model_of_few_labels(minilm, tmp_path):
+    rng = np.random.default_rng(5)
+    rows = texts_of(rng, ("good", "bad"), 8)
+    both = [
+        (f"{first[0]} {second[0]}", ",".join(sorted({first[1], second[1]}))) for first in rows for second in rows[:3]
+    ]
+    train = write(tmp_path / "train.tsv", both)
+    finetune("multi-label", minilm, train, tmp_path / "run", all_examples=True, quiet=True)
+    model = load_model(tmp_path / "run")
+    assert model.downstream is not None and model.downstream.kind == "average"
+    assert evaluate_task(model, [train])["metrics"]["f1_micro"] > 80
+
+
+def test_weights_and_soft_labels_count_in_the_regression(minilm, tmp_path):
+    rows = [("a fine day", "good"), ("a warm day", "good"), ("a cold day", "bad"), ("a dark day", "bad")] * 2
+    hard = write(tmp_path / "hard.tsv", rows)
+    scores = {}
+    for name, weights in (("equal", ()), ("heavy", ("task.weights=[20.0, 1.0]",))):
+        settings = {key: json.loads(value) for key, value in (each.split("=") for each in weights)}
+        finetune("classification", minilm, hard, tmp_path / name, all_examples=True, quiet=True, settings=settings)
+        scores[name] = load(tmp_path / name).predict(["a day"])[0].scores["bad"]
+    assert scores["heavy"] > scores["equal"] + 0.1
+    soft = tmp_path / "soft.jsonl"
+    lines = [{"text": text, "label": {label: 0.8, ("bad" if label == "good" else "good"): 0.2}} for text, label in rows]
+    soft.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    finetune("classification", minilm, soft, tmp_path / "soft", all_examples=True, quiet=True)
+    assert 0.5 < load(tmp_path / "soft").predict(["a cold day"])[0].scores["bad"] < 0.85
+
+
+def test_the_same_command_with_resume_ends_in_the_same_model(minilm, tmp_path):
+    train = write(tmp_path / "train.tsv", texts_of(np.random.default_rng(1), ("good", "bad"), 4))
+    first = finetune("classification", minilm, train, tmp_path / "run", quiet=True)
+    before = (first / "model.safetensors").read_bytes()
+    (tmp_path / "run/dev.json").unlink()
+    again = finetune("classification", minilm, train, tmp_path / "run", quiet=True, resume=True)
+    assert (again / "model.safetensors").read_bytes() == before
+
+
+def test_no_epochs_need_a_probe_and_a_probe_a_classifier(minilm, tmp_path):
+    train = write(tmp_path / "train.tsv", texts_of(np.random.default_rng(1), ("good", "bad"), 8))
+    with pytest.raises(UserError, match="budget must be positive"):
+        finetune("classification", minilm, train, tmp_path / "a", settings={"budget.epochs": 0})
+    numbers = tmp_path / "numbers.tsv"
+    numbers.write_text("text\tscore\n" + "".join(f"text {n}\t{n}\n" for n in range(20)))
+    with pytest.raises(UserError, match="probe fits heads that classify texts"):
+        finetune("regression", minilm, numbers, tmp_path / "b", settings={"probe": True})
+
+
+def lines_of(*losses):
+    return [{"step": 10 * index, "loss": loss} for index, loss in enumerate(losses)]
+
+
+def test_overfitting_is_a_loss_that_rose_by_more_than_a_fifth():
+    epochs = BudgetSettings(epochs=10)
+    text = describe_overfitting(lines_of(0.7, 0.68, 0.9, 1.71), 100, epochs)
+    assert "rose from 0.68 at step 10 to 1.71" in text and "3.3" in text
+    assert describe_overfitting(lines_of(0.7, 0.5, 0.45, 0.5), 100, epochs) == ""
+    assert describe_overfitting(lines_of(0.7, 0.68, 0.9, 1.71), 20, epochs) == ""
+    assert describe_overfitting(lines_of(0.7, 0.68, 0.9, 1.71), 100, BudgetSettings(epochs=10, patience=3)) == ""
+    assert describe_overfitting(lines_of(0.7, float("nan")), 100, epochs) == ""
+    assert describe_overfitting([], 100, epochs) == ""
