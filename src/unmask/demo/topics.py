@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sysconfig
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
@@ -60,10 +60,15 @@ def topics(root: Path | None = None) -> tuple[list[Labelled], list[Labelled]]:
     return sorted(train, key=lambda example: _hash(example.text)), test
 
 
-def paragraphs_by_topic(root: Path | None = None) -> dict[str, list[str]]:
-    """Return all paragraphs that belong to one topic only, in a seeded order; the argument is that of `topics`."""
+def paragraphs_by_topic(root: Path | None = None, topics: Mapping[str, str] = TOPICS) -> dict[str, list[str]]:
+    """Return all paragraphs that belong to one topic only, in a seeded order.
+
+    Args:
+        root: the folder of a standard library; None: that of this Python.
+        topics: the modules of each topic, separated by spaces.
+    """
     folder = Path(sysconfig.get_paths()["stdlib"]) if root is None else root
-    candidates = {topic: dict.fromkeys(_paragraphs(folder, names.split())) for topic, names in TOPICS.items()}
+    candidates = {topic: dict.fromkeys(_paragraphs(folder, names.split())) for topic, names in topics.items()}
     count = Counter(text for texts in candidates.values() for text in texts)
     return {
         topic: sorted((text for text in texts if count[text] == 1), key=_hash) for topic, texts in candidates.items()
