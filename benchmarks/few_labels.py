@@ -19,8 +19,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import common
 import numpy as np
-from common import RESULTS, SHARED, add, minilm, read
+from common import SHARED, add, minilm, read
 
 import unmask
 from unmask.data.labelled.labelled_file import read_rows
@@ -212,7 +213,7 @@ def main() -> None:
         for seed in range(arguments.draws):
             for each in arguments.each:
                 for way in arguments.ways:
-                    runs = read(RESULTS / "few_labels.json").get("runs", [])
+                    runs = read(common.RESULTS / "few_labels.json").get("runs", [])
                     known = [tuple(run[key] for key in keys) for run in runs]
                     if (name, arguments.split, each, seed, way) in known:
                         continue

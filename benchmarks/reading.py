@@ -1,0 +1,74 @@
+"""What does it cost to read labeled examples, to hold out a tenth, and to compare both parts? MB/s of CPU time.
+
+Input: sentences of Wikinews as rows of a tab-separated file, each with one of three labels. The steps are those of
+every fine-tuning run: reading (with the notes on damaged texts), a stratified tenth without equal texts on both sides,
+and the search for equal and nearly equal examples. `--rows 1000000` repeats the sentences with a number in front, so
+that no two rows are equal. The fastest of several rounds counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import count, islice, pairwise
+from pathlib import Path
+from typing import Any
+
+from common import SHARED, add
+
+from unmask.data.labelled.duplicates import overlap
+from unmask.data.text.sentences import split_sentences
+from unmask.tasks.classification import Classification
+from unmask.tasks.damaged_examples import describe_damaged
+
+LABELS = ("one", "two", "three")
+
+
+def sentences() -> Iterator[str]:
+    """Yield the sentences of Wikinews, again and again."""
+    with lzma.open(SHARED / "text" / "wikinews" / "train.jsonl.xz", "rt", encoding="utf8") as file:
+        texts = [json.loads(line)["text"] for line in islice(file, 4_000)]
+    every = [" ".join(sentence.split()) for text in texts for sentence in split_sentences(text)]
+    for turn in count():
+        yield from (f"{turn} {sentence}" if turn else sentence for sentence in every if sentence)
+
+
+def measure(path: Path) -> dict[str, float]:
+    """Return the seconds of CPU time of each step."""
+    task = Classification()
+    marks = [time.process_time()]
+    notes: list[str] = []
+    rows = task.read([path], columns={}, notes=notes)
+    describe_damaged(rows, task.texts)
+    marks.append(time.process_time())
+    train, held = task.hold_out(rows, 0)
+    marks.append(time.process_time())
+    overlap([task.texts(row) for row in train], [task.texts(row) for row in held])
+    marks.append(time.process_time())
+    return dict(zip(("read", "hold out", "compare"), (b - a for a, b in pairwise(marks)), strict=True))
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=300_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.tsv"
+        lines = (f"{text}\t{LABELS[number % 3]}\n" for number, text in enumerate(islice(sentences(), arguments.rows)))
+        path.write_text("text\tlabel\n" + "".join(lines), encoding="utf8")
+        megabytes = path.stat().st_size / 1e6
+        rounds = [measure(path) for _ in range(arguments.rounds)]
+    for step in rounds[0]:
+        seconds = min(one[step] for one in rounds)
+        record: dict[str, Any] = {"rows": arguments.rows, "step": step, "seconds": round(seconds, 3)}
+        add("reading", record | {"mb_per_second": round(megabytes / seconds, 1)}, instead=("rows", "step"))
+
+
+if __name__ == "__main__":
+    main()
