@@ -59,7 +59,7 @@ def commands(corpus: Path, examples: Path, model: str) -> dict[str, list[str]]:
     """
     first = [sys.executable, "-c", FIRST_STEP]
     pretrain = [*first, "pretrain", "bert-mini", "--corpus", str(corpus)]
-    finetune = [*first, "finetune", "classification", "--model", model, "--train", str(examples)]
+    finetune = [*first, "finetune", "classification", "--model", model, "--train", str(examples), "--no-frozen"]
     trainer = "from transformers import AutoModel, Trainer, TrainingArguments"
     return {
         "help": [sys.executable, "-m", "unmask", "--help"],

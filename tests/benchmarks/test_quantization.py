@@ -30,6 +30,6 @@ def test_an_engine_is_compared_with_the_original(benchmark_module, run, document
     low, high = found["interval"]
     assert low <= found["difference"] <= high
     if engine != "onnx int8":
-        assert found["difference"] == low == high == 0
+        assert found["difference"] == 0 and low == -high  # equal on these examples, which are not all
     else:
         assert 0 <= found["score"] <= 100

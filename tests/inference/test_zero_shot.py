@@ -133,8 +133,8 @@ def test_other_labels_do_not_continue_a_file(masked, texts, tmp_path, monkeypatc
     monkeypatch.setattr(zero_shot, "MAX_SAMPLES", 14)
     stream = zero_shot.LabelPredictor.stream
 
-    def interrupted(predictor, examples, notes=None):
-        yield next(stream(predictor, examples, notes))
+    def interrupted(predictor, examples, notes=None, explain=None):
+        yield next(stream(predictor, examples, notes, explain=explain))
         raise KeyboardInterrupt
 
     options = {"out": tmp_path / "out.jsonl", "quiet": True}

@@ -106,6 +106,7 @@ def audit(
     page: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
     format: Format | None = None,
+    encoding: str | None = None,
     folds: int = 5,
     allow_pickle: bool = False,
     device: Device = "auto",
@@ -124,6 +125,7 @@ def audit(
         page: page to look through and to correct the labels on, FILE.html.
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
         format: file format; by default that of the file's suffix.
+        encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
         folds: number of parts; the labels of each are judged by what was learned from the others.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
@@ -136,7 +138,7 @@ def audit(
     Raises:
         UserError: the data is malformed, has too few labels, or cannot be written to the files.
     """
-    sources = as_sources(data)
+    sources = as_sources(data, encoding)
     written, shown = (None if path is None else Path(path) for path in (out, page))
     if folds < 2:
         raise UserError(f"{argument('folds', folds)}: at least two are needed")
