@@ -183,7 +183,9 @@ def setfit(
 
 WAYS: dict[str, Way] = {
     "default": finetuned(),
-    "frozen": finetuned({"probe": True, "budget.epochs": 0}, frozen=True, downstream="average"),
+    "frozen": finetuned(
+        {"probe": True, "budget.epochs": 0, "downstream.normalize": True}, frozen=True, downstream="average"
+    ),
     "full": finetuned(frozen=False),
     "logistic": logistic,
     "setfit": setfit,

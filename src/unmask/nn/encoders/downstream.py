@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 from torch.nn.utils.rnn import PackedSequence
 
 from unmask.nn.encoders.downstream_kind import DownstreamKind
@@ -49,18 +50,23 @@ class DownstreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         combine: how several layers are combined: "concatenate", "sum", or "mix": softmax-normalized weights and a
             scale.
         width: width of the LSTM's states in each direction; None: 200.
+        normalize: with "average", whether the mean of each layer is scaled to length 1: what texts are about is in its
+            direction, above all in models that were trained for similarity.
     """
 
     kind: DownstreamKind
     layers: tuple[int, ...] = (-1,)
     combine: Literal["concatenate", "sum", "mix"] = "concatenate"
     width: int | None = None
+    normalize: bool = False
 
     def __post_init__(self) -> None:
         if not self.layers:
             raise ValueError("layers must name at least one layer")
         if self.combine != "concatenate" and len(self.layers) == 1:
             raise ValueError("combine has no effect on a single layer")
+        if self.normalize and (self.kind != "average" or self.combine != "concatenate"):
+            raise ValueError('normalize goes with kind = "average" and combine = "concatenate"')
         if self.width is not None and self.kind != "rnn":
             raise ValueError(f'width has no effect on kind = "{self.kind}"')
         if self.width is not None and self.width < 1:
@@ -205,7 +211,10 @@ class Downstream(Encoder):
         starts, ends = tokens.offsets[:-1].long(), tokens.offsets[1:].long()
         summary = starts if self.head.summary == "first" else ends - 1  # (sequences,)
         if self.chosen.kind == "average" or (self.chosen.kind == "linear" and self.encoder.head.mean):
-            x = x.index_copy(0, summary, mean_vectors(x, tokens).to(x.dtype))
+            means = mean_vectors(x, tokens)  # (sequences, width)
+            if self.chosen.normalize:
+                means = normalize(torch.unflatten(means, 1, (len(self.numbers), -1)), dim=2).flatten(1)
+            x = x.index_copy(0, summary, means.to(x.dtype))
         if self.lstm is not None:
             x = self.lstm(x, tokens)  # (tokens, width)
             forward, backward = x.index_select(0, ends - 1), x.index_select(0, starts)

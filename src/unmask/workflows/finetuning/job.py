@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.families import BodySettings
@@ -141,16 +142,18 @@ OF_TRAINING = ("optimizer.", "schedule.", "budget.", "objective.", "reset", "dro
 """Beginnings of settings that say how a model is trained: the encoder is then trained with few labels too."""
 
 
-def is_few(job: FinetuningJob, examples: int, labels: int) -> bool:
+def is_few(job: FinetuningJob, examples: Sequence[Any], labels: int) -> bool:
     """Return whether labels are so few that the rule is a logistic regression on frozen features.
 
-    That is up to `FEW_PER_LABEL` examples of each label, where nothing that was passed says how to train.
-    docs/fine-tuning.md states on which splits of training data the number was chosen.
+    That is up to `FEW_PER_LABEL` examples of each label, where nothing that was passed says how to train. Pairs of
+    texts are excepted: a mean over both says little about how they are related. docs/fine-tuning.md states on which
+    splits of training data the number was chosen.
     """
     trained = any(key.startswith(OF_TRAINING) for key in job.settings)
     chosen = job.frozen is not None or job.downstream is not None or job.recipe is not None
     possible = TASKS[job.task].training.probe and job.start.pretrained
-    return possible and not chosen and not trained and 0 < examples <= FEW_PER_LABEL * labels
+    few = 0 < len(examples) <= FEW_PER_LABEL * labels
+    return possible and few and not chosen and not trained and len(TASKS[job.task]().texts(examples[0])) == 1
 
 
 PRETRAINED_RATE = 5e-5
@@ -209,7 +212,8 @@ def defaults(
         epochs = 0
     if frozen or downstream:
         layers = [-1] if downstream in (None, "linear") else list(range(-min(LAYERS, settings.layers), 0))
-        chosen = {"frozen": frozen, "downstream": {"kind": downstream or "linear", "layers": layers}, "probe": few}
+        small = {"kind": downstream or "linear", "layers": layers, "normalize": few}
+        chosen = {"frozen": frozen, "downstream": small, "probe": few}
     elif LEFT_TO_RIGHT in settings.provides and not task.grouped:
         chosen = {"objective": {"causal_lm": {"weight": LM_WEIGHT}}}
     return {

@@ -34,7 +34,7 @@ USUAL = 0.1
 """The weight where there is nothing to choose by: a label has a single example."""
 MAX_FOLDS = 8
 """Maximum number of folds of the cross-validation."""
-LOWER = 0.5
+LOWER = 0.3
 """Scale of all layers but the last, compared with it."""
 TOKENS = 8192
 """Number of tokens of a batch."""
