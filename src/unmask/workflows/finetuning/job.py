@@ -212,8 +212,8 @@ def defaults(
         epochs = 0
     if frozen or downstream:
         layers = [-1] if downstream in (None, "linear") else list(range(-min(LAYERS, settings.layers), 0))
-        small = {"kind": downstream or "linear", "layers": layers, "normalize": few}
-        chosen = {"frozen": frozen, "downstream": small, "probe": few}
+        small = {"kind": downstream or "linear", "layers": layers, **({"normalize": True} if few else {})}
+        chosen = {"frozen": frozen, "downstream": small, **({"probe": True} if few else {})}
     elif LEFT_TO_RIGHT in settings.provides and not task.grouped:
         chosen = {"objective": {"causal_lm": {"weight": LM_WEIGHT}}}
     return {
