@@ -30,6 +30,15 @@ class Probe(NamedTuple):
         return features @ self.weights.T + self.bias
 
 
+def summed_loss(logits: Tensor, targets: Tensor, *, exclusive: bool = False) -> Tensor:
+    """Return the sum of the cross-entropies of logits, (examples, classes); the other arguments are of `fit_probe`."""
+    if targets.ndim == 1:
+        return cross_entropy(logits, targets, reduction="sum")
+    if exclusive:
+        return -(targets * log_softmax(logits, 1)).sum()
+    return binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="sum")
+
+
 def fit_probe(features: Tensor, targets: Tensor, classes: int, l2: float, *, exclusive: bool = False) -> Probe:
     """Fit a linear probe.
 
@@ -56,12 +65,7 @@ def fit_probe(features: Tensor, targets: Tensor, classes: int, l2: float, *, exc
     def closure() -> Tensor:
         search.zero_grad()
         logits = features @ weights.T + bias  # (examples, classes)
-        if targets.ndim == 1:
-            loss = cross_entropy(logits, targets, reduction="sum")
-        elif exclusive:
-            loss = -(targets * log_softmax(logits, 1)).sum()
-        else:
-            loss = binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="sum")
+        loss = summed_loss(logits, targets, exclusive=exclusive)
         loss = (loss + l2 / 2 * weights.square().sum()) / len(features)
         loss.backward()  # type: ignore[no-untyped-call]
         return loss

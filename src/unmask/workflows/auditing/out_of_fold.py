@@ -16,14 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.inference.backend import TorchBackend
 from unmask.inference.pooling import embed_samples
 from unmask.metrics.confident_learning import confident_joint, noise_rate, probably_wrong, self_confidence
-from unmask.nn.layers.probe import fit_probe
+from unmask.nn.layers.probe import fit_probe, summed_loss
 from unmask.tasks.rows import frame_rows
 from unmask.tasks.token_classification import TokenClassification
 
@@ -148,19 +147,13 @@ def out_of_fold(features: Tensor, targets: Tensor, folds: np.ndarray, classes: i
         inside, outside = _scaled(features[~apart], features[apart])
         if strength is None:
             losses = {
-                l2: _loss(fit_probe(inside, targets[~apart], classes, l2).logits(outside), targets[apart])
+                l2: float(summed_loss(fit_probe(inside, targets[~apart], classes, l2).logits(outside), targets[apart]))
                 for l2 in STRENGTHS
             }
             strength = min(losses, key=lambda l2: losses[l2])
         logits = fit_probe(inside, targets[~apart], classes, strength).logits(outside).double()
         probabilities[apart.numpy()] = logits.sigmoid() if several else logits.softmax(1)
     return probabilities
-
-
-def _loss(logits: Tensor, targets: Tensor) -> float:
-    if targets.ndim == 2:
-        return float(binary_cross_entropy_with_logits(logits, targets.to(logits.dtype)))
-    return float(cross_entropy(logits, targets))
 
 
 def _scaled(inside: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from unmask.data.batches.batch import Sample, collate, split
-from unmask.nn.layers.probe import Probe, fit_probe
+from unmask.nn.layers.probe import Probe, fit_probe, summed_loss
 from unmask.objectives.learner import Learner
 from unmask.tasks.holding_out import assign_folds
 from unmask.tasks.pooled_head import ProbedHead
@@ -65,11 +65,7 @@ class Features:
 
     def loss(self, probe: Probe) -> float:
         """Return the summed cross-entropy of a regression."""
-        logits = probe.logits(self.vectors)
-        if self.exclusive:
-            return float(-(self.targets * logits.log_softmax(1)).sum())
-        sure = torch.nn.functional.binary_cross_entropy_with_logits(logits, self.targets, reduction="sum")
-        return float(sure)
+        return float(summed_loss(probe.logits(self.vectors), self.targets, exclusive=self.exclusive))
 
 
 def begin_with_probe(
