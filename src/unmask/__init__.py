@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from unmask.training.runs.commands import describe_run, list_runs, plot_runs
     from unmask.training.runs.summary import find_runs, read_run
     from unmask.workflows.auditing.audit import audit
+    from unmask.workflows.comparing.compare import compare
     from unmask.workflows.distillation.distill import distill
     from unmask.workflows.doctor import doctor
     from unmask.workflows.estimators import TextClassifier, TextRegressor, TokenClassifier
@@ -55,6 +56,7 @@ _MODULES = {
     "audit": "unmask.workflows.auditing.audit",
     "bench": "unmask.inference.calls",
     "build_corpus": "unmask.workflows.text",
+    "compare": "unmask.workflows.comparing.compare",
     "describe_corpus": "unmask.workflows.text",
     "describe_run": "unmask.training.runs.commands",
     "diff_recipes": "unmask.workflows.library",
@@ -106,6 +108,7 @@ __all__ = [
     "audit",
     "bench",
     "build_corpus",
+    "compare",
     "describe_corpus",
     "describe_run",
     "diff_recipes",

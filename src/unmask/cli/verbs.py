@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from unmask.inference.calls import Predictions
     from unmask.inference.fill import Filling
     from unmask.workflows.auditing.audit import Audit
+    from unmask.workflows.comparing.outcome import Outcome
 
 FIRST, WIDTH = 10, 100
 """How many suspects of an audit are printed, and how many characters of their texts."""
@@ -183,6 +184,23 @@ def show_audit(audit: Audit, *, json: bool = False) -> None:
         print_text(f"and {len(audit.suspects) - FIRST:,} more: write them to a file or a page")
 
 
+def show_outcome(outcome: Outcome, *, json: bool = False) -> None:
+    """Print what a comparison recommends, and its table; or a batch script, if that was asked for.
+
+    Args:
+        json: print the result as one JSON object.
+    """
+    if outcome.script:
+        print_file(rendered(outcome.script))
+    elif json:
+        print_json(outcome)
+    elif outcome.arms:
+        from unmask.workflows.comparing.report import summary
+
+        for line in summary(outcome):
+            print_text(line)
+
+
 def show_compared(compared: dict[str, Any] | None) -> None:
     """Print how an exported model differs from the original on labeled examples."""
     if compared is not None:
@@ -278,6 +296,9 @@ VERBS = {
     "pretrain": Verb("unmask.workflows.pretraining.launch:pretrain", ("recipe",)),
     "finetune": Verb("unmask.workflows.finetuning.finetune:finetune", ("task",), values={"task": _tasks}),
     "distill": Verb("unmask.workflows.distillation.distill:distill", ("recipe",)),
+    "compare": Verb(
+        "unmask.workflows.comparing.compare:compare", ("comparison",), show_outcome, values={"task": _tasks}
+    ),
     "evaluate": Verb("unmask.inference.evaluation.evaluate_model:evaluate", (), show_scores),
     "audit": Verb("unmask.workflows.auditing.audit:audit", (), show_audit),
     "predict": Verb(f"{COMMANDS}:predict", ("texts",), show_predictions),

@@ -63,17 +63,17 @@ def _run_trials(job: FinetuningJob, out: Path, seeds: int, search: bool, resume:
     """Fine-tune as described in `run_trials`, in a directory that is locked."""
     rates = {}
     if search:
-        started = [run for run in out.glob("seed-*") if _can_resume(run, resume)]  # they keep their learning rate
-        rates = _rates(out, job.task) if started else _search(job, out, resume)
+        started = [run for run in out.glob("seed-*") if can_resume(run, resume)]  # they keep their learning rate
+        rates = _rates(out, job.task) if started else search_rates(job, out, resume)
         chosen = _rate(started[0]) if started else max(rates, key=lambda rate: rates[rate])
         job = _with(job, RATE, chosen)
     first = job.settings.get("seed", 0)
     metrics: dict[str, dict[str, float]] = {}
     for seed in range(first, first + seeds):
         run = out / f"seed-{seed}"
-        run_job(_with(job, "seed", seed), run, resume=_can_resume(run, resume), features=out / FEATURES)
+        run_job(_with(job, "seed", seed), run, resume=can_resume(run, resume), features=out / FEATURES)
         metrics[run.name] = _metrics(run)
-    best = max(metrics, key=lambda name: metrics[name][_metric(job.task, metrics[name])])
+    best = max(metrics, key=lambda name: metrics[name][metric_of(job.task, metrics[name])])
     with replaced_directory(out / "model") as aside:
         shutil.copytree(out / best / "model", aside, dirs_exist_ok=True)
     shutil.rmtree(out / FEATURES, ignore_errors=True)
@@ -118,7 +118,7 @@ def _with(job: FinetuningJob, key: str, value: Any) -> FinetuningJob:
     return replace(job, settings={**job.settings, key: value})
 
 
-def _search(job: FinetuningJob, out: Path, resume: bool) -> dict[float, float]:
+def search_rates(job: FinetuningJob, out: Path, resume: bool) -> dict[float, float]:
     """Return the score of each learning rate on a tenth of the training examples; none where training diverges.
 
     Raises:
@@ -130,7 +130,7 @@ def _search(job: FinetuningJob, out: Path, resume: bool) -> dict[float, float]:
         run = out / f"rate-x{factor:g}"
         trial = job if rate is None else _with(job, RATE, float(f"{rate * factor:.3g}"))
         try:
-            run_job(trial, run, resume=_can_resume(run, resume), choosing=True, features=out / FEATURES)
+            run_job(trial, run, resume=can_resume(run, resume), choosing=True, features=out / FEATURES)
             scores[_rate(run)] = _score(run, job.task)
         except NotFiniteError:
             if not scores and factor == FACTORS[-1]:
@@ -154,7 +154,7 @@ def _rate(run: Path) -> float:
     return float(recipe["optimizer"]["learning_rate"])
 
 
-def _can_resume(run: Path, resume: bool) -> bool:
+def can_resume(run: Path, resume: bool) -> bool:
     """Return whether a run is to be resumed and can be; another one starts, again if it had not saved a step."""
     return resume and (run / "recipe.toml").exists() and started(run)
 
@@ -166,10 +166,10 @@ def _metrics(run: Path) -> dict[str, float]:
 
 def _score(run: Path, task: str) -> float:
     metrics = _metrics(run)
-    return metrics[_metric(task, metrics)]
+    return metrics[metric_of(task, metrics)]
 
 
-def _metric(task: str, metrics: Mapping[str, float]) -> str:
+def metric_of(task: str, metrics: Mapping[str, float]) -> str:
     """Return the metric that selects; if the data do not have it, their first one."""
     return TASKS[task].metric if TASKS[task].metric in metrics else next(iter(metrics))
 
@@ -181,7 +181,7 @@ def _report(
     many = f"{len(trials)} seeds" if len(trials) > 1 else "one seed"
     lines = [f"# {task.replace('-', ' ').capitalize()}, {many}", ""]
     if rates:
-        chosen_by = _metric(task, _metrics(_converged(out)[0]))
+        chosen_by = metric_of(task, _metrics(_converged(out)[0]))
         lines += [f"| learning rate | {chosen_by} on a tenth of the training examples |", "|---|---|"]
         lines += [f"| {rate:g} | {score:.2f} |" for rate, score in rates.items()]
         lines += ["", f"Selected: {_rate(out / best):g}.", ""]
@@ -196,7 +196,7 @@ def _report(
     if len(trials) > 1:
         lines += [
             "",
-            f"`model/` is that of {best}, the best by {_metric(task, trials[best])} on the dev data. Expect it to "
+            f"`model/` is that of {best}, the best by {metric_of(task, trials[best])} on the dev data. Expect it to "
             "score like the mean: its own score is biased by the selection.",
         ]
     lines += [

@@ -1,0 +1,300 @@
+"""The cells of a comparison: jobs that do not depend on each other, but for what each says it needs.
+
+    corpus -> pretraining (arm, seed) -> score (arm, task, seed) -> cost (arm)
+                                         rate (arm, task) -> score
+
+The key of a cell is the SHA-256 of all that its result depends on: settings, contents of files and models, versions,
+precision, and the keys of the cells it needs; not of names, paths or numbers of processes. Therefore a finished cell is
+never computed again, and another arm or seed only adds cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from unmask.data.labelled.table import as_sources
+from unmask.data.text.record_files import fingerprint_source
+from unmask.data.tokenizers.train import PADDING
+from unmask.model.directory import find, read_settings
+from unmask.recipes.recipe import Recipe, as_recipe
+from unmask.support.errors import UserError
+from unmask.support.fingerprint import fingerprint_path, fingerprint_values, versions
+from unmask.support.messages import argument
+from unmask.support.settings import to_table
+from unmask.workflows.comparing.settings import STUDENT, Arm, Budget, Comparison, TaskData, read_budget
+from unmask.workflows.pretraining.default import for_model
+from unmask.workflows.pretraining.search import cost
+
+Kind = Literal["corpus", "pretraining", "rate", "score", "cost"]
+LIBRARIES = ("torch", "tokenizers")
+"""Libraries whose versions results depend on."""
+OUTLOOK = (0.125, 0.25, 0.5)
+"""Shares of the budget that arms are also trained with, for an outlook."""
+SHORT_KEY = 16
+"""Number of characters of a key that name its folder."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A job.
+
+    Attributes:
+        kind: what is computed.
+        arm, task, seed: of which arm, on which task, with which seed; "" and 0 where they do not matter.
+        share: the share of the budget; below 1 for an outlook.
+        inputs: all that its result depends on, apart from the cells it needs, as values that JSON can represent.
+        paths: where inputs are, by name, which does not matter for the result.
+        needs: cells that are computed before, by what they are for.
+        keeps: whether the model is kept.
+    """
+
+    kind: Kind
+    inputs: Mapping[str, Any]
+    arm: str = ""
+    task: str = ""
+    seed: int = 0
+    share: float = 1.0
+    paths: Mapping[str, Any] = field(default_factory=dict)
+    needs: Mapping[str, Cell] = field(default_factory=dict)
+    keeps: bool = False
+
+    @cached_property
+    def key(self) -> str:
+        """The key, which is equal where results are."""
+        needed = {name: cell.key for name, cell in self.needs.items()}
+        return fingerprint_values([self.kind, self.inputs, needed])[:SHORT_KEY]
+
+    @property
+    def name(self) -> str:
+        """What it is called in progress and reports."""
+        parts = [self.arm, self.task, f"seed {self.seed}" if self.kind in ("pretraining", "score") else ""]
+        parts.append(f"{self.share:g} of the budget" if self.share != 1 else "")
+        shown = ", ".join(part for part in parts if part)
+        return f"{self.kind}: {shown}" if shown else self.kind
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a comparison consists of.
+
+    Attributes:
+        comparison: its settings.
+        arms: its arms by name.
+        cells: all cells, those that others need first; those of the first seed precede those of the second.
+    """
+
+    comparison: Comparison
+    arms: Mapping[str, Arm]
+    cells: tuple[Cell, ...]
+
+    def of(self, kind: Kind) -> Iterator[Cell]:
+        """Yield the cells of a kind."""
+        return (cell for cell in self.cells if cell.kind == kind)
+
+
+class Planner:
+    """Makes the cells of a comparison, whose inputs are read once.
+
+    Args:
+        comparison: the settings, which were checked.
+        arms: its arms by name.
+        precision: number format of the computation.
+    """
+
+    def __init__(self, comparison: Comparison, arms: Mapping[str, Arm], precision: str) -> None:
+        self.comparison, self.arms = comparison, arms
+        self.common = {"versions": versions(LIBRARIES), "precision": precision}
+        self.text = _contents("text", comparison.text)
+        self.models = {arm.model: _model(arm.model) for arm in arms.values() if arm.model}
+        self.files = {
+            name: {"train": _contents(name, data.train), "test": _contents(name, data.test)}
+            for name, data in comparison.tasks.items()
+        }
+        self.tokenizer = self._shared_tokenizer()
+
+    def plan(self) -> Plan:
+        """Return all cells.
+
+        Raises:
+            UserError: two arms are the same, or the budget does not suffice for a step.
+        """
+        cells: dict[str, Cell] = {}
+        scored: dict[str, str] = {}
+
+        def add(cell: Cell) -> None:
+            for needed in cell.needs.values():
+                add(needed)
+            cells.setdefault(cell.key, cell)
+
+        for seed in range(self.comparison.seeds):
+            for name, arm in self.arms.items():
+                for task in self.comparison.tasks:
+                    cell = self.score(name, arm, task, seed)
+                    if scored.setdefault(cell.key, name) != name:
+                        raise UserError(
+                            f"arms '{scored[cell.key]}' and '{name}' are the same", remedy="remove one of them"
+                        )
+                    add(cell)
+                if seed == 0:
+                    first = self.score(name, arm, next(iter(self.comparison.tasks)), 0)
+                    add(Cell("cost", self.common, arm=name, needs={"score": first}))
+        for share in OUTLOOK if self.comparison.outlook else ():
+            for seed in range(self.comparison.seeds):
+                for name, arm in self.arms.items():
+                    for task in self.comparison.tasks if arm.trains else ():
+                        add(self.score(name, arm, task, seed, share))
+        return Plan(self.comparison, self.arms, tuple(cells.values()))
+
+    def score(self, name: str, arm: Arm, task: str, seed: int, share: float = 1.0) -> Cell:
+        """Return the cell that learns a task and is scored."""
+        data, needs = self.comparison.tasks[task], dict[str, Cell]()
+        inputs, paths = self._learned(arm, data, task, seed)
+        if arm.trains:
+            needs["model"] = self.pretraining(name, arm, seed, share)
+        elif arm.way == "random" and self.comparison.text:
+            needs["tokenizer"] = self.corpus(self._tokenizer_of(arm))
+        if self.comparison.search and "optimizer.learning_rate" not in inputs["settings"]:
+            needs["rate"] = self.rate(name, arm, task)
+        first = seed == 0 and share == 1
+        return Cell("score", inputs, name, task, seed, share, paths, needs, keeps=first)
+
+    def rate(self, name: str, arm: Arm, task: str) -> Cell:
+        """Return the cell that chooses a learning rate of fine-tuning with the first seed."""
+        inputs, paths = self._learned(arm, self.comparison.tasks[task], task, 0)
+        needs = {"model": self.pretraining(name, arm, 0)} if arm.trains else {}
+        if arm.way == "random" and self.comparison.text:
+            needs["tokenizer"] = self.corpus(self._tokenizer_of(arm))
+        return Cell("rate", inputs, name, task, paths=paths, needs=needs)
+
+    def pretraining(self, name: str, arm: Arm, seed: int, share: float = 1.0) -> Cell:
+        """Return the cell that trains the model of an arm on the text."""
+        budget = read_budget(self.comparison.budget).times(share)
+        recipe = self.recipe(name, arm, seed, budget)
+        inputs = {
+            **self.common,
+            "way": arm.way,
+            "recipe": {key: value for key, value in to_table(recipe).items() if key not in ("name", "tokenizer")},
+            "model": self.models.get(arm.model),
+            "search": self.comparison.search and arm.way != "distill",
+        }
+        tokenizer = self.models[arm.model] if arm.model else self._tokenizer_of(arm)
+        paths = {"recipe": recipe, "model": arm.model}
+        needs = {"corpus": self.corpus(tokenizer, arm.model)}
+        return Cell("pretraining", inputs, name, "", seed, share, paths, needs, keeps=True)
+
+    def corpus(self, tokenizer: Mapping[str, Any] | str | None, model: str = "") -> Cell:
+        """Return the cell that tokenizes the text with a tokenizer that is trained on it, or with that of a model."""
+        comparison = self.comparison
+        inputs = {
+            "versions": self.common["versions"],
+            "text": self.text,
+            "tokenizer": tokenizer,
+            "documents": comparison.documents,
+            "field": comparison.field,
+        }
+        return Cell("corpus", inputs, paths={"text": comparison.text, "model": model})
+
+    def recipe(self, name: str, arm: Arm, seed: int, budget: Budget) -> Recipe:
+        """Return the recipe by which an arm is trained on the text.
+
+        Raises:
+            UserError: a setting is unknown, or the budget does not suffice for a step.
+        """
+        changes: dict[str, Any] = {**self.comparison.settings, **arm.settings, "seed": seed}
+        if arm.way == "adapt" and not arm.recipe:
+            recipe = for_model(arm.model, changes)
+            recipe = msgspec.structs.replace(recipe, encoder=read_settings(arm.model))
+        elif arm.way == "distill":
+            recipe = as_recipe(arm.recipe or STUDENT, changes)
+        else:
+            recipe = as_recipe(arm.recipe, {**self._of_tokenizer(arm), **changes})
+        step = recipe.batch.tokens or (recipe.batch.sequences or 1) * recipe.layout.length
+        if budget.unit == "minutes":
+            return as_recipe(recipe, {"budget.minutes": budget.amount})
+        tokens = budget.amount if budget.unit == "tokens" else budget.amount / cost(recipe).flops
+        if tokens < step:
+            raise UserError(
+                f"arm '{name}': {budget} are {tokens:,.0f} tokens, less than a step of {step:,}",
+                remedy=f"raise {argument('budget')}",
+            )
+        return as_recipe(recipe, {"budget.tokens": float(f"{tokens:.6g}")})
+
+    def _learned(self, arm: Arm, data: TaskData, task: str, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the inputs and the paths of what is learned from labels."""
+        inputs = {
+            **self.common,
+            "task": data.task,
+            "metric": data.metric,
+            "columns": data.columns,
+            "format": data.format,
+            "files": self.files[task],
+            "settings": {**self.comparison.task_settings, **data.settings, **arm.task_settings},
+            "use": arm.use,
+            "seed": seed,
+        }
+        paths: dict[str, Any] = {"train": data.train, "test": data.test, "frozen": arm.frozen, "small": arm.downstream}
+        if arm.way == "random":
+            paths["recipe"] = recipe = as_recipe(arm.recipe, {**self._of_tokenizer(arm), **arm.settings})
+            inputs["random"] = to_table(recipe)["encoder"]
+            if not self.comparison.text:
+                paths["tokenizer"], inputs["tokenizer"] = next(iter(self.models.items()))
+        elif not arm.trains:
+            paths["model"], inputs["model"] = arm.model, self.models[arm.model]
+        return inputs, paths
+
+    def _shared_tokenizer(self) -> dict[str, Any] | None:
+        """Return the settings of the tokenizer that all recipes share: those of the first one that reads subwords."""
+        for arm in self.arms.values():
+            if arm.way in ("pretrain", "random"):
+                settings = as_recipe(arm.recipe, {**self.comparison.settings, **arm.settings}).tokenizer
+                if settings.kind != "words":
+                    return to_table(settings)
+        return None
+
+    def _tokenizer_of(self, arm: Arm) -> dict[str, Any]:
+        """Return the settings of the tokenizer of a recipe."""
+        return to_table(as_recipe(arm.recipe, {**self._of_tokenizer(arm), **arm.settings}).tokenizer)
+
+    def _of_tokenizer(self, arm: Arm) -> dict[str, Any]:
+        """Return the settings with which a recipe reads the shared tokenizer; none if it reads words, or has its own.
+
+        Raises:
+            UserError: there is no such recipe.
+        """
+        recipe = as_recipe(arm.recipe, {**self.comparison.settings, **arm.settings})
+        own = any(key.startswith("tokenizer.") for key in arm.settings)
+        if self.tokenizer is None or own or recipe.tokenizer.kind == "words":
+            return dict(self.comparison.settings)
+        changes = {f"tokenizer.{key}": value for key, value in self.tokenizer.items()}
+        if getattr(recipe.encoder, "offset", 0):  # positions begin after the padding token, as in fairseq
+            changes["encoder.offset"] = PADDING[self.tokenizer["kind"]] + 1
+        return {**self.comparison.settings, **changes}
+
+
+def _contents(name: str, files: Sequence[str]) -> list[str]:
+    """Return the fingerprints of files.
+
+    Raises:
+        UserError: one cannot be read, or can be read only once.
+    """
+    contents = []
+    for path in as_sources(list(files)):
+        try:
+            content = fingerprint_source(str(path))
+        except OSError as error:
+            raise UserError(f"cannot be read ({error.strerror})", file=str(path)) from error
+        if content is None:
+            raise UserError(f"{name}: no such file, or one that can be read only once", file=str(path))
+        contents.append(content)
+    return contents
+
+
+def _model(name: str) -> str | None:
+    """Return the fingerprint of a model."""
+    return fingerprint_path(find(Path(name) if Path(name).is_dir() else name))

@@ -1,0 +1,229 @@
+"""Which encoder for a text, labels, minutes and a latency: `unmask compare`.
+
+comparison -> cells (cells.py), computed by whoever works (work.py, compute.py) -> statistics and a recommendation
+(results.py) -> a page, tables and JSON (report.py)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from unmask.support.choices import Device, Documents, Files, Format, Precision, as_files, as_texts
+from unmask.support.errors import UserError, check_count
+from unmask.support.messages import argument, call
+from unmask.training.machine import Machine, choose_machine
+from unmask.training.runs.display import Display, duration
+from unmask.workflows.comparing.cells import Plan, Planner
+from unmask.workflows.comparing.outcome import Outcome
+from unmask.workflows.comparing.report import write_report
+from unmask.workflows.comparing.results import conclude, limits, stopped_by_race
+from unmask.workflows.comparing.settings import (
+    Comparison,
+    TaskData,
+    check_comparison,
+    read_comparison,
+    read_factors,
+)
+from unmask.workflows.comparing.work import (
+    COMPARISON,
+    array_script,
+    expected_seconds,
+    failure_of,
+    local_workers,
+    nothing_stopped,
+    result_of,
+    work,
+    work_on_ray,
+    write_plan,
+)
+
+
+def compare(
+    comparison: str | Path | None = None,
+    *,
+    out: str | Path,
+    text: Files = (),
+    task: str = "classification",
+    train: Files = (),
+    test: Files = (),
+    columns: Mapping[str, str] | None = None,
+    format: Format | None = None,
+    metric: str | None = None,
+    arms: str | Sequence[str] = (),
+    budget: str | None = None,
+    seeds: int = 3,
+    search: bool = False,
+    race: bool = False,
+    outlook: bool = False,
+    vary: Sequence[str] = (),
+    documents: Documents = "auto",
+    at_most: Sequence[str] = (),
+    workers: int = 1,
+    engine: Literal["local", "ray"] = "local",
+    recompute: bool = False,
+    dry_run: bool = False,
+    slurm: bool = False,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    quiet: bool = False,
+) -> Outcome:
+    """Compare ways to a model on one's own text and labels under one budget, and recommend one.
+
+    The same command continues what was interrupted, adds what is new, and may be started several times at once, on all
+    machines that share the directory.
+
+    Args:
+        comparison: a .toml file that says what is compared (docs/comparing.md), in place of the parameters up to
+            documents.
+        out: directory of the comparison.
+        text: files of raw text to pretrain on and to adapt to.
+        task: what is learned from labels: one of `unmask.tasks.TASKS`.
+        train: labeled files to train on.
+        test: labeled files that decide; by default a tenth of train.
+        columns: names of the columns to read, or their numbers from 0 for a file without a header.
+        format: file format; by default that of the file's suffix.
+        metric: metric that decides; by default that of the task.
+        arms: ways to a model, separated by commas: recipes, which are pretrained on the text; DIRECTORY, a checkpoint
+            as it is; DIRECTORY+adapt; DIRECTORY+distill; random; each with @frozen, @average, @rnn or @finetuned, or
+            learned by the rule for the number of labels.
+        budget: what each arm may spend on the text, such as 30min, 200Mtok or 1e16flop.
+        seeds: how often everything is repeated, pretraining and fine-tuning.
+        search: search the learning rates of each arm, on splits of training data.
+        race: stop arms early that are clearly worse.
+        outlook: also train with an eighth, a quarter and half of the budget, and extrapolate to more.
+        vary: factors with the values to try, such as masking=token,span: all combinations of the first recipe.
+        documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
+            is blank-line for a single file, file for several.
+        at_most: limits of what is recommended, such as 5ms or 50MB.
+        workers: number of processes that work at the same time.
+        engine: where they run: on this machine, or as tasks of a Ray cluster.
+        recompute: compute again what the comparison has changed of finished cells.
+        dry_run: only list the cells, with the minutes and bytes that they will take.
+        slurm: with dry_run, print a batch script for Slurm instead.
+        device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
+        precision: number format of the computation; auto is bf16 where it is faster than float32.
+        quiet: print only results and errors.
+
+    Returns:
+        What came out; also written to OUT/report.html, .md, .csv and .json.
+
+    Raises:
+        UserError: the comparison cannot be made as it is; nothing was trained.
+        UnmaskError: the work was interrupted; it is saved.
+    """
+    check_count("workers", workers)
+    restrictions = limits(as_texts(at_most))
+    machine, display, out = choose_machine(device, precision), Display(quiet=quiet), Path(out)
+    if comparison is not None:
+        given = {"text": text, "train": train, "test": test, "arms": arms, "budget": budget, "vary": vary}
+        if idle := [argument(name) for name, value in given.items() if value]:
+            raise UserError(f"{', '.join(idle)}: the file says what is compared", remedy="write it there")
+        settings = read_comparison(comparison)
+    else:
+        words = arms.split(",") if isinstance(arms, str) else [word for part in arms for word in part.split(",")]
+        data = TaskData(
+            task=task,
+            train=[str(file) for file in as_files(train)],
+            test=[str(file) for file in as_files(test)],
+            metric=metric or "",
+            columns=dict(columns or {}),
+            format=format,
+        )
+        settings = Comparison(
+            arms=[word.strip() for word in words if word.strip()],
+            tasks={task: data} if train else {},
+            text=[str(file) for file in as_files(text)],
+            budget=budget or "",
+            seeds=seeds,
+            search=search,
+            race=race,
+            outlook=outlook,
+            documents=documents,
+            vary=read_factors(as_texts(vary)),
+        )
+    check_comparison(settings)
+    settings = _absolute(settings)
+    plan = Planner(settings, settings.named_arms(), machine.precision).plan()
+    if dry_run or slurm:
+        describe(plan, out, display, workers)
+        script = array_script(call("compare", out / COMPARISON, out=out), max(workers, 2)) if slurm else ""
+        return Outcome(script=script)
+    _check_changed(plan, out, recompute=recompute)
+    out.mkdir(parents=True, exist_ok=True)
+    write_plan(settings, out)
+    _work(plan, out, machine, workers, engine, quiet=quiet)
+    outcome = conclude(plan, out, machine, restrictions)
+    write_report(outcome, out)
+    display.say(f"report: {out / 'report.html'}")
+    return outcome
+
+
+def _work(plan: Plan, out: Path, machine: Machine, workers: int, engine: str, *, quiet: bool) -> None:
+    """Compute all cells with a number of processes."""
+    since, racing = time.time(), plan.comparison.race
+    arguments = (str(out.resolve()), machine.device.type, machine.precision, since, racing)
+    if engine == "ray":
+        work_on_ray(workers, arguments)
+    with local_workers(workers - 1 if engine == "local" else 0, arguments):
+        stopped = stopped_by_race if racing else nothing_stopped
+        work(plan, out, machine, since=since, stopped=stopped, quiet=quiet)
+
+
+def describe(plan: Plan, out: Path, display: Display, workers: int) -> None:
+    """Print the cells with their states, expected minutes and bytes."""
+    total = 0.0
+    for cell in plan.cells:
+        state = "done" if result_of(out, cell) else "failed" if failure_of(out, cell) else ""
+        seconds = 0.0 if state == "done" else expected_seconds(plan, out, cell)
+        total += seconds
+        display.say(f"{cell.key}  {state or duration(seconds):>8}  {cell.name}")
+    size = sum(cell.keeps for cell in plan.cells)
+    display.say(
+        f"{len(plan.cells)} cells, about {duration(total / workers)} with {workers} at a time; {size} models are kept"
+    )
+
+
+def _check_changed(plan: Plan, out: Path, *, recompute: bool) -> None:
+    """Check that finished cells of an earlier comparison in the directory are those of this one, or not in it.
+
+    Raises:
+        UserError: some would be computed again.
+    """
+    if not (out / COMPARISON).exists():
+        if out.exists() and any(entry.name != "cells" for entry in out.iterdir() if not entry.name.startswith(".")):
+            raise UserError(
+                "is not the directory of a comparison", file=out, remedy=f"choose another {argument('out')}"
+            )
+        return
+    finished: dict[str, str] = {}
+    for about in out.glob("cells/*/cell.json"):
+        if (about.parent / "result.json").exists():
+            finished[about.parent.name] = msgspec.json.decode(about.read_bytes())["name"]
+    names = {cell.name for cell in plan.cells if cell.key not in finished} & set(finished.values())
+    current = {cell.name for cell in plan.cells if cell.key in finished}
+    if (again := sorted(names - current)) and not recompute:
+        shown = "; ".join(again[:5]) + (f"; and {len(again) - 5} more" if len(again) > 5 else "")
+        raise UserError(
+            f"the comparison has changed: {len(again)} finished cells would be computed again ({shown})",
+            file=out,
+            remedy=f"pass {argument('recompute', True)}, or choose another {argument('out')}",
+        )
+
+
+def _absolute(settings: Comparison) -> Comparison:
+    """Return a comparison whose paths do not depend on the current folder."""
+
+    def located(name: str) -> str:
+        return str(Path(name).resolve()) if name and Path(name).exists() else name
+
+    tasks = {
+        name: msgspec.structs.replace(task, train=list(map(located, task.train)), test=list(map(located, task.test)))
+        for name, task in settings.tasks.items()
+    }
+    arms = {name: msgspec.structs.replace(arm, model=located(arm.model)) for name, arm in settings.basic_arms.items()}
+    return msgspec.structs.replace(settings, arms=arms, tasks=tasks, text=list(map(located, settings.text)))

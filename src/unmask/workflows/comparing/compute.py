@@ -1,0 +1,231 @@
+"""What each kind of cell does: each function fills the folder of its cell, and returns what the report needs.
+
+A cell that was interrupted continues: runs are resumed from their checkpoints, a corpus from its shards.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from unmask.data.corpus.build import write_corpus
+from unmask.data.text.documents import Skipped, TextOptions, read_documents
+from unmask.data.tokenizers.load import load_tokenizer
+from unmask.data.tokenizers.train import TokenizerSettings, train_vocabulary
+from unmask.inference.bench import measure_engines
+from unmask.inference.predictor import Predictor
+from unmask.metrics.intervals import CORRELATIONS, SHARES, intervals, measure_all, resampled
+from unmask.model.directory import find
+from unmask.model.model import load_model
+from unmask.support.durable import new_directory, replace_file
+from unmask.support.environment import num_cores
+from unmask.support.errors import UserError
+from unmask.support.settings import convert, write
+from unmask.training.machine import Machine
+from unmask.training.processes import Processes
+from unmask.training.runs.directory import CHECKPOINTS, RunDirectory
+from unmask.training.runs.display import Display
+from unmask.workflows.comparing.cells import Cell
+from unmask.workflows.distillation.distill import distill
+from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles
+from unmask.workflows.finetuning.prepare import prepare
+from unmask.workflows.finetuning.run_job import run_prepared
+from unmask.workflows.finetuning.trials import can_resume, metric_of, search_rates
+from unmask.workflows.pretraining.launch import pretrain
+from unmask.workflows.pretraining.restarts import started
+
+RUN, CORPUS, TOKENIZER = "run", "corpus", "tokenizer"
+"""Folders of a cell."""
+RESAMPLED, MISTAKES = "resampled.npy", "mistakes.json"
+"""Files of a score: the metric on the resamples of the test examples, which are the same for all arms; and what is
+wrong."""
+MAX_MISTAKES, MAX_TEXT = 5_000, 400
+"""Number of mistakes that are stored, and of characters of their texts."""
+LATENCY_REQUESTS, SPEED_SEQUENCES = 100, 400
+"""Number of sequences that the engines of an arm's model are measured with, one by one and together."""
+
+Result = dict[str, Any]
+Compute = Callable[[Cell, Path, Mapping[str, Path], Machine, bool], Result]
+"""Computes a cell in its folder, given the folders of the cells it needs, the machine, and whether to be quiet."""
+
+
+def make_corpus(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
+    """Tokenize the text, with a tokenizer that is trained on it unless it is that of a model."""
+    display, text = Display(quiet=quiet), cell.paths["text"]
+    options = TextOptions(cell.inputs["field"], cell.inputs["documents"])
+    if cell.paths["model"]:
+        tokenizer = load_tokenizer(find(cell.paths["model"]))
+    else:
+        settings = convert(dict(cell.inputs["tokenizer"]), TokenizerSettings, "tokenizer")
+        if not (folder / TOKENIZER).exists():
+            trained = train_vocabulary(
+                settings.kind,
+                read_documents(text, options, Skipped()),
+                size=settings.vocabulary,
+                lowercase=settings.lowercase,
+            )
+            with new_directory(folder / TOKENIZER) as aside:
+                trained.save(aside)
+        tokenizer = load_tokenizer(folder / TOKENIZER)
+    corpus = write_corpus(text, tokenizer, folder / CORPUS, options=options, workers=num_cores(), report=display.say)
+    return {"tokens": corpus.train.num_tokens, "documents": len(corpus.train), "vocabulary": tokenizer.size}
+
+
+def train_model(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
+    """Pretrain, adapt or distill a model within its budget."""
+    run, way = folder / RUN, cell.inputs["way"]
+    corpus = needed["corpus"] / CORPUS
+    common: dict[str, Any] = {"corpus": corpus, "out": run, "quiet": quiet, "resume": started(run)}
+    common |= {"device": machine.device.type, "precision": machine.precision, "workers": machine.workers}
+    measured = machine.reset_peak_memory()
+    if way == "distill":
+        distill(cell.paths["recipe"], cell.paths["model"], **common)
+    else:
+        init = cell.paths["model"] if way == "adapt" else None
+        pretrain(cell.paths["recipe"], init=init, search=cell.inputs["search"], **common)
+    lines = RunDirectory(run).read_metrics("train")
+    return {
+        "seconds": lines[-1]["seconds"] if lines else 0.0,
+        "tokens": lines[-1]["tokens"] if lines else 0,
+        "memory": machine.memory() if measured else 0,
+        "curve": _curve(lines, RunDirectory(run).read_metrics("heldout")),
+    }
+
+
+def _curve(steps: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the evaluations of a run with the seconds and tokens of the steps before them."""
+    at = {line["step"]: line for line in steps}
+    start = {"seconds": 0.0, "tokens": 0}
+    return [
+        {**line, **{name: at.get(line["step"], start)[name] for name in start}} for line in evaluations
+    ]
+
+
+def choose_rate(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
+    """Choose the learning rate of fine-tuning by a tenth of the training examples; none where nothing has one."""
+    job = replace(
+        _job(cell, folder, needed, machine, quiet), files=LabelledFiles(cell.paths["train"], (), **_format(cell))
+    )
+    ready = prepare(job, machine, Display(quiet=True), choosing=True)
+    if ready.recipe.budget.epochs == 0:  # fitted, not trained
+        return {"rate": None, "scores": {}}
+    scores = search_rates(job, folder, resume=True)
+    return {"rate": max(scores, key=lambda rate: scores[rate]), "scores": {f"{k:g}": v for k, v in scores.items()}}
+
+
+def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
+    """Learn a task, and score the model on the test examples."""
+    job, run, start = _job(cell, folder, needed, machine, quiet), folder / RUN, time.monotonic()
+    if (needed_rate := needed.get("rate")) is not None:
+        rate = msgspec.json.decode((needed_rate / "result.json").read_bytes())["rate"]
+        job = job if rate is None else replace(job, settings={**job.settings, "optimizer.learning_rate": rate})
+    display = Display(quiet=quiet)
+    measured = machine.reset_peak_memory()
+    ready = prepare(job, machine, display, choosing=False)
+    if not ready.data.held:
+        raise UserError(f"task '{cell.task}': there are no examples to test on", remedy="name files in test")
+    run_prepared(ready, run, machine, Processes.launched(), display, resume=can_resume(run, True))
+    seconds, memory = time.monotonic() - start, machine.memory() if measured else 0
+    model, examples = load_model(run), ready.data.held
+    task = model.task
+    assert task is not None
+    predictions = Predictor(model, replace(machine, precision="float32"), Display(quiet=True)).run(examples)
+    measure, groups = task.measure(examples, predictions, model.labels), task.groups(examples)
+    metrics = measure_all(measure, len(examples))
+    metric = cell.inputs["metric"] or metric_of(job.task, metrics)
+    if metric not in metrics or metric not in SHARES | CORRELATIONS:
+        known = ", ".join(name for name in metrics if name in SHARES | CORRELATIONS)
+        raise UserError(f"task '{cell.task}': no metric '{metric}' to decide by", remedy=f"choose one of {known}")
+    (drawn,) = resampled([measure], len(examples), groups=groups)
+    np.save(folder / RESAMPLED, drawn[metric].astype(np.float32))
+    wrong = [] if cell.seed else task.mistakes(examples, predictions, model.labels)[:MAX_MISTAKES]
+    (folder / MISTAKES).write_bytes(msgspec.json.encode([_described(mistake) for mistake in wrong]))
+    parameters = sum(value.numel() for value in model.encoder.parameters())
+    recipe = ready.recipe
+    return {
+        "metric": metric,
+        "metrics": metrics,
+        "intervals": intervals(measure, len(examples), groups=groups),
+        "calibration": task.calibration(examples, predictions),
+        "examples": len(examples),
+        "groups": len(set(groups)) if groups else len(examples),
+        "trained_on": len(ready.data.train),
+        "labels": len(ready.data.labels),
+        "seconds": seconds,
+        "memory": memory,
+        "parameters": parameters,
+        "bytes": 4 * parameters,
+        "frozen": recipe.frozen,
+        "learning_rate": None if recipe.budget.epochs == 0 else recipe.optimizer.learning_rate,
+        "epochs": recipe.budget.epochs,
+        "notes": [note for note in ready.data.notes if note],
+    }
+
+
+def measure_cost(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
+    """Measure how fast the model of an arm is on this machine, in torch and in what it can be exported to."""
+    model = load_model(needed["score"] / RUN)
+    measured = measure_engines(model, sequences=SPEED_SEQUENCES, requests=LATENCY_REQUESTS)
+    return {"engines": msgspec.to_builtins(measured.rows), "left_out": measured.left_out}
+
+
+COMPUTE: dict[str, Compute] = {
+    "corpus": make_corpus,
+    "pretraining": train_model,
+    "rate": choose_rate,
+    "score": learn_and_score,
+    "cost": measure_cost,
+}
+"""Functions by the kind of cell."""
+
+
+def tidy(cell: Cell, folder: Path) -> None:
+    """Remove from the folder of a finished cell what only an interrupted one needs; see `Cell.keeps`."""
+    for run in (folder / RUN, *folder.glob("rate-*")):
+        if not cell.keeps:
+            shutil.rmtree(run, ignore_errors=True)
+        shutil.rmtree(run / CHECKPOINTS, ignore_errors=True)
+
+
+def _format(cell: Cell) -> dict[str, Any]:
+    return {"columns": cell.inputs["columns"], "kind": cell.inputs["format"]}
+
+
+def _job(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> FinetuningJob:
+    """Return the fine-tuning of a cell."""
+    paths = cell.paths
+    if "recipe" in paths:  # random weights of this shape
+        tokenizer = needed["tokenizer"] / TOKENIZER if "tokenizer" in needed else paths["tokenizer"]
+        file = folder / "random.toml"
+        replace_file(file, write(paths["recipe"]).encode())
+        start = InitialModel(f"random:{file}", tokenizer)
+    else:
+        start = InitialModel(needed["model"] / RUN if "model" in needed else paths["model"])
+    return FinetuningJob(
+        cell.inputs["task"],
+        start,
+        LabelledFiles(paths["train"], paths["test"], **_format(cell)),
+        {**cell.inputs["settings"], "seed": cell.seed},
+        frozen=paths["frozen"],
+        downstream=paths["small"],
+        machine=machine,
+        quiet=quiet,
+    )
+
+
+def _described(mistake: Any) -> dict[str, str]:
+    """Return a mistake as the report shows it."""
+    text = " | ".join(passage.text for passage in mistake.passages)
+    return {
+        "where": mistake.caption,
+        "text": text[:MAX_TEXT] + ("…" if len(text) > MAX_TEXT else ""),
+        "gold": mistake.gold,
+        "predicted": mistake.predicted,
+    }

@@ -1,0 +1,178 @@
+"""What a comparison came to: the content of its report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """A mean over seeds with its 95 % interval, which includes the variation over seeds and over test examples."""
+
+    mean: float
+    low: float
+    high: float
+
+
+class TaskScore(msgspec.Struct, frozen=True):
+    """How an arm does at a task.
+
+    Attributes:
+        metric: what is measured, times 100.
+        score: its mean over seeds.
+        seeds: its value by seed.
+        calibration: expected calibration error, mean over seeds; None: the task has no probabilities.
+    """
+
+    metric: str
+    score: Estimate
+    seeds: list[float]
+    calibration: float | None = None
+
+
+class ArmOutcome(msgspec.Struct, frozen=True):
+    """An arm in the report.
+
+    Attributes:
+        name: its name.
+        how: how it comes to its model, in words.
+        state: "complete", "stopped" (clearly worse before the last seed), "failed" or "unfinished".
+        error: why it failed.
+        scores: by task.
+        score: mean over the tasks.
+        behind: the best arm's score minus this one's, with an interval that holds for all arms at once; None: it is
+            the best, or has no score.
+        close: whether it may be as good as the best.
+        parameters: number of parameters of the encoder.
+        trained_seconds, trained_tokens: what its training on the text took, mean over seeds; 0: there was none.
+        learning_seconds: what learning the tasks took, sum over tasks, mean over seeds.
+        memory: peak memory of training, in bytes; 0: unknown.
+        latency: milliseconds for a single text in torch, the median; None: not measured.
+        engine: the fastest engine for a single text.
+        engine_latency: its milliseconds.
+        speed: texts per second of the fastest engine, together.
+        curve: held-out loss of the first seed, as (minutes, tokens, loss).
+    """
+
+    name: str
+    how: str
+    state: str
+    error: str = ""
+    scores: dict[str, TaskScore] = {}
+    score: Estimate | None = None
+    behind: Estimate | None = None
+    close: bool = False
+    parameters: int = 0
+    trained_seconds: float = 0.0
+    trained_tokens: float = 0.0
+    learning_seconds: float = 0.0
+    memory: int = 0
+    latency: float | None = None
+    engine: str = ""
+    engine_latency: float | None = None
+    speed: float | None = None
+    curve: list[tuple[float, float, float]] = []
+
+    @property
+    def megabytes(self) -> float:
+        """Size of the weights in float32."""
+        return 4 * self.parameters / 1e6
+
+    @property
+    def fastest(self) -> float | None:
+        """Milliseconds for a single text by the fastest engine."""
+        return self.latency if self.engine_latency is None else self.engine_latency
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """What a value of a factor changes, compared with the first value: mean over all combinations of the others."""
+
+    factor: str
+    value: str
+    baseline: str
+    change: Estimate
+
+
+class Prospect(msgspec.Struct, frozen=True):
+    """Where an arm would stand with a multiple of the budget: an extrapolation, with an interval of 80 %."""
+
+    arm: str
+    times: float
+    score: Estimate
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """A test example on which the two best arms differ."""
+
+    task: str
+    where: str
+    text: str
+    gold: str
+    predicted: str
+    wrong: str
+
+
+class CellOutcome(msgspec.Struct, frozen=True):
+    """A cell in the report, with the command that repeats it."""
+
+    name: str
+    key: str
+    state: str
+    seconds: float = 0.0
+    error: str = ""
+    command: str = ""
+
+
+class TaskFacts(msgspec.Struct, frozen=True):
+    """A task in the report."""
+
+    task: str
+    metric: str
+    trained_on: int
+    examples: int
+    labels: int
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a comparison came to.
+
+    Attributes:
+        recommendation: in plain words, one paragraph each.
+        best: the arms that may be the best, first the one that is recommended.
+        sure: whether a single arm is the best.
+        arms: the arms, best first.
+        tasks: the tasks by name.
+        effects: those of factors.
+        prospects: those of larger budgets.
+        differing: examples on which the two best arms differ.
+        warnings: what makes figures less trustworthy.
+        cells: all cells.
+        settings: what was compared.
+        budget: the budget in words; "" if nothing was trained on text.
+        seeds: number of seeds.
+        machine: on what.
+        versions: of this package and of libraries.
+        script: a batch script, if it was asked for instead.
+    """
+
+    recommendation: list[str] = []
+    best: list[str] = []
+    sure: bool = False
+    arms: list[ArmOutcome] = []
+    tasks: dict[str, TaskFacts] = {}
+    effects: list[Effect] = []
+    prospects: list[Prospect] = []
+    differing: list[Difference] = []
+    warnings: list[str] = []
+    cells: list[CellOutcome] = []
+    settings: dict[str, Any] = {}
+    budget: str = ""
+    seeds: int = 0
+    machine: dict[str, Any] = {}
+    versions: dict[str, str] = {}
+    script: str = ""
+
+    def arm(self, name: str) -> ArmOutcome:
+        """Return an arm by its name."""
+        return next(arm for arm in self.arms if arm.name == name)

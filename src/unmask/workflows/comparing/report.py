@@ -1,0 +1,267 @@
+"""The report of a comparison: one HTML page that loads nothing, and the same as Markdown, CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib import resources
+from pathlib import Path
+
+import msgspec
+
+from unmask.support.durable import replace_file
+from unmask.support.errors import counted
+from unmask.support.messages import in_command, rendered
+from unmask.training.runs.display import duration
+from unmask.workflows.comparing.outcome import ArmOutcome, CellOutcome, Estimate, Outcome
+from unmask.workflows.comparing.pictures import Point, curves, intervals, scatter
+
+STYLE = resources.files("unmask.workflows.comparing") / "page" / "report.css"
+
+
+def write_report(outcome: Outcome, out: Path) -> None:
+    """Write report.html, report.md, report.csv and report.json."""
+    replace_file(out / "report.json", msgspec.json.format(msgspec.json.encode(outcome)))
+    replace_file(out / "report.csv", as_csv(outcome).encode())
+    replace_file(out / "report.md", as_markdown(outcome).encode())
+    replace_file(out / "report.html", as_page(outcome).encode())
+
+
+def as_csv(outcome: Outcome) -> str:
+    """Return one line per arm, task and seed."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(("arm", "task", "metric", "seed", "score"))
+    for arm in outcome.arms:
+        for task, score in arm.scores.items():
+            writer.writerows((arm.name, task, score.metric, seed, value) for seed, value in enumerate(score.seeds))
+    return file.getvalue()
+
+
+def columns(outcome: Outcome) -> list[str]:
+    """Return the heads of the table of arms."""
+    tasks = [f"{name}, {facts.metric.replace('_', ' ')}" for name, facts in outcome.tasks.items()]
+    mean = ["mean"] if len(tasks) > 1 else []
+    return ["arm", *tasks, *mean, "behind the best", "size", "one text", "training on text", "learning the tasks"]
+
+
+def cells_of(outcome: Outcome, arm: ArmOutcome) -> list[str]:
+    """Return the row of an arm, in the order of `columns`."""
+    if arm.state == "failed":
+        return [arm.name, *["failed"] * len(outcome.tasks), *[""] * (len(columns(outcome)) - 1 - len(outcome.tasks))]
+    scores = [_estimate(arm.scores[task].score) if task in arm.scores else "" for task in outcome.tasks]
+    scores += [_estimate(arm.score) if arm.score else ""] if len(outcome.tasks) > 1 else []
+    latency = "" if arm.fastest is None else f"{arm.fastest:.2g} ms" + (f" ({arm.engine})" if arm.engine else "")
+    text = (
+        f"{duration(arm.trained_seconds)}, {arm.trained_tokens / 1e6:.1f} M tokens" if arm.trained_seconds else "none"
+    )
+    behind = _estimate(arm.behind) if arm.behind else ("best" if arm.score else "")
+    behind += " (stopped early)" if arm.state == "stopped" else ""
+    size = f"{arm.parameters / 1e6:.1f} M" if arm.parameters else ""
+    return [arm.name, *scores, behind, size, latency, text, duration(arm.learning_seconds)]
+
+
+def as_markdown(outcome: Outcome) -> str:
+    """Return the report as Markdown, without pictures."""
+    heads = columns(outcome)
+    lines = ["# Which encoder?", "", *(line for text in outcome.recommendation for line in (text, ""))]
+    lines += [line for warning in outcome.warnings for line in (f"**{warning}**", "")]
+    lines += [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines += [f"| {' | '.join(cells_of(outcome, arm))} |" for arm in outcome.arms]
+    lines += ["", *(f"- {arm.name}: {arm.how}" for arm in outcome.arms), "", _about(outcome), ""]
+    if outcome.effects:
+        lines += ["| factor | value | change | interval |", "|---|---|---|---|"]
+        for effect in outcome.effects:
+            change = effect.change
+            lines.append(
+                f"| {effect.factor} | {effect.value} instead of {effect.baseline} | {change.mean:+.2f} | "
+                f"{change.low:+.2f} to {change.high:+.2f} |"
+            )
+        lines.append("")
+    if outcome.prospects:
+        lines += ["Extrapolation, intervals of 80 %:", "", "| arm | budget | score |", "|---|---|---|"]
+        lines += [f"| {each.arm} | {each.times:g} times | {_estimate(each.score)} |" for each in outcome.prospects]
+        lines.append("")
+    lines += ["Cells:", "", "| cell | state | seconds | command |", "|---|---|---|---|"]
+    lines += [
+        f"| {cell.name} | {cell.state}{cell.error and f': {cell.error}'} | {cell.seconds:.0f} | `{_words(cell)}` |"
+        for cell in outcome.cells
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def as_page(outcome: Outcome) -> str:
+    """Return the report as HTML."""
+    scored = [arm for arm in outcome.arms if arm.score is not None]
+    parts = ['<div class="recommendation">', *(f"<p>{escape(text)}</p>" for text in outcome.recommendation), "</div>"]
+    parts += [f'<p class="warning">{escape(warning)}</p>' for warning in outcome.warnings]
+    parts += _quality_and_cost(outcome, scored)
+    parts += ["<h2>The arms</h2>", _table(outcome), "<ul>"]
+    parts += [
+        f"<li><strong>{escape(arm.name)}</strong>: {escape(arm.how)}"
+        f"{f' <em>Failed: {escape(arm.error)}</em>' if arm.error else ''}</li>"
+        for arm in outcome.arms
+    ]
+    parts += ["</ul>", f'<p class="muted">{escape(_about(outcome))}</p>']
+    for task in outcome.tasks if len(outcome.tasks) > 1 else ():
+        points = [
+            Point(arm.name, 0, arm.scores[task].score, arm.name in outcome.best) for arm in scored if task in arm.scores
+        ]
+        if points:
+            title = f"{task}, {outcome.tasks[task].metric.replace('_', ' ')}"
+            parts += [f"<h2>{escape(task)}</h2>", _figure(intervals(points, title), _facts(outcome, task))]
+    parts += _effects(outcome) + _prospects(outcome) + _curves(outcome) + _examples(outcome) + _details(outcome)
+    body = "\n".join(parts)
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Which encoder?</title>
+<style>{STYLE.read_text(encoding="utf8")}</style>
+</head>
+<body>
+<main>
+<h1>Which encoder?</h1>
+{body}
+</main>
+</body>
+</html>
+"""
+
+
+def _quality_and_cost(outcome: Outcome, scored: Sequence[ArmOutcome]) -> list[str]:
+    timed = [
+        Point(arm.name, arm.fastest, arm.score, arm.name in outcome.best)
+        for arm in scored
+        if arm.fastest and arm.score is not None
+    ]
+    title = "mean score" if len(outcome.tasks) > 1 else next(iter(outcome.tasks.values())).metric.replace("_", " ")
+    if timed:
+        caption = "Bars are 95 % intervals over seeds and test examples; the dashed line is the Pareto front."
+        return [_figure(scatter(timed, "milliseconds for one text, fastest engine here", title), caption)]
+    points = [Point(arm.name, 0, arm.score, arm.name in outcome.best) for arm in scored if arm.score is not None]
+    return (
+        [_figure(intervals(points, title), "Bars are 95 % intervals over seeds and test examples.")] if points else []
+    )
+
+
+def _table(outcome: Outcome) -> str:
+    heads = columns(outcome)
+    lines = ["".join(f"<th{_class(number)}>{escape(head)}</th>" for number, head in enumerate(heads))]
+    rows = []
+    for arm in outcome.arms:
+        cells = "".join(
+            f"<td{_class(number)}>{escape(text)}</td>" for number, text in enumerate(cells_of(outcome, arm))
+        )
+        rows.append(f'<tr class="best">{cells}</tr>' if arm.name in outcome.best else f"<tr>{cells}</tr>")
+    return f'<div class="scroll"><table><tr>{"".join(lines)}</tr>{"".join(rows)}</table></div>'
+
+
+def _effects(outcome: Outcome) -> list[str]:
+    if not outcome.effects:
+        return []
+    points = [
+        Point(f"{effect.factor}: {effect.value}", 0, effect.change, effect.change.low > 0 or effect.change.high < 0)
+        for effect in outcome.effects
+    ]
+    base = ", ".join(dict.fromkeys(f"{effect.factor} = {effect.baseline}" for effect in outcome.effects))
+    caption = f"Change of the score, mean over all combinations of the other factors, compared with {base}."
+    return ["<h2>What each choice changes</h2>", _figure(intervals(points, "change of the score"), caption)]
+
+
+def _prospects(outcome: Outcome) -> list[str]:
+    if not outcome.prospects:
+        return []
+    points = [Point(f"{each.arm}, {each.times:g} times", 0, each.score, False) for each in outcome.prospects]
+    caption = "Extrapolated from the scores at an eighth, a quarter, half and all of the budget; intervals of 80 %."
+    return ["<h2>With more budget: an extrapolation</h2>", _figure(intervals(points, "expected score"), caption)]
+
+
+def _curves(outcome: Outcome) -> list[str]:
+    lines = [
+        (arm.name, [(minutes, loss) for minutes, _, loss in arm.curve], arm.name in outcome.best)
+        for arm in outcome.arms
+        if len(arm.curve) > 1
+    ]
+    if not lines:
+        return []
+    caption = "Losses of different objectives and vocabularies cannot be compared with each other, only their courses."
+    return ["<h2>Learning curves</h2>", _figure(curves(lines, "minutes", "held-out loss"), caption)]
+
+
+def _examples(outcome: Outcome) -> list[str]:
+    if not outcome.differing:
+        return []
+    parts = ["<h2>Where the two best arms differ</h2>"]
+    for each in outcome.differing:
+        answer = f" (true: {each.gold}; said: {each.predicted})" if each.gold or each.predicted else ""
+        parts.append(
+            f'<article><div class="where">{escape(each.task)}, {escape(each.where)}</div>'
+            f'<div class="text" dir="auto">{escape(each.text)}</div>'
+            f"<div>wrong: <strong>{escape(each.wrong)}</strong>{escape(answer)}</div></article>"
+        )
+    return parts
+
+
+def _details(outcome: Outcome) -> list[str]:
+    settings = msgspec.json.format(msgspec.json.encode(outcome.settings)).decode()
+    parts = ["<h2>Everything else</h2>", f"<details><summary>Settings</summary><pre>{escape(settings)}</pre></details>"]
+    parts.append(f"<details><summary>{counted(len(outcome.cells), 'cell')}, with the command of each</summary>")
+    for cell in outcome.cells:
+        state = f"{cell.state}, {cell.seconds:.0f} s" if cell.seconds else cell.state
+        error = f": {cell.error}" if cell.error else ""
+        command = f"<pre>{escape(_words(cell))}</pre>" if cell.command else ""
+        parts.append(
+            f"<p>{escape(cell.name)} <small>({escape(cell.key)}; {escape(state + error)})</small></p>{command}"
+        )
+    parts.append("</details>")
+    return parts
+
+
+def _about(outcome: Outcome) -> str:
+    """Return one paragraph on how the figures came about."""
+    seeds = counted(outcome.seeds, "seed")
+    budget = f"each arm that is trained on text has {outcome.budget}; " if outcome.budget else ""
+    machine = ", ".join(f"{name} {value}" for name, value in outcome.machine.items())
+    return (
+        f"Means of {seeds}; {budget}intervals of 95 % include the variation over seeds and over test examples; those "
+        f"of 'behind the best' hold for all arms at once. What a checkpoint cost before is not counted. {machine}. "
+        f"unmask {outcome.versions.get('unmask', '')}."
+    )
+
+
+def _facts(outcome: Outcome, task: str) -> str:
+    facts = outcome.tasks[task]
+    labels = f", {counted(facts.labels, 'label')}" if facts.labels else ""
+    return f"{facts.task}: {facts.trained_on:,} training examples, {facts.examples:,} test examples{labels}."
+
+
+def _estimate(estimate: Estimate) -> str:
+    return f"{estimate.mean:.1f} ({estimate.low:.1f} to {estimate.high:.1f})"
+
+
+def _words(cell: CellOutcome) -> str:
+    return rendered(cell.command, in_command)
+
+
+def _figure(picture: str, caption: str) -> str:
+    return f'<figure><div class="scroll">{picture}</div><figcaption>{escape(caption)}</figcaption></figure>'
+
+
+def _class(number: int) -> str:
+    return ' class="number"' if number else ""
+
+
+def summary(outcome: Outcome) -> Iterable[str]:
+    """Yield the lines that the command prints."""
+    yield from outcome.recommendation
+    yield from (f"warning: {warning}" for warning in outcome.warnings)
+    heads = columns(outcome)[: 3 + len(outcome.tasks)]
+    rows = [cells_of(outcome, arm)[: len(heads)] for arm in outcome.arms]
+    widths = [max(len(row[number]) for row in [heads, *rows]) for number in range(len(heads))]
+    for row in [heads, *rows]:
+        yield "  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip()

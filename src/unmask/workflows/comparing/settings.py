@@ -1,0 +1,433 @@
+"""What is compared: arms, tasks and a budget, from a TOML file or from the words of a command.
+
+An *arm* is a way to a model: a recipe that is pretrained on the text, a checkpoint as it is, adapted to the text, or as
+the teacher of a student, or random weights; and how the tasks are learned from it.
+
+    text = ["articles.txt"]
+    budget = "30min"
+    seeds = 3
+
+    [arms.bert]
+    recipe = "bert-mini"
+
+    [arms.adapted]
+    model = "MiniLM"
+    way = "adapt"
+
+    [tasks.sentiment]
+    task = "classification"
+    train = ["train.tsv"]
+    test = ["test.tsv"]
+
+As words, arms are `bert-mini`, `DIRECTORY`, `DIRECTORY+adapt`, `DIRECTORY+distill` and `random`, each with `@frozen`,
+`@average`, `@rnn` or `@finetuned` where the tasks are not to be learned as the rule for defaults has it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from unmask.nn.encoders.downstream_kind import DownstreamKind
+from unmask.recipes.recipe import shipped
+from unmask.support.errors import UserError, nearest
+from unmask.support.messages import argument
+from unmask.support.settings import Overrides, convert, parse_overrides
+from unmask.tasks import TASKS
+
+Way = Literal["", "pretrain", "adapt", "distill", "random"]
+"""How an arm comes to its model; "": a checkpoint as it is."""
+Use = Literal["", "finetuned", "frozen", "average", "rnn"]
+"""How tasks are learned from the model: by the rule for defaults, by training all parameters, or on frozen features
+under a linear layer, an average or an RNN."""
+ONE_OF = "random"
+"""The arm of random weights in words."""
+STUDENT = "distilbert-mini"
+"""Recipe of students, if an arm names none."""
+NAME = re.compile(r"\w[\w.+@=,: -]*")
+"""Names of arms and tasks."""
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """What each arm may spend on pretraining, adaptation or distillation, besides learning the tasks.
+
+    Attributes:
+        amount: how much.
+        unit: of what: minutes on this machine, tokens or floating-point operations of training.
+    """
+
+    amount: float
+    unit: Literal["minutes", "tokens", "flops"]
+
+    def times(self, factor: float) -> Budget:
+        """Return a multiple of the budget."""
+        return Budget(self.amount * factor, self.unit)
+
+    def __str__(self) -> str:
+        if self.unit == "minutes":
+            return f"{self.amount:g} min"
+        for letter, size in (("P", 1e15), ("G", 1e9), ("M", 1e6)):
+            if self.amount >= size:
+                return f"{self.amount / size:g} {letter}{'tok' if self.unit == 'tokens' else 'flop'}"
+        return f"{self.amount:g} {'tok' if self.unit == 'tokens' else 'flop'}"
+
+
+UNITS: dict[str, tuple[float, Literal["minutes", "tokens", "flops"]]] = {
+    "s": (1 / 60, "minutes"),
+    "min": (1, "minutes"),
+    "h": (60, "minutes"),
+    "tok": (1, "tokens"),
+    "flop": (1, "flops"),
+}
+PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+
+
+def read_budget(text: str) -> Budget:
+    """Return a budget, such as 30min, 2h, 200Mtok or 1e16flop.
+
+    Raises:
+        UserError: it is not written so, or not positive.
+    """
+    match = re.fullmatch(r"\s*([\d.]+(?:e\+?\d+)?)\s*([kMGTP]?)(s|min|h|tok|flop)s?\s*", text)
+    remedy = "write for example 30min, 200Mtok or 1e16flop"
+    if match is None or (match[2] and match[3] in ("s", "min", "h")):
+        raise UserError(f"{argument('budget', text)}: not an amount with a unit", remedy=remedy)
+    try:
+        amount = float(match[1])
+    except ValueError as error:
+        raise UserError(f"{argument('budget', text)}: not a number", remedy=remedy) from error
+    size, unit = UNITS[match[3]]
+    if not 0 < amount < float("inf"):
+        raise UserError(f"{argument('budget', text)}: not a positive amount", remedy=remedy)
+    return Budget(amount * PREFIXES[match[2]] * size, unit)
+
+
+class Arm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A way to a model.
+
+    Attributes:
+        recipe: what is pretrained on the text, or the shape of a student or of random weights.
+        model: the checkpoint that is used, adapted to the text, or taught from.
+        way: how its model comes about; by default a recipe is pretrained, and a model is used as it is.
+        use: how tasks are learned from its model; "": by the rule for defaults, which depends on the number of labels.
+        settings: settings of the recipe that differ, by dotted keys.
+        task_settings: settings of fine-tuning that differ.
+    """
+
+    recipe: str = ""
+    model: str = ""
+    way: Way = ""
+    use: Use = ""
+    settings: dict[str, Any] = {}
+    task_settings: dict[str, Any] = {}
+
+    @property
+    def trains(self) -> bool:
+        """Whether its model is trained on the text, within the budget."""
+        return self.way in ("pretrain", "adapt", "distill")
+
+    @property
+    def frozen(self) -> bool | None:
+        """`frozen` of fine-tuning."""
+        return None if not self.use else self.use != "finetuned"
+
+    @property
+    def downstream(self) -> DownstreamKind | None:
+        """`downstream` of fine-tuning."""
+        return self.use if self.use in ("average", "rnn") else None
+
+    def checked(self, name: str) -> Arm:
+        """Return the arm with its way.
+
+        Raises:
+            UserError: its parts contradict each other.
+        """
+        way = self.way or ("pretrain" if self.recipe else "")
+        if not self.recipe and not self.model:
+            raise UserError(f"arm '{name}': neither a recipe nor a model", remedy="name one of them")
+        if way in ("", "adapt", "distill") and not self.model:
+            raise UserError(f"arm '{name}': there is no model to {way or 'use'}", remedy="name a model")
+        if way in ("pretrain", "random") and self.model:
+            raise UserError(
+                f"arm '{name}': a model is not used by '{way}'", remedy="remove it, or choose way = 'adapt'"
+            )
+        if way in ("", "adapt") and self.recipe and way == "":
+            raise UserError(f"arm '{name}': a recipe has no effect on a checkpoint as it is", remedy="remove it")
+        if way == "" and self.settings:
+            raise UserError(f"arm '{name}': settings have no effect without training", remedy="use task_settings")
+        return msgspec.structs.replace(self, way=way)
+
+
+class TaskData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A task with its files.
+
+    Attributes:
+        task: one of `unmask.tasks.TASKS`.
+        train: labeled files to train on.
+        test: labeled files that decide; they are read once for each model, at its end. Empty: a tenth of `train`.
+        metric: the metric that decides; "": that of the task.
+        columns: mapping of our column names to those of the files.
+        format: format of the files, if the suffix does not determine it.
+        settings: settings of fine-tuning that differ, by dotted keys.
+    """
+
+    task: str = "classification"
+    train: list[str]
+    test: list[str] = []
+    metric: str = ""
+    columns: dict[str, str] = {}
+    format: str | None = None
+    settings: dict[str, Any] = {}
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All that a comparison is made of.
+
+    Attributes:
+        arms: the arms by name, or in words.
+        tasks: the tasks by name.
+        text: files of raw text.
+        budget: what each arm may spend on the text; see `read_budget`.
+        seeds: how often everything is repeated: pretraining and fine-tuning.
+        search: whether learning rates are searched, for each arm, on splits of training data.
+        race: whether arms that are clearly worse stop early.
+        outlook: whether arms are also trained with an eighth, a quarter and half of the budget, for an outlook on more.
+        documents: what a document is in plain text; see `unmask.pretrain`.
+        field: field of JSON Lines that holds the text.
+        vary: factors: settings with the values that are tried, of the first arm that is pretrained.
+        design: how factors are combined: all values with all others, or one factor at a time.
+        settings: settings of all recipes that differ.
+        task_settings: settings of all fine-tuning that differ.
+    """
+
+    arms: dict[str, Arm] | list[str]
+    tasks: dict[str, TaskData]
+    text: list[str] = []
+    budget: str = ""
+    seeds: int = 3
+    search: bool = False
+    race: bool = False
+    outlook: bool = False
+    documents: Literal["auto", "file", "blank-line", "line"] = "auto"
+    field: str = "text"
+    vary: dict[str, list[Any]] = {}
+    design: Literal["full", "single"] = "full"
+    settings: dict[str, Any] = {}
+    task_settings: dict[str, Any] = {}
+
+    @property
+    def basic_arms(self) -> dict[str, Arm]:
+        """The arms by name, without those of factors.
+
+        Raises:
+            UserError: an arm is unknown, or its parts contradict each other.
+        """
+        if isinstance(self.arms, dict):
+            arms = self.arms
+        else:
+            if repeated := [word for word in self.arms if self.arms.count(word) > 1]:
+                raise UserError(f"arm '{repeated[0]}' is named twice", remedy="remove one of them")
+            arms = dict(zip(_short(self.arms), (read_arm(word, self.arms) for word in self.arms), strict=True))
+        return {name: arm.checked(name) for name, arm in arms.items()}
+
+    def named_arms(self) -> dict[str, Arm]:
+        """Return the arms by name, with those of the factors.
+
+        Raises:
+            UserError: an arm is unknown, or a factor has no arm to vary.
+        """
+        arms = self.basic_arms
+        for name in (*arms, *self.tasks):
+            if not NAME.fullmatch(name):
+                raise UserError(f"'{name}' cannot be the name of an arm or a task", remedy="use letters and digits")
+        return varied(arms, self.vary, self.design) if self.vary else arms
+
+
+def _short(words: Sequence[str]) -> list[str]:
+    """Return names of arms: the words, without the folders of directories where names remain different."""
+    names = [re.sub(r"^.*/(?=[^/])", "", word.rstrip("/")) for word in words]
+    return [
+        name if names.count(name) == 1 else re.sub(r"[^\w.+@=,:-]", "-", word).strip("-")
+        for name, word in zip(names, words, strict=True)
+    ]
+
+
+def read_arm(word: str, words: Sequence[str]) -> Arm:
+    """Return the arm that a word names.
+
+    Args:
+        word: such as "bert-mini", "DIRECTORY+adapt@frozen" or "random".
+        words: all of them: random weights have the shape of the first one that is pretrained.
+
+    Raises:
+        UserError: there is no such recipe, directory, way or use.
+    """
+    base, _, use = word.partition("@")
+    base, _, way = base.rpartition("+") if re.search(r"\+[a-z]+$", base) else (base, "", "")
+    if use and use not in get_args(Use):
+        raise UserError(f"arm '{word}': unknown use '{use}'", remedy=nearest(use, get_args(Use)[1:]))
+    if way and way not in ("adapt", "distill"):
+        raise UserError(f"arm '{word}': unknown way '{way}'", remedy="choose adapt or distill")
+    if base == ONE_OF or base.startswith(f"{ONE_OF}:"):
+        shapes = [shape for each in words if (shape := each.partition("@")[0]) in shipped()]
+        recipe = base.partition(":")[2] or next(iter(shapes), "bert-mini")
+        return Arm(recipe=recipe, way="random", use=use)  # type: ignore[arg-type]
+    if base in shipped() or base.endswith(".toml"):
+        if way:
+            raise UserError(f"arm '{word}': a recipe is neither adapted nor a teacher", remedy=f"write {base}")
+        return Arm(recipe=base, use=use)  # type: ignore[arg-type]
+    if not Path(base).is_dir() and "/" not in base:
+        raise UserError(f"arm '{word}': neither a recipe nor a directory", remedy=nearest(base, shipped()))
+    return Arm(model=base, way=way, use=use)  # type: ignore[arg-type]
+
+
+SHORT: dict[str, dict[str, dict[str, Any]]] = {
+    "pair": {
+        "none": {"layout.kind": "document_sentences", "objective.next_sentence": False, "stages": []},
+        "next_sentence": {"layout.kind": "sentence_pairs", "layout.second": "random", "objective.next_sentence": {}},
+        "sentence_order": {
+            "layout.kind": "sentence_pairs",
+            "layout.second": "swapped",
+            "objective.sentence_order": {},
+            "objective.next_sentence": False,
+            "stages": [],
+        },
+    },
+    "masking": {kind: {"masking.kind": kind} for kind in ("token", "span", "whole_word", "ngram")},
+}
+"""Factors that are known by a name, with the settings of each value; others are settings themselves."""
+
+
+def varied(arms: Mapping[str, Arm], factors: Mapping[str, Sequence[Any]], design: str) -> dict[str, Arm]:
+    """Return the arms with those of a design in place of the first one that is pretrained.
+
+    Args:
+        arms: the arms by name.
+        factors: values by factor, the first of each being the baseline.
+        design: "full" or "single".
+
+    Raises:
+        UserError: no arm is pretrained, a factor has fewer than two values, or a value is unknown.
+    """
+    base = next((name for name, arm in arms.items() if arm.way == "pretrain"), None)
+    if base is None:
+        raise UserError(f"{argument('vary')} has no effect: no arm is pretrained", remedy="name a recipe as an arm")
+    for factor, values in factors.items():
+        if len(values) < 2:
+            raise UserError(f"{argument('vary', factor)}: at least two values are needed")
+    combined: dict[str, Arm] = {}
+    for levels in combinations(factors, design):
+        settings: dict[str, Any] = {}
+        for factor, value in levels.items():
+            settings |= _of_level(factor, value)
+        name = ",".join(f"{factor}={value}" for factor, value in levels.items())
+        combined[name] = msgspec.structs.replace(arms[base], settings={**arms[base].settings, **settings})
+    return combined | {name: arm for name, arm in arms.items() if name != base}
+
+
+def combinations(factors: Mapping[str, Sequence[Any]], design: str) -> list[dict[str, Any]]:
+    """Return the combinations of a design, each as the value by factor."""
+    if design == "full":
+        return [dict(zip(factors, values, strict=True)) for values in itertools.product(*factors.values())]
+    first = {factor: values[0] for factor, values in factors.items()}
+    return [first, *({**first, factor: value} for factor, values in factors.items() for value in values[1:])]
+
+
+def _of_level(factor: str, value: Any) -> Overrides:
+    """Return the settings of a value of a factor."""
+    if factor not in SHORT:
+        return {factor: value}
+    if value not in SHORT[factor]:
+        raise UserError(f"{argument('vary', factor)}: unknown value '{value}'", remedy=nearest(value, SHORT[factor]))
+    return SHORT[factor][value]
+
+
+def read_factors(words: Sequence[str]) -> dict[str, list[Any]]:
+    """Return factors from words such as "masking=token,span".
+
+    Raises:
+        UserError: a word is not of this form.
+    """
+    factors: dict[str, list[Any]] = {}
+    for word in words:
+        factor, equals, values = word.partition("=")
+        if not equals or not factor:
+            raise UserError(f"{argument('vary', word)}: not FACTOR=VALUE,VALUE", remedy="write masking=token,span")
+        factors[factor] = [parse_overrides([f"x={value}"])["x"] for value in values.split(",")]
+    return factors
+
+
+def read_comparison(path: str | Path) -> Comparison:
+    """Return the comparison of a file, whose own paths are relative to it.
+
+    Raises:
+        UserError: it cannot be read, is not TOML, or has an unknown or invalid setting.
+    """
+    path = Path(path)
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf8"))
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror})", file=path, remedy="name a .toml file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"is not TOML: {error}", file=path) from error
+    comparison = convert(table, Comparison, str(path))
+
+    def located(name: str) -> str:
+        beside = path.parent / name
+        return str(beside) if beside.exists() else name
+
+    arms: Any = comparison.arms
+    if isinstance(arms, dict):
+        arms = {
+            name: msgspec.structs.replace(arm, model=arm.model and located(arm.model)) for name, arm in arms.items()
+        }
+    tasks = {
+        name: msgspec.structs.replace(task, train=list(map(located, task.train)), test=list(map(located, task.test)))
+        for name, task in comparison.tasks.items()
+    }
+    return msgspec.structs.replace(comparison, arms=arms, tasks=tasks, text=list(map(located, comparison.text)))
+
+
+def check_comparison(comparison: Comparison) -> dict[str, Arm]:
+    """Check what can be checked before a file is read; return the arms by name.
+
+    Raises:
+        UserError: an arm or a task is unknown, or parts contradict each other.
+    """
+    arms = comparison.named_arms()
+    if len(arms) < 2:
+        raise UserError("a comparison needs at least two arms", remedy=f"pass {argument('arms')}")
+    if not comparison.tasks:
+        raise UserError("a comparison needs a task", remedy=f"pass {argument('train', 'FILE')}")
+    for name, data in comparison.tasks.items():
+        if data.task not in TASKS:
+            raise UserError(f"task '{name}': unknown task '{data.task}'", remedy=nearest(data.task, TASKS))
+        if not data.train:
+            raise UserError(f"task '{name}': there are no training examples", remedy="name files in train")
+        if any(arm.frozen for arm in arms.values()):
+            TASKS[data.task]().check("frozen")
+        if any(arm.downstream for arm in arms.values()):
+            TASKS[data.task]().check("downstream")
+    training = [name for name, arm in arms.items() if arm.trains]
+    if training and not comparison.text:
+        raise UserError(f"arm '{training[0]}' is trained on text, and there is none", remedy=f"pass {argument('text')}")
+    if training and not comparison.budget:
+        raise UserError(f"arm '{training[0]}' needs a budget", remedy=f"pass {argument('budget', '30min')}")
+    random = [name for name, arm in arms.items() if arm.way == "random"]
+    if random and not comparison.text and not any(arm.model for arm in arms.values()):
+        raise UserError(f"arm '{random[0]}' needs a tokenizer", remedy=f"pass {argument('text')}, or add a checkpoint")
+    if comparison.text and not training and not random:
+        raise UserError(f"{argument('text')} has no effect: no arm is trained on it", remedy="remove it")
+    if comparison.outlook and not training:
+        raise UserError(f"{argument('outlook')} has no effect: no arm is trained on text", remedy="remove it")
+    if comparison.seeds < 1:
+        raise UserError(f"{argument('seeds')} is {comparison.seeds}, but at least one is needed")
+    if comparison.budget:
+        read_budget(comparison.budget)
+    return arms

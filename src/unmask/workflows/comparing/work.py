@@ -1,0 +1,302 @@
+"""Computes the cells of a comparison: one after the other, in processes of this machine, or on a cluster.
+
+All who work on a comparison share its directory and run the same loop: take the first cell whose needs are met and that
+nobody computes (a file lock says so), compute it, write its result, and look again. Who is killed loses its lock, and
+another one continues its cell. Therefore the same command may be started several times, on any machines that share the
+directory.
+
+    OUT/comparison.toml           what is compared, with all paths
+    OUT/cells/KEY/cell.json       what a cell is, and what its key is made of
+    OUT/cells/KEY/result.json     its result, written last
+    OUT/cells/KEY/failed.json     or why there is none
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import msgspec
+
+from unmask.support.durable import acquire, replace_file
+from unmask.support.environment import num_cores
+from unmask.support.errors import UserError
+from unmask.support.messages import argument
+from unmask.support.settings import write
+from unmask.training.interrupt import Interrupted
+from unmask.training.machine import Machine, choose_machine
+from unmask.training.runs.display import Display, duration
+from unmask.workflows.comparing.cells import Cell, Plan, Planner
+from unmask.workflows.comparing.compute import COMPUTE, tidy
+from unmask.workflows.comparing.settings import Comparison, read_budget, read_comparison
+
+CELLS, RESULT, FAILED, ABOUT = "cells", "result.json", "failed.json", "cell.json"
+COMPARISON = "comparison.toml"
+ATTEMPTS = 3
+"""How often a cell is begun whose process ends without a word, such as one that the system kills for its memory."""
+PAUSE = 0.5
+"""Seconds between two looks for a cell, while others compute what is needed."""
+GUESS = {"corpus": 20.0, "rate": 120.0, "score": 60.0, "cost": 30.0}
+"""Seconds that a cell is expected to take before one of its kind has been computed."""
+
+Stopped = Callable[[Plan, Path], Collection[str] | None]
+"""Returns the keys of cells that need not be computed; None while that cannot be told."""
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why a cell has no result.
+
+    Attributes:
+        error: the message.
+        trace: the traceback; "" if the user can fix it.
+        time: when it failed, in seconds since the epoch.
+    """
+
+    error: str
+    trace: str
+    time: float
+
+
+def folder_of(out: Path, cell: Cell) -> Path:
+    """Return the folder of a cell."""
+    return out / CELLS / cell.key
+
+
+def result_of(out: Path, cell: Cell) -> dict[str, Any] | None:
+    """Return the result of a cell; None if it has none."""
+    try:
+        result: dict[str, Any] = msgspec.json.decode((folder_of(out, cell) / RESULT).read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return None
+    return result
+
+
+def failure_of(out: Path, cell: Cell, since: float = 0.0) -> Failure | None:
+    """Return why a cell has no result; None if it has one, or has not failed since a time."""
+    try:
+        failure = msgspec.json.decode((folder_of(out, cell) / FAILED).read_bytes(), type=Failure)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return failure if failure.time >= since and result_of(out, cell) is None else None
+
+
+def work(plan: Plan, out: Path, machine: Machine, *, since: float, stopped: Stopped, quiet: bool) -> None:
+    """Compute all cells that nobody else computes, until each has a result or has failed.
+
+    Args:
+        plan: the cells.
+        out: the directory of the comparison.
+        machine: device and precision.
+        since: when the work began: what failed before is tried again.
+        stopped: see `Stopped`.
+        quiet: print nothing.
+    """
+    display = Display(quiet=quiet)
+    while True:
+        waiting, computed = False, False
+        skipped = stopped(plan, out)
+        for number, cell in enumerate(plan.cells, 1):
+            state = _state(out, cell, since)
+            if state == "waiting":
+                waiting = True
+            if state != "ready":
+                continue
+            if skipped is None and cell.seed:
+                waiting = True
+                continue
+            if skipped and cell.key in skipped:
+                continue
+            with _taken(folder_of(out, cell)) as mine:
+                if not mine:
+                    waiting = True
+                elif result_of(out, cell) is None:
+                    display.say(f"[{number}/{len(plan.cells)}] {cell.name}; about {_left(plan, out, since)} left")
+                    _compute(cell, out, machine, since)
+                    computed = True
+            if computed:
+                break
+        if not computed:
+            if not waiting:
+                return
+            time.sleep(PAUSE)
+
+
+def _state(out: Path, cell: Cell, since: float) -> str:
+    """Return "done", "failed", "waiting" (for others, or for a cell it needs) or "ready"."""
+    if (folder_of(out, cell) / RESULT).exists():
+        return "done"
+    if failure_of(out, cell, since):
+        return "failed"
+    states = [_state(out, needed, since) for needed in cell.needs.values()]
+    if "failed" in states:
+        broken = next(needed for needed, state in zip(cell.needs.values(), states, strict=True) if state == "failed")
+        _fail(folder_of(out, cell), f"needs what failed: {broken.name}")
+        return "failed"
+    return "ready" if all(state == "done" for state in states) else "waiting"
+
+
+@contextmanager
+def _taken(folder: Path) -> Iterator[bool]:
+    """Lock the folder of a cell; yield whether nobody else has."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = acquire(folder / ".lock")
+    try:
+        yield lock is not None
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _compute(cell: Cell, out: Path, machine: Machine, since: float) -> None:
+    """Compute a cell in its locked folder, and write its result or why there is none.
+
+    Raises:
+        Interrupted: a signal ended the work; the cell is continued later.
+    """
+    folder = folder_of(out, cell)
+    about = _read(folder / ABOUT)
+    attempts = 1 + (about.get("attempts", 0) if about.get("since") == since else 0)
+    needed = {name: folder_of(out, other) for name, other in cell.needs.items()}
+    described = {
+        "name": cell.name,
+        "kind": cell.kind,
+        "inputs": cell.inputs,
+        "needs": {name: other.key for name, other in cell.needs.items()},
+        "since": since,
+        "attempts": attempts,
+    }
+    replace_file(folder / ABOUT, msgspec.json.format(msgspec.json.encode(described)))
+    if attempts > ATTEMPTS:
+        _fail(folder, f"its process ended without a word {ATTEMPTS} times; is there enough memory?")
+        return
+    start = time.monotonic()
+    try:
+        result = COMPUTE[cell.kind](cell, folder, needed, machine, True)
+    except (Interrupted, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        trace = "" if isinstance(error, UserError) else traceback.format_exc()
+        _fail(folder, str(error) or type(error).__name__, trace)
+        return
+    elapsed = time.monotonic() - start
+    replace_file(folder / RESULT, msgspec.json.encode({**result, "elapsed": elapsed}))
+    tidy(cell, folder)
+
+
+def _fail(folder: Path, error: str, trace: str = "") -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_file(folder / FAILED, msgspec.json.encode(Failure(error, trace, time.time())))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return {}
+    return content
+
+
+def expected_seconds(plan: Plan, out: Path, cell: Cell) -> float:
+    """Return how long a cell is expected to take: as those of its kind took, or as the budget says."""
+    budget = read_budget(plan.comparison.budget) if plan.comparison.budget else None
+    if cell.kind == "pretraining" and budget is not None and budget.unit == "minutes":
+        return 60 * budget.amount * cell.share
+    taken = [
+        result["elapsed"] / (other.share if cell.kind == "pretraining" else 1)
+        for other in plan.of(cell.kind)
+        if (result := result_of(out, other)) and "elapsed" in result
+    ]
+    return (median(taken) if taken else GUESS.get(cell.kind, 600.0)) * (cell.share if cell.kind == "pretraining" else 1)
+
+
+def _left(plan: Plan, out: Path, since: float) -> str:
+    left = [cell for cell in plan.cells if _state(out, cell, since) in ("ready", "waiting")]
+    return duration(sum(expected_seconds(plan, out, cell) for cell in left))
+
+
+def write_plan(comparison: Comparison, out: Path) -> None:
+    """Write what is compared, for other processes."""
+    replace_file(out / COMPARISON, write(comparison).encode())
+
+
+def join(out: str, device: Any, precision: Any, since: float, racing: bool) -> None:
+    """Work on a comparison whose plan is in its directory; what another process runs."""
+    from unmask.workflows.comparing.results import stopped_by_race  # which reads results
+
+    comparison = read_comparison(Path(out) / COMPARISON)
+    machine = choose_machine(device, precision)
+    plan = Planner(comparison, comparison.named_arms(), machine.precision).plan()
+    stopped = stopped_by_race if racing else nothing_stopped
+    work(plan, Path(out), machine, since=since, stopped=stopped, quiet=True)
+
+
+def nothing_stopped(plan: Plan, out: Path) -> Collection[str]:
+    """Return no cells: all are computed."""
+    return ()
+
+
+@contextmanager
+def local_workers(count: int, arguments: tuple[Any, ...]) -> Iterator[None]:
+    """Start processes that work beside this one, and wait for their end; see `join`.
+
+    Args:
+        count: how many.
+        arguments: those of `join`.
+    """
+    code = f"from unmask.workflows.comparing.work import join; join(*{arguments!r})"
+    environment = os.environ | {"OMP_NUM_THREADS": str(max(1, num_cores() // (count + 1)))}
+    processes = [subprocess.Popen([sys.executable, "-P", "-c", code], env=environment) for _ in range(count)]
+    try:
+        yield
+        for process in processes:
+            process.wait()
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait()
+
+
+def work_on_ray(count: int, arguments: tuple[Any, ...]) -> None:
+    """Work in tasks of a Ray cluster whose machines share the directory; a task whose machine is lost starts anew.
+
+    Args:
+        count: how many tasks.
+        arguments: those of `join`.
+
+    Raises:
+        UserError: Ray is not installed.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise UserError(f"{argument('engine', 'ray')} needs Ray", remedy="pip install 'unmask[cluster]'") from error
+    if not ray.is_initialized():
+        ray.init(address=os.environ.get("RAY_ADDRESS"), log_to_driver=False)
+    task = ray.remote(num_cpus=1, max_retries=-1, retry_exceptions=False)(join)
+    try:
+        ray.get([task.remote(*arguments) for _ in range(count)])
+    finally:
+        ray.shutdown()
+
+
+def array_script(command: str, workers: int) -> str:
+    """Return a batch script for Slurm, whose tasks divide the cells between them."""
+    return f"""#!/bin/bash
+#SBATCH --job-name=unmask-compare
+#SBATCH --array=1-{workers}
+#SBATCH --cpus-per-task=2
+#SBATCH --time=24:00:00
+#SBATCH --requeue
+# Each task takes cells that no other one computes; the directory is shared by all machines. The report is written by
+# the last one, and by the same command at any time.
+srun {command}
+"""
