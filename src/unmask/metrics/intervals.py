@@ -64,36 +64,48 @@ def intervals(
         seed: seed of the resampling.
         groups: the group of each example: groups are resampled as wholes. None: each example is one.
     """
-    drawn, metrics = _resampled([measure], number, seed, groups)[0], measure_all(measure, number)
+    drawn, metrics = resampled([measure], number, seed, groups)[0], measure_all(measure, number)
     independent = len(set(groups)) if groups else number
     return {name: _interval(name, metrics[name], values, independent) for name, values in drawn.items()}
 
 
-def wilson(share: float, number: float) -> tuple[float, float]:
-    """Return the 95 % interval of a share, 0 to 1, that was observed in `number` independent examples."""
-    center, below = share + Z**2 / (2 * number), 1 + Z**2 / number
-    half = Z * math.sqrt(share * (1 - share) / number + Z**2 / (4 * number**2))
+def wilson(share: float, number: float, *, z: float = Z) -> tuple[float, float]:
+    """Return the interval of a share, 0 to 1, that was observed in `number` independent examples.
+
+    Args:
+        share: the share.
+        number: number of examples.
+        z: quantile of the normal distribution.
+    """
+    center, below = share + z**2 / (2 * number), 1 + z**2 / number
+    half = z * math.sqrt(share * (1 - share) / number + z**2 / (4 * number**2))
     return max(0.0, min(share, (center - half) / below)), min(1.0, max(share, (center + half) / below))  # rounded
 
 
 def _interval(name: str, value: float, drawn: np.ndarray, number: int) -> list[float]:
     """Return the interval of a metric; `number` is how many examples, or groups of them, were resampled."""
-    if name not in SHARES | CORRELATIONS:
+    low = lowest(name)
+    if low is None:
         return [float(end) for end in np.percentile(drawn, [2.5, 97.5])]
-    low = _lowest(name)
     share = min(1.0, max(0.0, (value - low) / (100 - low)))
-    return [low + (100 - low) * end for end in wilson(share, _effective(name, value, drawn, number))]
+    return [low + (100 - low) * end for end in wilson(share, effective_number(value, float(drawn.var()), number, low))]
 
 
-def _lowest(name: str) -> float:
-    """Return the lower end of the range of a metric in `SHARES` or `CORRELATIONS`; the upper one is 100."""
-    return -100.0 if name in CORRELATIONS else 0.0
+def lowest(name: str) -> float | None:
+    """Return the lower end of a metric's range, of which 100 is the upper one; None if it has no range."""
+    return -100.0 if name in CORRELATIONS else 0.0 if name in SHARES else None
 
 
-def _effective(name: str, value: float, drawn: np.ndarray, number: int) -> float:
-    """Return the number of independent examples in which a metric would vary as much as the resamples do."""
-    low = _lowest(name)
-    share, variance = (value - low) / (100 - low), float(drawn.var()) / (100 - low) ** 2
+def effective_number(value: float, variance: float, number: float, low: float) -> float:
+    """Return the number of independent examples in which a metric would vary as much as its resamples do.
+
+    Args:
+        value: the metric, from `low` to 100.
+        variance: that of the resamples.
+        number: number of examples, which is returned if no resample varies.
+        low: see `lowest`.
+    """
+    share, variance = (value - low) / (100 - low), variance / (100 - low) ** 2
     spread = share * (1 - share)
     return spread / variance if spread > 0 and variance > ROUNDING else number  # at an edge, no resample varies
 
@@ -109,18 +121,19 @@ def differences(
         percentiles, and twice the smaller of the shares of resamples in which the difference is at most 0 and at
         least 0.
     """
-    first_drawn, second_drawn = _resampled([first, second], number, seed, groups)
+    first_drawn, second_drawn = resampled([first, second], number, seed, groups)
     first_all, second_all = measure_all(first, number), measure_all(second, number)
     independent = len(set(groups)) if groups else number
     differences: dict[str, dict[str, object]] = {}
     for name in first_all:
         difference, drawn = first_all[name] - second_all[name], first_drawn[name] - second_drawn[name]
-        if name in SHARES | CORRELATIONS:
+        lower_end = lowest(name)
+        if lower_end is not None:
             effective = min(
-                _effective(name, first_all[name], first_drawn[name], independent),
-                _effective(name, second_all[name], second_drawn[name], independent),
+                effective_number(first_all[name], float(first_drawn[name].var()), independent, lower_end),
+                effective_number(second_all[name], float(second_drawn[name].var()), independent, lower_end),
             )
-            width = 100 - _lowest(name)
+            width = 100 - lower_end
             low, high, p = adjusted_wald(difference / width, float(drawn.var()) / width**2, effective)
             ends = [width * low, width * high]
         else:
@@ -142,17 +155,39 @@ def adjusted_wald(difference: float, variance: float, number: float) -> tuple[fl
             the square of the difference, divided by `number`.
         number: number of independent examples.
     """
-    total = number + 2
-    center = difference * number / total
-    squares = (number * (number * variance + difference**2) + 2) / total  # mean square of differences by example
-    error = math.sqrt((squares - center**2) / total)
+    center, variance = add_two_examples(difference, variance, number)
+    error = math.sqrt(variance)
     low, high = max(-1.0, center - Z * error), min(1.0, center + Z * error)
     return min(difference, low), max(difference, high), math.erfc(abs(center) / error / math.sqrt(2))
 
 
-def _resampled(
+def add_two_examples(difference: float, variance: float, number: float, *, runs: int = 1) -> tuple[float, float]:
+    """Return a difference of paired shares and its variance as if there were two more examples; see `adjusted_wald`.
+
+    Args:
+        difference: as of `adjusted_wald`.
+        variance: as of `adjusted_wald`.
+        number: number of independent examples.
+        runs: number of runs of each model over which shares are means: in each of the two examples, another one of the
+            models is right in one of its runs.
+    """
+    total = number + 2
+    center = difference * number / total
+    squares = (number * (number * variance + difference**2) + 2 / runs**2) / total  # mean square of differences
+    return center, (squares - center**2) / total
+
+
+def resampled(
     measures: list[Measure], number: int, seed: int, groups: Sequence[Hashable] | None
 ) -> list[dict[str, np.ndarray]]:
+    """Return, for each measure, its metrics on the same resamples of the examples, (`RESAMPLES`,) each.
+
+    Args:
+        measures: the measures.
+        number: number of examples.
+        seed: of the resampling.
+        groups: the group of each example: groups are resampled as wholes. None: each example is one.
+    """
     rng = np.random.default_rng(seed)
     members: dict[Hashable, list[int]] = {}
     for example, group in enumerate(groups or ()):

@@ -1,0 +1,169 @@
+"""Which of several arms is best, and which cannot be told from it.
+
+The best arm is chosen by the same data, so intervals of the differences from it hold simultaneously for all pairs of
+arms: the probability that any of them misses its difference is 5 %. Each pair is tested at the level at which the
+largest of all studentized differences exceeds its normal quantile in 5 % of draws (max-t; Hothorn, Bretz and Westfall
+2008, section 4). A draw takes the examples' part of all differences from one resample of the multi-bootstrap, and the
+seeds' part of each arm from a normal distribution. Resampled seeds would not do: three of them have ten resamples,
+whose largest difference is never far. The interval of a pair at that level then takes its own degrees of freedom into
+account; see `estimates`. Holm's procedure would give no intervals, and the level of its first step is below that of
+max-t.
+
+An arm is recommended if all others are worse by these intervals. Otherwise it is too close to call among those that are
+not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from unmask.metrics.comparison.estimates import LEVEL, NORMAL, Estimate, common_seeds, contrast, difference, mean_score
+from unmask.metrics.comparison.multibootstrap import MIN_SEEDS, Resampled, interquartile_interval
+from unmask.support.errors import counted
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How an arm stands.
+
+    Attributes:
+        name: of the arm.
+        score: mean over its seeds.
+        interval: its 95 % interval.
+        difference: how far the arm is from the best one, 0 or less; compared on the seeds of both. It may be positive
+            if they have different seeds.
+        difference_interval: its 95 % interval, which holds for all pairs of arms simultaneously.
+        p: p-value of no difference from the best arm, adjusted for all pairs; 1 for the best.
+        interquartile: interquartile mean over seeds and the ends of its 95 % interval; None: too few seeds.
+    """
+
+    name: str
+    score: float
+    interval: tuple[float, float]
+    difference: float
+    difference_interval: tuple[float, float]
+    p: float
+    interquartile: tuple[float, float, float] | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Arms, the best first.
+
+    Attributes:
+        standings: how each arm stands.
+        contenders: names of the arms that cannot be told from the best one, which is the first.
+        notes: what limits the comparison.
+    """
+
+    standings: tuple[Standing, ...]
+    contenders: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def recommended(self) -> str | None:
+        """The only contender; None: it is too close to call."""
+        return self.contenders[0] if len(self.contenders) == 1 else None
+
+
+def compare(arms: Mapping[str, Resampled], *, seed: int = 0) -> Comparison:
+    """Compare arms with the best of them.
+
+    Args:
+        arms: by their names; all resampled together (`multibootstrap.resample`), or averaged over tasks.
+        seed: of the draws.
+    """
+    means = {name: mean_score(arm) for name, arm in arms.items()}
+    order = sorted(arms, key=lambda name: -means[name][0])
+    best = order[0]
+    maxima = _maxima(list(arms.values()), seed)
+    level = _level(maxima)
+    standings = []
+    for name in order:
+        apart = Estimate(0.0, 0.0, 0.0) if name == best else difference(arms[name], arms[best])
+        standings.append(
+            Standing(
+                name,
+                means[name][0],
+                means[name][1:],
+                apart.value,
+                apart.interval_at(level),
+                1.0 if name == best else _adjusted(apart.p, maxima),
+                interquartile_interval(arms[name], seed=seed) if len(arms[name].seeds) >= MIN_SEEDS else None,
+            )
+        )
+    contenders = tuple(row.name for row in standings if row.name == best or row.difference_interval[1] >= 0)
+    return Comparison(tuple(standings), contenders, tuple(_notes(arms)))
+
+
+def recommend(comparison: Comparison) -> str:
+    """Return the recommendation as a sentence."""
+    first, *others = comparison.standings
+    if comparison.recommended is None:
+        return "too close to call: " + ", ".join(comparison.contenders)
+    if not others:
+        return f"{first.name} is the only arm"
+    nearest = max(others, key=lambda row: row.difference)
+    low, high = (-end for end in reversed(nearest.difference_interval))
+    return f"{first.name} is best: {-nearest.difference:.2f} [{low:.2f}, {high:.2f}] above {nearest.name}, the next one"
+
+
+def family_level(arms: Sequence[Resampled], *, seed: int = 0) -> float:
+    """Return the level of each pair of arms at which the family-wise error over all pairs is 5 %."""
+    return _level(_maxima(arms, seed))
+
+
+def _maxima(arms: Sequence[Resampled], seed: int) -> np.ndarray:
+    """Return the largest studentized difference of all pairs of arms in each draw, (resamples,)."""
+    rng = np.random.default_rng(seed)
+    draws = []
+    for arm, variance in zip(arms, _seeds_variances(arms), strict=True):
+        replicates = arm.resampled.mean(0)
+        draws.append(replicates - replicates.mean() + np.sqrt(variance) * rng.standard_normal(len(replicates)))
+    largest = np.zeros(arms[0].resampled.shape[1])
+    for first, second in combinations(draws, 2):
+        apart = np.abs(first - second)
+        spread = np.sqrt((apart**2).mean())
+        if spread > 0:
+            largest = np.maximum(largest, apart / spread)
+    return largest
+
+
+def _seeds_variances(arms: Sequence[Resampled]) -> list[float]:
+    """Return the variance due to the seeds of each arm alone: without what all arms share, if they are paired."""
+    weight = 1 / len(arms)
+    variances = []
+    for arm in arms:
+        parts = [(1.0, arm)]
+        if len(arms) > 1 and common_seeds(arms):
+            parts = [(float(other is arm) - weight, other) for other in arms]
+        variances.append(sum(part.variance for part in contrast(parts).seeds) / (1 - weight if len(parts) > 1 else 1))
+    return variances
+
+
+def _level(maxima: np.ndarray) -> float:
+    return min(LEVEL, 2 * (1 - NORMAL.cdf(float(np.quantile(maxima, 1 - LEVEL)))))
+
+
+def _adjusted(p: float, maxima: np.ndarray) -> float:
+    """Return the share of draws whose largest difference is as unlikely as a p-value, or that p-value if it is larger."""
+    return max(p, float((maxima >= NORMAL.inv_cdf(1 - p / 2)).mean()))
+
+
+def _notes(arms: Mapping[str, Resampled]) -> list[str]:
+    """Return notes about arms with few or different seeds."""
+    notes = []
+    single = [name for name, arm in arms.items() if len(arm.seeds) == 1]
+    if single:
+        notes.append(f"{', '.join(single)}: 1 seed, so intervals are over examples only; other seeds may differ by more")
+    most = max((arm.seeds for arm in arms.values()), key=len)
+    for name, arm in arms.items():
+        shared = sum(seed in most for seed in arm.seeds)
+        if set(arm.seeds) != set(most):
+            compared = f"compared on the {counted(shared, 'seed')} of both" if shared > 1 else "not paired"
+            notes.append(f"{name}: {counted(len(arm.seeds), 'seed')}, others up to {len(most)}; {compared}")
+    return notes
