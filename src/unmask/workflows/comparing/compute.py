@@ -27,6 +27,7 @@ from unmask.model.model import load_model
 from unmask.support.durable import new_directory, replace_file
 from unmask.support.environment import num_cores
 from unmask.support.errors import UserError
+from unmask.support.fingerprint import fingerprint_values
 from unmask.support.settings import convert, write
 from unmask.training.machine import Machine
 from unmask.training.processes import Processes
@@ -103,9 +104,7 @@ def _curve(steps: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str
     """Return the evaluations of a run with the seconds and tokens of the steps before them."""
     at = {line["step"]: line for line in steps}
     start = {"seconds": 0.0, "tokens": 0}
-    return [
-        {**line, **{name: at.get(line["step"], start)[name] for name in start}} for line in evaluations
-    ]
+    return [{**line, **{name: at.get(line["step"], start)[name] for name in start}} for line in evaluations]
 
 
 def choose_rate(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
@@ -143,7 +142,7 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
     if metric not in metrics or metric not in SHARES | CORRELATIONS:
         known = ", ".join(name for name in metrics if name in SHARES | CORRELATIONS)
         raise UserError(f"task '{cell.task}': no metric '{metric}' to decide by", remedy=f"choose one of {known}")
-    (drawn,) = resampled([measure], len(examples), groups=groups)
+    (drawn,) = resampled([measure], len(examples), _resampling_seed(cell), groups)
     np.save(folder / RESAMPLED, drawn[metric].astype(np.float32))
     wrong = [] if cell.seed else task.mistakes(examples, predictions, model.labels)[:MAX_MISTAKES]
     (folder / MISTAKES).write_bytes(msgspec.json.encode([_described(mistake) for mistake in wrong]))
@@ -155,7 +154,7 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
         "intervals": intervals(measure, len(examples), groups=groups),
         "calibration": task.calibration(examples, predictions),
         "examples": len(examples),
-        "groups": len(set(groups)) if groups else len(examples),
+        "independent": len(set(groups)) if groups else len(examples),
         "trained_on": len(ready.data.train),
         "labels": len(ready.data.labels),
         "seconds": seconds,
@@ -218,6 +217,11 @@ def _job(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine,
         machine=machine,
         quiet=quiet,
     )
+
+
+def _resampling_seed(cell: Cell) -> int:
+    """Return the seed of the resamples of the test examples: the same for all arms, but not for all tasks."""
+    return int(fingerprint_values([cell.inputs["task"], cell.inputs["files"]])[:8], 16)
 
 
 def _described(mistake: Any) -> dict[str, str]:

@@ -43,7 +43,6 @@ class ArmOutcome(msgspec.Struct, frozen=True):
         score: mean over the tasks.
         behind: the best arm's score minus this one's, with an interval that holds for all arms at once; None: it is
             the best, or has no score.
-        close: whether it may be as good as the best.
         parameters: number of parameters of the encoder.
         trained_seconds, trained_tokens: what its training on the text took, mean over seeds; 0: there was none.
         learning_seconds: what learning the tasks took, sum over tasks, mean over seeds.
@@ -62,7 +61,6 @@ class ArmOutcome(msgspec.Struct, frozen=True):
     scores: dict[str, TaskScore] = {}
     score: Estimate | None = None
     behind: Estimate | None = None
-    close: bool = False
     parameters: int = 0
     trained_seconds: float = 0.0
     trained_tokens: float = 0.0
@@ -140,7 +138,6 @@ class Outcome(msgspec.Struct, frozen=True):
     Attributes:
         recommendation: in plain words, one paragraph each.
         best: the arms that may be the best, first the one that is recommended.
-        sure: whether a single arm is the best.
         arms: the arms, best first.
         tasks: the tasks by name.
         effects: those of factors.
@@ -158,7 +155,6 @@ class Outcome(msgspec.Struct, frozen=True):
 
     recommendation: list[str] = []
     best: list[str] = []
-    sure: bool = False
     arms: list[ArmOutcome] = []
     tasks: dict[str, TaskFacts] = {}
     effects: list[Effect] = []

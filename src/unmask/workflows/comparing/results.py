@@ -6,7 +6,7 @@ Input: the results of the cells. Output: an `Outcome`, which the report shows an
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -14,25 +14,38 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from unmask.metrics.comparison.decision import Standing
+from unmask.metrics.comparison.decision import compare as compare_arms
+from unmask.metrics.comparison.effects import main_effects
+from unmask.metrics.comparison.estimates import mean_score
+from unmask.metrics.comparison.multibootstrap import Resampled, average_tasks
+from unmask.metrics.comparison.outlook import extrapolate
+from unmask.metrics.comparison.racing import arms_to_stop
+from unmask.metrics.intervals import lowest
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument, call
 from unmask.support.settings import to_table
 from unmask.training.machine import Machine
-from unmask.workflows.comparing.cells import Cell, Plan
+from unmask.workflows.comparing.cells import OUTLOOK, Cell, Plan
 from unmask.workflows.comparing.compute import CORPUS, MISTAKES, RESAMPLED, RUN
-from unmask.workflows.comparing.judgement import Trials, behind, combined, estimate
 from unmask.workflows.comparing.outcome import (
     ArmOutcome,
     CellOutcome,
     Difference,
+    Effect,
     Estimate,
     Outcome,
+    Prospect,
     TaskFacts,
     TaskScore,
 )
-from unmask.workflows.comparing.settings import Arm, read_budget
+from unmask.workflows.comparing.settings import Arm, combinations, name_of, read_budget
 from unmask.workflows.comparing.work import failure_of, folder_of, result_of
 
+TIMES = (4.0, 10.0)
+"""Multiples of the budget of an outlook."""
+ABOUT = 1.25
+"""Ratio of costs up to which they count as equal."""
 SHOWN = 10
 """Number of examples on which the two best arms differ that are shown for each task."""
 USES = {
@@ -99,7 +112,7 @@ class Scores:
             seeds.append(len(seeds))
         return seeds
 
-    def trials(self, arm: str, task: str, most: int | None = None) -> Trials | None:
+    def of_task(self, arm: str, task: str, most: int | None = None) -> Resampled | None:
         """Return the scores of an arm at a task, of at most so many seeds; None if there are none."""
         seeds = self.seeds(arm, task)[:most]
         if not seeds:
@@ -107,39 +120,36 @@ class Scores:
         results = [self.results[arm, task, seed] for seed in seeds]
         metric = results[0]["metric"]
         drawn = np.stack([np.load(self.folders[arm, task, seed] / RESAMPLED) for seed in seeds])
-        full = np.array([result["metrics"][metric] for result in results])
-        return Trials(full, drawn, results[0]["groups"])
+        scores = np.array([result["metrics"][metric] for result in results])
+        return Resampled(tuple(seeds), scores, drawn.astype(float), results[0]["independent"], lowest(metric))
 
-    def overall(self, most: int | None = None) -> dict[str, Trials]:
-        """Return the mean over all tasks of each arm that has scores of all of them."""
-        overall = {}
+    def overall(self, most: int | None = None) -> dict[str, Resampled]:
+        """Return the mean over all tasks of each arm that has scores of all of them, of the seeds that all have."""
+        overall: dict[str, Resampled] = {}
         for arm in self.arms:
-            parts = [self.trials(arm, task, most) for task in self.tasks]
-            if all(part is not None for part in parts):
-                overall[arm] = combined([part for part in parts if part is not None])
+            seeds = min(len(self.seeds(arm, task)) for task in self.tasks)
+            parts = [self.of_task(arm, task, seeds if most is None else min(seeds, most)) for task in self.tasks]
+            if seeds:
+                overall |= average_tasks([{arm: part} for part in parts if part is not None])
         return overall
 
 
 def stopped_by_race(plan: Plan, out: Path) -> Collection[str] | None:
     """Return the keys of the cells of arms that are clearly worse; None while a seed is not complete for all others.
 
-    After each seed from the second on, an arm stops that is behind the leader by an interval which holds for all arms
-    and all such looks together (Bonferroni).
+    What is stopped after a seed depends on the results of the seeds up to it alone, in whatever order cells finish.
     """
-    scores, looks = Scores(plan, out), max(1, plan.comparison.seeds - 2)
+    scores, last = Scores(plan, out), plan.comparison.seeds - 1
     stopped: set[str] = set()
-    for seeds in range(1, plan.comparison.seeds):
-        active = [arm for arm in plan.arms if arm not in stopped]
-        needed = [cell for cell in plan.of("score") if cell.arm in active and cell.seed < seeds and cell.share == 1]
+    for seeds in range(1, last + 1):
+        active = (cell for cell in plan.of("score") if cell.arm not in stopped)
+        needed = [cell for cell in active if cell.seed < seeds and cell.share == 1]
         if any(result_of(out, cell) is None and failure_of(out, cell) is None for cell in needed):
             return None
-        if seeds < 2:
-            continue
-        overall = {arm: trials for arm, trials in scores.overall(seeds).items() if arm in active}
-        if len(overall) > 1:
-            _, others = behind(overall, looks)
-            stopped |= {arm for arm, difference in others.items() if difference.low > 0}
-    return {cell.key for cell in plan.cells if cell.arm in stopped and cell.seed}
+        overall = {arm: scored for arm, scored in scores.overall(seeds).items() if arm not in stopped}
+        if 2 <= seeds < plan.comparison.seeds and len(overall) > 1:
+            stopped |= arms_to_stop(overall, looks=last - 1, starters=len(plan.arms)).keys()
+    return {cell.key for cell in plan.cells if cell.arm in stopped and cell.seed >= 2}
 
 
 def conclude(plan: Plan, out: Path, machine: Machine, restrictions: Sequence[Limit] = ()) -> Outcome:
@@ -151,10 +161,12 @@ def conclude(plan: Plan, out: Path, machine: Machine, restrictions: Sequence[Lim
         machine: device and precision.
         restrictions: what is recommended must be within them.
     """
-    scores, overall = Scores(plan, out), Scores(plan, out).overall()
-    complete = {arm: trials for arm, trials in overall.items() if len(trials.full) == plan.comparison.seeds}
-    leader, others = behind(complete) if complete else ("", {})
-    arms = [_arm(plan, out, scores, name, overall.get(name), others.get(name), leader) for name in plan.arms]
+    scores = Scores(plan, out)
+    overall = scores.overall()
+    complete = {arm: scored for arm, scored in overall.items() if len(scored.seeds) == plan.comparison.seeds}
+    compared = compare_arms(overall) if overall else None
+    standings = {standing.name: standing for standing in (compared.standings if compared else ())}
+    arms = [_arm(plan, out, scores, name, standings.get(name)) for name in plan.arms]
     arms.sort(key=lambda arm: (arm.score is None, arm.state == "stopped", -(arm.score.mean if arm.score else 0)))
     tasks = {}
     for name, data in plan.comparison.tasks.items():
@@ -162,18 +174,17 @@ def conclude(plan: Plan, out: Path, machine: Machine, restrictions: Sequence[Lim
         if facts is not None:
             numbers = (facts["trained_on"], facts["examples"], facts["labels"])
             tasks[name] = TaskFacts(data.task, facts["metric"], *numbers)
-    allowed = [
-        arm for arm in arms if arm.score and arm.state == "complete" and all(each.holds(arm) for each in restrictions)
-    ]
-    recommendation, best, sure = _recommendation(plan, allowed, restrictions, complete)
+    allowed = [arm for arm in arms if arm.name in complete and all(limit.holds(arm) for limit in restrictions)]
+    recommendation, best = _recommendation(plan, allowed, restrictions, complete)
     return Outcome(
         recommendation=recommendation,
         best=best,
-        sure=sure,
         arms=arms,
         tasks=tasks,
+        effects=_effects(plan, overall),
+        prospects=_prospects(plan, out, scores),
         differing=_differing(scores, [arm.name for arm in arms if arm.score][:2]),
-        warnings=_warnings(plan, arms, scores),
+        warnings=_warnings(arms, scores) + ([f"{note}." for note in compared.notes] if compared else []),
         cells=[_cell(plan, out, cell) for cell in plan.cells],
         settings=to_table(plan.comparison),
         budget=str(read_budget(plan.comparison.budget)) if plan.comparison.budget else "",
@@ -184,42 +195,78 @@ def conclude(plan: Plan, out: Path, machine: Machine, restrictions: Sequence[Lim
 
 
 def _recommendation(
-    plan: Plan, allowed: Sequence[ArmOutcome], restrictions: Sequence[Limit], complete: Mapping[str, Trials]
-) -> tuple[list[str], list[str], bool]:
-    """Return the recommendation in words, the arms that may be the best, and whether a single one is."""
+    plan: Plan, allowed: Sequence[ArmOutcome], restrictions: Sequence[Limit], complete: Mapping[str, Resampled]
+) -> tuple[list[str], list[str]]:
+    """Return the recommendation in words, and the arms that may be the best, first the one to take."""
     within = f" within {' and '.join(map(str, restrictions))}" if restrictions else ""
     if not allowed:
-        nothing = "No arm has a score yet." if not restrictions or not complete else f"No arm is{within}."
-        return [nothing], [], False
-    leader, others = behind({arm.name: complete[arm.name] for arm in allowed})
-    ties = [arm for arm in allowed if arm.name != leader and others[arm.name].low <= 0]
-    first = next(arm for arm in allowed if arm.name == leader)
-    assert first.score is not None
-    seeds = (
-        "" if plan.comparison.seeds > 1 else " With one seed, the variation between seeds is unknown: repeat with more."
-    )
-    if not ties:
-        worse = [others[arm.name] for arm in allowed if arm.name != leader]
-        lead = min(worse, key=lambda difference: difference.low) if worse else None
-        by = f", at least {lead.low:.1f} points ahead of every other one" if lead else ", the only one"
-        return [f"Use {leader}{within}{by}.", f"Its score is {_words(first.score)}.{seeds}"], [leader], True
-    group = [first, *ties]
-    cheapest = min(group, key=lambda arm: (arm.fastest or 1e9, arm.parameters, -(arm.score.mean if arm.score else 0)))
-    names = ", ".join(arm.name for arm in group)
-    lines = [f"Too close to call between {names}{within}. Take {cheapest.name}, the fastest of them."]
-    if cheapest.fastest is None:
-        lines = [f"Too close to call between {names}{within}. Take {cheapest.name}, the smallest of them."]
-    gap = others[ties[0].name]
-    lines.append(
-        f"{leader} scored highest, {_words(first.score)}; {ties[0].name} is {gap.mean:.1f} points behind, "
-        f"and the difference may be anything from {gap.low:.1f} to {gap.high:.1f}. More seeds or more test examples "
-        f"would tell.{seeds}"
-    )
-    return lines, [cheapest.name, *(arm.name for arm in group if arm.name != cheapest.name)], False
+        return [f"No arm is{within}." if complete else "No arm has all its scores."], []
+    compared = compare_arms({arm.name: complete[arm.name] for arm in allowed})
+    leader, *others = compared.standings
+    score = f"{leader.score:.1f} (95 %: {leader.interval[0]:.1f} to {leader.interval[1]:.1f})"
+    if compared.recommended:
+        first = f"Use {leader.name}{within}" + ("." if others else ", the only arm.")
+        if others:
+            second = others[0]
+            low, high = sorted(-end for end in second.difference_interval)
+            first = (
+                f"Use {leader.name}{within}: {-second.difference:.1f} points above {second.name}, the next one "
+                f"({low:.1f} to {high:.1f})."
+            )
+        return [first, f"Its score is {score}."], [leader.name]
+    group = [arm for arm in allowed if arm.name in compared.contenders]
+    cheapest, why = _cheapest(group)
+    listed = ", ".join(compared.contenders)
+    second = others[0]
+    low, high = sorted(-end for end in second.difference_interval)
+    lines = [
+        f"Too close to call between {listed}{within}. Take {cheapest.name}, {why}.",
+        f"{leader.name} scored highest, {score}, {-second.difference:.1f} points above {second.name}, but the "
+        f"difference may be anything from {low:.1f} to {high:.1f}. More seeds or more test examples would tell.",
+    ]
+    return lines, [cheapest.name, *(arm.name for arm in group if arm.name != cheapest.name)]
 
 
-def _words(score: Estimate) -> str:
-    return f"{score.mean:.1f} (95 %: {score.low:.1f} to {score.high:.1f})"
+def _cheapest(arms: Sequence[ArmOutcome]) -> tuple[ArmOutcome, str]:
+    """Return the best of the arms that cost about as little as the one that costs least, and why, in words."""
+    timed = all(arm.fastest is not None for arm in arms)
+    costs = [(arm.fastest if timed else None) or float(arm.parameters) for arm in arms]
+    cheap = [arm for arm, cost in zip(arms, costs, strict=True) if cost <= ABOUT * min(costs)]
+    chosen = max(cheap, key=lambda arm: arm.score.mean if arm.score else 0.0)
+    if len(cheap) == len(arms):
+        return chosen, "the one that scored highest"
+    return chosen, f"the {'fastest' if timed else 'smallest'}" + (", with the highest score" if len(cheap) > 1 else "")
+
+
+def _effects(plan: Plan, overall: Mapping[str, Resampled]) -> list[Effect]:
+    """Return the effects of the factors, if all arms of the design have scores."""
+    factors = plan.comparison.vary
+    design = combinations(factors, plan.comparison.design) if factors else []
+    names: dict[tuple[Hashable, ...], str] = {tuple(map(str, levels.values())): name_of(levels) for levels in design}
+    if not names or any(name not in overall for name in names.values()):
+        return []
+    levels = {factor: list(map(str, values)) for factor, values in factors.items()}
+    effects = main_effects(levels, {cell: overall[name] for cell, name in names.items()})
+    return [Effect(e.factor, str(e.level), str(e.baseline), Estimate(e.value, *e.interval)) for e in effects]
+
+
+def _prospects(plan: Plan, out: Path, scores: Scores) -> list[Prospect]:
+    """Return where arms that are trained on text would stand with more budget, if they were trained with less, too."""
+    if not plan.comparison.outlook:
+        return []
+    by_share = {share: Scores(plan, out, share).overall() for share in OUTLOOK} | {1.0: scores.overall()}
+    prospects = []
+    for name in (name for name, arm in plan.arms.items() if arm.trains):
+        scored = {share: overall[name] for share, overall in by_share.items() if name in overall}
+        points = [(share, float(score)) for share, arm in scored.items() for score in arm.scores]
+        if len({share for share, _ in points}) <= len(OUTLOOK):
+            continue
+        shares, values = zip(*points, strict=True)
+        low = by_share[1.0][name].lowest
+        outlook = extrapolate(shares, values, TIMES, bounds=(low if low is not None else min(values), 100))
+        for times, middle, bottom, top in zip(TIMES, outlook.scores, outlook.low, outlook.high, strict=True):
+            prospects.append(Prospect(name, times, Estimate(float(middle), float(bottom), float(top))))
+    return prospects
 
 
 def _arm(
@@ -227,9 +274,7 @@ def _arm(
     out: Path,
     scores: Scores,
     name: str,
-    overall: Trials | None,
-    difference: Estimate | None,
-    leader: str,
+    standing: Standing | None,
 ) -> ArmOutcome:
     """Return an arm as the report shows it."""
     arm = plan.arms[name]
@@ -237,29 +282,29 @@ def _arm(
     failures = [failure.error for cell in cells if (failure := failure_of(out, cell))]
     by_task = {}
     for task in scores.tasks:
-        trials, seeds = scores.trials(name, task), scores.seeds(name, task)
-        if trials is not None:
+        scored, seeds = scores.of_task(name, task), scores.seeds(name, task)
+        if scored is not None:
             errors = [value for seed in seeds for value in scores.results[name, task, seed]["calibration"].values()]
             calibration = mean(errors) if errors else None
             metric = scores.results[name, task, 0]["metric"]
-            by_task[task] = TaskScore(metric, estimate(trials), trials.full.tolist(), calibration)
+            by_task[task] = TaskScore(metric, Estimate(*mean_score(scored)), scored.scores.tolist(), calibration)
     results = [result for (owner, _, _), result in scores.results.items() if owner == name]
     trained = [result for cell in cells if cell.kind == "pretraining" and (result := result_of(out, cell))]
     costs = next((result for cell in cells if cell.kind == "cost" and (result := result_of(out, cell))), None)
     engines = costs["engines"] if costs else []
     exact = next((row for row in engines if (row["backend"], row["precision"]) == ("torch", "float32")), None)
     fast = min(engines, key=lambda row: row["p50_ms"], default=None)
-    complete = overall is not None and len(overall.full) == plan.comparison.seeds
-    state = "complete" if complete else "failed" if failures else "stopped" if overall else "unfinished"
+    done = min(len(scores.seeds(name, task)) for task in scores.tasks)
+    complete, raced = done == plan.comparison.seeds, plan.comparison.race and done >= 2
+    state = "complete" if complete else "failed" if failures else "stopped" if raced else "unfinished"
     return ArmOutcome(
         name=name,
         how=describe(arm, plan.comparison.budget),
         state=state,
         error="" if complete else next(iter(failures), ""),
         scores=by_task,
-        score=estimate(overall) if overall else None,
-        behind=difference,
-        close=name == leader or (difference is not None and difference.low <= 0),
+        score=Estimate(standing.score, *standing.interval) if standing else None,
+        behind=_behind(standing) if standing and standing.difference_interval != (0, 0) else None,
         parameters=results[0]["parameters"] if results else 0,
         trained_seconds=mean(result["seconds"] for result in trained) if trained else 0.0,
         trained_tokens=mean(result["tokens"] for result in trained) if trained else 0.0,
@@ -273,6 +318,12 @@ def _arm(
             (line["seconds"] / 60, line["tokens"], line["loss"]) for line in (trained[0]["curve"] if trained else [])
         ],
     )
+
+
+def _behind(standing: Standing) -> Estimate:
+    """Return how far an arm is behind the best one."""
+    low, high = sorted(-end for end in standing.difference_interval)
+    return Estimate(-standing.difference, low, high)
 
 
 def describe(arm: Arm, budget: str) -> str:
@@ -306,7 +357,7 @@ def _differing(scores: Scores, names: Sequence[str]) -> list[Difference]:
     return differing
 
 
-def _warnings(plan: Plan, arms: Sequence[ArmOutcome], scores: Scores) -> list[str]:
+def _warnings(arms: Sequence[ArmOutcome], scores: Scores) -> list[str]:
     warnings = []
     if failed := [arm.name for arm in arms if arm.state == "failed"]:
         warnings.append(f"Failed, and not compared: {', '.join(failed)}.")
@@ -314,7 +365,7 @@ def _warnings(plan: Plan, arms: Sequence[ArmOutcome], scores: Scores) -> list[st
         warnings.append(f"Not finished: {', '.join(unfinished)}.")
     for task in scores.tasks:
         results = [result for (_, name, _), result in scores.results.items() if name == task]
-        if results and results[0]["groups"] < 200:
+        if results and results[0]["independent"] < 200:
             warnings.append(
                 f"{task} has {counted(results[0]['groups'], 'independent test example')}: only large differences show."
             )

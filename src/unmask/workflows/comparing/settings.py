@@ -326,8 +326,7 @@ def varied(arms: Mapping[str, Arm], factors: Mapping[str, Sequence[Any]], design
         settings: dict[str, Any] = {}
         for factor, value in levels.items():
             settings |= _of_level(factor, value)
-        name = ",".join(f"{factor}={value}" for factor, value in levels.items())
-        combined[name] = msgspec.structs.replace(arms[base], settings={**arms[base].settings, **settings})
+        combined[name_of(levels)] = msgspec.structs.replace(arms[base], settings={**arms[base].settings, **settings})
     return combined | {name: arm for name, arm in arms.items() if name != base}
 
 
@@ -337,6 +336,11 @@ def combinations(factors: Mapping[str, Sequence[Any]], design: str) -> list[dict
         return [dict(zip(factors, values, strict=True)) for values in itertools.product(*factors.values())]
     first = {factor: values[0] for factor, values in factors.items()}
     return [first, *({**first, factor: value} for factor, values in factors.items() for value in values[1:])]
+
+
+def name_of(levels: Mapping[str, Any]) -> str:
+    """Return the name of an arm with these values of factors."""
+    return ",".join(f"{factor}={value}" for factor, value in levels.items())
 
 
 def _of_level(factor: str, value: Any) -> Overrides:
