@@ -180,6 +180,9 @@ def flags(name: str, value: Any) -> list[str]:
         return [flag(name)]
     if value is False:
         return [f"--no-{flag(name)[2:]}"]
+    if isinstance(value, dict) and name == "settings":
+        pairs = ((key, inner if isinstance(inner, str) else _json(inner)) for key, inner in value.items())
+        return [word for key, text in pairs for word in (flag(name), f"{key}={text}")]
     if isinstance(value, dict):
         value = ",".join(f"{key}={inner}" for key, inner in value.items())
     return [flag(name), *map(str, value if isinstance(value, list | tuple) else [value])]

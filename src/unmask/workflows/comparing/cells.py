@@ -31,7 +31,7 @@ from unmask.workflows.comparing.settings import STUDENT, Arm, Budget, Comparison
 from unmask.workflows.pretraining.default import for_model
 from unmask.workflows.pretraining.search import cost
 
-Kind = Literal["corpus", "pretraining", "rate", "score", "cost"]
+Kind = Literal["overlap", "corpus", "pretraining", "rate", "score", "cost"]
 LIBRARIES = ("torch", "tokenizers")
 """Libraries whose versions results depend on."""
 OUTLOOK = (0.125, 0.25, 0.5)
@@ -132,6 +132,8 @@ class Planner:
                 add(needed)
             cells.setdefault(cell.key, cell)
 
+        for task in self.comparison.tasks if any(arm.trains for arm in self.arms.values()) else ():
+            add(self.overlap(task))
         for seed in range(self.comparison.seeds):
             for name, arm in self.arms.items():
                 for task in self.comparison.tasks:
@@ -199,6 +201,22 @@ class Planner:
             "field": comparison.field,
         }
         return Cell("corpus", inputs, paths={"text": comparison.text, "model": model})
+
+    def overlap(self, task: str) -> Cell:
+        """Return the cell that looks for the test examples of a task in the text."""
+        data, comparison = self.comparison.tasks[task], self.comparison
+        inputs = {
+            "versions": self.common["versions"],
+            "text": self.text,
+            "files": self.files[task],
+            "task": data.task,
+            "columns": data.columns,
+            "format": data.format,
+            "documents": comparison.documents,
+            "field": comparison.field,
+        }
+        paths = {"text": comparison.text, "train": data.train, "test": data.test}
+        return Cell("overlap", inputs, task=task, paths=paths)
 
     def recipe(self, name: str, arm: Arm, seed: int, budget: Budget) -> Recipe:
         """Return the recipe by which an arm is trained on the text.

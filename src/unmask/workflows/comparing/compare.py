@@ -13,9 +13,11 @@ from typing import Literal
 
 import msgspec
 
+from unmask.model.directory import find
 from unmask.support.choices import Device, Documents, Files, Format, Precision, as_files, as_texts
 from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument, call
+from unmask.tasks import TASKS
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display, duration
 from unmask.workflows.comparing.cells import Plan, Planner
@@ -41,6 +43,12 @@ from unmask.workflows.comparing.work import (
     work_on_ray,
     write_plan,
 )
+from unmask.workflows.finetuning.examples import read_parts
+from unmask.workflows.finetuning.job import LabelledFiles
+from unmask.workflows.pretraining.search import cost
+
+BYTES = 16
+"""Bytes in memory per parameter that is trained: the weight, its gradient, and two averages of the optimizer."""
 
 
 def compare(
@@ -104,7 +112,7 @@ def compare(
         engine: where they run: on this machine, or as tasks of a Ray cluster.
         recompute: compute again what the comparison has changed of finished cells.
         dry_run: only list the cells, with the minutes and bytes that they will take.
-        slurm: with dry_run, print a batch script for Slurm instead.
+        slurm: only print a batch script for Slurm, whose tasks divide the cells between them.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
         precision: number format of the computation; auto is bf16 where it is faster than float32.
         quiet: print only results and errors.
@@ -148,11 +156,17 @@ def compare(
         )
     check_comparison(settings)
     settings = _absolute(settings)
+    _check_tasks(settings)
     plan = Planner(settings, settings.named_arms(), machine.precision).plan()
-    if dry_run or slurm:
+    _check_memory(plan, machine)
+    if dry_run:
         describe(plan, out, display, workers)
-        script = array_script(call("compare", out / COMPARISON, out=out), max(workers, 2)) if slurm else ""
-        return Outcome(script=script)
+        return Outcome()
+    if slurm:
+        _check_changed(plan, out, recompute=recompute)
+        out.mkdir(parents=True, exist_ok=True)
+        write_plan(settings, out)
+        return Outcome(script=array_script(call("compare", out / COMPARISON, out=out), workers))
     _check_changed(plan, out, recompute=recompute)
     out.mkdir(parents=True, exist_ok=True)
     write_plan(settings, out)
@@ -186,6 +200,39 @@ def describe(plan: Plan, out: Path, display: Display, workers: int) -> None:
     display.say(
         f"{len(plan.cells)} cells, about {duration(total / workers)} with {workers} at a time; {size} models are kept"
     )
+
+
+def _check_tasks(settings: Comparison) -> None:
+    """Read all labeled files, so that what is wrong with them is said before anything is trained.
+
+    Raises:
+        UserError: a file cannot be read, or there are too few examples.
+    """
+    for data in settings.tasks.values():
+        read_parts(TASKS[data.task](), LabelledFiles(data.train, data.test, data.columns, data.format))
+
+
+def _check_memory(plan: Plan, machine: Machine) -> None:
+    """Check that weights, gradients and the optimizer's state of each arm fit into memory.
+
+    Raises:
+        UserError: those of an arm do not.
+    """
+    available = machine.available_memory()
+    for cell in plan.cells:
+        if cell.kind == "pretraining" and cell.seed == 0:
+            needed = BYTES * cost(cell.paths["recipe"]).parameters
+        elif cell.kind == "score" and cell.seed == 0 and cell.paths.get("model"):
+            weights = [file for file in find(cell.paths["model"]).iterdir() if file.suffix in (".safetensors", ".bin")]
+            needed = BYTES // 4 * max((file.stat().st_size for file in weights), default=0)
+        else:
+            continue
+        if available and needed > available:
+            raise UserError(
+                f"arm '{cell.arm}' needs {needed / 1e9:.1f} GB for its weights and their training, more than the "
+                f"{available / 1e9:.1f} GB available",
+                remedy="remove it, or use a machine with more memory",
+            )
 
 
 def _check_changed(plan: Plan, out: Path, *, recompute: bool) -> None:

@@ -29,12 +29,15 @@ from unmask.support.environment import num_cores
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_values
 from unmask.support.settings import convert, write
+from unmask.tasks import TASKS
 from unmask.training.machine import Machine
 from unmask.training.processes import Processes
 from unmask.training.runs.directory import CHECKPOINTS, RunDirectory
 from unmask.training.runs.display import Display
 from unmask.workflows.comparing.cells import Cell
+from unmask.workflows.comparing.seen import count_seen
 from unmask.workflows.distillation.distill import distill
+from unmask.workflows.finetuning.examples import read_parts
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles
 from unmask.workflows.finetuning.prepare import prepare
 from unmask.workflows.finetuning.run_job import run_prepared
@@ -77,6 +80,15 @@ def make_corpus(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: M
         tokenizer = load_tokenizer(folder / TOKENIZER)
     corpus = write_corpus(text, tokenizer, folder / CORPUS, options=options, workers=num_cores(), report=display.say)
     return {"tokens": corpus.train.num_tokens, "documents": len(corpus.train), "vocabulary": tokenizer.size}
+
+
+def find_overlap(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
+    """Count the test examples that occur in the text."""
+    task, options = TASKS[cell.inputs["task"]](), TextOptions(cell.inputs["field"], cell.inputs["documents"])
+    files = LabelledFiles(cell.paths["train"], cell.paths["test"], **_format(cell))
+    held = read_parts(task, files)[1]
+    seen = count_seen(read_documents(cell.paths["text"], options, Skipped()), [task.texts(example) for example in held])
+    return {"seen": seen, "examples": len(held)}
 
 
 def train_model(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
@@ -176,6 +188,7 @@ def measure_cost(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: 
 
 
 COMPUTE: dict[str, Compute] = {
+    "overlap": find_overlap,
     "corpus": make_corpus,
     "pretraining": train_model,
     "rate": choose_rate,

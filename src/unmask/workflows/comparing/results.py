@@ -184,7 +184,7 @@ def conclude(plan: Plan, out: Path, machine: Machine, restrictions: Sequence[Lim
         effects=_effects(plan, overall),
         prospects=_prospects(plan, out, scores),
         differing=_differing(scores, [arm.name for arm in arms if arm.score][:2]),
-        warnings=_warnings(arms, scores) + ([f"{note}." for note in compared.notes] if compared else []),
+        warnings=_warnings(plan, out, arms, scores) + ([f"{note}." for note in compared.notes] if compared else []),
         cells=[_cell(plan, out, cell) for cell in plan.cells],
         settings=to_table(plan.comparison),
         budget=str(read_budget(plan.comparison.budget)) if plan.comparison.budget else "",
@@ -357,17 +357,23 @@ def _differing(scores: Scores, names: Sequence[str]) -> list[Difference]:
     return differing
 
 
-def _warnings(arms: Sequence[ArmOutcome], scores: Scores) -> list[str]:
+def _warnings(plan: Plan, out: Path, arms: Sequence[ArmOutcome], scores: Scores) -> list[str]:
     warnings = []
     if failed := [arm.name for arm in arms if arm.state == "failed"]:
         warnings.append(f"Failed, and not compared: {', '.join(failed)}.")
     if unfinished := [arm.name for arm in arms if arm.state == "unfinished"]:
         warnings.append(f"Not finished: {', '.join(unfinished)}.")
+    for cell in plan.of("overlap"):
+        if (found := result_of(out, cell)) and found["seen"]:
+            warnings.append(
+                f"{cell.task}: {found['seen']:,} of {found['examples']:,} test examples occur in the text that arms "
+                "are trained on: these arms have seen what they are tested on."
+            )
     for task in scores.tasks:
         results = [result for (_, name, _), result in scores.results.items() if name == task]
         if results and results[0]["independent"] < 200:
             warnings.append(
-                f"{task} has {counted(results[0]['groups'], 'independent test example')}: only large differences show."
+                f"{task} has {counted(results[0]['independent'], 'independent test example')}: only large differences show."
             )
         notes = dict.fromkeys(note for result in results for note in result["notes"] if "equal" in note)
         warnings += [f"{task}: {note}." for note in notes]

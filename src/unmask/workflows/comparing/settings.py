@@ -71,11 +71,8 @@ class Budget(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         if self.unit == "minutes":
-            return f"{self.amount:g} min"
-        for letter, size in (("P", 1e15), ("G", 1e9), ("M", 1e6)):
-            if self.amount >= size:
-                return f"{self.amount / size:g} {letter}{'tok' if self.unit == 'tokens' else 'flop'}"
-        return f"{self.amount:g} {'tok' if self.unit == 'tokens' else 'flop'}"
+            return f"{self.amount:g} minutes" if self.amount >= 1 else f"{60 * self.amount:g} seconds"
+        return f"{self.amount:,.0f} tokens" if self.unit == "tokens" else f"{self.amount:.3g} FLOPs"
 
 
 UNITS: dict[str, tuple[float, Literal["minutes", "tokens", "flops"]]] = {

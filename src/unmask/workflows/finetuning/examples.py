@@ -18,7 +18,7 @@ from unmask.model.model import Model
 from unmask.support.errors import UserError
 from unmask.tasks.damaged_examples import describe_damaged
 from unmask.tasks.holding_out import describe_overlap
-from unmask.tasks.task import Framed, Task
+from unmask.tasks.task import Framed, Notes, Task
 from unmask.workflows.finetuning.job import LabelledFiles
 
 HOLD_OUT_SEED = 0
@@ -62,21 +62,30 @@ def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bo
         UserError: a file cannot be read, or is not suitable for the task.
     """
     notes: list[str] = []
-    read = partial(task.read, columns=files.columns, kind=files.kind, notes=notes)
-    examples = read(files.train)
-    labels = read_labels(task, examples)
+    examples, held, labels = read_parts(task, files, hold_out=hold_out, notes=notes)
     if set(labels) == set(base.labels):
         labels = base.labels
-    held: list[Any] = []
-    if files.dev:
-        held = read(files.dev)
-    elif hold_out:
-        examples, held = task.hold_out(examples, HOLD_OUT_SEED, notes)
     counts = Counter(label for example in (*examples, *held) for label in task.labels_of(example))
     notes += describe_alike(counts) + describe_numbers(files.train, labels)
     notes += describe_damaged([*examples, *held], task.texts)
     notes += compare_parts(task, examples, held, "dev" if files.dev else "held-out")
     return Examples(examples, held, labels, notes, files.in_memory)
+
+
+def read_parts(
+    task: Task, files: LabelledFiles, *, hold_out: bool = True, notes: Notes = None
+) -> tuple[list[Any], list[Any], tuple[str, ...]]:
+    """Return the examples to train on, those that results are reported on, and the labels.
+
+    Raises:
+        UserError: a file cannot be read, or there are too few examples to hold a tenth out.
+    """
+    read = partial(task.read, columns=files.columns, kind=files.kind, notes=notes)
+    examples = read(files.train)
+    labels = read_labels(task, examples)
+    if files.dev:
+        return examples, read(files.dev), labels
+    return (*task.hold_out(examples, HOLD_OUT_SEED, notes), labels) if hold_out else (examples, [], labels)
 
 
 def read_labels(task: Task, examples: Sequence[Any]) -> tuple[str, ...]:

@@ -1,0 +1,287 @@
+"""A comparison of two arms, end to end, and all that may happen to it on the way."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+import unmask
+from unmask.support.durable import acquire
+from unmask.support.errors import UserError
+from unmask.training.machine import choose_machine
+from unmask.workflows.comparing import compute, work
+from unmask.workflows.comparing.cells import Planner
+from unmask.workflows.comparing.compare import _absolute
+from unmask.workflows.comparing.settings import read_comparison
+
+HERE = {"device": "cpu", "precision": "float32", "quiet": True}
+SAME = ("elapsed", "seconds", "memory")
+"""Fields of results that are times and memory, which no two runs have in common."""
+
+
+def planned(inputs, **changes):
+    comparison = msgspec.structs.replace(_absolute(read_comparison(inputs / "pets.toml")), **changes)
+    return Planner(comparison, comparison.named_arms(), "float32").plan()
+
+
+def _plan_of(path):
+    comparison = read_comparison(path)
+    return Planner(comparison, comparison.named_arms(), "float32").plan()
+
+
+def results(out):
+    """The results of a comparison by the name of the cell, without times."""
+    found = {}
+    for path in out.glob("cells/*/result.json"):
+        name = json.loads((path.parent / "cell.json").read_bytes())["name"]
+        result = json.loads(path.read_bytes())
+        found[name] = {key: value for key, value in result.items() if key not in SAME}
+        for line in found[name].get("curve", []):
+            line.pop("seconds")
+        if (path.parent / compute.RESAMPLED).exists():
+            found[name]["resampled"] = np.load(path.parent / compute.RESAMPLED).tolist()
+    return found
+
+
+def test_what_comes_out(finished):
+    out, outcome = finished
+    assert {arm.name: arm.state for arm in outcome.arms} == {"bert": "complete", "random": "complete"}
+    assert all(len(arm.scores["pets"].seeds) == 2 for arm in outcome.arms)
+    assert outcome.tasks["pets"].examples == 30 and outcome.tasks["pets"].trained_on == 40
+    assert outcome.arm("bert").trained_tokens == pytest.approx(2000, rel=0.2)
+    assert outcome.arm("random").trained_tokens == 0
+    assert outcome.best and set(outcome.best) <= {"bert", "random"}
+    assert all(cell.state == "done" for cell in outcome.cells)
+    for suffix in ("html", "md", "csv", "json"):
+        assert (out / f"report.{suffix}").stat().st_size > 100
+    assert json.loads((out / "report.json").read_bytes())["best"] == outcome.best
+
+
+def test_scores_are_those_of_the_kept_model(finished, inputs):
+    out, outcome = finished
+    for path in out.glob("cells/*/cell.json"):
+        about = json.loads(path.read_bytes())
+        if about["name"].startswith("score:") and about["name"].endswith("seed 0"):
+            again = unmask.evaluate(path.parent / "run", inputs / "test.tsv", device="cpu", quiet=True)
+            assert again["metrics"] == json.loads((path.parent / "result.json").read_bytes())["metrics"]
+
+
+def test_a_finished_comparison_computes_nothing(finished, inputs, monkeypatch):
+    out, outcome = finished
+    monkeypatch.setattr(work, "COMPUTE", {})
+    again = unmask.compare(inputs / "pets.toml", out=out, **HERE)
+    assert again.arms == outcome.arms and again.recommendation == outcome.recommendation
+
+
+def test_a_comparison_with_files_of_its_own_copy(finished, inputs, tmp_path, monkeypatch):
+    out, _ = finished
+    moved = shutil.copytree(inputs, tmp_path / "moved")
+    monkeypatch.setattr(work, "COMPUTE", {})
+    assert all(cell.state == "done" for cell in unmask.compare(moved / "pets.toml", out=out, **HERE).cells)
+
+
+def test_more_arms_and_seeds_add_cells(inputs):
+    before = {cell.key for cell in planned(inputs).cells}
+    seeds = {cell.key for cell in planned(inputs, seeds=3).cells}
+    arms = dict(planned(inputs).comparison.arms)
+    arms["frozen"] = msgspec.structs.replace(arms["bert"], use="frozen")
+    frozen = planned(inputs, arms=arms).cells
+    assert before < seeds and len(seeds) == len(before) + 3
+    assert before < {cell.key for cell in frozen}
+    assert sum(cell.kind == "pretraining" for cell in frozen) == 2  # the same models
+
+
+@pytest.mark.parametrize("name", ["text.txt", "train.tsv", "test.tsv"])
+def test_keys_depend_on_contents(inputs, tmp_path, name):
+    other = shutil.copytree(inputs, tmp_path / "other")
+    with (other / name).open("a") as file:
+        file.write("one more\tdog\n" if name.endswith("tsv") else "\n\none more document.\n")
+    before, after = planned(inputs), planned(other)
+    scores = [{cell.key for cell in plan.of("score")} for plan in (before, after)]
+    assert not scores[0] & scores[1]
+    corpora = [{cell.key for cell in plan.of("corpus")} for plan in (before, after)]
+    assert (corpora[0] == corpora[1]) == name.endswith("tsv")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"budget": "10tok"}, "less than a step"),
+        ({"budget": "1e3flop"}, "less than a step"),
+    ],
+)
+def test_impossible_budgets_are_refused(inputs, changes, message):
+    with pytest.raises(UserError, match=message):
+        planned(inputs, **changes)
+
+
+def test_equal_arms_are_refused(inputs):
+    arms = dict(planned(inputs).comparison.arms)
+    with pytest.raises(UserError, match="'bert' and 'again' are the same"):
+        planned(inputs, arms={**arms, "again": arms["bert"]})
+
+
+def test_floating_point_budgets_are_tokens_by_arm(inputs):
+    plan = planned(inputs, budget="1e11flop")
+    (small,) = (cell.paths["recipe"].budget.tokens for cell in plan.of("pretraining") if cell.seed == 0)
+    wide = planned(inputs, budget="1e11flop", settings={**plan.comparison.settings, "encoder.width": 64})
+    (large,) = (cell.paths["recipe"].budget.tokens for cell in wide.of("pretraining") if cell.seed == 0)
+    assert small > 1.5 * large
+
+
+def test_memory_that_does_not_fit_is_refused(inputs, tmp_path, monkeypatch):
+    monkeypatch.setattr(type(choose_machine("cpu")), "available_memory", lambda machine: 1000)
+    with pytest.raises(UserError, match="more than the"):
+        unmask.compare(inputs / "pets.toml", out=tmp_path / "out", **HERE)
+    assert not (tmp_path / "out").exists()
+
+
+def test_wrong_labels_are_refused_before_anything_is_trained(inputs, tmp_path):
+    words = {"text": inputs / "text.txt", "budget": "2ktok", "arms": "bert-tiny,random"}
+    with pytest.raises(UserError, match="none"):
+        unmask.compare(train=inputs / "train.tsv", columns={"text": "none"}, out=tmp_path / "out", **words, **HERE)
+    (tmp_path / "few.tsv").write_text("text\tlabel\na\tb\n")
+    with pytest.raises(UserError):
+        unmask.compare(train=tmp_path / "few.tsv", out=tmp_path / "out", **words, **HERE)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_changed_comparison_lists_what_it_would_repeat(finished, inputs, tmp_path):
+    out = shutil.copytree(finished[0], tmp_path / "out")
+    changed = tmp_path / "changed.toml"
+    text = (inputs / "pets.toml").read_text().replace('["t', f'["{inputs}/t').replace('["text.txt"]', f'["{inputs}/text.txt"]')
+    changed.write_text(text.replace("2ktok", "3ktok"))
+    with pytest.raises(UserError, match=r"pretraining: bert, seed 0.*recompute"):
+        unmask.compare(changed, out=out, **HERE)
+
+
+def test_another_directory_is_refused(inputs, tmp_path):
+    (tmp_path / "thesis.txt").write_text("do not touch")
+    with pytest.raises(UserError, match="not the directory of a comparison"):
+        unmask.compare(inputs / "pets.toml", out=tmp_path, **HERE)
+
+
+def test_a_failed_cell_stops_nothing_and_is_tried_again(inputs, finished, tmp_path, monkeypatch):
+    out = shutil.copytree(finished[0], tmp_path / "out")
+    (cell,) = (cell for cell in planned(inputs).of("score") if (cell.arm, cell.seed) == ("random", 0))
+    shutil.rmtree(out / "cells" / cell.key)
+
+    def fail(*arguments):
+        raise RuntimeError("a broken disk")
+
+    with monkeypatch.context() as patch:
+        patch.setitem(work.COMPUTE, "score", fail)
+        outcome = unmask.compare(inputs / "pets.toml", out=out, **HERE)
+    assert outcome.arm("random").state == "failed" and "broken disk" in outcome.arm("random").error
+    assert outcome.arm("bert").state == "complete"
+    assert any("Failed" in warning for warning in outcome.warnings)
+    assert "broken disk" in (out / "report.html").read_text()
+    again = unmask.compare(inputs / "pets.toml", out=out, **HERE)
+    assert again.arm("random").scores == finished[1].arm("random").scores
+
+
+def test_interrupted_cells_continue(inputs, finished, tmp_path, stopped_at):
+    out = tmp_path / "out"
+    with stopped_at(4):
+        unmask.compare(inputs / "pets.toml", out=out, **HERE)
+    with stopped_at(2):
+        unmask.compare(inputs / "pets.toml", out=out, **HERE)
+    unmask.compare(inputs / "pets.toml", out=out, **HERE)
+    assert results(out) == results(finished[0])
+
+
+def test_a_process_that_ends_three_times_has_failed(inputs, finished, tmp_path):
+    out = shutil.copytree(finished[0], tmp_path / "out")
+    plan = planned(inputs)
+    (cell,) = (cell for cell in plan.of("score") if (cell.arm, cell.seed) == ("random", 0))
+    (out / "cells" / cell.key / "result.json").unlink()
+    (out / "cells" / cell.key / "cell.json").write_text(json.dumps({"since": 5.0, "attempts": 3}))
+    work.work(plan, out, choose_machine("cpu", "float32"), since=5.0, stopped=work.nothing_stopped, quiet=True)
+    assert "3 times" in work.failure_of(out, cell).error
+
+
+def test_what_another_process_computes_is_left_to_it(inputs, finished, tmp_path, monkeypatch):
+    out, plan = shutil.copytree(finished[0], tmp_path / "out"), planned(inputs)
+    (cell,) = (cell for cell in plan.of("score") if (cell.arm, cell.seed) == ("random", 1))
+    folder = out / "cells" / cell.key
+    result = (folder / "result.json").read_bytes()
+    (folder / "result.json").unlink()
+    lock = acquire(folder / ".lock")
+    monkeypatch.setattr(work, "COMPUTE", {})
+    monkeypatch.setattr(work.time, "sleep", lambda seconds: (folder / "result.json").write_bytes(result))  # it finishes
+    work.work(plan, out, choose_machine("cpu", "float32"), since=0.0, stopped=work.nothing_stopped, quiet=True)
+    lock.release()
+    assert work.failure_of(out, cell) is None
+
+
+def test_test_texts_in_the_text_are_counted(inputs, finished, tmp_path):
+    folder = shutil.copytree(inputs, tmp_path / "inputs")
+    rows = [line.split("\t")[0] for line in (folder / "test.tsv").read_text().splitlines()[1:]]
+    with (folder / "text.txt").open("a") as file:
+        file.write("\n\n" + ". ".join(row.upper() for row in rows[:7]) + "\n")
+    plan = planned(folder)
+    (cell,) = plan.of("overlap")
+    assert compute.find_overlap(cell, tmp_path, {}, choose_machine("cpu", "float32"), True) == {"seen": 7, "examples": 30}
+
+
+def test_races_stop_what_is_clearly_worse(inputs, finished, tmp_path):
+    from unmask.workflows.comparing.results import stopped_by_race
+
+    plan, out = planned(inputs, seeds=5, race=True), tmp_path / "out"
+    rng = np.random.default_rng(0)
+    assert stopped_by_race(plan, out) is None
+    for cell in plan.of("score"):
+        if cell.seed < 2:
+            folder = out / "cells" / cell.key
+            folder.mkdir(parents=True)
+            right = rng.random(1000) < (0.9 if cell.arm == "bert" else 0.5)
+            drawn = [right[np.random.default_rng(r).integers(1000, size=1000)].mean() * 100 for r in range(50)]
+            np.save(folder / compute.RESAMPLED, np.array(drawn, np.float32))
+            result = {"metric": "accuracy", "metrics": {"accuracy": 100 * right.mean()}, "independent": 1000}
+            (folder / "result.json").write_text(json.dumps(result))
+    stopped = {cell.name for cell in plan.cells if cell.key in (stopped_by_race(plan, out) or ())}
+    assert stopped <= {f"score: random, pets, seed {seed}" for seed in (2, 3, 4)}
+
+
+@pytest.mark.exhaustive
+def test_two_processes_divide_the_cells(inputs, finished, tmp_path):
+    command = [sys.executable, "-m", "unmask", "compare", str(inputs / "pets.toml"), "--out", str(tmp_path / "out")]
+    command += ["--device", "cpu", "--precision", "float32", "--quiet", "--json", "--workers", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    outcome = json.loads(done.stdout)
+    assert [arm["scores"]["pets"]["seeds"] for arm in outcome["arms"]] == [
+        arm.scores["pets"].seeds for arm in finished[1].arms
+    ]
+
+
+def test_slurm_and_dry_runs_train_nothing(inputs, tmp_path, capsys):
+    out = tmp_path / "out"
+    outcome = unmask.compare(inputs / "pets.toml", out=out, slurm=True, workers=8, **HERE)
+    assert f"unmask compare {out}/comparison.toml --out {out}" in outcome.script
+    assert planned(inputs).cells == _plan_of(out / "comparison.toml").cells
+    assert "#SBATCH --array=1-8" in outcome.script and not list(out.glob("cells/*"))
+    assert unmask.compare(inputs / "pets.toml", out=tmp_path / "none", dry_run=True, device="cpu").arms == []
+    listed = capsys.readouterr().err
+    assert re.search(r"pretraining: bert, seed 1", listed) and "cells, about" in listed
+    assert not (tmp_path / "none").exists()
+
+
+def test_the_commands_of_cells_run(finished, inputs, tmp_path, monkeypatch):
+    from unmask.cli.main import main
+    from unmask.support.messages import in_command, rendered
+
+    _, outcome = finished
+    monkeypatch.chdir(tmp_path)
+    (cell,) = (cell for cell in outcome.cells if cell.name == "score: bert, pets, seed 1")
+    words = rendered(cell.command, in_command).replace("RUN", str(tmp_path / "again")).split()[1:]
+    assert main([*words, "--device", "cpu", "--precision", "float32", "--quiet"]) == 0
+    metrics = json.loads((tmp_path / "again" / "dev.json").read_bytes())["metrics"]
+    assert metrics["accuracy"] == pytest.approx(outcome.arm("bert").scores["pets"].seeds[1])
+    assert Path("again").exists()

@@ -1,0 +1,154 @@
+import itertools
+
+import pytest
+
+from unmask.support.errors import UserError
+from unmask.workflows.comparing.settings import (
+    Arm,
+    Budget,
+    Comparison,
+    TaskData,
+    check_comparison,
+    combinations,
+    read_arm,
+    read_budget,
+    read_comparison,
+    read_factors,
+)
+
+TASKS = {"t": TaskData(train=["train.tsv"])}
+
+
+@pytest.mark.parametrize(
+    ("text", "amount", "unit"),
+    [
+        ("30min", 30, "minutes"),
+        ("2h", 120, "minutes"),
+        ("90 s", 1.5, "minutes"),
+        ("200Mtok", 2e8, "tokens"),
+        ("1.5ktok", 1500, "tokens"),
+        ("1e16flop", 1e16, "flops"),
+        ("3 Pflops", 3e15, "flops"),
+    ],
+)
+def test_budgets(text, amount, unit):
+    assert read_budget(text) == Budget(pytest.approx(amount), unit)
+
+
+@pytest.mark.parametrize("text", ["", "30", "min", "-3min", "0tok", "3Mmin", "1.2.3tok", "nan min", "1e999tok", "30 days"])
+def test_what_is_no_budget_is_refused(text):
+    with pytest.raises(UserError, match="budget"):
+        read_budget(text)
+
+
+def test_arms_in_words(tmp_path):
+    (tmp_path / "mini").mkdir()
+    model = f"{tmp_path}/mini"
+    words = ["bert-mini", model, f"{model}+adapt", f"{model}+distill@frozen", "random@rnn", "albert-mini@average"]
+    arms = Comparison(arms=words, tasks=TASKS).named_arms()
+    assert list(arms) == ["bert-mini", "mini", "mini+adapt", "mini+distill@frozen", "random@rnn", "albert-mini@average"]
+    assert [arm.way for arm in arms.values()] == ["pretrain", "", "adapt", "distill", "random", "pretrain"]
+    assert arms["random@rnn"].recipe == "bert-mini"
+    assert [(arm.frozen, arm.downstream) for arm in arms.values()][2:] == [
+        (None, None),
+        (True, None),
+        (True, "rnn"),
+        (True, "average"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("brt-mini", "bert-mini"),
+        ("bert-mini@frosen", "frozen"),
+        ("a/b+adopt", "adapt or distill"),
+        ("bert-mini+adapt", "neither adapted"),
+        ("nowhere", "neither a recipe nor a directory"),
+    ],
+)
+def test_unknown_arms_are_refused(word, message):
+    with pytest.raises(UserError, match=message):
+        read_arm(word, [word])
+
+
+@pytest.mark.parametrize(
+    ("arm", "message"),
+    [
+        (Arm(), "neither a recipe nor a model"),
+        (Arm(recipe="bert-mini", way="adapt"), "no model"),
+        (Arm(recipe="bert-mini", model="x", way="pretrain"), "not used"),
+        (Arm(model="x", recipe="bert-mini", way="random"), "not used"),
+        (Arm(model="x", settings={"seed": 1}), "without training"),
+    ],
+)
+def test_contradictory_arms_are_refused(arm, message):
+    with pytest.raises(UserError, match=message):
+        Comparison(arms={"a": arm}, tasks=TASKS).named_arms()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"arms": ["bert-mini"]}, "two arms"),
+        ({"arms": ["bert-mini", "bert-mini"]}, "twice"),
+        ({"tasks": {}}, "needs a task"),
+        ({"text": []}, "trained on text"),
+        ({"budget": ""}, "needs a budget"),
+        ({"budget": "much"}, "amount with a unit"),
+        ({"seeds": 0}, "at least one"),
+        ({"arms": ["random", "random@frozen"], "text": []}, "needs a tokenizer"),
+        ({"tasks": {"t": TaskData(task="sentiment", train=["x"])}}, "unknown task"),
+        ({"tasks": {"t": TaskData(train=[])}}, "no training examples"),
+        ({"vary": {"masking": ["token"]}}, "two values"),
+        ({"vary": {"masking": ["token", "spam"]}}, "span"),
+        ({"arms": ["random", "random@frozen"], "vary": {"masking": ["token", "span"]}}, "no arm is pretrained"),
+    ],
+)
+def test_impossible_comparisons_are_refused(changes, message):
+    comparison = {"arms": ["bert-mini", "random"], "tasks": TASKS, "text": ["a.txt"], "budget": "1min", **changes}
+    with pytest.raises(UserError, match=message):
+        check_comparison(Comparison(**comparison))
+
+
+def test_designs():
+    factors = {"a": [1, 2], "b": ["x", "y", "z"], "c": [True, False]}
+    full = combinations(factors, "full")
+    assert [tuple(levels.values()) for levels in full] == list(itertools.product(*factors.values()))
+    single = combinations(factors, "single")
+    assert len(single) == 1 + 1 + 2 + 1
+    assert all(sum(levels[name] != factors[name][0] for name in factors) <= 1 for levels in single)
+
+
+def test_factors_replace_the_first_recipe():
+    factors = read_factors(["masking=token,span", "encoder.layers=2,3"])
+    assert factors == {"masking": ["token", "span"], "encoder.layers": [2, 3]}
+    arms = Comparison(arms=["bert-mini", "random"], tasks=TASKS, vary=factors).named_arms()
+    assert list(arms) == [
+        *(f"masking={masking},encoder.layers={layers}" for masking in ("token", "span") for layers in (2, 3)),
+        "random",
+    ]
+    assert arms["masking=span,encoder.layers=3"].settings == {"masking.kind": "span", "encoder.layers": 3}
+
+
+def test_paths_of_a_file_are_relative_to_it(inputs, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    comparison = read_comparison(inputs / "pets.toml")
+    assert comparison.text == [str(inputs / "text.txt")]
+    assert comparison.tasks["pets"].test == [str(inputs / "test.tsv")]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("arms = [", "not TOML"), ("arms = ['bert-mini']\nbudgets = '3min'\n[tasks]", "budget"), ("arms = 3", "arms")],
+)
+def test_files_that_are_wrong_are_refused(tmp_path, text, message):
+    path = tmp_path / "c.toml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=message):
+        read_comparison(path)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(UserError, match="none.toml"):
+        read_comparison(tmp_path / "none.toml")
