@@ -191,7 +191,7 @@ def show_outcome(outcome: Outcome, *, json: bool = False) -> None:
         json: print the result as one JSON object.
     """
     if outcome.script:
-        print_file(rendered(outcome.script))
+        print_file(outcome.script)
     elif json:
         print_json(outcome)
     elif outcome.arms:

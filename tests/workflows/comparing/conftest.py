@@ -36,7 +36,28 @@ way = "random"
 train = ["train.tsv"]
 test = ["test.tsv"]
 """
-WORDS = "the a near sees house river dog cat runs sleeps old small garden rain falls quickly under over tree road".split()
+WORDS = [
+    "the",
+    "a",
+    "near",
+    "sees",
+    "house",
+    "river",
+    "dog",
+    "cat",
+    "runs",
+    "sleeps",
+    "old",
+    "small",
+    "garden",
+    "rain",
+    "falls",
+    "quickly",
+    "under",
+    "over",
+    "tree",
+    "road",
+]
 
 
 def as_toml(settings):
@@ -61,10 +82,11 @@ def write_inputs(folder):
 
     (folder / "text.txt").write_text("\n\n".join(f"{sentence(12)}. {sentence(9)}." for _ in range(150)))
     for name, size in (("train", 40), ("test", 30)):
-        rows = [f"{sentence(5)} {animal} {sentence(3)} {n}\t{animal}" for n in range(size // 2) for animal in ("dog", "cat")]
+        rows = [
+            f"{sentence(5)} {animal} {sentence(3)} {n}\t{animal}" for n in range(size // 2) for animal in ("dog", "cat")
+        ]
         (folder / f"{name}.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
-    shape = {key: value for key, value in SETTINGS.items()}
-    (folder / "pets.toml").write_text(FILE.format(settings=as_toml(shape), task_settings=as_toml(TASK_SETTINGS)))
+    (folder / "pets.toml").write_text(FILE.format(settings=as_toml(SETTINGS), task_settings=as_toml(TASK_SETTINGS)))
     return folder
 
 

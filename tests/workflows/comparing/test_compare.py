@@ -64,7 +64,7 @@ def test_what_comes_out(finished):
 
 
 def test_scores_are_those_of_the_kept_model(finished, inputs):
-    out, outcome = finished
+    out, _ = finished
     for path in out.glob("cells/*/cell.json"):
         about = json.loads(path.read_bytes())
         if about["name"].startswith("score:") and about["name"].endswith("seed 0"):
@@ -155,7 +155,12 @@ def test_wrong_labels_are_refused_before_anything_is_trained(inputs, tmp_path):
 def test_a_changed_comparison_lists_what_it_would_repeat(finished, inputs, tmp_path):
     out = shutil.copytree(finished[0], tmp_path / "out")
     changed = tmp_path / "changed.toml"
-    text = (inputs / "pets.toml").read_text().replace('["t', f'["{inputs}/t').replace('["text.txt"]', f'["{inputs}/text.txt"]')
+    text = (
+        (inputs / "pets.toml")
+        .read_text()
+        .replace('["t', f'["{inputs}/t')
+        .replace('["text.txt"]', f'["{inputs}/text.txt"]')
+    )
     changed.write_text(text.replace("2ktok", "3ktok"))
     with pytest.raises(UserError, match=r"pretraining: bert, seed 0.*recompute"):
         unmask.compare(changed, out=out, **HERE)
@@ -227,7 +232,10 @@ def test_test_texts_in_the_text_are_counted(inputs, finished, tmp_path):
         file.write("\n\n" + ". ".join(row.upper() for row in rows[:7]) + "\n")
     plan = planned(folder)
     (cell,) = plan.of("overlap")
-    assert compute.find_overlap(cell, tmp_path, {}, choose_machine("cpu", "float32"), True) == {"seen": 7, "examples": 30}
+    assert compute.find_overlap(cell, tmp_path, {}, choose_machine("cpu", "float32"), True) == {
+        "seen": 7,
+        "examples": 30,
+    }
 
 
 def test_races_stop_what_is_clearly_worse(inputs, finished, tmp_path):

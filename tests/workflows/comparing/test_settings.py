@@ -35,7 +35,9 @@ def test_budgets(text, amount, unit):
     assert read_budget(text) == Budget(pytest.approx(amount), unit)
 
 
-@pytest.mark.parametrize("text", ["", "30", "min", "-3min", "0tok", "3Mmin", "1.2.3tok", "nan min", "1e999tok", "30 days"])
+@pytest.mark.parametrize(
+    "text", ["", "30", "min", "-3min", "0tok", "3Mmin", "1.2.3tok", "nan min", "1e999tok", "30 days"]
+)
 def test_what_is_no_budget_is_refused(text):
     with pytest.raises(UserError, match="budget"):
         read_budget(text)
@@ -150,5 +152,5 @@ def test_files_that_are_wrong_are_refused(tmp_path, text, message):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(UserError, match="none.toml"):
+    with pytest.raises(UserError, match=r"none\.toml"):
         read_comparison(tmp_path / "none.toml")

@@ -16,7 +16,7 @@ import msgspec
 from unmask.model.directory import find
 from unmask.support.choices import Device, Documents, Files, Format, Precision, as_files, as_texts
 from unmask.support.errors import UserError, check_count
-from unmask.support.messages import argument, call
+from unmask.support.messages import argument
 from unmask.tasks import TASKS
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display, duration
@@ -166,7 +166,7 @@ def compare(
         _check_changed(plan, out, recompute=recompute)
         out.mkdir(parents=True, exist_ok=True)
         write_plan(settings, out)
-        return Outcome(script=array_script(call("compare", out / COMPARISON, out=out), workers))
+        return Outcome(script=array_script(out, workers))
     _check_changed(plan, out, recompute=recompute)
     out.mkdir(parents=True, exist_ok=True)
     write_plan(settings, out)

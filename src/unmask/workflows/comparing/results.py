@@ -44,6 +44,8 @@ from unmask.workflows.comparing.work import failure_of, folder_of, result_of
 
 TIMES = (4.0, 10.0)
 """Multiples of the budget of an outlook."""
+FEW = 200
+"""Number of independent test examples below which the report warns."""
 ABOUT = 1.25
 """Ratio of costs up to which they count as equal."""
 SHOWN = 10
@@ -371,10 +373,8 @@ def _warnings(plan: Plan, out: Path, arms: Sequence[ArmOutcome], scores: Scores)
             )
     for task in scores.tasks:
         results = [result for (_, name, _), result in scores.results.items() if name == task]
-        if results and results[0]["independent"] < 200:
-            warnings.append(
-                f"{task} has {counted(results[0]['independent'], 'independent test example')}: only large differences show."
-            )
+        if results and (number := results[0]["independent"]) < FEW:
+            warnings.append(f"{task}: {counted(number, 'independent test example')}, so only large differences show.")
         notes = dict.fromkeys(note for result in results for note in result["notes"] if "equal" in note)
         warnings += [f"{task}: {note}." for note in notes]
     return warnings

@@ -20,6 +20,7 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from importlib import resources
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -29,7 +30,7 @@ import msgspec
 from unmask.support.durable import acquire, replace_file
 from unmask.support.environment import num_cores
 from unmask.support.errors import UserError
-from unmask.support.messages import argument
+from unmask.support.messages import argument, call, in_command, rendered
 from unmask.support.settings import write
 from unmask.training.interrupt import Interrupted
 from unmask.training.machine import Machine, choose_machine
@@ -288,15 +289,13 @@ def work_on_ray(count: int, arguments: tuple[Any, ...]) -> None:
         ray.shutdown()
 
 
-def array_script(command: str, workers: int) -> str:
-    """Return a batch script for Slurm, whose tasks divide the cells between them."""
-    return f"""#!/bin/bash
-#SBATCH --job-name=unmask-compare
-#SBATCH --array=1-{workers}
-#SBATCH --cpus-per-task=2
-#SBATCH --time=24:00:00
-#SBATCH --requeue
-# Each task takes cells that no other one computes; the directory is shared by all machines. The report is written by
-# the last one, and by the same command at any time.
-srun {command}
-"""
+def array_script(out: Path, workers: int) -> str:
+    """Return a batch script for Slurm, whose tasks divide the cells between them.
+
+    Args:
+        out: the directory of the comparison, with its plan.
+        workers: number of tasks.
+    """
+    template = resources.files("unmask.workflows.comparing") / "page" / "array.sh"
+    command = rendered(call("compare", out / COMPARISON, out=out), in_command)
+    return template.read_text(encoding="utf8").format(workers=workers, command=command)
