@@ -159,7 +159,9 @@ def _notes(arms: Mapping[str, Resampled]) -> list[str]:
     notes = []
     single = [name for name, arm in arms.items() if len(arm.seeds) == 1]
     if single:
-        notes.append(f"{', '.join(single)}: 1 seed, so intervals are over examples only; other seeds may differ by more")
+        notes.append(
+            f"{', '.join(single)}: 1 seed, so intervals are over examples only; other seeds may differ by more"
+        )
     most = max((arm.seeds for arm in arms.values()), key=len)
     for name, arm in arms.items():
         shared = sum(seed in most for seed in arm.seeds)

@@ -59,7 +59,9 @@ def one_factor_at_a_time(factors: Factors) -> list[Cell]:
     levels = _checked(factors)
     baseline = tuple(values[0] for values in levels)
     others = [
-        (*baseline[:index], level, *baseline[index + 1 :]) for index, values in enumerate(levels) for level in values[1:]
+        (*baseline[:index], level, *baseline[index + 1 :])
+        for index, values in enumerate(levels)
+        for level in values[1:]
     ]
     return [baseline, *others]
 
@@ -84,7 +86,9 @@ def fractional_grid(factors: Factors, *, resolution: int = 4) -> list[Cell]:
     basic = 1
     while (2**basic - 1 if resolution == 3 else 2 ** (basic - 1)) < len(levels):
         basic += 1
-    words = [word for word in range(1, 2**basic) if resolution == 3 or word.bit_count() % 2]  # factors that are multiplied
+    words = [
+        word for word in range(1, 2**basic) if resolution == 3 or word.bit_count() % 2
+    ]  # factors that are multiplied
     words.sort(key=lambda word: (word.bit_count() > 1, word.bit_count(), word))
     basic = min(basic, len(levels))
     runs = range(2**basic)
@@ -116,7 +120,9 @@ def main_effects(factors: Factors, cells: Mapping[Cell, Resampled]) -> list[Effe
     return effects
 
 
-def _comparable(index: int, level: Hashable, baseline: Hashable, cells: Iterable[Cell]) -> tuple[list[Cell], list[Cell]]:
+def _comparable(
+    index: int, level: Hashable, baseline: Hashable, cells: Iterable[Cell]
+) -> tuple[list[Cell], list[Cell]]:
     """Return the cells with a level, and those with the baseline level, of the factor of an index.
 
     These are the cells that have a counterpart on the other side, which differs in nothing else. If there are none, as
@@ -138,5 +144,7 @@ def _checked(factors: Factors) -> list[Sequence[Hashable]]:
     """Return the levels of all factors."""
     for name, levels in factors.items():
         if len(levels) < 2 or len(set(levels)) < len(levels):
-            raise UserError(f"{name} has the levels {list(levels)}", remedy="give each factor two or more different ones")
+            raise UserError(
+                f"{name} has the levels {list(levels)}", remedy="give each factor two or more different ones"
+            )
     return list(factors.values())

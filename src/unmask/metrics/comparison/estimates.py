@@ -154,7 +154,9 @@ def contrast(parts: Sequence[tuple[float, Resampled]]) -> Estimate:
     center = value
     if abs(sum(weights)) < 1e-9:
         center, variance = _with_two_examples(value, variance, weights, arms)
-    return Estimate(value, center, variance, tuple(_seeds_part(weight, arm) for weight, arm in paired if len(arm.seeds) > 1))
+    return Estimate(
+        value, center, variance, tuple(_seeds_part(weight, arm) for weight, arm in paired if len(arm.seeds) > 1)
+    )
 
 
 def common_seeds(arms: Sequence[Resampled]) -> tuple[int, ...]:
@@ -204,9 +206,12 @@ def _with_two_examples(
     if low is None:
         return value, variance
     numbers = [
-        effective_number(float(arm.scores.mean()), float(arm.resampled.var(1).mean()), arm.examples, low) for arm in arms
+        effective_number(float(arm.scores.mean()), float(arm.resampled.var(1).mean()), arm.examples, low)
+        for arm in arms
     ]
     width = 100 - low
-    sides = [sum(len(arm.seeds) for weight, arm in zip(weights, arms, strict=True) if sign * weight > 0) for sign in (1, -1)]
+    sides = [
+        sum(len(arm.seeds) for weight, arm in zip(weights, arms, strict=True) if sign * weight > 0) for sign in (1, -1)
+    ]
     center, variance = add_two_examples(value / width, variance / width**2, min(numbers), runs=min(sides))
     return width * center, width**2 * variance

@@ -94,7 +94,9 @@ def resample(arms: Mapping[str, Scores], *, resamples: int = RESAMPLES, seed: in
             means = (weights @ columns[name]).reshape(len(weights), len(arm.seeds), -1)
             drawn[name].append(arm.metric(means))
     return {
-        name: _checked(name, arm.seeds, arm.metric(arm.counts.mean(1)), np.concatenate(drawn[name]).T, number, arm.lowest)
+        name: _checked(
+            name, arm.seeds, arm.metric(arm.counts.mean(1)), np.concatenate(drawn[name]).T, number, arm.lowest
+        )
         for name, arm in arms.items()
     }
 
@@ -149,7 +151,9 @@ def average_tasks(tasks: Sequence[Mapping[str, Resampled]]) -> dict[str, Resampl
     """
     averages = {}
     for name, first in tasks[0].items():
-        if any(name not in task or task[name].seeds != first.seeds for task in tasks) or len(tasks[0]) != len(tasks[-1]):
+        if any(name not in task or task[name].seeds != first.seeds for task in tasks) or len(tasks[0]) != len(
+            tasks[-1]
+        ):
             raise UserError(f"{name}: not all tasks have the same seeds", remedy="train each arm on all tasks")
         ends = [task[name].lowest for task in tasks]
         averages[name] = Resampled(
@@ -200,7 +204,9 @@ def _common_number(numbers: Mapping[str, int]) -> int:
     """Return the number of examples of all arms."""
     if len(set(numbers.values())) != 1 or not all(numbers.values()):
         listed = ", ".join(f"{name}: {number}" for name, number in numbers.items())
-        raise UserError(f"numbers of examples differ, or are 0 ({listed})", remedy="score all arms on the same examples")
+        raise UserError(
+            f"numbers of examples differ, or are 0 ({listed})", remedy="score all arms on the same examples"
+        )
     return next(iter(numbers.values()))
 
 
