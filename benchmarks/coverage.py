@@ -66,7 +66,7 @@ def batches(
 def intervals(
     accuracies: tuple[float, ...], seeds: int, examples: int, variance: float, draws: int
 ) -> dict[str, float]:
-    """Return how often intervals of an arm and of a difference cover, in percent, and percentiles of the paper's code."""
+    """Return how often intervals of an arm and a difference cover, in percent, and those of the paper's code."""
     covered = []
     for first, second in batches(accuracies, seeds, examples, variance, draws):
         _, low, high = mean_score(first)

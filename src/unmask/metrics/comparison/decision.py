@@ -150,7 +150,7 @@ def _level(maxima: np.ndarray) -> float:
 
 
 def _adjusted(p: float, maxima: np.ndarray) -> float:
-    """Return the share of draws whose largest difference is as unlikely as a p-value, or that p-value if it is larger."""
+    """Return the share of draws whose largest difference is as unlikely as a p-value; at least that p-value."""
     return max(p, float((maxima >= NORMAL.inv_cdf(1 - p / 2)).mean()))
 
 
@@ -166,6 +166,6 @@ def _notes(arms: Mapping[str, Resampled]) -> list[str]:
     for name, arm in arms.items():
         shared = sum(seed in most for seed in arm.seeds)
         if set(arm.seeds) != set(most):
-            compared = f"compared on the {counted(shared, 'seed')} of both" if shared > 1 else "not paired"
+            compared = f"compared on the {counted(shared, 'seed')} of both" if shared else "not paired"
             notes.append(f"{name}: {counted(len(arm.seeds), 'seed')}, others up to {len(most)}; {compared}")
     return notes

@@ -2,8 +2,9 @@
 
 A design is a list of cells, each of which is an arm: one level per factor. The main effect of a level is the mean over
 the cells that have it minus the mean over those with the baseline level of that factor. Only cells are compared that
-differ in nothing else: all cells of a full grid, two in a design of one factor at a time. A regular fraction has no such
-cells, but the levels of all other factors equally often on both sides. Intervals are those of `estimates`: 95 % each, paired over the seeds that all cells share.
+differ in nothing else: all cells of a full grid, two in a design of one factor at a time. A regular fraction has no
+such cells, but the levels of all other factors equally often on both sides. Intervals are those of `estimates`: 95 %
+each, paired over the seeds that all cells share.
 
 Fractions of two-level factors are regular: the first factors are a full grid, and each other one is a product of some
 of these. With products of any two or more, main effects are not confounded with each other (resolution III); with
@@ -90,7 +91,6 @@ def fractional_grid(factors: Factors, *, resolution: int = 4) -> list[Cell]:
         word for word in range(1, 2**basic) if resolution == 3 or word.bit_count() % 2
     ]  # factors that are multiplied
     words.sort(key=lambda word: (word.bit_count() > 1, word.bit_count(), word))
-    basic = min(basic, len(levels))
     runs = range(2**basic)
     return [
         tuple(values[(run & word).bit_count() % 2] for values, word in zip(levels, words, strict=False)) for run in runs
@@ -132,8 +132,8 @@ def _comparable(
     both = [rest for rest in ups if rest in downs]
     if both:
         return [ups[rest] for rest in both], [downs[rest] for rest in both]
-    balanced = [Counter(column) for column in zip(*ups)] == [Counter(column) for column in zip(*downs)]
-    return (list(ups.values()), list(downs.values())) if balanced else ([], [])
+    counts = [[Counter(column) for column in zip(*side, strict=True)] for side in (ups, downs)]
+    return (list(ups.values()), list(downs.values())) if counts[0] == counts[1] else ([], [])
 
 
 def _without(index: int, cell: Cell) -> Cell:

@@ -1,7 +1,7 @@
 """Means of arms and differences between them, with intervals that hold for few seeds.
 
 A run's score depends on its seed, on the examples, and on both: seed s scores m + a_s + b_i + c_si on example i, with
-variances A, B and C. The mean over S seeds and n examples has the variance A/S + B/n + C/(Sn). It is estimated in parts:
+variances A, B and C. The mean over S seeds and n examples has the variance A/S + B/n + C/(Sn), estimated in parts:
 
 - `examples`, B/n + C/(Sn): the variance of the mean over seeds between resamples of the examples;
 - `seeds`, A/S + C/(Sn): the variance between the scores of seeds, divided by S;
@@ -21,8 +21,8 @@ Arms with the same seeds are paired: the differences by seed are the scores of o
 are added (Welch). Metrics with a range get Wilson's interval, and differences of them two more examples: see
 `metrics.intervals`.
 
-Howe 1974, "Approximate confidence limits on the mean of X + Y where X and Y are two tabled independent random variables";
-Owen 2007, "The pigeonhole bootstrap" (variances of resampling rows and columns).
+Howe 1974, "Approximate confidence limits on the mean of X + Y where X and Y are two tabled independent random
+variables"; Owen 2007, "The pigeonhole bootstrap" (variances of resampling rows and columns).
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Estimate:
         low, high = math.log(1e-6), 0.0
         for _ in range(30):
             middle = (low + high) / 2
-            is_wide = self.half_width(math.exp(middle), subtracted=0.0) > abs(self.center)
+            is_wide = self.half_width(math.exp(middle), subtracted=0.0) >= abs(self.center)
             low, high = (middle, high) if is_wide else (low, middle)
         return math.exp(high)
 

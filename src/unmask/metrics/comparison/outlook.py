@@ -7,10 +7,10 @@ Jeffreys' on the variance of the noise) is known in closed form. Exponents are w
 are omitted that get worse with the budget or whose asymptote is out of bounds. Negative exponents are included, since
 accuracies often gain as much, or more, with each doubling of the budget while these are small.
 
-The interval is the middle 80 % of what one more run would get, noise included. Curves are no exact power laws: the noise
-has a floor, and the error of a tenfold extrapolation the standard deviation `DRIFT`. `benchmarks/outlook.py` hides the
-last points of real curves and counts how many lie in the intervals. Where a curve has not begun to rise, as the F1 of a
-rare label at first, nothing shows that it will, and intervals are too low.
+The interval is the middle 80 % of what one more run would get, noise included. Curves are no exact power laws: the
+noise has a floor, and the error of a tenfold extrapolation the standard deviation `DRIFT`. `benchmarks/outlook.py`
+hides the last points of real curves and counts how many lie in the intervals. Where a curve has not begun to rise, as
+the F1 of a rare label at first, nothing shows that it will, and intervals are too low.
 
 Budgets are those of finished runs: in the middle of a larger run, the learning rate has not decayed, and its loss is
 above that of a run that ends there. Everything here is an extrapolation and must be called so.
@@ -83,7 +83,9 @@ def extrapolate(
     x, y = np.asarray(budgets, float), np.asarray(scores, float)
     _check(x, y, bounds)
     if not less_is_better:
-        flipped = extrapolate(x, list(-y), targets, bounds=(-bounds[1], -bounds[0]), less_is_better=True, seed=seed)
+        flipped = extrapolate(
+            budgets, (-y).tolist(), targets, bounds=(-bounds[1], -bounds[0]), less_is_better=True, seed=seed
+        )
         return Outlook(flipped.budgets, -flipped.scores, -flipped.high, -flipped.low)
     rng, unit = np.random.default_rng(seed), max(float(np.ptp(y)), 1e-9)
     at = np.asarray(targets, float) / x.max()
@@ -104,7 +106,7 @@ def _shape(x: np.ndarray, exponent: np.ndarray) -> np.ndarray:
 def _draw(
     x: np.ndarray, y: np.ndarray, lowest: float, unit: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Draw exponents, values at the largest budget, slopes there, and standard deviations of the noise, (DRAWS,) each."""
+    """Draw exponents, values and slopes at the largest budget, and deviations of the noise, up to `DRAWS` of each."""
     curves = _shape(x, EXPONENTS[:, None])  # (exponents, runs)
     centered = curves - curves.mean(1, keepdims=True)
     squares = (centered**2).sum(1)
