@@ -108,6 +108,7 @@ def race(accuracies: tuple[float, ...], seeds: int, examples: int, variance: flo
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=2000, help="a tenth as many for decisions and races")
+    parser.add_argument("--cases", nargs="+", help="words with which the names of cases begin; all by default")
     options = parser.parse_args()
     for index, (seeds, examples, variance) in enumerate(product(SEEDS, EXAMPLES, VARIANCES)):
         pair = ACCURACIES[(index + index // 3) % 3]
@@ -120,6 +121,8 @@ if __name__ == "__main__":
             ("race of same arms", race, near, 10),
             ("race of different arms", race, far, 10),
         ):
+            if options.cases and not case.startswith(tuple(options.cases)):
+                continue
             result = measure(accuracies, seeds, examples, variance, max(1, options.draws // divisor))
             keys = {"case": case, "seeds": seeds, "examples": examples, "variance": variance, "accuracies": accuracies}
             add(

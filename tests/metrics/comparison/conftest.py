@@ -1,6 +1,5 @@
 """Planted scores of arms."""
 
-import numpy as np
 import pytest
 
 from unmask.metrics.comparison.multibootstrap import Scores

@@ -92,7 +92,9 @@ def test_intervals_of_one_seed_are_those_of_evaluate():
 
 def test_an_interval_is_no_point_where_all_is_right_or_arms_agree():
     perfect = resample({"a": Scores(range(3), np.full((3, 50, 1), 100.0))}, resamples=50)["a"]
-    assert mean_score(perfect) == pytest.approx((100, 100 * stats.binomtest(50, 50).proportion_ci(method="wilson").low, 100))
+    assert mean_score(perfect) == pytest.approx(
+        (100, 100 * stats.binomtest(50, 50).proportion_ci(method="wilson").low, 100)
+    )
     low, high = difference(perfect, perfect).interval
     assert -3 < low < 0 < high < 3
 

@@ -21,7 +21,16 @@ from itertools import combinations
 
 import numpy as np
 
-from unmask.metrics.comparison.estimates import LEVEL, NORMAL, Estimate, common_seeds, contrast, difference, mean_score
+from unmask.metrics.comparison.estimates import (
+    LEVEL,
+    NORMAL,
+    Estimate,
+    common_seeds,
+    contrast,
+    difference,
+    mean_score,
+    pooled_seeds,
+)
 from unmask.metrics.comparison.multibootstrap import MIN_SEEDS, Resampled, interquartile_interval
 from unmask.support.errors import counted
 
@@ -81,10 +90,10 @@ def compare(arms: Mapping[str, Resampled], *, seed: int = 0) -> Comparison:
     order = sorted(arms, key=lambda name: -means[name][0])
     best = order[0]
     maxima = _maxima(list(arms.values()), seed)
-    level = _level(maxima)
+    level, pooled = _level(maxima), pooled_seeds(list(arms.values()))
     standings = []
     for name in order:
-        apart = Estimate(0.0, 0.0, 0.0) if name == best else difference(arms[name], arms[best])
+        apart = Estimate(0.0, 0.0, 0.0) if name == best else difference(arms[name], arms[best], pooled=pooled)
         standings.append(
             Standing(
                 name,
