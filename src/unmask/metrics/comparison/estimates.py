@@ -7,26 +7,26 @@ variances A, B and C. The mean over S seeds and n examples has the variance A/S 
 - `seeds`, A/S + C/(Sn): the variance between the scores of seeds, divided by S;
 - the interaction C/(Sn), which both contain: (mean variance of a single seed between resamples - examples) / (S - 1).
 
-Half the width of an interval is the root of t² max(seeds - 0.7 interaction, 0) + z² examples, where t is Student's
+Half the width of an interval is the root of t² max(seeds - 0.6 interaction, 0) + z² examples, where t is Student's
 quantile for S - 1 degrees of freedom and z the normal one (Howe 1974, equation 3). Percentiles of the multi-bootstrap
 are too narrow instead: resampling S seeds shows (S - 1)/S of their variance, and nothing of how uncertain it is.
 Subtracting all of the interaction is unbiased, but where little of the variance is due to seeds, three of them often
-show none; without subtraction, intervals are too wide. With 0.7, those of normal scores cover 93.2 to 97.2 % for three
+show none; without subtraction, intervals are too wide. With 0.6, those of normal scores cover 93.0 to 97.6 % for three
 seeds or more, whatever the shares of A, B and C; `benchmarks/coverage.py` simulates the coverage for accuracies.
 
 Tests, and intervals at other levels than 95 %, subtract nothing. That makes them conservative, but far out, three seeds
-that show little variance by chance count: with 0.6, a family-wise error of 5 % over five arms was up to 19 %. Among three
-arms or more with the same three seeds or more, tests moderate the variance of a pair: it is averaged with the mean one
-of all pairs, as if this had two to four degrees of freedom (Smyth 2004, equation 1, with a fixed prior). Three seeds have
-two of their own, with which hardly any difference among five arms is significant.
+that show little variance by chance count: with 0.6, a family-wise error of 5 % over five arms was up to 19 %. Among
+three arms or more with the same three seeds or more, tests moderate the variance of a pair: it is averaged with the mean
+one of all pairs, as if this had two to four degrees of freedom (Smyth 2004, section 3, with a fixed prior). Three seeds
+have two of their own, with which hardly any difference among five arms is significant.
 
 Arms with the same seeds are paired: the differences by seed are the scores of one arm. Otherwise, the parts of the arms
 are added (Welch). Metrics with a range get Wilson's interval, and differences of them two more examples: see
 `metrics.intervals`.
 
 Howe 1974, "Approximate confidence limits on the mean of X + Y where X and Y are two tabled independent random
-variables"; Owen 2007, "The pigeonhole bootstrap" (variances of resampling rows and columns); Smyth 2004, "Linear models and empirical
-Bayes methods for assessing differential expression in microarray experiments".
+variables"; Owen 2007, "The pigeonhole bootstrap" (variances of resampling rows and columns); Smyth 2004, "Linear models
+and empirical Bayes methods for assessing differential expression in microarray experiments".
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ import numpy as np
 from unmask.metrics.comparison.multibootstrap import Resampled
 from unmask.metrics.intervals import Z, add_two_examples, effective_number, wilson
 
-INTERACTION = 0.7
+INTERACTION = 0.6
 """Share of the interaction that is subtracted."""
 PRIOR_DEGREES = 4
 """Most degrees of freedom that the mean variance of all pairs counts. More would find more differences, but errors were
