@@ -118,7 +118,7 @@ def test_arms_with_the_same_seeds_are_paired_and_others_are_not(planted):
 
 @pytest.mark.parametrize(("seeds", "seed_effect"), [(3, 0.0), (3, 2.0), (5, 1.0), (10, 1.0)])
 def test_intervals_cover(planted, seeds, seed_effect):
-    """In 600 draws; benchmarks/coverage.py has more kinds and draws of them. The third decimal is luck."""
+    """In 600 draws; benchmarks/coverage.py has more kinds and draws of them."""
     rng, covered = np.random.default_rng(3), []
     for start in range(3):
         arms = {}
@@ -133,4 +133,4 @@ def test_intervals_cover(planted, seeds, seed_effect):
             low, high = difference(first, second).interval
             _, lowest, highest = mean_score(first)
             covered.append((lowest <= 70 <= highest, low <= 2 <= high))
-    assert (np.mean(covered, 0) > 0.92).all() and (np.mean(covered, 0) < 0.985).all(), np.mean(covered, 0)
+    assert (np.mean(covered, 0) > 0.91).all() and (np.mean(covered, 0) < 0.985).all(), np.mean(covered, 0)

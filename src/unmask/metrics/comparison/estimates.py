@@ -11,14 +11,14 @@ Half the width of an interval is the root of t² max(seeds - 0.6 interaction, 0)
 quantile for S - 1 degrees of freedom and z the normal one (Howe 1974, equation 3). Percentiles of the multi-bootstrap
 are too narrow instead: resampling S seeds shows (S - 1)/S of their variance, and nothing of how uncertain it is.
 Subtracting all of the interaction is unbiased, but where little of the variance is due to seeds, three of them often
-show none; without subtraction, intervals are too wide. With 0.6, those of normal scores cover 93.0 to 97.6 % for three
+show none; without subtraction, intervals are too wide. With 0.6, those of normal scores cover 93.2 to 97.7 % for three
 seeds or more, whatever the shares of A, B and C; `benchmarks/coverage.py` simulates the coverage for accuracies.
 
 Tests, and intervals at other levels than 95 %, subtract nothing. That makes them conservative, but far out, three seeds
 that show little variance by chance count: with 0.6, a family-wise error of 5 % over five arms was up to 19 %. Among
-three arms or more with the same three seeds or more, tests moderate the variance of a pair: it is averaged with the mean
-one of all pairs, as if this had two to four degrees of freedom (Smyth 2004, section 3, with a fixed prior). Three seeds
-have two of their own, with which hardly any difference among five arms is significant.
+three arms or more with the same three seeds or more, tests moderate the variance of a pair: it is averaged with the
+mean one of all pairs, as if this had two to four degrees of freedom (Smyth 2004, section 3, with a fixed prior). Three
+seeds have two of their own, with which hardly any difference among five arms is significant.
 
 Arms with the same seeds are paired: the differences by seed are the scores of one arm. Otherwise, the parts of the arms
 are added (Welch). Metrics with a range get Wilson's interval, and differences of them two more examples: see
