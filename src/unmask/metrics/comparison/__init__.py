@@ -1,4 +1,4 @@
-"""Statistics of comparisons: arms (ways to a model) that were trained with several seeds and scored on the same examples.
+"""Statistics of comparisons of arms: ways to a model, trained with several seeds and scored on the same examples.
 
 `counts` says which metrics can be resampled fast, `multibootstrap` resamples, `estimates` makes intervals, `decision`
 says which arms are best, `racing` which to stop early, `outlook` where an arm would be with a larger budget, and

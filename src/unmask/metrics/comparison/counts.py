@@ -2,7 +2,7 @@
 
 Each example has a few counts: for an accuracy whether it is right, for an F1 its true positives and so on, for a
 correlation the products of the two values. A metric maps the means of these counts, over any resample of the examples,
-to a value in percent. Examples that depend on each other, such as the questions of a dialogue, are added up first
+to a value in percent. Examples that depend on each other, such as the questions of a dialogue, are summed first
 (`add_groups`). Losses, which have no range and of which less is better, are compared as their negatives.
 
 Undefined values are 0, as in `metrics.classification` and `metrics.regression`, whose definitions these are. Spearman's
@@ -108,7 +108,7 @@ def add_groups(counts: np.ndarray, groups: Sequence[Hashable]) -> np.ndarray:
     """
     index = {group: number for number, group in enumerate(dict.fromkeys(groups))}
     sums = np.zeros((counts.shape[0], len(index), counts.shape[2]))
-    np.add.at(sums, (slice(None), [index[group] for group in groups]), counts)
+    np.add.at(sums, (slice(None), np.array([index[group] for group in groups])), counts)
     return sums
 
 

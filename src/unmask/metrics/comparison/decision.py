@@ -21,7 +21,16 @@ from itertools import combinations
 
 import numpy as np
 
-from unmask.metrics.comparison.estimates import LEVEL, NORMAL, Estimate, common_seeds, contrast, difference, mean_score
+from unmask.metrics.comparison.estimates import (
+    LEVEL,
+    NORMAL,
+    Estimate,
+    common_seeds,
+    contrast,
+    difference,
+    mean_score,
+    pooled_seeds,
+)
 from unmask.metrics.comparison.multibootstrap import MIN_SEEDS, Resampled, interquartile_interval
 from unmask.support.errors import counted
 
@@ -81,10 +90,10 @@ def compare(arms: Mapping[str, Resampled], *, seed: int = 0) -> Comparison:
     order = sorted(arms, key=lambda name: -means[name][0])
     best = order[0]
     maxima = _maxima(list(arms.values()), seed)
-    level = _level(maxima)
+    level, pooled = _level(maxima), pooled_seeds(list(arms.values()))
     standings = []
     for name in order:
-        apart = Estimate(0.0, 0.0, 0.0) if name == best else difference(arms[name], arms[best])
+        apart = Estimate(0.0, 0.0, 0.0) if name == best else difference(arms[name], arms[best], pooled=pooled)
         standings.append(
             Standing(
                 name,
@@ -150,7 +159,7 @@ def _level(maxima: np.ndarray) -> float:
 
 
 def _adjusted(p: float, maxima: np.ndarray) -> float:
-    """Return the share of draws whose largest difference is as unlikely as a p-value, or that p-value if it is larger."""
+    """Return the share of draws whose largest difference is as unlikely as a p-value; at least that p-value."""
     return max(p, float((maxima >= NORMAL.inv_cdf(1 - p / 2)).mean()))
 
 
@@ -159,11 +168,13 @@ def _notes(arms: Mapping[str, Resampled]) -> list[str]:
     notes = []
     single = [name for name, arm in arms.items() if len(arm.seeds) == 1]
     if single:
-        notes.append(f"{', '.join(single)}: 1 seed, so intervals are over examples only; other seeds may differ by more")
+        notes.append(
+            f"{', '.join(single)}: 1 seed, so intervals are over examples only; other seeds may differ by more"
+        )
     most = max((arm.seeds for arm in arms.values()), key=len)
     for name, arm in arms.items():
         shared = sum(seed in most for seed in arm.seeds)
         if set(arm.seeds) != set(most):
-            compared = f"compared on the {counted(shared, 'seed')} of both" if shared > 1 else "not paired"
+            compared = f"compared on the {counted(shared, 'seed')} of both" if shared else "not paired"
             notes.append(f"{name}: {counted(len(arm.seeds), 'seed')}, others up to {len(most)}; {compared}")
     return notes

@@ -2,8 +2,9 @@
 
 A design is a list of cells, each of which is an arm: one level per factor. The main effect of a level is the mean over
 the cells that have it minus the mean over those with the baseline level of that factor. Only cells are compared that
-differ in nothing else: all cells of a full grid, two in a design of one factor at a time. A regular fraction has no such
-cells, but the levels of all other factors equally often on both sides. Intervals are those of `estimates`: 95 % each, paired over the seeds that all cells share.
+differ in nothing else: all cells of a full grid, two in a design of one factor at a time. A regular fraction has no
+such cells, but the levels of all other factors equally often on both sides. Intervals are those of `estimates`: 95 %
+each, paired over the seeds that all cells share.
 
 Fractions of two-level factors are regular: the first factors are a full grid, and each other one is a product of some
 of these. With products of any two or more, main effects are not confounded with each other (resolution III); with
@@ -59,7 +60,9 @@ def one_factor_at_a_time(factors: Factors) -> list[Cell]:
     levels = _checked(factors)
     baseline = tuple(values[0] for values in levels)
     others = [
-        (*baseline[:index], level, *baseline[index + 1 :]) for index, values in enumerate(levels) for level in values[1:]
+        (*baseline[:index], level, *baseline[index + 1 :])
+        for index, values in enumerate(levels)
+        for level in values[1:]
     ]
     return [baseline, *others]
 
@@ -84,9 +87,10 @@ def fractional_grid(factors: Factors, *, resolution: int = 4) -> list[Cell]:
     basic = 1
     while (2**basic - 1 if resolution == 3 else 2 ** (basic - 1)) < len(levels):
         basic += 1
-    words = [word for word in range(1, 2**basic) if resolution == 3 or word.bit_count() % 2]  # factors that are multiplied
+    words = [
+        word for word in range(1, 2**basic) if resolution == 3 or word.bit_count() % 2
+    ]  # factors that are multiplied
     words.sort(key=lambda word: (word.bit_count() > 1, word.bit_count(), word))
-    basic = min(basic, len(levels))
     runs = range(2**basic)
     return [
         tuple(values[(run & word).bit_count() % 2] for values, word in zip(levels, words, strict=False)) for run in runs
@@ -116,7 +120,9 @@ def main_effects(factors: Factors, cells: Mapping[Cell, Resampled]) -> list[Effe
     return effects
 
 
-def _comparable(index: int, level: Hashable, baseline: Hashable, cells: Iterable[Cell]) -> tuple[list[Cell], list[Cell]]:
+def _comparable(
+    index: int, level: Hashable, baseline: Hashable, cells: Iterable[Cell]
+) -> tuple[list[Cell], list[Cell]]:
     """Return the cells with a level, and those with the baseline level, of the factor of an index.
 
     These are the cells that have a counterpart on the other side, which differs in nothing else. If there are none, as
@@ -126,8 +132,8 @@ def _comparable(index: int, level: Hashable, baseline: Hashable, cells: Iterable
     both = [rest for rest in ups if rest in downs]
     if both:
         return [ups[rest] for rest in both], [downs[rest] for rest in both]
-    balanced = [Counter(column) for column in zip(*ups)] == [Counter(column) for column in zip(*downs)]
-    return (list(ups.values()), list(downs.values())) if balanced else ([], [])
+    counts = [[Counter(column) for column in zip(*side, strict=True)] for side in (ups, downs)]
+    return (list(ups.values()), list(downs.values())) if counts[0] == counts[1] else ([], [])
 
 
 def _without(index: int, cell: Cell) -> Cell:
@@ -138,5 +144,7 @@ def _checked(factors: Factors) -> list[Sequence[Hashable]]:
     """Return the levels of all factors."""
     for name, levels in factors.items():
         if len(levels) < 2 or len(set(levels)) < len(levels):
-            raise UserError(f"{name} has the levels {list(levels)}", remedy="give each factor two or more different ones")
+            raise UserError(
+                f"{name} has the levels {list(levels)}", remedy="give each factor two or more different ones"
+            )
     return list(factors.values())

@@ -94,7 +94,9 @@ def resample(arms: Mapping[str, Scores], *, resamples: int = RESAMPLES, seed: in
             means = (weights @ columns[name]).reshape(len(weights), len(arm.seeds), -1)
             drawn[name].append(arm.metric(means))
     return {
-        name: _checked(name, arm.seeds, arm.metric(arm.counts.mean(1)), np.concatenate(drawn[name]).T, number, arm.lowest)
+        name: _checked(
+            name, arm.seeds, arm.metric(arm.counts.mean(1)), np.concatenate(drawn[name]).T, number, arm.lowest
+        )
         for name, arm in arms.items()
     }
 
@@ -137,27 +139,28 @@ def resample_measures(
 def average_tasks(tasks: Sequence[Mapping[str, Resampled]]) -> dict[str, Resampled]:
     """Return the plain mean of each arm's scores over tasks, each in percent of its own metric.
 
-    Seeds are shared by the tasks, examples are not: each task has resamples of its own. Tasks count the same, however
-    many examples they have.
+    Seeds are shared by the tasks, examples are not. Tasks count the same, however many examples they have.
 
     Args:
-        tasks: for each task the same arms with the same seeds, resampled with another `seed` per task, and equally
-            often.
+        tasks: for each task the same arms with the same seeds, and as many resamples.
 
     Raises:
         UserError: an arm is missing in a task, or has other seeds there.
     """
     averages = {}
-    for name, first in tasks[0].items():
-        if any(name not in task or task[name].seeds != first.seeds for task in tasks) or len(tasks[0]) != len(tasks[-1]):
+    for name in dict.fromkeys(name for task in tasks for name in task):
+        arms = [task[name] for task in tasks if name in task]
+        if len(arms) < len(tasks) or len({arm.seeds for arm in arms}) > 1:
             raise UserError(f"{name}: not all tasks have the same seeds", remedy="train each arm on all tasks")
-        ends = [task[name].lowest for task in tasks]
+        # shifted, so that tasks of as many examples do not share resamples
+        drawn = [np.roll(arm.resampled, shift, axis=1) for shift, arm in enumerate(arms)]
+        ends = [arm.lowest for arm in arms if arm.lowest is not None]
         averages[name] = Resampled(
-            first.seeds,
-            np.mean([task[name].scores for task in tasks], 0),
-            np.mean([task[name].resampled for task in tasks], 0),
-            min(task[name].examples for task in tasks),
-            None if None in ends else float(np.mean([end for end in ends if end is not None])),
+            arms[0].seeds,
+            np.mean([arm.scores for arm in arms], 0),
+            np.mean(drawn, 0),
+            min(arm.examples for arm in arms),
+            float(np.mean(ends)) if len(ends) == len(arms) else None,
         )
     return averages
 
@@ -200,7 +203,9 @@ def _common_number(numbers: Mapping[str, int]) -> int:
     """Return the number of examples of all arms."""
     if len(set(numbers.values())) != 1 or not all(numbers.values()):
         listed = ", ".join(f"{name}: {number}" for name, number in numbers.items())
-        raise UserError(f"numbers of examples differ, or are 0 ({listed})", remedy="score all arms on the same examples")
+        raise UserError(
+            f"numbers of examples differ, or are 0 ({listed})", remedy="score all arms on the same examples"
+        )
     return next(iter(numbers.values()))
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from unmask.metrics.comparison.estimates import LEVEL, common_seeds, difference
+from unmask.metrics.comparison.estimates import LEVEL, common_seeds, difference, pooled_seeds
 from unmask.metrics.comparison.multibootstrap import Resampled
 
 
@@ -34,10 +34,10 @@ def arms_to_stop(arms: Mapping[str, Resampled], *, looks: int, starters: int, le
         return {}
     leader = max(arms, key=lambda name: arms[name].scores.mean())
     each = level / looks / (starters - 1)
-    stopped = {}
+    pooled, stopped = pooled_seeds(list(arms.values())), {}
     for name, arm in arms.items():
         if name != leader and len(common_seeds([arm, arms[leader]])) > 1:
-            apart = difference(arm, arms[leader])
+            apart = difference(arm, arms[leader], pooled=pooled)
             if apart.center < 0 and apart.p / 2 <= each:
                 stopped[name] = leader
     return stopped

@@ -1,0 +1,92 @@
+"""Does a hidden larger budget lie in the interval of the outlook? On learning curves of classifiers of real texts.
+
+Bags of words, or of sequences of 2 to 4 characters, in phrases of SST-2, ChnSentiCorp's reviews, and paragraphs of the
+demo's topics; naive Bayes and logistic regression; 125 texts, 250, 500, and so on, of three seeds. Four budgets in turn
+are extrapolated to 4 and 8 times the largest of them. The curves of `labels_next.py` are extrapolated, too: from 60, 80
+and 100 labels to 200, of one seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from common import RESULTS, SHARED, add, read
+from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.linear_model import SGDClassifier
+from sklearn.naive_bayes import MultinomialNB
+
+from unmask.data.labelled.labelled_file import read_rows
+from unmask.demo.topics import paragraphs_by_topic
+from unmask.metrics.comparison.outlook import extrapolate
+
+SMALLEST, LARGEST, SEEDS, SCORED = 125, 48_000, 3, 1500
+FITTED = 4
+"""Number of budgets that are extrapolated."""
+Curve = list[tuple[int, int, float]]
+"""Budget, seed and accuracy of each run."""
+
+
+def texts() -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield data sets: name, texts, labels."""
+    folder = SHARED / "classification"
+    for name, files, column in (("sst2", "train.tsv.xz", "sentence"), ("chnsenticorp", "train*", "text_a")):
+        rows = read_rows(sorted((folder / name).glob(files)), columns={"text": column})
+        yield name, [row.values["text"] for row in rows], [row.values["label"] for row in rows]
+    pairs = [(text, topic) for topic, paragraphs in paragraphs_by_topic().items() for text in paragraphs]
+    yield "topics", [text for text, _ in pairs], [topic for _, topic in pairs]
+
+
+def learning_curve(features: object, labels: np.ndarray, method: str) -> Curve:
+    """Return the accuracies of classifiers that were trained on more and more texts."""
+    order = np.random.default_rng(SEEDS).permutation(len(labels))
+    scored, rest = order[:SCORED], order[SCORED:]
+    curve: Curve = []
+    for seed in range(SEEDS):
+        shuffled = np.random.default_rng(seed).permutation(rest)
+        budget = SMALLEST
+        while budget <= min(len(rest), LARGEST):
+            model = (
+                MultinomialNB(alpha=0.1) if method == "bayes" else SGDClassifier("log_loss", alpha=1e-5, random_state=0)
+            )
+            model.fit(features[shuffled[:budget]], labels[shuffled[:budget]])  # type: ignore[index]
+            right = model.predict(features[scored]) == labels[scored]  # type: ignore[index]
+            curve.append((budget, seed, 100 * float(right.mean())))
+            budget *= 2
+    return curve
+
+
+def check(data: str, curve: Curve, fitted: list[int], target: int) -> None:
+    """Extrapolate accuracies at some budgets to another one and add how many of the runs there lie in the interval."""
+    runs = [(budget, score) for budget, _, score in curve if budget in fitted]
+    later = [score for budget, _, score in curve if budget == target]
+    outlook = extrapolate([budget for budget, _ in runs], [score for _, score in runs], [target], bounds=(0, 100))
+    record = {
+        "data": data,
+        "fitted": fitted,
+        "times": round(target / max(fitted), 2),
+        "inside": sum(bool(outlook.low[0] <= score <= outlook.high[0]) for score in later),
+        "runs": len(later),
+        "width": round(float(outlook.high[0] - outlook.low[0]), 2),
+        "error": round(float(outlook.scores[0]) - float(np.mean(later)), 2),
+    }
+    add("outlook", record)
+
+
+if __name__ == "__main__":
+    for name, every, names in texts():
+        labels = np.unique(names, return_inverse=True)[1]
+        for analyzer, lengths in (("word", (1, 1)), ("char", (2, 4))):
+            vectorizer = HashingVectorizer(
+                analyzer=analyzer, ngram_range=lengths, n_features=2**16, alternate_sign=False
+            )
+            features = vectorizer.transform(every)
+            for method in ("bayes", "logistic"):
+                curve = learning_curve(features, labels, method)
+                budgets = sorted({budget for budget, _, _ in curve})
+                for start in range(len(budgets) - FITTED - 1):
+                    for target in budgets[start + FITTED + 1 : start + FITTED + 3]:
+                        check(f"{name}, {analyzer}, {method}", curve, budgets[start : start + FITTED], target)
+    for run in read(RESULTS / "suggest.json")["runs"]:
+        points = [(point["labels"], run["seed"], point["score"]) for point in run["curve"] if point["labels"] != "mean"]
+        check(f"labels next: {run['data']}", points, [60, 80, 100], 200)
