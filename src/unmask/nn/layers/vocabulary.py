@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from unmask.nn.layers.linear import fill_up, product
 from unmask.support.capabilities import cpu_or_gpu
@@ -68,6 +69,19 @@ def soft_vocabulary_loss(
     learning = torch.is_grad_enabled()
     loss, agreed = _SoftVocabularyLoss.apply(rows, decoder, bias, targets, temperature, learning)  # type: ignore[no-untyped-call]
     return loss, agreed
+
+
+def log_probabilities(rows: Tensor, decoder: Tensor, bias: Tensor, gold: Tensor) -> Tensor:
+    """Return the natural logarithm of each gold token's probability, (targets,) float32; for inference.
+
+    Shape:
+        as in `vocabulary_loss`.
+    """
+    parts, size = [rows.new_zeros(0, dtype=torch.float32)], max(1, CHUNK[cpu_or_gpu(rows.device)] // len(decoder))
+    for chunk, column in zip(rows.split(size), gold.split(size), strict=True):
+        logits = product(fill_up(chunk), decoder, bias)[: len(column)]  # (chunk, vocabulary)
+        parts.append(-cross_entropy(logits.float(), column, reduction="none"))
+    return torch.cat(parts)
 
 
 class _VocabularyLoss(torch.autograd.Function):
