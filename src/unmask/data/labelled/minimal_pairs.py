@@ -54,6 +54,7 @@ def read_pairs(paths: Sequence[str | Path], *, limit: int | None = None) -> list
             good, bad, paradigm, field = (
                 place.text(record, key) for key in ("sentence_good", "sentence_bad", "UID", "field")
             )
+            field = field.replace("/", "_")  # BLiMP has both syntax_semantics and syntax/semantics
             if fields.setdefault(paradigm, field) != field:
                 place.refuse(f"the paradigm {paradigm} is in the fields {fields[paradigm]} and {field}", "correct one")
             counts[paradigm] = counts.get(paradigm, 0) + 1

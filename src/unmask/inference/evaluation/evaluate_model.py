@@ -1,4 +1,4 @@
-"""Evaluation of a model by its directory: on labeled examples if it is fine-tuned, otherwise on plain text or a suite."""
+"""Evaluation of a model by its directory: on labeled examples if it is fine-tuned, otherwise on text, or by a suite."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def evaluate(
         suite: score a language model by its probabilities instead: blimp, by BLiMP's pairs of sentences (.jsonl files
             or their directory); bits, by bits per character of text.
         limit: with a suite, read only the first N pairs of each paradigm, or the first N documents.
-        pll: with a suite, what a masked language model does not see of the word of the token that it predicts: original,
-            only this token; word-l2r, also the rest of the word. By default original.
+        pll: with a suite, what is masked for a masked language model to predict a token: original, this token (the
+            default); word-l2r, also the rest of its word.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         field: field of JSON Lines that holds the text.
         documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
@@ -97,7 +97,7 @@ def evaluate(
         "metrics": metrics,
     }
     if suite is None:
-        _refuse_idle({"limit": limit, "pll": pll}, f"{argument('suite')} is not given")
+        _refuse_idle({"limit": limit is not None, "pll": pll}, f"{argument('suite')} is not given")
     else:
         check_choice("suite", suite, Suite)
         _refuse_idle(labelled, f"{argument('suite', suite)} scores a language model")

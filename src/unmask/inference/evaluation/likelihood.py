@@ -193,18 +193,17 @@ def lm_head(model: Model) -> str:
     Raises:
         UserError: it has none.
     """
-    if head := next((name for name in HEADS if name in model.heads), None):
-        return head
-    if model.task is not None:
-        raise UserError("the model is fine-tuned, and has no head of a language model", remedy="use a pretrained model")
-    if "replaced_token" in model.heads:
+    if "replaced_token" in model.heads:  # a masked-LM head beside it is from an earlier stage
         raise UserError(
             "the model is the discriminator of ELECTRA: it tells replaced tokens, and gives no token a probability",
             remedy="use its generator, if that was published, or another language model",
         )
-    raise UserError(
-        "the model has no head of a language model", remedy="use a model with the head it was pretrained by"
-    )
+    if head := next((name for name in HEADS if name in model.heads), None):
+        return head
+    remedy = "use a pretrained model with the head that it was pretrained with"
+    if model.task is not None:
+        raise UserError("the model is fine-tuned, and has no head of a language model", remedy=remedy)
+    raise UserError("the model has no head of a language model", remedy=remedy)
 
 
 def masked_copies(frame: Frame, text: TokenizedText, mask: int, *, by_word: bool) -> list[Sample]:

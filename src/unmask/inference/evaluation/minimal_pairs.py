@@ -83,7 +83,7 @@ def score_pairs(
     rows = likelihood.in_blocks(list(distinct.values()), display)
     scores = {key: float(row.sum()) for key, row in zip(distinct, rows, strict=True)}
     unknown = np.array([likelihood.is_unknown(text.ids).any() for text in texts])
-    return np.array([scores[key] for key in keys]).reshape(-1, 2), unknown.reshape(-1, 2).any(1)
+    return np.array([scores[key] for key in keys]).reshape(-1, 2), np.asarray(unknown.reshape(-1, 2).any(1))
 
 
 def _check_length(likelihood: Likelihood, text: TokenizedText, pair: MinimalPair) -> None:

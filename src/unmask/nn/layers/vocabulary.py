@@ -77,11 +77,15 @@ def log_probabilities(rows: Tensor, decoder: Tensor, bias: Tensor, gold: Tensor)
     Shape:
         as in `vocabulary_loss`.
     """
-    parts, size = [rows.new_zeros(0, dtype=torch.float32)], max(1, CHUNK[cpu_or_gpu(rows.device)] // len(decoder))
-    for chunk, column in zip(rows.split(size), gold.split(size), strict=True):
-        logits = product(fill_up(chunk), decoder, bias)[: len(column)]  # (chunk, vocabulary)
-        parts.append(-cross_entropy(logits.float(), column, reduction="none"))
-    return torch.cat(parts)
+    values, size = (
+        rows.new_empty(len(gold), dtype=torch.float32),
+        max(1, CHUNK[cpu_or_gpu(rows.device)] // len(decoder)),
+    )
+    for start in range(0, len(gold), size):
+        column = gold[start : start + size]
+        logits = product(fill_up(rows[start : start + size]), decoder, bias)[: len(column)]  # (chunk, vocabulary)
+        values[start : start + size] = -cross_entropy(logits.float(), column, reduction="none")
+    return values
 
 
 class _VocabularyLoss(torch.autograd.Function):
