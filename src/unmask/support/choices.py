@@ -23,6 +23,8 @@ TextFormat = Literal["tsv", "csv", "jsonl", "conll", "txt"]
 """Formats of files whose labels are not read."""
 AuditedTask = Literal["classification", "multi-label", "token-classification"]
 """Tasks whose labels can be audited."""
+RankedTask = Literal["classification", "multi-label", "regression", "token-classification"]
+"""Tasks for which encoders can be ranked without training."""
 Suite = Literal["blimp", "bits"]
 """How a language model is scored: by BLiMP's pairs of sentences, or by bits per character of text."""
 PllKind = Literal["original", "word-l2r"]

@@ -3,10 +3,10 @@
 Input: texts, as token ids. Output: the natural logarithm of the probability of each token; special tokens around a text
 are read, but not scored. What it is given depends on the head:
 
-- masked_lm: all other tokens, each token being masked in turn: the pseudo-log-likelihood of Salazar et al. 2020,
-  equation 1. It is not a probability of the text. With "word-l2r" the rest of the word to the right of a token is
-  masked, too, because it gives the token away (PLL-word-l2r of Kauf and Ivanova 2023, section 3); words are those of
-  the tokenizer, as in minicons (`PLL_metric="within_word_l2r"`).
+- masked_lm: all other tokens, each token being masked in turn: the pseudo-log-likelihood of Salazar et al. 2020. It is
+  not a probability of the text. With "word-l2r" the rest of the word to the right of a token is masked, too, because it
+  gives the token away (PLL-word-l2r of Kauf and Ivanova 2023); words are those of the tokenizer, as in minicons
+  (`PLL_metric="within_word_l2r"`).
 - causal_lm: the tokens before it, and [CLS], with which every text begins. If [CLS] has no trained weights, as in
   published GPTs, a first token has the probability 1 / vocabulary; minicons and transformers leave it out.
 - permutation_lm: the tokens before it, as XLNet's factorization order is from left to right. [SEP] and [CLS] come last:

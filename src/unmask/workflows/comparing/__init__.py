@@ -1,0 +1,1 @@
+"""Comparison of encoders on labeled examples: a first look without training."""
