@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from unmask.training.runs.summary import find_runs, read_run
     from unmask.workflows.auditing.audit import audit
     from unmask.workflows.comparing.compare import compare
+    from unmask.workflows.comparing.first_look import first_look
     from unmask.workflows.distillation.distill import distill
     from unmask.workflows.doctor import doctor
     from unmask.workflows.estimators import TextClassifier, TextRegressor, TokenClassifier
@@ -69,6 +70,7 @@ _MODULES = {
     "fill": "unmask.inference.calls",
     "find_runs": "unmask.training.runs.summary",
     "finetune": "unmask.workflows.finetuning.finetune",
+    "first_look": "unmask.workflows.comparing.first_look",
     "list_recipes": "unmask.workflows.library",
     "list_runs": "unmask.training.runs.commands",
     "load": "unmask.inference.predictor",
@@ -121,6 +123,7 @@ __all__ = [
     "fill",
     "find_runs",
     "finetune",
+    "first_look",
     "list_recipes",
     "list_runs",
     "load",

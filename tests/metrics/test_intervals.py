@@ -14,6 +14,7 @@ from unmask.metrics.intervals import (
     adjusted_wald,
     differences,
     intervals,
+    mean_share,
     measure_all,
     wilson,
 )
@@ -267,3 +268,24 @@ def test_metrics_of_another_unit_have_percentiles():
 
 def test_hotpotqa_has_shares():
     assert set(hotpotqa.NAMES) <= SHARES
+
+
+def test_the_interval_of_a_mean_of_shares_has_its_coverage():
+    """Groups are fixed, so that differences between them do not widen it."""
+    rng = np.random.default_rng(0)
+    shares, sizes = rng.random(12), rng.integers(10, 80, 12)
+    inside = 0
+    for _ in range(400):
+        groups = [(rng.random(size) < share).astype(float) for share, size in zip(shares, sizes, strict=True)]
+        mean, low, high = mean_share(groups)
+        assert mean == pytest.approx(np.mean([group.mean() for group in groups]))
+        inside += low <= shares.mean() <= high
+    assert 0.92 <= inside / 400 <= 0.98
+
+
+def test_the_interval_of_one_group_is_that_of_wilson_and_never_a_point():
+    values = np.repeat([0.0, 1.0], [10, 31])
+    assert mean_share([values]) == pytest.approx((31 / 41, *wilson(31 / 41, 40)))
+    assert mean_share([np.ones(20)]) == (1, *wilson(1, 20))
+    half, low, high = mean_share([np.full(20, 0.5)])
+    assert low < half == 0.5 < high

@@ -88,7 +88,10 @@ def show_scores(result: dict[str, Any], *, json: bool = False) -> None:
         print_text(f"  {name:26} {value:.4g}")
     if scorer := result.get("scorer"):
         print_text(f"  scored by the rules of {scorer}")
-    parts = (result.get(name, {}).items() for name in ("by_label", "by_type", "by_kind", "by_domain"))
+    parts = (
+        result.get(name, {}).items()
+        for name in ("by_label", "by_type", "by_kind", "by_domain", "by_field", "by_paradigm")
+    )
     for part, scores in chain.from_iterable(parts):
         print_text(f"  {part:26} " + ", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
     if against := result.get("against"):

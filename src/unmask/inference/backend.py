@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from unmask.data.batches.batch import Batch, Sample, collate, split, total_length
-from unmask.nn.encoders.encoder import POOLER, Keep, WithPooler, text_vectors
+from unmask.nn.encoders.encoder import POOLER, Encoder, Keep, WithPooler, text_vectors
 from unmask.nn.layers.linear import Linear
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
@@ -180,11 +180,29 @@ class TorchBackend:
                 objective: Objective = task.build(body.head, self.model.labels)
             else:
                 body = self.encoder
-                settings = OBJECTIVES[name if name in OBJECTIVES else "masked_lm"]
-                objective = settings().build(BuildContext(body, tokenizer_size=self.model.tokenizer.size))
+                objective = pretraining_objective(self.model, name if name in OBJECTIVES else "masked_lm", body)
         if self.model.take(name, objective):
             raise UserError(f"this model has no {name} head")
         return Learner(body.over(self.encoder), {name: objective}).to(self.machine.device, self.machine.dtype).eval()
+
+
+def pretraining_objective(model: Model, name: str, body: Encoder) -> Objective:
+    """Return a pretraining objective of the size of the model's head, with newly initialized weights.
+
+    Args:
+        model: the model; if it has no such head, the size is the default.
+        name: name of the objective.
+        body: the body below it.
+
+    Raises:
+        UserError: the head is damaged.
+    """
+    settings = OBJECTIVES[name]
+    try:
+        own = settings.of_head(model.heads[name], body.width) if name in model.heads else settings()
+    except ValueError as error:
+        raise UserError(f"the tensors of the {name} head are damaged ({error})") from error
+    return own.build(BuildContext(body, tokenizer_size=model.tokenizer.size))
 
 
 def inference_copy(module: _Module, machine: Machine) -> _Module:

@@ -82,6 +82,22 @@ def wilson(share: float, number: float, *, z: float = Z) -> tuple[float, float]:
     return max(0.0, min(share, (center - half) / below)), min(1.0, max(share, (center + half) / below))  # rounded
 
 
+def mean_share(groups: Sequence[np.ndarray]) -> tuple[float, float, float]:
+    """Return the mean over groups of their mean shares, and its 95 % interval, as `(mean, low, high)`.
+
+    The groups are fixed, and only the examples in them vary (a stratified sample): the variance of the mean is the sum
+    of the variances of the groups' means, divided by the square of their number. The interval is Wilson's, for as many
+    independent examples as would vary as much.
+
+    Args:
+        groups: the values of each group, from 0 to 1, such as whether examples are right.
+    """
+    mean = float(np.mean([values.mean() for values in groups]))
+    variance = sum(float(values.var()) / max(1, len(values) - 1) for values in groups) / len(groups) ** 2
+    spread = mean * (1 - mean)
+    return mean, *wilson(mean, spread / variance if min(spread, variance) > ROUNDING else sum(map(len, groups)))
+
+
 def _interval(name: str, value: float, drawn: np.ndarray, number: int) -> list[float]:
     """Return the interval of a metric; `number` is how many examples, or groups of them, were resampled."""
     low = lowest(name)

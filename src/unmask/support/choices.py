@@ -23,6 +23,12 @@ TextFormat = Literal["tsv", "csv", "jsonl", "conll", "txt"]
 """Formats of files whose labels are not read."""
 AuditedTask = Literal["classification", "multi-label", "token-classification"]
 """Tasks whose labels can be audited."""
+RankedTask = Literal["classification", "multi-label", "regression", "token-classification"]
+"""Tasks for which encoders can be ranked without training."""
+Suite = Literal["blimp", "bits"]
+"""How a language model is scored: by BLiMP's pairs of sentences, or by bits per character of text."""
+PllKind = Literal["original", "word-l2r"]
+"""What is masked to score a token by a masked language model: the token, or also the rest of its word."""
 Files = str | Path | Sequence[str | Path]
 """A file, or several that form one set."""
 LabelNames = str | Sequence[str]

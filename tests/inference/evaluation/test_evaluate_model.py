@@ -1,9 +1,13 @@
 """Evaluation by the directory of a model: labeled examples in files or memory, or plain text."""
 
+import json
+
 import pytest
 
 from unmask.inference.evaluation.evaluate_model import evaluate
 from unmask.model.model import Model, build_encoder, save_model
+from unmask.objectives.masked_lm import MaskedLM
+from unmask.objectives.objective import BuildContext
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification, ClassificationHead
 from unmask.training.machine import choose_machine
@@ -43,3 +47,50 @@ def test_options_without_effect_are_refused(classifier, tmp_path, recipe, tokeni
         )
     with pytest.raises(UserError, match="is evaluated on files of text"):
         evaluate(tmp_path / "encoder", DATA, device="cpu", precision="float32")
+
+
+HERE = {"device": "cpu", "precision": "float32", "quiet": True}
+
+
+@pytest.fixture
+def language_model(tmp_path, recipe, tokenizer):
+    encoder = build_encoder(recipe.encoder, tokenizer.size)
+    heads = {"masked_lm": MaskedLM(BuildContext(encoder)).published()}
+    save_model(tmp_path / "bert", Model(encoder, tokenizer, heads), "")
+    return tmp_path / "bert"
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    path = tmp_path / "pairs.jsonl"
+    pair = {"sentence_good": "the dog sees a cat", "sentence_bad": "the dog see a cat", "UID": "x", "field": "y"}
+    path.write_text("\n".join(json.dumps(pair | {"sentence_good": f"{word} dog"}) for word in ("a", "the", "one")))
+    return path
+
+
+def test_suites_score_a_language_model(language_model, pairs, text_file):
+    result = evaluate(language_model, pairs, suite="blimp", limit=2, **HERE)
+    assert (result["task"], result["examples"]) == ("blimp", 2)
+    assert result["scored_by"] == "pseudo-log-likelihood, PLL-original"
+    assert result["notes"][:2] == [result["scored_by"], "only the first 2 pairs of each paradigm"]
+    result = evaluate(language_model, text_file, suite="bits", limit=3, pll="word-l2r", **HERE)
+    assert (result["task"], result["examples"]) == ("bits", 3)
+    assert result["scored_by"] == "pseudo-log-likelihood, PLL-word-l2r"
+    assert 0 < result["metrics"]["bits_per_character"] < result["metrics"]["bits_per_token"]
+
+
+def test_suites_refuse_what_has_no_effect(language_model, classifier, pairs):
+    for other, message in (
+        ({"limit": 3}, "limit has no effect: suite is not given"),
+        ({"suite": "blimp", "limit": 0}, "limit=0: at least one is needed"),
+        ({"suite": "glue"}, 'suite="glue": unknown; choose one of blimp, bits'),
+        ({"suite": "blimp", "pll": "x"}, 'pll="x": unknown'),
+        ({"suite": "blimp", "format": "tsv", "metrics": "f1"}, 'format, metrics have no effect: suite="blimp" scores'),
+        ({"suite": "blimp", "field": "body"}, "field, documents, strict and encoding have no effect"),
+    ):
+        with pytest.raises(UserError, match=message):
+            evaluate(language_model, pairs, **other, **HERE)
+    with pytest.raises(UserError, match="the model is fine-tuned"):
+        evaluate(classifier, pairs, suite="blimp", **HERE)
+    with pytest.raises(UserError, match='suite="bits" reads files'):
+        evaluate(language_model, DATA, suite="bits", **HERE)

@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy, linear
 
 from unmask.nn.layers import vocabulary
-from unmask.nn.layers.vocabulary import BLOCK, count_correct, draw, vocabulary_loss
+from unmask.nn.layers.vocabulary import BLOCK, count_correct, draw, log_probabilities, vocabulary_loss
 
 
 def inputs(rows=50, width=16, size=300, dtype=torch.float64):
@@ -143,3 +143,13 @@ def test_a_diverged_run_draws_valid_ids(size):
     """So that the loss reports the divergence."""
     drawn = draw(torch.full((3, size), torch.nan), torch.tensor([0.0, 0.5, 0.9]))
     assert bool(((drawn >= 0) & (drawn < size)).all())
+
+
+@pytest.mark.parametrize("chunk", [1, 7 * 300 + 1, 1 << 23])
+def test_log_probabilities_equal_the_direct_computation(monkeypatch, chunk):
+    monkeypatch.setitem(vocabulary.CHUNK, "cpu", chunk)
+    tensors, gold = inputs(dtype=torch.float32)
+    with torch.inference_mode():
+        expected = linear(*tensors).log_softmax(1).gather(1, gold[:, None]).squeeze(1)
+        torch.testing.assert_close(log_probabilities(*tensors, gold), expected)
+        assert log_probabilities(tensors[0][:0], *tensors[1:], gold[:0]).shape == (0,)

@@ -1,4 +1,4 @@
-"""Evaluation of a model by its directory: on labeled examples if it is fine-tuned, otherwise on plain text."""
+"""Evaluation of a model by its directory: on labeled examples if it is fine-tuned, otherwise on text, or by a suite."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from unmask.data.labelled.minimal_pairs import read_pairs
 from unmask.data.labelled.table import Data, ExampleTable, as_sources
 from unmask.data.text.documents import TextOptions
+from unmask.inference.backend import TorchBackend
+from unmask.inference.evaluation.bits import evaluate_bits, read_texts
+from unmask.inference.evaluation.likelihood import Likelihood
+from unmask.inference.evaluation.minimal_pairs import evaluate_pairs
 from unmask.inference.evaluation.scoring import evaluate_encoder, evaluate_task
-from unmask.inference.predictor import open_predictor
+from unmask.inference.predictor import Predictor, open_predictor
 from unmask.inference.stream import refuse_input
-from unmask.support.choices import Device, Documents, Format, Precision, as_texts
+from unmask.support.choices import Device, Documents, Format, PllKind, Precision, Suite, as_texts, check_choice
 from unmask.support.durable import only_writer
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
@@ -31,6 +36,9 @@ def evaluate(
     errors: str | Path | None = None,
     trained_on: Data = (),
     metrics: str | Sequence[str] = (),
+    suite: Suite | None = None,
+    limit: int | None = None,
+    pll: PllKind | None = None,
     allow_pickle: bool = False,
     field: str = "text",
     documents: Documents = "auto",
@@ -54,6 +62,11 @@ def evaluate(
         trained_on: the labeled examples that the model was trained on; the scores without those of the data that are
             among them, or nearly equal one, are added.
         metrics: names of further metrics, which installed packages provide (`unmask.metrics`).
+        suite: score a language model by its probabilities instead: blimp, by BLiMP's pairs of sentences (.jsonl files
+            or their directory); bits, by bits per character of text.
+        limit: with a suite, read only the first N pairs of each paradigm, or the first N documents.
+        pll: with a suite, what is masked for a masked language model to predict a token: original, this token (the
+            default); word-l2r, also the rest of its word.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         field: field of JSON Lines that holds the text.
         documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
@@ -64,7 +77,8 @@ def evaluate(
         quiet: print only results and errors.
 
     Returns:
-        `{task, metrics, intervals, examples, …}`; see `evaluate_task` and `evaluate_encoder`.
+        `{task, metrics, intervals, examples, …}`; see `evaluate_task`, `evaluate_encoder`, `evaluate_pairs` and
+        `evaluate_bits`.
 
     Raises:
         UserError: model and data do not fit, or a parameter has no effect.
@@ -74,10 +88,25 @@ def evaluate(
     files = [source for source in sources if not isinstance(source, ExampleTable)]
     if errors is not None:
         _check_page(Path(errors), files)
+    labelled = {
+        "columns": columns,
+        "format": format,
+        "against": against,
+        "errors": errors,
+        "trained_on": trained_on,
+        "metrics": metrics,
+    }
+    if suite is None:
+        _refuse_idle({"limit": limit is not None, "pll": pll}, f"{argument('suite')} is not given")
+    else:
+        check_choice("suite", suite, Suite)
+        _refuse_idle(labelled, f"{argument('suite', suite)} scores a language model")
     machine = choose_machine(device, precision)
     display = Display(quiet=quiet)
     predictor = open_predictor(model, machine, display, allow_pickle=allow_pickle)
-    if predictor.model.task is not None:
+    if suite is not None:
+        result = _evaluate_suite(predictor, files, suite, limit, pll, options, display)
+    elif predictor.model.task is not None:
         if options != TextOptions(encoding=encoding):
             raise UserError(
                 f"{argument('field')}, {argument('documents')} and {argument('strict')} have no effect: the model is "
@@ -96,27 +125,60 @@ def evaluate(
                 metrics=as_texts(metrics),
                 names=(str(model), str(against or "")),
             )
-        for note in result.get("notes", []):
-            display.say(note)
-        return result | {"seconds": round(time.perf_counter() - start, 3)}
-    labelled = {
-        "columns": columns,
-        "format": format,
-        "against": against,
-        "errors": errors,
-        "trained_on": trained_on,
-        "metrics": metrics,
-    }
-    if idle := [argument(name) for name, value in labelled.items() if value]:
+    else:
+        _refuse_idle(labelled, "the model is not fine-tuned, so the data is plain text")
+        if not files:
+            raise UserError("a pretrained encoder is evaluated on files of text", remedy="pass paths")
+        result = evaluate_encoder(predictor.model, files, options=options, machine=machine, display=display)
+    for note in result.get("notes", []):
+        display.say(note)
+    return result | {"seconds": round(time.perf_counter() - start, 3)}
+
+
+def _evaluate_suite(
+    predictor: Predictor,
+    files: Sequence[str | Path],
+    suite: Suite,
+    limit: int | None,
+    pll: PllKind | None,
+    options: TextOptions,
+    display: Display,
+) -> dict[str, Any]:
+    """Return the scores of a language model; see `evaluate`."""
+    if limit is not None and limit < 1:
+        raise UserError(f"{argument('limit', limit)}: at least one is needed")
+    if pll is not None:
+        check_choice("pll", pll, PllKind)
+    if not files:
+        raise UserError(f"{argument('suite', suite)} reads files", remedy="pass paths")
+    if not isinstance(predictor.backend, TorchBackend):
+        raise UserError("an exported model gives no probabilities of tokens", remedy="use the model it was made from")
+    likelihood = Likelihood(predictor.backend, pll)
+    first = (
+        []
+        if limit is None
+        else [f"only the first {limit:,} " + ("pairs of each paradigm" if suite == "blimp" else "documents")]
+    )
+    if suite == "blimp":
+        if options != TextOptions():
+            names = ", ".join(argument(name) for name in ("field", "documents", "strict"))
+            raise UserError(
+                f"{names} and {argument('encoding')} have no effect: BLiMP is JSON Lines in UTF-8", remedy="omit them"
+            )
+        result, notes = evaluate_pairs(likelihood, read_pairs(files, limit=limit), display), first
+    else:
+        texts, skipped = read_texts(files, options, limit)
+        result, notes = evaluate_bits(likelihood, texts, display), [*first, *skipped]
+    return result | {"scored_by": likelihood.description, "notes": [likelihood.description, *notes, *result["notes"]]}
+
+
+def _refuse_idle(given: Mapping[str, object], reason: str) -> None:
+    """Raise an error if parameters are given that have no effect, for this reason."""
+    if idle := [argument(name) for name, value in given.items() if value]:
         verb = "has" if len(idle) == 1 else "have"
         raise UserError(
-            f"{', '.join(idle)} {verb} no effect: the model is not fine-tuned, so the data is plain text",
-            remedy="omit it" if len(idle) == 1 else "omit them",
+            f"{', '.join(idle)} {verb} no effect: {reason}", remedy="omit it" if len(idle) == 1 else "omit them"
         )
-    if not files:
-        raise UserError("a pretrained encoder is evaluated on files of text", remedy="pass paths")
-    result = evaluate_encoder(predictor.model, files, options=options, machine=machine, display=display)
-    return result | {"seconds": round(time.perf_counter() - start, 3)}
 
 
 def _check_page(path: Path, files: Sequence[str | Path]) -> None:

@@ -25,7 +25,7 @@ from unmask.data.labelled.duplicates import overlap
 from unmask.data.labelled.table import Data, Source, as_sources
 from unmask.data.text.documents import TextOptions
 from unmask.data.text.files import display_name
-from unmask.inference.backend import finite, inference_copy
+from unmask.inference.backend import finite, inference_copy, pretraining_objective
 from unmask.inference.evaluation.errors_page import errors_page
 from unmask.inference.predictor import Predictor
 from unmask.metrics import METRICS
@@ -33,7 +33,7 @@ from unmask.metrics.intervals import Measure, differences, intervals, measure_al
 from unmask.model.model import Model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
-from unmask.objectives.objective import BuildContext, Objective
+from unmask.objectives.objective import Objective
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
@@ -273,13 +273,10 @@ def _objectives(model: Model) -> dict[str, Objective]:
     Raises:
         UserError: a head is damaged.
     """
-    objectives, context = {}, BuildContext(model.encoder, tokenizer_size=model.tokenizer.size)
-    for name, settings in OBJECTIVES.items():
+    objectives = {}
+    for name in OBJECTIVES:
         if name in model.heads:
-            try:
-                objective = settings.of_head(model.heads[name], model.encoder.width).build(context)
-            except ValueError as error:
-                raise UserError(f"the tensors of the {name} head are damaged ({error})") from error
+            objective = pretraining_objective(model, name, model.encoder)
             if not model.take(name, objective):
                 objectives[name] = objective
     return objectives

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from unmask.nn.layers.linear import fill_up, product
 from unmask.support.capabilities import cpu_or_gpu
@@ -68,6 +69,23 @@ def soft_vocabulary_loss(
     learning = torch.is_grad_enabled()
     loss, agreed = _SoftVocabularyLoss.apply(rows, decoder, bias, targets, temperature, learning)  # type: ignore[no-untyped-call]
     return loss, agreed
+
+
+def log_probabilities(rows: Tensor, decoder: Tensor, bias: Tensor, gold: Tensor) -> Tensor:
+    """Return the natural logarithm of each gold token's probability, (targets,) float32; for inference.
+
+    Shape:
+        as in `vocabulary_loss`.
+    """
+    values, size = (
+        rows.new_empty(len(gold), dtype=torch.float32),
+        max(1, CHUNK[cpu_or_gpu(rows.device)] // len(decoder)),
+    )
+    for start in range(0, len(gold), size):
+        column = gold[start : start + size]
+        logits = product(fill_up(rows[start : start + size]), decoder, bias)[: len(column)]  # (chunk, vocabulary)
+        values[start : start + size] = -cross_entropy(logits.float(), column, reduction="none")
+    return values
 
 
 class _VocabularyLoss(torch.autograd.Function):

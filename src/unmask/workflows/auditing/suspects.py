@@ -15,17 +15,16 @@ from typing import Any
 import numpy as np
 
 from unmask.data.labelled.duplicates import fold, identities
-from unmask.data.labelled.labelled_file import Row, SoftRow, SoftSetRow
+from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.spellings import describe_alike
 from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.inference.backend import TorchBackend
 from unmask.support.errors import UserError, counted
-from unmask.support.messages import argument
 from unmask.tasks import TASKS
 from unmask.tasks.holding_out import assign_folds
 from unmask.tasks.task import Task
 from unmask.workflows.auditing.out_of_fold import Verdicts, judge_classes, judge_sets, text_vectors, word_vectors
-from unmask.workflows.finetuning.examples import read_labels
+from unmask.workflows.finetuning.examples import read_labels, refuse_soft
 
 Labels = tuple[str, ...]
 """The labels of an example: its label, its several labels, or the tags of its words."""
@@ -99,13 +98,7 @@ def rank_examples(
     """
     task = TASKS[kind]()
     labels = read_labels(task, examples)
-    if soft := next((row for row in examples if isinstance(row, SoftRow | SoftSetRow)), None):
-        raise UserError(
-            "the label has probabilities, or votes, which say themselves how certain it is",
-            file=soft.file,
-            line=soft.line,
-            remedy=f"pass {argument('columns', {'label': 'NAME'})}: a column of labels",
-        )
+    refuse_soft(examples)
     notes += describe_alike(Counter(label for example in examples for label in task.labels_of(example)))
     return RANKERS[kind](task, labels, backend, examples, folds, seed, notes)
 

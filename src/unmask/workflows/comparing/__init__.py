@@ -1,1 +1,1 @@
-"""Comparison of ways to a model on a user's own text and labels, under one budget."""
+"""Comparison of ways to a model: by training them under one budget, or by a first look at features."""

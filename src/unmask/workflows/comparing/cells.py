@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -23,6 +23,7 @@ from unmask.data.text.record_files import fingerprint_source
 from unmask.data.tokenizers.train import PADDING
 from unmask.model.directory import find, read_settings
 from unmask.recipes.recipe import Recipe, as_recipe
+from unmask.support.choices import RankedTask
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_path, fingerprint_values, versions
 from unmask.support.messages import argument
@@ -31,7 +32,7 @@ from unmask.workflows.comparing.settings import STUDENT, Arm, Budget, Comparison
 from unmask.workflows.pretraining.default import for_model
 from unmask.workflows.pretraining.search import cost
 
-Kind = Literal["overlap", "corpus", "pretraining", "rate", "score", "cost"]
+Kind = Literal["look", "overlap", "corpus", "pretraining", "rate", "score", "cost"]
 LIBRARIES = ("torch", "tokenizers")
 """Libraries whose versions results depend on."""
 OUTLOOK = (0.125, 0.25, 0.5)
@@ -143,6 +144,8 @@ class Planner:
                             f"arms '{scored[cell.key]}' and '{name}' are the same", remedy="remove one of them"
                         )
                     add(cell)
+                    if seed == 0 and arm.way != "random" and self.comparison.tasks[task].task in get_args(RankedTask):
+                        add(self.look(name, arm, task))
                 if seed == 0:
                     first = self.score(name, arm, next(iter(self.comparison.tasks)), 0)
                     add(Cell("cost", self.common, arm=name, needs={"score": first}))
@@ -165,6 +168,20 @@ class Planner:
             needs["rate"] = self.rate(name, arm, task)
         first = seed == 0 and share == 1
         return Cell("score", inputs, name, task, seed, share, paths, needs, keeps=first)
+
+    def look(self, name: str, arm: Arm, task: str) -> Cell:
+        """Return the cell that judges the features of a model without training."""
+        data = self.comparison.tasks[task]
+        inputs = {
+            "versions": self.common["versions"],
+            "task": data.task,
+            "files": self.files[task]["train"],
+            "columns": data.columns,
+            "format": data.format,
+            "model": None if arm.trains else self.models[arm.model],
+        }
+        needs = {"model": self.pretraining(name, arm, 0)} if arm.trains else {}
+        return Cell("look", inputs, name, task, paths={"train": data.train, "model": arm.model}, needs=needs)
 
     def rate(self, name: str, arm: Arm, task: str) -> Cell:
         """Return the cell that chooses a learning rate of fine-tuning with the first seed."""

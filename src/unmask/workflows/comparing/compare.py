@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -68,6 +69,7 @@ def compare(
     search: bool = False,
     race: bool = False,
     outlook: bool = False,
+    first: bool = False,
     vary: Sequence[str] = (),
     documents: Documents = "auto",
     at_most: Sequence[str] = (),
@@ -104,6 +106,7 @@ def compare(
         search: search the learning rates of each arm, on splits of training data.
         race: stop arms early that are clearly worse.
         outlook: also train with an eighth, a quarter and half of the budget, and extrapolate to more.
+        first: only take a first look at the checkpoints as they are: rank them by their features, without training.
         vary: factors with the values to try, such as masking=token,span: all combinations of the first recipe.
         documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
             is blank-line for a single file, file for several.
@@ -158,6 +161,11 @@ def compare(
     settings = _absolute(settings)
     _check_tasks(settings)
     plan = Planner(settings, settings.named_arms(), machine.precision).plan()
+    if first:
+        looks = tuple(cell for cell in plan.of("look") if not cell.needs)
+        if not looks:
+            raise UserError(f"{argument('first')}: no arm is a checkpoint as it is, or no task can be looked at")
+        plan = replace(plan, cells=looks)
     _check_memory(plan, machine)
     if dry_run:
         describe(plan, out, display, workers)

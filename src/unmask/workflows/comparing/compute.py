@@ -35,6 +35,7 @@ from unmask.training.processes import Processes
 from unmask.training.runs.directory import CHECKPOINTS, RunDirectory
 from unmask.training.runs.display import Display
 from unmask.workflows.comparing.cells import Cell
+from unmask.workflows.comparing.first_look import first_look
 from unmask.workflows.comparing.seen import count_seen
 from unmask.workflows.distillation.distill import distill
 from unmask.workflows.finetuning.examples import read_parts
@@ -89,6 +90,23 @@ def find_overlap(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: 
     held = read_parts(task, files)[1]
     seen = count_seen(read_documents(cell.paths["text"], options, Skipped()), [task.texts(example) for example in held])
     return {"seen": seen, "examples": len(held)}
+
+
+def look_first(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
+    """Judge the features of a model by the task's labels."""
+    model = needed["model"] / RUN if "model" in needed else cell.paths["model"]
+    inputs = cell.inputs
+    looked = first_look(
+        [model],
+        cell.paths["train"],
+        inputs["task"],
+        columns=inputs["columns"],
+        format=inputs["format"],
+        device=machine.device.type,  # type: ignore[arg-type]
+        quiet=True,
+    )
+    (look,) = looked.ranking
+    return {"score": look.logme if look.h_score is None else look.h_score, "examples": looked.examples}
 
 
 def train_model(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
@@ -188,6 +206,7 @@ def measure_cost(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: 
 
 
 COMPUTE: dict[str, Compute] = {
+    "look": look_first,
     "overlap": find_overlap,
     "corpus": make_corpus,
     "pretraining": train_model,

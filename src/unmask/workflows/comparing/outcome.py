@@ -111,6 +111,21 @@ class Difference(msgspec.Struct, frozen=True):
     wrong: str
 
 
+class LookOutcome(msgspec.Struct, frozen=True):
+    """A first look at a task: the arms in the order of the scores of their features, best first.
+
+    Attributes:
+        task: the task.
+        scores: score by arm: H-score, or LogME for regression.
+        agreement: Spearman's rank correlation with the final scores, from -1 to 1; None: fewer than three arms have
+            both.
+    """
+
+    task: str
+    scores: dict[str, float]
+    agreement: float | None = None
+
+
 class CellOutcome(msgspec.Struct, frozen=True):
     """A cell in the report, with the command that repeats it."""
 
@@ -142,6 +157,7 @@ class Outcome(msgspec.Struct, frozen=True):
         tasks: the tasks by name.
         effects: those of factors.
         prospects: those of larger budgets.
+        looks: first looks, by task.
         differing: examples on which the two best arms differ.
         warnings: what makes figures less trustworthy.
         cells: all cells.
@@ -159,6 +175,7 @@ class Outcome(msgspec.Struct, frozen=True):
     tasks: dict[str, TaskFacts] = {}
     effects: list[Effect] = []
     prospects: list[Prospect] = []
+    looks: list[LookOutcome] = []
     differing: list[Difference] = []
     warnings: list[str] = []
     cells: list[CellOutcome] = []

@@ -80,6 +80,10 @@ def as_markdown(outcome: Outcome) -> str:
                 f"{change.low:+.2f} to {change.high:+.2f} |"
             )
         lines.append("")
+    for look in outcome.looks:
+        order = ", ".join(f"{name} {score:.3g}" for name, score in look.scores.items())
+        agreement = "" if look.agreement is None else f"; rank correlation with the final order {look.agreement:.2f}"
+        lines += [f"First look at {look.task}: {order}{agreement}.", ""]
     if outcome.prospects:
         lines += ["Extrapolation, intervals of 80 %:", "", "| arm | budget | score |", "|---|---|---|"]
         lines += [f"| {each.arm} | {each.times:g} times | {_estimate(each.score)} |" for each in outcome.prospects]
@@ -112,7 +116,14 @@ def as_page(outcome: Outcome) -> str:
         if points:
             title = f"{task}, {outcome.tasks[task].metric.replace('_', ' ')}"
             parts += [f"<h2>{escape(task)}</h2>", _figure(intervals(points, title), _facts(outcome, task))]
-    parts += _effects(outcome) + _prospects(outcome) + _curves(outcome) + _examples(outcome) + _details(outcome)
+    parts += (
+        _effects(outcome)
+        + _prospects(outcome)
+        + _looks(outcome)
+        + _curves(outcome)
+        + _examples(outcome)
+        + _details(outcome)
+    )
     body = "\n".join(parts)
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -139,6 +150,8 @@ def _quality_and_cost(outcome: Outcome, scored: Sequence[ArmOutcome]) -> list[st
         for arm in scored
         if arm.fastest and arm.score is not None
     ]
+    if not scored:
+        return []
     title = "mean score" if len(outcome.tasks) > 1 else next(iter(outcome.tasks.values())).metric.replace("_", " ")
     if timed:
         caption = "Bars are 95 % intervals over seeds and test examples; the dashed line is the Pareto front."
@@ -179,6 +192,25 @@ def _prospects(outcome: Outcome) -> list[str]:
     points = [Point(f"{each.arm}, {each.times:g} times", 0, each.score, False) for each in outcome.prospects]
     caption = "Extrapolated from the scores at an eighth, a quarter, half and all of the budget; intervals of 80 %."
     return ["<h2>With more budget: an extrapolation</h2>", _figure(intervals(points, "expected score"), caption)]
+
+
+def _looks(outcome: Outcome) -> list[str]:
+    if not outcome.looks:
+        return []
+    parts = ["<h2>The first look</h2>"]
+    for look in outcome.looks:
+        order = ", ".join(f"{name} ({score:.3g})" for name, score in look.scores.items())
+        agreement = (
+            ""
+            if look.agreement is None
+            else f" The rank correlation of this order with the final one is {look.agreement:.2f}."
+        )
+        parts.append(f"<p>{escape(look.task)}: {escape(order)}.{agreement}</p>")
+    parts.append(
+        '<p class="muted">Scores of features without training, before fine-tuning: H-score, or LogME for '
+        "regression.</p>"
+    )
+    return parts
 
 
 def _curves(outcome: Outcome) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from unmask.metrics import regression
 from unmask.metrics.comparison.decision import Standing
 from unmask.metrics.comparison.decision import compare as compare_arms
 from unmask.metrics.comparison.effects import main_effects
@@ -34,6 +35,7 @@ from unmask.workflows.comparing.outcome import (
     Difference,
     Effect,
     Estimate,
+    LookOutcome,
     Outcome,
     Prospect,
     TaskFacts,
@@ -177,13 +179,21 @@ def conclude(plan: Plan, out: Path, machine: Machine, restrictions: Sequence[Lim
             numbers = (facts["trained_on"], facts["examples"], facts["labels"])
             tasks[name] = TaskFacts(data.task, facts["metric"], *numbers)
     allowed = [arm for arm in arms if arm.name in complete and all(limit.holds(arm) for limit in restrictions)]
-    recommendation, best = _recommendation(plan, allowed, restrictions, complete)
+    recommendation, best = _recommendation(allowed, restrictions, complete)
+    looks = looks_of(plan, out, scores)
+    if looks and not overall:
+        orders = "; ".join(f"for {look.task}: {', '.join(look.scores)}" for look in looks)
+        recommendation = [
+            f"A first look at features, without training, {orders}.",
+            "Such an order is a hint: train the first few by the same comparison.",
+        ]
     return Outcome(
         recommendation=recommendation,
         best=best,
         arms=arms,
         tasks=tasks,
         effects=_effects(plan, overall),
+        looks=looks,
         prospects=_prospects(plan, out, scores),
         differing=_differing(scores, [arm.name for arm in arms if arm.score][:2]),
         warnings=_warnings(plan, out, arms, scores) + ([f"{note}." for note in compared.notes] if compared else []),
@@ -197,7 +207,7 @@ def conclude(plan: Plan, out: Path, machine: Machine, restrictions: Sequence[Lim
 
 
 def _recommendation(
-    plan: Plan, allowed: Sequence[ArmOutcome], restrictions: Sequence[Limit], complete: Mapping[str, Resampled]
+    allowed: Sequence[ArmOutcome], restrictions: Sequence[Limit], complete: Mapping[str, Resampled]
 ) -> tuple[list[str], list[str]]:
     """Return the recommendation in words, and the arms that may be the best, first the one to take."""
     within = f" within {' and '.join(map(str, restrictions))}" if restrictions else ""
@@ -340,6 +350,27 @@ def describe(arm: Arm, budget: str) -> str:
     }
     changes = ", ".join(f"{key} = {value}" for key, value in {**arm.settings, **arm.task_settings}.items())
     return f"{ways[arm.way]}; {USES[arm.use]}{f' ({changes})' if changes else ''}."
+
+
+def looks_of(plan: Plan, out: Path, scores: Scores) -> list[LookOutcome]:
+    """Return first looks, and how well their order agrees with that of the final scores."""
+    looks = []
+    for task in plan.comparison.tasks:
+        cells = [cell for cell in plan.of("look") if cell.task == task]
+        looked = {cell.arm: result["score"] for cell in cells if (result := result_of(out, cell))}
+        if not looked:
+            continue
+        final = {arm: float(scored.scores.mean()) for arm in looked if (scored := scores.of_task(arm, task))}
+        agreement = None
+        if len(final) >= 3:
+            agreement = _rank_correlation(looked, final)
+        looks.append(LookOutcome(task, dict(sorted(looked.items(), key=lambda item: -item[1])), agreement))
+    return looks
+
+
+def _rank_correlation(looked: Mapping[str, float], final: Mapping[str, float]) -> float:
+    values = np.array([[looked[arm], final[arm]] for arm in final])
+    return regression.scores(values[:, 0], values[:, 1])["spearman"] / 100
 
 
 def _differing(scores: Scores, names: Sequence[str]) -> list[Difference]:

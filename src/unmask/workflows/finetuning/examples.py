@@ -12,10 +12,12 @@ from typing import Any
 import msgspec
 
 from unmask.data.labelled.duplicates import overlap
+from unmask.data.labelled.labelled_file import SoftRow, SoftSetRow
 from unmask.data.labelled.repository import describe_numbers
 from unmask.data.labelled.spellings import describe_alike
 from unmask.model.model import Model
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 from unmask.tasks.damaged_examples import describe_damaged
 from unmask.tasks.holding_out import describe_overlap
 from unmask.tasks.task import Framed, Notes, Task
@@ -102,6 +104,17 @@ def read_labels(task: Task, examples: Sequence[Any]) -> tuple[str, ...]:
             remedy="is it the right column?",
         )
     return labels
+
+
+def refuse_soft(examples: Sequence[Any]) -> None:
+    """Raise an error if a label has probabilities or votes, for uses that need one answer."""
+    if soft := next((row for row in examples if isinstance(row, SoftRow | SoftSetRow)), None):
+        raise UserError(
+            "the label has probabilities, or votes, which say themselves how certain it is",
+            file=soft.file,
+            line=soft.line,
+            remedy=f"pass {argument('columns', {'label': 'NAME'})}: a column of labels",
+        )
 
 
 def compare_parts(task: Task, train: Sequence[Any], held: Sequence[Any], kind: str) -> list[str]:

@@ -1,0 +1,77 @@
+"""Reader of minimal pairs: an acceptable sentence, and an unacceptable one that differs from it in little.
+
+Input: BLiMP's JSON Lines (Warstadt et al. 2020), one pair a line, with `sentence_good`, `sentence_bad`, `UID` (the
+paradigm) and `field`; a directory stands for all .jsonl files in it. Output: pairs, in the order of the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from unmask.data.labelled.json_file import Place
+from unmask.data.text.files import decode_line, display_name, encoding_of, read_text_lines, with_encoding
+from unmask.support.errors import UserError
+
+
+class MinimalPair(msgspec.Struct, frozen=True):
+    """An acceptable and an unacceptable sentence.
+
+    Attributes:
+        good, bad: the sentences.
+        paradigm: the phenomenon that they differ in, BLiMP's UID.
+        field: the field of linguistics that it belongs to.
+        file, line: where the pair is.
+    """
+
+    good: str
+    bad: str
+    paradigm: str
+    field: str
+    file: str
+    line: int
+
+
+def read_pairs(paths: Sequence[str | Path], *, limit: int | None = None) -> list[MinimalPair]:
+    """Read the pairs of some files.
+
+    Args:
+        paths: files, optionally compressed, or directories.
+        limit: number of pairs of each paradigm that are read, the first ones; None: all.
+
+    Raises:
+        UserError: there are no pairs, a line is not one, or a paradigm is in two fields.
+    """
+    pairs, counts, fields = list[MinimalPair](), dict[str, int](), dict[str, str]()
+    for path in _files(paths):
+        name = display_name(path)
+        for number, line in read_text_lines(path):
+            if not line.strip():
+                continue
+            record, place = decode_line(line, name, number), Place(f"{name}:{number}", form="BLiMP's")
+            good, bad, paradigm, field = (
+                place.text(record, key) for key in ("sentence_good", "sentence_bad", "UID", "field")
+            )
+            field = field.replace("/", "_")  # BLiMP has both syntax_semantics and syntax/semantics
+            if fields.setdefault(paradigm, field) != field:
+                place.refuse(f"the paradigm {paradigm} is in the fields {fields[paradigm]} and {field}", "correct one")
+            counts[paradigm] = counts.get(paradigm, 0) + 1
+            if limit is None or counts[paradigm] <= limit:
+                pairs.append(MinimalPair(good, bad, paradigm, field, name, number))
+    if not pairs:
+        raise UserError("there are no pairs of sentences", file=", ".join(map(display_name, paths)))
+    return pairs
+
+
+def _files(paths: Sequence[str | Path]) -> Iterator[str | Path]:
+    """Yield the files; those of a directory in the order of their names."""
+    for path in paths:
+        if not Path(path).is_dir():
+            yield path
+            continue
+        files = sorted(Path(path).rglob("*.jsonl"))
+        if not files:
+            raise UserError("there are no .jsonl files in the directory", file=path, remedy="unpack BLiMP there")
+        yield from (with_encoding(file, encoding_of(path)) for file in files)
