@@ -16,7 +16,7 @@ from unmask.support.durable import acquire
 from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
 from unmask.workflows.comparing import compute, work
-from unmask.workflows.comparing.cells import Planner
+from unmask.workflows.comparing.cells import RESAMPLED, Planner, failure_of
 from unmask.workflows.comparing.compare import _absolute
 from unmask.workflows.comparing.settings import read_comparison
 
@@ -44,8 +44,8 @@ def results(out):
         found[name] = {key: value for key, value in result.items() if key not in SAME}
         for line in found[name].get("curve", []):
             line.pop("seconds")
-        if (path.parent / compute.RESAMPLED).exists():
-            found[name]["resampled"] = np.load(path.parent / compute.RESAMPLED).tolist()
+        if (path.parent / RESAMPLED).exists():
+            found[name]["resampled"] = np.load(path.parent / RESAMPLED).tolist()
     return found
 
 
@@ -74,7 +74,7 @@ def test_scores_are_those_of_the_kept_model(finished, inputs):
 
 def test_a_finished_comparison_computes_nothing(finished, inputs, monkeypatch):
     out, outcome = finished
-    monkeypatch.setattr(work, "COMPUTE", {})
+    monkeypatch.setattr(compute, "COMPUTE", {})
     again = unmask.compare(inputs / "pets.toml", out=out, **HERE)
     assert again.arms == outcome.arms and again.recommendation == outcome.recommendation
 
@@ -82,7 +82,7 @@ def test_a_finished_comparison_computes_nothing(finished, inputs, monkeypatch):
 def test_a_comparison_with_files_of_its_own_copy(finished, inputs, tmp_path, monkeypatch):
     out, _ = finished
     moved = shutil.copytree(inputs, tmp_path / "moved")
-    monkeypatch.setattr(work, "COMPUTE", {})
+    monkeypatch.setattr(compute, "COMPUTE", {})
     assert all(cell.state == "done" for cell in unmask.compare(moved / "pets.toml", out=out, **HERE).cells)
 
 
@@ -181,7 +181,7 @@ def test_a_failed_cell_stops_nothing_and_is_tried_again(inputs, finished, tmp_pa
         raise RuntimeError("a broken disk")
 
     with monkeypatch.context() as patch:
-        patch.setitem(work.COMPUTE, "score", fail)
+        patch.setitem(compute.COMPUTE, "score", fail)
         outcome = unmask.compare(inputs / "pets.toml", out=out, **HERE)
     assert outcome.arm("random").state == "failed" and "broken disk" in outcome.arm("random").error
     assert outcome.arm("bert").state == "complete"
@@ -208,7 +208,7 @@ def test_a_process_that_ends_three_times_has_failed(inputs, finished, tmp_path):
     (out / "cells" / cell.key / "result.json").unlink()
     (out / "cells" / cell.key / "cell.json").write_text(json.dumps({"since": 5.0, "attempts": 3}))
     work.work(plan, out, choose_machine("cpu", "float32"), since=5.0, stopped=work.nothing_stopped, quiet=True)
-    assert "3 times" in work.failure_of(out, cell).error
+    assert "3 times" in failure_of(out, cell).error
 
 
 def test_what_another_process_computes_is_left_to_it(inputs, finished, tmp_path, monkeypatch):
@@ -218,11 +218,11 @@ def test_what_another_process_computes_is_left_to_it(inputs, finished, tmp_path,
     result = (folder / "result.json").read_bytes()
     (folder / "result.json").unlink()
     lock = acquire(folder / ".lock")
-    monkeypatch.setattr(work, "COMPUTE", {})
+    monkeypatch.setattr(compute, "COMPUTE", {})
     monkeypatch.setattr(work.time, "sleep", lambda seconds: (folder / "result.json").write_bytes(result))  # it finishes
     work.work(plan, out, choose_machine("cpu", "float32"), since=0.0, stopped=work.nothing_stopped, quiet=True)
     lock.release()
-    assert work.failure_of(out, cell) is None
+    assert failure_of(out, cell) is None
 
 
 def test_test_texts_in_the_text_are_counted(inputs, finished, tmp_path):
@@ -250,7 +250,7 @@ def test_races_stop_what_is_clearly_worse(inputs, finished, tmp_path):
             folder.mkdir(parents=True)
             right = rng.random(1000) < (0.9 if cell.arm == "bert" else 0.5)
             drawn = [right[np.random.default_rng(r).integers(1000, size=1000)].mean() * 100 for r in range(50)]
-            np.save(folder / compute.RESAMPLED, np.array(drawn, np.float32))
+            np.save(folder / RESAMPLED, np.array(drawn, np.float32))
             result = {"metric": "accuracy", "metrics": {"accuracy": 100 * right.mean()}, "independent": 1000}
             (folder / "result.json").write_text(json.dumps(result))
     stopped = {cell.name for cell in plan.cells if cell.key in (stopped_by_race(plan, out) or ())}

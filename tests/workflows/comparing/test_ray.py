@@ -11,6 +11,7 @@ HERE = {"device": "cpu", "precision": "float32", "quiet": True}
 
 
 @pytest.mark.exhaustive
+@pytest.mark.timeout(1800)
 def test_a_lost_node_changes_nothing(inputs, finished, tmp_path, monkeypatch):
     pytest.importorskip("ray", reason="Ray is not installed")
     from ray.cluster_utils import Cluster

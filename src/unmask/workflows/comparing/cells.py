@@ -41,6 +41,15 @@ SHORT_KEY = 16
 """Number of characters of a key that name its folder."""
 
 
+CELLS, RESULT, FAILED, ABOUT = "cells", "result.json", "failed.json", "cell.json"
+"""Folder of all cells, and files of each: its result, why there is none, and what it is."""
+RUN, CORPUS, TOKENIZER = "run", "corpus", "tokenizer"
+"""Folders of a cell."""
+RESAMPLED, MISTAKES = "resampled.npy", "mistakes.json"
+"""Files of a score: the metric on the resamples of the test examples, which are the same for all arms; and what is
+wrong."""
+
+
 @dataclass(frozen=True)
 class Cell:
     """A job.
@@ -97,6 +106,43 @@ class Plan:
     def of(self, kind: Kind) -> Iterator[Cell]:
         """Yield the cells of a kind."""
         return (cell for cell in self.cells if cell.kind == kind)
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why a cell has no result.
+
+    Attributes:
+        error: the message.
+        trace: the traceback; "" if the user can fix it.
+        time: when it failed, in seconds since the epoch.
+    """
+
+    error: str
+    trace: str
+    time: float
+
+
+def folder_of(out: Path, cell: Cell) -> Path:
+    """Return the folder of a cell."""
+    return out / CELLS / cell.key
+
+
+def result_of(out: Path, cell: Cell) -> dict[str, Any] | None:
+    """Return the result of a cell; None if it has none."""
+    try:
+        result: dict[str, Any] = msgspec.json.decode((folder_of(out, cell) / RESULT).read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return None
+    return result
+
+
+def failure_of(out: Path, cell: Cell, since: float = 0.0) -> Failure | None:
+    """Return why a cell has no result; None if it has one, or has not failed since a time."""
+    try:
+        failure = msgspec.json.decode((folder_of(out, cell) / FAILED).read_bytes(), type=Failure)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return failure if failure.time >= since and result_of(out, cell) is None else None
 
 
 class Planner:

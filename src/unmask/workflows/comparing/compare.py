@@ -21,7 +21,7 @@ from unmask.support.messages import argument
 from unmask.tasks import TASKS
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display, duration
-from unmask.workflows.comparing.cells import Plan, Planner
+from unmask.workflows.comparing.cells import Plan, Planner, failure_of, result_of
 from unmask.workflows.comparing.outcome import Outcome
 from unmask.workflows.comparing.report import write_report
 from unmask.workflows.comparing.results import conclude, limits, stopped_by_race
@@ -36,10 +36,8 @@ from unmask.workflows.comparing.work import (
     COMPARISON,
     array_script,
     expected_seconds,
-    failure_of,
     local_workers,
     nothing_stopped,
-    result_of,
     work,
     work_on_ray,
     write_plan,

@@ -34,7 +34,7 @@ from unmask.training.machine import Machine
 from unmask.training.processes import Processes
 from unmask.training.runs.directory import CHECKPOINTS, RunDirectory
 from unmask.training.runs.display import Display
-from unmask.workflows.comparing.cells import Cell
+from unmask.workflows.comparing.cells import CORPUS, MISTAKES, RESAMPLED, RUN, TOKENIZER, Cell
 from unmask.workflows.comparing.first_look import first_look
 from unmask.workflows.comparing.seen import count_seen
 from unmask.workflows.distillation.distill import distill
@@ -46,11 +46,6 @@ from unmask.workflows.finetuning.trials import can_resume, metric_of, search_rat
 from unmask.workflows.pretraining.launch import pretrain
 from unmask.workflows.pretraining.restarts import started
 
-RUN, CORPUS, TOKENIZER = "run", "corpus", "tokenizer"
-"""Folders of a cell."""
-RESAMPLED, MISTAKES = "resampled.npy", "mistakes.json"
-"""Files of a score: the metric on the resamples of the test examples, which are the same for all arms; and what is
-wrong."""
 MAX_MISTAKES, MAX_TEXT = 5_000, 400
 """Number of mistakes that are stored, and of characters of their texts."""
 LATENCY_REQUESTS, SPEED_SEQUENCES = 100, 400

@@ -27,8 +27,19 @@ from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument, call
 from unmask.support.settings import to_table
 from unmask.training.machine import Machine
-from unmask.workflows.comparing.cells import OUTLOOK, Cell, Plan
-from unmask.workflows.comparing.compute import CORPUS, MISTAKES, RESAMPLED, RUN
+from unmask.workflows.comparing.cells import (
+    CORPUS,
+    MISTAKES,
+    OUTLOOK,
+    RESAMPLED,
+    RUN,
+    TOKENIZER,
+    Cell,
+    Plan,
+    failure_of,
+    folder_of,
+    result_of,
+)
 from unmask.workflows.comparing.outcome import (
     ArmOutcome,
     CellOutcome,
@@ -42,7 +53,6 @@ from unmask.workflows.comparing.outcome import (
     TaskScore,
 )
 from unmask.workflows.comparing.settings import Arm, combinations, name_of, read_budget
-from unmask.workflows.comparing.work import failure_of, folder_of, result_of
 
 TIMES = (4.0, 10.0)
 """Multiples of the budget of an outlook."""
@@ -433,7 +443,7 @@ def _command(out: Path, cell: Cell) -> str:
         return ""
     inputs = cell.inputs
     if "recipe" in paths:
-        tokenizer = needed["tokenizer"] / "tokenizer" if "tokenizer" in needed else paths["tokenizer"]
+        tokenizer = needed["tokenizer"] / TOKENIZER if "tokenizer" in needed else paths["tokenizer"]
         model = {"model": f"random:{folder / 'random.toml'}", "tokenizer": tokenizer}
     else:
         model = {"model": needed["model"] / RUN if "model" in needed else paths["model"]}

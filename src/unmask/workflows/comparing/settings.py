@@ -11,7 +11,7 @@ the teacher of a student, or random weights; and how the tasks are learned from 
     recipe = "bert-mini"
 
     [arms.adapted]
-    model = "MiniLM"
+    model = "DIRECTORY"
     way = "adapt"
 
     [tasks.sentiment]

@@ -35,11 +35,20 @@ from unmask.support.settings import write
 from unmask.training.interrupt import Interrupted
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display, duration
-from unmask.workflows.comparing.cells import Cell, Plan, Planner
-from unmask.workflows.comparing.compute import COMPUTE, tidy
+from unmask.workflows.comparing.cells import (
+    ABOUT,
+    FAILED,
+    RESULT,
+    Cell,
+    Failure,
+    Plan,
+    Planner,
+    failure_of,
+    folder_of,
+    result_of,
+)
 from unmask.workflows.comparing.settings import Comparison, read_budget, read_comparison
 
-CELLS, RESULT, FAILED, ABOUT = "cells", "result.json", "failed.json", "cell.json"
 COMPARISON = "comparison.toml"
 ATTEMPTS = 3
 """How often a cell is begun whose process ends without a word, such as one that the system kills for its memory."""
@@ -50,43 +59,6 @@ GUESS = {"look": 15.0, "overlap": 5.0, "corpus": 20.0, "rate": 120.0, "score": 6
 
 Stopped = Callable[[Plan, Path], Collection[str] | None]
 """Returns the keys of cells that need not be computed; None while that cannot be told."""
-
-
-class Failure(msgspec.Struct, frozen=True):
-    """Why a cell has no result.
-
-    Attributes:
-        error: the message.
-        trace: the traceback; "" if the user can fix it.
-        time: when it failed, in seconds since the epoch.
-    """
-
-    error: str
-    trace: str
-    time: float
-
-
-def folder_of(out: Path, cell: Cell) -> Path:
-    """Return the folder of a cell."""
-    return out / CELLS / cell.key
-
-
-def result_of(out: Path, cell: Cell) -> dict[str, Any] | None:
-    """Return the result of a cell; None if it has none."""
-    try:
-        result: dict[str, Any] = msgspec.json.decode((folder_of(out, cell) / RESULT).read_bytes())
-    except (OSError, msgspec.DecodeError):
-        return None
-    return result
-
-
-def failure_of(out: Path, cell: Cell, since: float = 0.0) -> Failure | None:
-    """Return why a cell has no result; None if it has one, or has not failed since a time."""
-    try:
-        failure = msgspec.json.decode((folder_of(out, cell) / FAILED).read_bytes(), type=Failure)
-    except (OSError, msgspec.DecodeError):
-        return None
-    return failure if failure.time >= since and result_of(out, cell) is None else None
 
 
 def work(plan: Plan, out: Path, machine: Machine, *, since: float, stopped: Stopped, quiet: bool) -> None:
@@ -178,6 +150,8 @@ def _compute(cell: Cell, out: Path, machine: Machine, since: float) -> None:
     if attempts > ATTEMPTS:
         _fail(folder, f"its process ended without a word {ATTEMPTS} times; is there enough memory?")
         return
+    from unmask.workflows.comparing.compute import COMPUTE, tidy  # all that trains
+
     start = time.monotonic()
     try:
         result = COMPUTE[cell.kind](cell, folder, needed, machine, True)
