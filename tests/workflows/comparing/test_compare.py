@@ -239,7 +239,7 @@ def test_test_texts_in_the_text_are_counted(inputs, finished, tmp_path):
 
 
 def test_races_stop_what_is_clearly_worse(inputs, finished, tmp_path):
-    from unmask.workflows.comparing.results import stopped_by_race
+    from unmask.workflows.comparing.scores import stopped_by_race
 
     plan, out = planned(inputs, seeds=5, race=True), tmp_path / "out"
     rng = np.random.default_rng(0)

@@ -1,19 +1,18 @@
-import itertools
-
 import pytest
 
+from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
+from unmask.support.settings import write
+from unmask.workflows.comparing.design import SHORT, read_factors
 from unmask.workflows.comparing.settings import (
     Arm,
     Budget,
     Comparison,
     TaskData,
     check_comparison,
-    combinations,
     read_arm,
     read_budget,
     read_comparison,
-    read_factors,
 )
 
 TASKS = {"t": TaskData(train=["train.tsv"])}
@@ -113,13 +112,10 @@ def test_impossible_comparisons_are_refused(changes, message):
         check_comparison(Comparison(**comparison))
 
 
-def test_designs():
-    factors = {"a": [1, 2], "b": ["x", "y", "z"], "c": [True, False]}
-    full = combinations(factors, "full")
-    assert [tuple(levels.values()) for levels in full] == list(itertools.product(*factors.values()))
-    single = combinations(factors, "single")
-    assert len(single) == 1 + 1 + 2 + 1
-    assert all(sum(levels[name] != factors[name][0] for name in factors) <= 1 for levels in single)
+@pytest.mark.parametrize("factor", SHORT)
+def test_values_of_known_factors_are_recipes(factor):
+    recipes = {write(read_recipe("bert-mini", settings)) for settings in SHORT[factor].values()}
+    assert len(recipes) == len(SHORT[factor])
 
 
 def test_factors_replace_the_first_recipe():

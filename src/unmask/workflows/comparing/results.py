@@ -6,10 +6,10 @@ Input: the results of the cells. Output: an `Outcome`, which the report shows an
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,10 +19,8 @@ from unmask.metrics.comparison.decision import Standing
 from unmask.metrics.comparison.decision import compare as compare_arms
 from unmask.metrics.comparison.effects import main_effects
 from unmask.metrics.comparison.estimates import mean_score
-from unmask.metrics.comparison.multibootstrap import Resampled, average_tasks
+from unmask.metrics.comparison.multibootstrap import Resampled
 from unmask.metrics.comparison.outlook import extrapolate
-from unmask.metrics.comparison.racing import arms_to_stop
-from unmask.metrics.intervals import lowest
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument, call
 from unmask.support.settings import to_table
@@ -31,7 +29,6 @@ from unmask.workflows.comparing.cells import (
     CORPUS,
     MISTAKES,
     OUTLOOK,
-    RESAMPLED,
     RUN,
     TOKENIZER,
     Cell,
@@ -40,6 +37,7 @@ from unmask.workflows.comparing.cells import (
     folder_of,
     result_of,
 )
+from unmask.workflows.comparing.design import combined, name_of
 from unmask.workflows.comparing.outcome import (
     ArmOutcome,
     CellOutcome,
@@ -52,7 +50,8 @@ from unmask.workflows.comparing.outcome import (
     TaskFacts,
     TaskScore,
 )
-from unmask.workflows.comparing.settings import Arm, combinations, name_of, read_budget
+from unmask.workflows.comparing.scores import Scores
+from unmask.workflows.comparing.settings import Arm, read_budget
 
 TIMES = (4.0, 10.0)
 """Multiples of the budget of an outlook."""
@@ -99,71 +98,6 @@ def limits(words: Sequence[str]) -> list[Limit]:
             raise UserError(f"{argument('at_most', word)}: not a limit", remedy="write for example 5ms or 50MB")
         read.append(Limit(float(match[1]), match[2]))
     return read
-
-
-class Scores:
-    """The scores of the cells that are done, by arm, task and seed.
-
-    Args:
-        plan: the cells.
-        out: the directory of the comparison.
-        share: of the budget.
-    """
-
-    def __init__(self, plan: Plan, out: Path, share: float = 1.0) -> None:
-        self.results: dict[tuple[str, str, int], dict[str, Any]] = {}
-        self.folders: dict[tuple[str, str, int], Path] = {}
-        for cell in plan.of("score"):
-            if cell.share == share and (result := result_of(out, cell)) is not None:
-                self.results[cell.arm, cell.task, cell.seed] = result
-                self.folders[cell.arm, cell.task, cell.seed] = folder_of(out, cell)
-        self.arms, self.tasks = list(plan.arms), list(plan.comparison.tasks)
-
-    def seeds(self, arm: str, task: str) -> list[int]:
-        """Return the first seeds that are done, without a gap."""
-        seeds: list[int] = []
-        while (arm, task, len(seeds)) in self.results:
-            seeds.append(len(seeds))
-        return seeds
-
-    def of_task(self, arm: str, task: str, most: int | None = None) -> Resampled | None:
-        """Return the scores of an arm at a task, of at most so many seeds; None if there are none."""
-        seeds = self.seeds(arm, task)[:most]
-        if not seeds:
-            return None
-        results = [self.results[arm, task, seed] for seed in seeds]
-        metric = results[0]["metric"]
-        drawn = np.stack([np.load(self.folders[arm, task, seed] / RESAMPLED) for seed in seeds])
-        scores = np.array([result["metrics"][metric] for result in results])
-        return Resampled(tuple(seeds), scores, drawn.astype(float), results[0]["independent"], lowest(metric))
-
-    def overall(self, most: int | None = None) -> dict[str, Resampled]:
-        """Return the mean over all tasks of each arm that has scores of all of them, of the seeds that all have."""
-        overall: dict[str, Resampled] = {}
-        for arm in self.arms:
-            seeds = min(len(self.seeds(arm, task)) for task in self.tasks)
-            parts = [self.of_task(arm, task, seeds if most is None else min(seeds, most)) for task in self.tasks]
-            if seeds:
-                overall |= average_tasks([{arm: part} for part in parts if part is not None])
-        return overall
-
-
-def stopped_by_race(plan: Plan, out: Path) -> Collection[str] | None:
-    """Return the keys of the cells of arms that are clearly worse; None while a seed is not complete for all others.
-
-    What is stopped after a seed depends on the results of the seeds up to it alone, in whatever order cells finish.
-    """
-    scores, last = Scores(plan, out), plan.comparison.seeds - 1
-    stopped: set[str] = set()
-    for seeds in range(1, last + 1):
-        active = (cell for cell in plan.of("score") if cell.arm not in stopped)
-        needed = [cell for cell in active if cell.seed < seeds and cell.share == 1]
-        if any(result_of(out, cell) is None and failure_of(out, cell) is None for cell in needed):
-            return None
-        overall = {arm: scored for arm, scored in scores.overall(seeds).items() if arm not in stopped}
-        if 2 <= seeds < plan.comparison.seeds and len(overall) > 1:
-            stopped |= arms_to_stop(overall, looks=last - 1, starters=len(plan.arms)).keys()
-    return {cell.key for cell in plan.cells if cell.arm in stopped and cell.seed >= 2}
 
 
 def conclude(plan: Plan, out: Path, machine: Machine, restrictions: Sequence[Limit] = ()) -> Outcome:
@@ -263,12 +197,11 @@ def _cheapest(arms: Sequence[ArmOutcome]) -> tuple[ArmOutcome, str]:
 def _effects(plan: Plan, overall: Mapping[str, Resampled]) -> list[Effect]:
     """Return the effects of the factors, if all arms of the design have scores."""
     factors = plan.comparison.vary
-    design = combinations(factors, plan.comparison.design) if factors else []
-    names: dict[tuple[Hashable, ...], str] = {tuple(map(str, levels.values())): name_of(levels) for levels in design}
+    values = combined(factors, plan.comparison.design) if factors else {}
+    names: dict[tuple[Hashable, ...], str] = {each: name_of(factors, each) for each in values}
     if not names or any(name not in overall for name in names.values()):
         return []
-    levels = {factor: list(map(str, values)) for factor, values in factors.items()}
-    effects = main_effects(levels, {cell: overall[name] for cell, name in names.items()})
+    effects = main_effects(factors, {each: overall[name] for each, name in names.items()})
     return [Effect(e.factor, str(e.level), str(e.baseline), Estimate(e.value, *e.interval)) for e in effects]
 
 

@@ -25,10 +25,9 @@ As words, arms are `bert-mini`, `DIRECTORY`, `DIRECTORY+adapt`, `DIRECTORY+disti
 
 from __future__ import annotations
 
-import itertools
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -38,8 +37,9 @@ from unmask.nn.encoders.downstream_kind import DownstreamKind
 from unmask.recipes.recipe import shipped
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
-from unmask.support.settings import Overrides, convert, parse_overrides
+from unmask.support.settings import convert
 from unmask.tasks import TASKS
+from unmask.workflows.comparing.design import Design, combined, name_of
 
 Way = Literal["", "pretrain", "adapt", "distill", "random"]
 """How an arm comes to its model; "": a checkpoint as it is."""
@@ -198,7 +198,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         documents: what a document is in plain text; see `unmask.pretrain`.
         field: field of JSON Lines that holds the text.
         vary: factors: settings with the values that are tried, of the first arm that is pretrained.
-        design: how factors are combined: all values with all others, or one factor at a time.
+        design: how factors are combined; see `Design`.
         settings: settings of all recipes that differ.
         task_settings: settings of all fine-tuning that differ.
     """
@@ -214,7 +214,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     documents: Literal["auto", "file", "blank-line", "line"] = "auto"
     field: str = "text"
     vary: dict[str, list[Any]] = {}
-    design: Literal["full", "single"] = "full"
+    design: Design = "full"
     settings: dict[str, Any] = {}
     task_settings: dict[str, Any] = {}
 
@@ -243,7 +243,18 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         for name in (*arms, *self.tasks):
             if not NAME.fullmatch(name):
                 raise UserError(f"'{name}' cannot be the name of an arm or a task", remedy="use letters and digits")
-        return varied(arms, self.vary, self.design) if self.vary else arms
+        if not self.vary:
+            return arms
+        base = next((name for name, arm in arms.items() if arm.way == "pretrain"), None)
+        if base is None:
+            raise UserError(f"{argument('vary')} has no effect: no arm is pretrained", remedy="name a recipe as an arm")
+        varied = {
+            name_of(self.vary, values): msgspec.structs.replace(
+                arms[base], settings={**self.settings, **arms[base].settings, **settings}
+            )
+            for values, settings in combined(self.vary, self.design).items()
+        }
+        return varied | {name: arm for name, arm in arms.items() if name != base}
 
 
 def _short(words: Sequence[str]) -> list[str]:
@@ -282,86 +293,6 @@ def read_arm(word: str, words: Sequence[str]) -> Arm:
     if not Path(base).is_dir() and "/" not in base:
         raise UserError(f"arm '{word}': neither a recipe nor a directory", remedy=nearest(base, shipped()))
     return Arm(model=base, way=way, use=use)  # type: ignore[arg-type]
-
-
-SHORT: dict[str, dict[str, dict[str, Any]]] = {
-    "pair": {
-        "none": {"layout.kind": "document_sentences", "objective.next_sentence": False, "stages": []},
-        "next_sentence": {"layout.kind": "sentence_pairs", "layout.second": "random", "objective.next_sentence": {}},
-        "sentence_order": {
-            "layout.kind": "sentence_pairs",
-            "layout.second": "swapped",
-            "objective.sentence_order": {},
-            "objective.next_sentence": False,
-            "stages": [],
-        },
-    },
-    "masking": {kind: {"masking.kind": kind} for kind in ("token", "span", "whole_word", "ngram")},
-}
-"""Factors that are known by a name, with the settings of each value; others are settings themselves."""
-
-
-def varied(arms: Mapping[str, Arm], factors: Mapping[str, Sequence[Any]], design: str) -> dict[str, Arm]:
-    """Return the arms with those of a design in place of the first one that is pretrained.
-
-    Args:
-        arms: the arms by name.
-        factors: values by factor, the first of each being the baseline.
-        design: "full" or "single".
-
-    Raises:
-        UserError: no arm is pretrained, a factor has fewer than two values, or a value is unknown.
-    """
-    base = next((name for name, arm in arms.items() if arm.way == "pretrain"), None)
-    if base is None:
-        raise UserError(f"{argument('vary')} has no effect: no arm is pretrained", remedy="name a recipe as an arm")
-    for factor, values in factors.items():
-        if len(values) < 2:
-            raise UserError(f"{argument('vary', factor)}: at least two values are needed")
-    combined: dict[str, Arm] = {}
-    for levels in combinations(factors, design):
-        settings: dict[str, Any] = {}
-        for factor, value in levels.items():
-            settings |= _of_level(factor, value)
-        combined[name_of(levels)] = msgspec.structs.replace(arms[base], settings={**arms[base].settings, **settings})
-    return combined | {name: arm for name, arm in arms.items() if name != base}
-
-
-def combinations(factors: Mapping[str, Sequence[Any]], design: str) -> list[dict[str, Any]]:
-    """Return the combinations of a design, each as the value by factor."""
-    if design == "full":
-        return [dict(zip(factors, values, strict=True)) for values in itertools.product(*factors.values())]
-    first = {factor: values[0] for factor, values in factors.items()}
-    return [first, *({**first, factor: value} for factor, values in factors.items() for value in values[1:])]
-
-
-def name_of(levels: Mapping[str, Any]) -> str:
-    """Return the name of an arm with these values of factors."""
-    return ",".join(f"{factor}={value}" for factor, value in levels.items())
-
-
-def _of_level(factor: str, value: Any) -> Overrides:
-    """Return the settings of a value of a factor."""
-    if factor not in SHORT:
-        return {factor: value}
-    if value not in SHORT[factor]:
-        raise UserError(f"{argument('vary', factor)}: unknown value '{value}'", remedy=nearest(value, SHORT[factor]))
-    return SHORT[factor][value]
-
-
-def read_factors(words: Sequence[str]) -> dict[str, list[Any]]:
-    """Return factors from words such as "masking=token,span".
-
-    Raises:
-        UserError: a word is not of this form.
-    """
-    factors: dict[str, list[Any]] = {}
-    for word in words:
-        factor, equals, values = word.partition("=")
-        if not equals or not factor:
-            raise UserError(f"{argument('vary', word)}: not FACTOR=VALUE,VALUE", remedy="write masking=token,span")
-        factors[factor] = [parse_overrides([f"x={value}"])["x"] for value in values.split(",")]
-    return factors
 
 
 def read_comparison(path: str | Path) -> Comparison:

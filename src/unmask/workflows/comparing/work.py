@@ -204,7 +204,7 @@ def write_plan(comparison: Comparison, out: Path) -> None:
 
 def join(out: str, device: Any, precision: Any, since: float, racing: bool) -> None:
     """Work on a comparison whose plan is in its directory; what another process runs."""
-    from unmask.workflows.comparing.results import stopped_by_race  # which reads results
+    from unmask.workflows.comparing.scores import stopped_by_race
 
     comparison = read_comparison(Path(out) / COMPARISON)
     machine = choose_machine(device, precision)
