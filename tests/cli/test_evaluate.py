@@ -36,6 +36,24 @@ def test_evaluate_an_encoder_on_text(line, text_file):
     assert "masked_lm_loss" in plain
 
 
+def test_suites_print_accuracies_and_bits(line, text_file, tmp_path):
+    pair = {"sentence_good": "the dog sees a cat", "sentence_bad": "cat the a dog", "UID": "order", "field": "syntax"}
+    (tmp_path / "pairs.jsonl").write_text("\n".join(json.dumps(pair | {"pairID": str(number)}) for number in range(3)))
+    command = ("evaluate", "--model", line / "run", "--suite")
+    output, errors = run_fork(*command, "blimp", "--data", tmp_path, "--limit", 2, "--pll", "word-l2r")
+    first, total, field, paradigm = output.splitlines()
+    assert first.startswith("blimp: 2 examples, ")
+    assert total.split()[0] == "accuracy"
+    assert (field.split()[:2], paradigm.split()[:2]) == (["syntax", "accuracy"], ["order", "accuracy"])
+    assert paradigm.endswith("pairs 2")
+    assert "PLL-word-l2r" in errors
+    assert "at most the first 2 pairs of each paradigm" in errors
+    output, _ = run_fork(*command, "bits", "--data", text_file, "--limit", 2, "--json")
+    result = json.loads(output)
+    assert result["characters"] > result["tokens"] > 0
+    assert result["metrics"].keys() == {"bits_per_character", "bits_per_token"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -48,6 +66,11 @@ def test_evaluate_an_encoder_on_text(line, text_file):
             ("evaluate", "--model", "{line}/run", "--data", "{line}/train.tsv", "--columns", "text=0"),
             "--columns has no effect: the model is not fine-tuned, so the data is plain text; omit it",
         ),
+        (
+            ("evaluate", *MODEL, "--data", "{here}/bad.tsv", "--pll", "original"),
+            "--pll has no effect: --suite is not given; omit it",
+        ),
+        (("evaluate", *MODEL, "--data", "{here}/bad.tsv", "--suite", "blimp"), "no head of a language model"),
         (("evaluate", *MODEL, "--data", "{here}/bad.tsv", "--format", "conll"), "--format conll has no columns of"),
     ],
     ids=name_case,

@@ -199,10 +199,10 @@ def pretraining_objective(model: Model, name: str, body: Encoder) -> Objective:
     """
     settings = OBJECTIVES[name]
     try:
-        own = settings.of_head(model.heads[name], body.width) if name in model.heads else settings()
+        sized = settings.of_head(model.heads[name], body.width) if name in model.heads else settings()
     except ValueError as error:
         raise UserError(f"the tensors of the {name} head are damaged ({error})") from error
-    return own.build(BuildContext(body, tokenizer_size=model.tokenizer.size))
+    return sized.build(BuildContext(body, tokenizer_size=model.tokenizer.size))
 
 
 def inference_copy(module: _Module, machine: Machine) -> _Module:

@@ -73,6 +73,26 @@ def test_text_outside_the_vocabulary_costs_8_bits_a_byte(likelihood):
     assert note in evaluate_bits(likelihood, [plain, unknown], QUIET)["notes"]
 
 
+def test_each_byte_of_unknown_words_is_charged_in_generated_texts(likelihood, documents):
+    """A word of the vocabulary's characters is known; one with a Greek letter is not, nor is any Chinese character."""
+    rng = np.random.default_rng(0)
+    texts, expected = [], []
+    for text in documents[:60]:
+        words, unknown = text.split(), ["do\u03bb", "\u4e00", "\u03b1\u03b2g", "\U0001f600"]
+        chosen = [unknown[index] for index in rng.integers(0, 4, rng.integers(0, 6))]
+        for word in chosen:
+            words.insert(int(rng.integers(0, len(words) + 1)), word)
+        texts.append(" ".join(words))
+        expected.append((len(chosen), sum(len(word.encode()) for word in chosen)))
+    found = document_bits(likelihood, texts, QUIET)
+    assert found.unknown.tolist() == [number for number, _ in expected]
+    plain = [
+        -sum(values.sum() for values in likelihood(cut(text, 22))) / math.log(2) for text in likelihood.encode(texts)
+    ]
+    assert found.bits - plain == pytest.approx([8 * size for _, size in expected], abs=1e-2)
+    assert sum(number for number, _ in expected) > 100
+
+
 def test_documents_without_tokens(likelihood):
     found = document_bits(likelihood, ["\x7f", "the dog"], QUIET)
     assert found.tokens.tolist() == [0, 2]

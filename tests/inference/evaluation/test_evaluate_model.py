@@ -72,7 +72,7 @@ def test_suites_score_a_language_model(language_model, pairs, text_file):
     result = evaluate(language_model, pairs, suite="blimp", limit=2, **HERE)
     assert (result["task"], result["examples"]) == ("blimp", 2)
     assert result["scored_by"] == "pseudo-log-likelihood, PLL-original"
-    assert result["notes"][:2] == [result["scored_by"], "only the first 2 pairs of each paradigm"]
+    assert result["notes"][:2] == [result["scored_by"], "at most the first 2 pairs of each paradigm"]
     result = evaluate(language_model, text_file, suite="bits", limit=3, pll="word-l2r", **HERE)
     assert (result["task"], result["examples"]) == ("bits", 3)
     assert result["scored_by"] == "pseudo-log-likelihood, PLL-word-l2r"

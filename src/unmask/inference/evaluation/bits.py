@@ -125,15 +125,15 @@ def document_bits(likelihood: Likelihood, documents: Sequence[str], display: Dis
     unknown = [likelihood.is_unknown(text.ids) for text in texts]
     spelled = np.array(
         [
-            _bytes(likelihood, document, which) if which.any() else 0
-            for document, which in zip(documents, unknown, strict=True)
+            _bytes(likelihood, document, flags) if flags.any() else 0
+            for document, flags in zip(documents, unknown, strict=True)
         ]
     )
     return DocumentBits(
         bits + SPELLING * spelled,
         np.array([len(document) for document in documents]),
         np.array([len(text.ids) for text in texts]),
-        np.array([int(which.sum()) for which in unknown]),
+        np.array([int(flags.sum()) for flags in unknown]),
     )
 
 

@@ -154,11 +154,8 @@ def _evaluate_suite(
     if not isinstance(predictor.backend, TorchBackend):
         raise UserError("an exported model gives no probabilities of tokens", remedy="use the model it was made from")
     likelihood = Likelihood(predictor.backend, pll)
-    first = (
-        []
-        if limit is None
-        else [f"only the first {limit:,} " + ("pairs of each paradigm" if suite == "blimp" else "documents")]
-    )
+    unit = "pairs of each paradigm" if suite == "blimp" else "documents"
+    first = [] if limit is None else [f"at most the first {limit:,} {unit}"]
     if suite == "blimp":
         if options != TextOptions():
             names = ", ".join(argument(name) for name in ("field", "documents", "strict"))
@@ -172,9 +169,9 @@ def _evaluate_suite(
     return result | {"scored_by": likelihood.description, "notes": [likelihood.description, *notes, *result["notes"]]}
 
 
-def _refuse_idle(given: Mapping[str, object], reason: str) -> None:
-    """Raise an error if parameters are given that have no effect, for this reason."""
-    if idle := [argument(name) for name, value in given.items() if value]:
+def _refuse_idle(parameters: Mapping[str, object], reason: str) -> None:
+    """Raise an error if parameters have values, but no effect, for this reason."""
+    if idle := [argument(name) for name, value in parameters.items() if value]:
         verb = "has" if len(idle) == 1 else "have"
         raise UserError(
             f"{', '.join(idle)} {verb} no effect: {reason}", remedy="omit it" if len(idle) == 1 else "omit them"

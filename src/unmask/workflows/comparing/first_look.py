@@ -119,9 +119,9 @@ def first_look(
         raise UserError(f"{argument('examples', examples)}: at least two are needed")
     notes, display, machine = list[str](), Display(quiet=quiet), choose_machine(device, precision)
     kind = TASKS[task]()
-    given = kind.read(as_sources(train, encoding), columns=columns or {}, kind=format, notes=notes)
-    refuse_soft(given)
-    chosen = _sample(given, examples, notes)
+    labelled = kind.read(as_sources(train, encoding), columns=columns or {}, kind=format, notes=notes)
+    refuse_soft(labelled)
+    chosen = _sample(labelled, examples, notes)
     labels = read_labels(kind, chosen)
     targets = _targets(task, labels, chosen, notes)
     looks = []
