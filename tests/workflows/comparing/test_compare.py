@@ -16,9 +16,12 @@ from unmask.support.durable import acquire
 from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
 from unmask.workflows.comparing import compute, work
-from unmask.workflows.comparing.cells import RESAMPLED, Planner, failure_of
+from unmask.workflows.comparing.cells import RESAMPLED, Planner, failure_of, folder_of
 from unmask.workflows.comparing.compare import _absolute
-from unmask.workflows.comparing.settings import read_comparison
+from unmask.workflows.comparing.results import CLEARLY, KNOWN
+from unmask.workflows.comparing.settings import Arm, read_comparison
+
+from .conftest import SETTINGS
 
 HERE = {"device": "cpu", "precision": "float32", "quiet": True}
 SAME = ("elapsed", "seconds", "memory")
@@ -236,6 +239,23 @@ def test_test_texts_in_the_text_are_counted(inputs, finished, tmp_path):
         "seen": 7,
         "examples": 30,
     }
+
+
+def test_a_checkpoint_that_has_read_the_test_texts(inputs, finished, tmp_path):
+    rows = [line.split("\t")[0] for line in (inputs / "test.tsv").read_text().splitlines()[1:]]
+    (tmp_path / "read.txt").write_text("\n".join(rows * 8))
+    settings = {**SETTINGS, "batch.tokens": 512, "budget.steps": 250, "stages": [], "objective.next_sentence": False}
+    settings |= {"layout.kind": "document_sentences", "encoder.width": 64, "encoder.feed_forward": 128}
+    unmask.pretrain(
+        "bert-tiny", text=tmp_path / "read.txt", documents="line", out=tmp_path / "seen", settings=settings, **HERE
+    )
+    base = planned(inputs)
+    other = folder_of(finished[0], next(iter(base.of("pretraining")))) / "run"
+    for path, suspicious in ((tmp_path / "seen", True), (other, False)):
+        arms = {**base.comparison.arms, "checkpoint": Arm(model=str(path))}
+        (cell,) = planned(inputs, arms=arms).of("familiarity")
+        compared = compute.compare_familiarity(cell, tmp_path, {}, choose_machine("cpu", "float32"), True)
+        assert (compared["z"] < KNOWN and compared["test"] < CLEARLY * compared["train"]) == suspicious
 
 
 def test_races_stop_what_is_clearly_worse(inputs, finished, tmp_path):

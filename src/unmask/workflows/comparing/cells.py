@@ -11,7 +11,7 @@ never computed again, and another arm or seed only adds cells.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -32,7 +32,7 @@ from unmask.workflows.comparing.settings import STUDENT, Arm, Budget, Comparison
 from unmask.workflows.pretraining.default import for_model
 from unmask.workflows.pretraining.search import cost
 
-Kind = Literal["look", "overlap", "corpus", "pretraining", "rate", "score", "cost"]
+Kind = Literal["look", "familiarity", "overlap", "corpus", "pretraining", "rate", "score", "cost"]
 LIBRARIES = ("torch", "tokenizers")
 """Libraries whose versions results depend on."""
 OUTLOOK = (0.125, 0.25, 0.5)
@@ -192,6 +192,8 @@ class Planner:
                     add(cell)
                     if seed == 0 and arm.way != "random" and self.comparison.tasks[task].task in get_args(RankedTask):
                         add(self.look(name, arm, task))
+                    if seed == 0 and arm.model and not arm.trains:
+                        add(self.familiarity(name, arm, task))
                 if seed == 0:
                     first = self.score(name, arm, next(iter(self.comparison.tasks)), 0)
                     add(Cell("cost", self.common, arm=name, needs={"score": first}))
@@ -228,6 +230,12 @@ class Planner:
         }
         needs = {"model": self.pretraining(name, arm, 0)} if arm.trains else {}
         return Cell("look", inputs, name, task, paths={"train": data.train, "model": arm.model}, needs=needs)
+
+    def familiarity(self, name: str, arm: Arm, task: str) -> Cell:
+        """Return the cell that looks whether a checkpoint knows the test texts better than the training texts."""
+        cell = self.look(name, arm, task)
+        paths = {**cell.paths, "test": self.comparison.tasks[task].test}
+        return replace(cell, kind="familiarity", inputs={**cell.inputs, "files": self.files[task]}, paths=paths)
 
     def rate(self, name: str, arm: Arm, task: str) -> Cell:
         """Return the cell that chooses a learning rate of fine-tuning with the first seed."""

@@ -19,7 +19,10 @@ from unmask.data.corpus.build import write_corpus
 from unmask.data.text.documents import Skipped, TextOptions, read_documents
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.train import TokenizerSettings, train_vocabulary
+from unmask.inference.backend import TorchBackend
 from unmask.inference.bench import measure_engines
+from unmask.inference.evaluation.bits import document_bits
+from unmask.inference.evaluation.likelihood import Likelihood
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import CORRELATIONS, SHARES, intervals, measure_all, resampled
 from unmask.model.directory import find
@@ -46,6 +49,8 @@ from unmask.workflows.finetuning.trials import can_resume, metric_of, search_rat
 from unmask.workflows.pretraining.launch import pretrain
 from unmask.workflows.pretraining.restarts import started
 
+FAMILIAR = 200
+"""Maximum number of training and of test texts whose bits are compared."""
 MAX_MISTAKES, MAX_TEXT = 5_000, 400
 """Number of mistakes that are stored, and of characters of their texts."""
 LATENCY_REQUESTS, SPEED_SEQUENCES = 100, 400
@@ -102,6 +107,34 @@ def look_first(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Ma
     )
     (look,) = looked.ranking
     return {"score": look.logme if look.h_score is None else look.h_score, "examples": looked.examples}
+
+
+def compare_familiarity(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
+    """Compare how well a language model predicts test texts and training texts, in bits per character.
+
+    Both are drawn from one distribution: a model that has read the test texts, but not the others, predicts them better.
+
+    Returns:
+        `{train, test, z}`, z being the difference in standard errors (Welch); {} if the model is no language model.
+    """
+    task = TASKS[cell.inputs["task"]]()
+    parts = read_parts(task, LabelledFiles(cell.paths["train"], cell.paths["test"], **_format(cell)))[:2]
+    try:
+        likelihood = Likelihood(TorchBackend(load_model(cell.paths["model"]), machine))
+    except UserError:
+        return {}
+    rates = []
+    for examples in parts:
+        spaced = examples[:: max(1, len(examples) // FAMILIAR)][:FAMILIAR]
+        texts = [text[:MAX_TEXT] for example in spaced if (text := " ".join(task.texts(example)).strip())]
+        scored = document_bits(likelihood, texts, Display(quiet=True))
+        rates.append(scored.bits / scored.characters)
+    if min(map(len, rates)) < 2:
+        return {}
+    train, test = rates
+    error = np.sqrt(train.var(ddof=1) / len(train) + test.var(ddof=1) / len(test))
+    z = float((test.mean() - train.mean()) / max(error, 1e-9))
+    return {"train": float(train.mean()), "test": float(test.mean()), "z": z}
 
 
 def train_model(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
@@ -202,6 +235,7 @@ def measure_cost(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: 
 
 COMPUTE: dict[str, Compute] = {
     "look": look_first,
+    "familiarity": compare_familiarity,
     "overlap": find_overlap,
     "corpus": make_corpus,
     "pretraining": train_model,

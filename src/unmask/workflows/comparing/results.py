@@ -22,19 +22,15 @@ from unmask.metrics.comparison.estimates import mean_score
 from unmask.metrics.comparison.multibootstrap import Resampled
 from unmask.metrics.comparison.outlook import extrapolate
 from unmask.support.errors import UserError, counted
-from unmask.support.messages import argument, call
+from unmask.support.messages import argument
 from unmask.support.settings import to_table
 from unmask.training.machine import Machine
 from unmask.workflows.comparing.cells import (
-    CORPUS,
     MISTAKES,
     OUTLOOK,
-    RUN,
-    TOKENIZER,
     Cell,
     Plan,
     failure_of,
-    folder_of,
     result_of,
 )
 from unmask.workflows.comparing.design import combined, name_of
@@ -50,6 +46,7 @@ from unmask.workflows.comparing.outcome import (
     TaskFacts,
     TaskScore,
 )
+from unmask.workflows.comparing.repeat import command_of
 from unmask.workflows.comparing.scores import Scores
 from unmask.workflows.comparing.settings import Arm, read_budget
 
@@ -57,6 +54,8 @@ TIMES = (4.0, 10.0)
 """Multiples of the budget of an outlook."""
 FEW = 200
 """Number of independent test examples below which the report warns."""
+KNOWN, CLEARLY = -4.0, 0.9
+"""Standard errors, and ratio of bits, from which on test texts are known suspiciously well."""
 ABOUT = 1.25
 """Ratio of costs up to which they count as equal."""
 SHOWN = 10
@@ -345,6 +344,13 @@ def _warnings(plan: Plan, out: Path, arms: Sequence[ArmOutcome], scores: Scores)
                 f"{cell.task}: {found['seen']:,} of {found['examples']:,} test examples occur in the text that arms "
                 "are trained on: these arms have seen what they are tested on."
             )
+    for cell in plan.of("familiarity"):
+        compared = result_of(out, cell) or {}
+        if compared and compared["z"] < KNOWN and compared["test"] < CLEARLY * compared["train"]:
+            warnings.append(
+                f"{cell.arm} predicts the test texts of {cell.task} with {compared['test']:.2f} bits per character, "
+                f"the training texts with {compared['train']:.2f}: it may have been trained on the test texts."
+            )
     for task in scores.tasks:
         results = [result for (_, name, _), result in scores.results.items() if name == task]
         if results and (number := results[0]["independent"]) < FEW:
@@ -359,34 +365,4 @@ def _cell(plan: Plan, out: Path, cell: Cell) -> CellOutcome:
     result, failure = result_of(out, cell), failure_of(out, cell)
     state = "done" if result else "failed" if failure else "not computed"
     seconds = result["elapsed"] if result else 0.0
-    return CellOutcome(cell.name, cell.key, state, seconds, failure.error if failure else "", _command(out, cell))
-
-
-def _command(out: Path, cell: Cell) -> str:
-    """Return the call that repeats a cell by itself, as a reference of `support.messages`."""
-    folder, paths = folder_of(out, cell), cell.paths
-    needed = {name: folder_of(out, other) for name, other in cell.needs.items()}
-    if cell.kind == "pretraining":
-        recipe, corpus = folder / RUN / "recipe.toml", needed["corpus"] / CORPUS
-        if cell.inputs["way"] == "distill":
-            return call("distill", recipe, teacher=paths["model"], corpus=corpus, out="RUN")
-        init = {"init": paths["model"]} if paths["model"] else {}
-        return call("pretrain", recipe, corpus=corpus, out="RUN", **init)
-    if cell.kind != "score":
-        return ""
-    inputs = cell.inputs
-    if "recipe" in paths:
-        tokenizer = needed["tokenizer"] / TOKENIZER if "tokenizer" in needed else paths["tokenizer"]
-        model = {"model": f"random:{folder / 'random.toml'}", "tokenizer": tokenizer}
-    else:
-        model = {"model": needed["model"] / RUN if "model" in needed else paths["model"]}
-    settings = {**inputs["settings"], "seed": cell.seed}
-    if "rate" in cell.needs and (chosen := result_of(out, cell.needs["rate"])) and chosen["rate"] is not None:
-        settings["optimizer.learning_rate"] = chosen["rate"]
-    use = {} if paths["frozen"] is None else {"frozen": paths["frozen"]}
-    use |= {"downstream": paths["small"]} if paths["small"] else {}
-    dev = {"dev": paths["test"]} if paths["test"] else {}
-    columns = {"columns": inputs["columns"]} if inputs["columns"] else {}
-    return call(
-        "finetune", inputs["task"], **model, train=paths["train"], **dev, **columns, **use, settings=settings, out="RUN"
-    )
+    return CellOutcome(cell.name, cell.key, state, seconds, failure.error if failure else "", command_of(out, cell))

@@ -54,7 +54,7 @@ ATTEMPTS = 3
 """How often a cell is begun whose process ends without a word, such as one that the system kills for its memory."""
 PAUSE = 0.5
 """Seconds between two looks for a cell, while others compute what is needed."""
-GUESS = {"look": 15.0, "overlap": 5.0, "corpus": 20.0, "rate": 120.0, "score": 60.0, "cost": 30.0}
+GUESS = {"look": 15.0, "familiarity": 15.0, "overlap": 5.0, "corpus": 20.0, "rate": 120.0, "score": 60.0, "cost": 30.0}
 """Seconds that a cell is expected to take before one of its kind has been computed."""
 
 Stopped = Callable[[Plan, Path], Collection[str] | None]

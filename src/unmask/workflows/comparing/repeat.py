@@ -1,0 +1,38 @@
+"""The command that repeats a cell of a comparison by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from unmask.support.messages import call
+from unmask.workflows.comparing.cells import CORPUS, RUN, TOKENIZER, Cell, folder_of, result_of
+
+
+def command_of(out: Path, cell: Cell) -> str:
+    """Return the call that repeats a cell by itself, as a reference of `support.messages`."""
+    folder, paths = folder_of(out, cell), cell.paths
+    needed = {name: folder_of(out, other) for name, other in cell.needs.items()}
+    if cell.kind == "pretraining":
+        recipe, corpus = folder / RUN / "recipe.toml", needed["corpus"] / CORPUS
+        if cell.inputs["way"] == "distill":
+            return call("distill", recipe, teacher=paths["model"], corpus=corpus, out="RUN")
+        init = {"init": paths["model"]} if paths["model"] else {}
+        return call("pretrain", recipe, corpus=corpus, out="RUN", **init)
+    if cell.kind != "score":
+        return ""
+    inputs = cell.inputs
+    if "recipe" in paths:
+        tokenizer = needed["tokenizer"] / TOKENIZER if "tokenizer" in needed else paths["tokenizer"]
+        model = {"model": f"random:{folder / 'random.toml'}", "tokenizer": tokenizer}
+    else:
+        model = {"model": needed["model"] / RUN if "model" in needed else paths["model"]}
+    settings = {**inputs["settings"], "seed": cell.seed}
+    if "rate" in cell.needs and (chosen := result_of(out, cell.needs["rate"])) and chosen["rate"] is not None:
+        settings["optimizer.learning_rate"] = chosen["rate"]
+    use = {} if paths["frozen"] is None else {"frozen": paths["frozen"]}
+    use |= {"downstream": paths["small"]} if paths["small"] else {}
+    dev = {"dev": paths["test"]} if paths["test"] else {}
+    columns = {"columns": inputs["columns"]} if inputs["columns"] else {}
+    return call(
+        "finetune", inputs["task"], **model, train=paths["train"], **dev, **columns, **use, settings=settings, out="RUN"
+    )
