@@ -50,7 +50,7 @@ def measure(path: Path) -> dict[str, float]:
     held = task.choose_held(rows, identities, 0)
     parted(rows, held)
     marks.append(time.process_time())
-    describe_damaged(compress(rows, ~identities.is_ascii), task.texts)
+    describe_damaged(compress(rows, (~identities.is_ascii).tolist()), task.texts)
     marks.append(time.process_time())
     overlap(identities.select(~held), identities.select(held))
     marks.append(time.process_time())

@@ -19,7 +19,7 @@ import numpy as np
 
 SEPARATOR = b"\0"
 """What follows each folded text."""
-CHUNK = 512
+CHUNK = 1024
 """Texts that are folded at a time, unless they are longer than `CHUNK_SIZE` together."""
 CHUNK_SIZE = 1 << 17
 """Characters, about, that are folded at a time: they fit into a processor's cache."""
@@ -99,7 +99,9 @@ class FoldedTexts:
 
 def fold(text: str) -> bytes:
     """Return a text in Unicode's composed form, without case, spaces and punctuation; what consists of them is kept."""
-    return fold_all([text])[0]
+    text = text.replace("\0", " ")
+    folded = _fold_ascii([text]) if text.isascii() else _fold_others([text])
+    return folded[: -len(SEPARATOR)] or text.strip().encode("utf8", "surrogatepass")
 
 
 def fold_all(texts: Sequence[str], is_ascii: np.ndarray | None = None) -> FoldedTexts:
@@ -175,10 +177,10 @@ def _fold_others(texts: Sequence[str]) -> bytes:
         texts = [text.replace(SEPARATOR.decode(), " ") for text in texts]
         joined = _joined(texts)
     folded = _mapped(joined, _fold_character)
-    special = np.flatnonzero(folded == _SPECIAL)
-    if not len(special):
+    if folded.max(initial=0) < _SPECIAL:
         return _encoded(folded)
-    parts = _encoded(folded).split(SEPARATOR)
+    special = np.flatnonzero(folded == _SPECIAL)
+    parts = _encoded(np.where(folded == _SPECIAL, np.uint32(_SPACE), folded)).split(SEPARATOR)
     ends = np.flatnonzero(folded == 0)
     rows = np.unique(np.searchsorted(ends, special)).tolist()
     composed = unicodedata.normalize("NFC", _joined([texts[row] for row in rows]))
@@ -189,9 +191,8 @@ def _fold_others(texts: Sequence[str]) -> bytes:
 
 
 def _encoded(codes: np.ndarray) -> bytes:
-    """Return code points in UTF-8, without the spaces and punctuation of ASCII; what is special becomes a space."""
-    codes = np.where(codes == _SPECIAL, _SPACE, codes)
-    text = codes.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
+    """Return code points, (characters,) uint32, in UTF-8, without the spaces and punctuation of ASCII."""
+    text = codes.tobytes().decode("utf-32-le", "surrogatepass")
     return text.encode("utf8", "surrogatepass").translate(None, _SPACES_AND_PUNCTUATION)
 
 
@@ -199,19 +200,18 @@ def _mapped(text: str, character: Callable[[str], int]) -> np.ndarray:
     """Return what a function returns of each character of a text, (characters,) uint32."""
     table = _table(character)
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
-    mapped = table[codes]
-    unknown = codes[mapped == _UNKNOWN]
-    if len(unknown):
-        new = np.unique(unknown)
-        table[new] = [character(chr(code)) for code in new.tolist()]
-        mapped = table[codes]
+    mapped = table.take(codes)
+    if mapped.max(initial=0) >= _UNKNOWN:
+        new = set(codes[mapped == _UNKNOWN].tolist())
+        table[list(new)] = [character(chr(code)) for code in new]
+        mapped = table.take(codes)
     return mapped
 
 
 @cache
 def _table(_: Callable[[str], int]) -> np.ndarray:
     """Return the table in which what a function returned of each character is kept."""
-    return np.full(sys.maxunicode + 1, _UNKNOWN, np.uint32)
+    return np.full(sys.maxunicode + 1, _UNKNOWN, "<u4")
 
 
 def _fold_character(character: str) -> int:

@@ -71,11 +71,11 @@ class Identities:
 
     def equal(self, others: Identities) -> dict[int, int]:
         """Return the examples that are among some others, each with the index of the first of these; in order."""
-        common = np.intersect1d(self.keys, others.keys)
+        common = _among(self.keys, np.sort(others.keys))
         places: dict[bytes, int] = {}
-        for index in _among(others.keys, common).tolist():
+        for index in _among(others.keys, np.sort(self.keys[common])).tolist():
             places.setdefault(others.texts[index], index)
-        own = ((index, places.get(self.texts[index])) for index in _among(self.keys, common).tolist())
+        own = ((index, places.get(self.texts[index])) for index in common.tolist())
         return {index: place for index, place in own if place is not None}
 
 

@@ -80,8 +80,9 @@ def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bo
         held_identities = task.identities(held)
     counts = Counter(label for example in (*examples, *held) for label in task.labels_of(example))
     notes += describe_alike(counts) + describe_numbers(files.train, labels)
-    not_ascii = chain(compress(examples, ~identities.is_ascii), compress(held, ~held_identities.is_ascii))
-    notes += describe_damaged(not_ascii, task.texts)
+    parts = ((examples, identities), (held, held_identities))
+    others = (compress(part, (~known.is_ascii).tolist()) for part, known in parts)
+    notes += describe_damaged(chain.from_iterable(others), task.texts)  # ASCII is not damaged
     kind = "dev" if files.dev else "held-out"
     notes += describe_overlap(overlap(identities, held_identities), examples, held, kind)
     return Examples(examples, held, labels, notes, files.in_memory)
