@@ -1,9 +1,9 @@
 """What does it cost to read labeled examples, to hold out a tenth, and to compare both parts? MB/s of CPU time.
 
 Input: sentences of Wikinews as rows of a tab-separated file, each with one of three labels. The steps are those of
-every fine-tuning run: reading (with the notes on damaged texts), a stratified tenth without equal texts on both sides,
-and the search for equal and nearly equal examples. `--rows 1000000` repeats the sentences with a number in front, so
-that no two rows are equal. The fastest of several rounds counts.
+every fine-tuning run: reading, folding, a stratified tenth without equal texts on both sides, the search for damaged
+texts, and the search for equal and nearly equal examples. `--rows 1000000` repeats the sentences with a number in
+front, so that no two rows are equal. The fastest of several rounds counts.
 """
 
 from __future__ import annotations
