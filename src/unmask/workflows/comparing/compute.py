@@ -87,7 +87,7 @@ def find_overlap(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: 
     """Count the test examples that occur in the text."""
     task, options = TASKS[cell.inputs["task"]](), TextOptions(cell.inputs["field"], cell.inputs["documents"])
     files = LabelledFiles(cell.paths["train"], cell.paths["test"], **_format(cell))
-    held = read_parts(task, files)[1]
+    held = read_parts(task, files).held
     seen = count_seen(read_documents(cell.paths["text"], options, Skipped()), [task.texts(example) for example in held])
     return {"seen": seen, "examples": len(held)}
 
@@ -112,19 +112,19 @@ def look_first(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Ma
 def compare_familiarity(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
     """Compare how well a language model predicts test texts and training texts, in bits per character.
 
-    Both are drawn from one distribution: a model that has read the test texts, but not the others, predicts them better.
+    Both are of one distribution: a model that has read the test texts, but not the others, predicts them better.
 
     Returns:
         `{train, test, z}`, z being the difference in standard errors (Welch); {} if the model is no language model.
     """
     task = TASKS[cell.inputs["task"]]()
-    parts = read_parts(task, LabelledFiles(cell.paths["train"], cell.paths["test"], **_format(cell)))[:2]
+    parts = read_parts(task, LabelledFiles(cell.paths["train"], cell.paths["test"], **_format(cell)))
     try:
         likelihood = Likelihood(TorchBackend(load_model(cell.paths["model"]), machine))
     except UserError:
         return {}
     rates = []
-    for examples in parts:
+    for examples in (parts.train, parts.held):
         spaced = examples[:: max(1, len(examples) // FAMILIAR)][:FAMILIAR]
         texts = [text[:MAX_TEXT] for example in spaced if (text := " ".join(task.texts(example)).strip())]
         scored = document_bits(likelihood, texts, Display(quiet=True))

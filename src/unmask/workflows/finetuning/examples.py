@@ -7,11 +7,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from itertools import chain, compress
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
 from unmask.data.labelled.duplicates import overlap
+from unmask.data.labelled.identities import Identities
 from unmask.data.labelled.labelled_file import SoftRow, SoftSetRow
 from unmask.data.labelled.repository import describe_numbers
 from unmask.data.labelled.spellings import describe_alike
@@ -19,7 +22,7 @@ from unmask.model.model import Model
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.tasks.damaged_examples import describe_damaged
-from unmask.tasks.holding_out import describe_overlap
+from unmask.tasks.holding_out import describe_overlap, parted
 from unmask.tasks.task import Framed, Notes, Task
 from unmask.workflows.finetuning.job import LabelledFiles
 
@@ -64,30 +67,45 @@ def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bo
         UserError: a file cannot be read, or is not suitable for the task.
     """
     notes: list[str] = []
-    examples, held, labels = read_parts(task, files, hold_out=hold_out, notes=notes)
-    if set(labels) == set(base.labels):
-        labels = base.labels
-    counts = Counter(label for example in (*examples, *held) for label in task.labels_of(example))
+    parts = read_parts(task, files, hold_out=hold_out, notes=notes)
+    labels = base.labels if set(parts.labels) == set(base.labels) else parts.labels
+    counts = Counter(label for example in (*parts.train, *parts.held) for label in task.labels_of(example))
     notes += describe_alike(counts) + describe_numbers(files.train, labels)
-    notes += describe_damaged([*examples, *held], task.texts)
-    notes += compare_parts(task, examples, held, "dev" if files.dev else "held-out")
-    return Examples(examples, held, labels, notes, files.in_memory)
+    known = ((parts.train, parts.identities), (parts.held, parts.held_identities))
+    others = (compress(examples, (~identities.is_ascii).tolist()) for examples, identities in known)
+    notes += describe_damaged(chain.from_iterable(others), task.texts)  # ASCII is not damaged
+    kind = "dev" if files.dev else "held-out"
+    notes += describe_overlap(overlap(parts.identities, parts.held_identities), parts.train, parts.held, kind)
+    return Examples(parts.train, parts.held, labels, notes, files.in_memory)
 
 
-def read_parts(
-    task: Task, files: LabelledFiles, *, hold_out: bool = True, notes: Notes = None
-) -> tuple[list[Any], list[Any], tuple[str, ...]]:
-    """Return the examples to train on, those that results are reported on, and the labels.
+class Parts(NamedTuple):
+    """Examples to train on and those that results are reported on, with what their texts are, and the labels."""
+
+    train: list[Any]
+    held: list[Any]
+    labels: tuple[str, ...]
+    identities: Identities
+    held_identities: Identities
+
+
+def read_parts(task: Task, files: LabelledFiles, *, hold_out: bool = True, notes: Notes = None) -> Parts:
+    """Read the files; without dev files a tenth of the examples is held out, if wanted.
 
     Raises:
         UserError: a file cannot be read, or there are too few examples to hold a tenth out.
     """
     read = partial(task.read, columns=files.columns, kind=files.kind, notes=notes)
     examples = read(files.train)
-    labels = read_labels(task, examples)
+    labels, identities = read_labels(task, examples), task.identities(examples)
+    is_held = np.zeros(len(examples), bool)
+    if hold_out and not files.dev:
+        is_held = task.choose_held(examples, identities, HOLD_OUT_SEED, notes)
+    train, held = parted(examples, is_held)
     if files.dev:
-        return examples, read(files.dev), labels
-    return (*task.hold_out(examples, HOLD_OUT_SEED, notes), labels) if hold_out else (examples, [], labels)
+        held = read(files.dev)
+        return Parts(train, held, labels, identities, task.identities(held))
+    return Parts(train, held, labels, identities.select(~is_held), identities.select(is_held))
 
 
 def read_labels(task: Task, examples: Sequence[Any]) -> tuple[str, ...]:
@@ -115,18 +133,6 @@ def refuse_soft(examples: Sequence[Any]) -> None:
             line=soft.line,
             remedy=f"pass {argument('columns', {'label': 'NAME'})}: a column of labels",
         )
-
-
-def compare_parts(task: Task, train: Sequence[Any], held: Sequence[Any], kind: str) -> list[str]:
-    """Return notes about the held-out examples that equal, or nearly equal, training examples.
-
-    Args:
-        task: the task.
-        train, held: the examples.
-        kind: what the held-out ones are called.
-    """
-    texts = ([task.texts(example) for example in part] for part in (train, held))
-    return describe_overlap(overlap(*texts), train, held, kind)
 
 
 def frame_examples(task: Task, base: Model, examples: Sequence[Any], labels: Sequence[str], purpose: str) -> Framed:
