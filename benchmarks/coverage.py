@@ -109,8 +109,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=2000, help="a tenth as many for decisions and races")
     parser.add_argument("--cases", nargs="+", help="words with which the names of cases begin; all by default")
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="numbers of seeds")
     options = parser.parse_args()
-    for index, (seeds, examples, variance) in enumerate(product(SEEDS, EXAMPLES, VARIANCES)):
+    for index, (seeds, examples, variance) in enumerate(product(options.seeds, EXAMPLES, VARIANCES)):
         pair = ACCURACIES[(index + index // 3) % 3]
         near, far = (pair[0],) * 5, (pair[0],) + (pair[0] - 3,) * 4
         for case, measure, accuracies, divisor in (
