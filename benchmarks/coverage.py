@@ -105,7 +105,8 @@ def race(accuracies: tuple[float, ...], seeds: int, examples: int, variance: flo
     return {"best_stopped": 100 * float(np.mean(stopped)), "saved": 100 * float(np.mean(saved))}
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Simulate all cases."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=2000, help="a tenth as many for decisions and races")
     parser.add_argument("--cases", nargs="+", help="words with which the names of cases begin; all by default")
@@ -131,3 +132,7 @@ if __name__ == "__main__":
                 {**keys, **{name: round(float(value), 2) for name, value in result.items()}},
                 instead=list(keys),
             )
+
+
+if __name__ == "__main__":
+    main()

@@ -46,11 +46,8 @@ def learning_curve(features: object, labels: np.ndarray, method: str) -> Curve:
         shuffled = np.random.default_rng(seed).permutation(rest)
         budget = SMALLEST
         while budget <= min(len(rest), LARGEST):
-            model = (
-                MultinomialNB(alpha=0.1)
-                if method == "bayes"
-                else SGDClassifier("log_loss", alpha=1e-5, max_iter=30, tol=1e-3, random_state=0)
-            )
+            logistic = SGDClassifier("log_loss", alpha=1e-5, max_iter=30, tol=1e-3, random_state=0)
+            model = MultinomialNB(alpha=0.1) if method == "bayes" else logistic
             model.fit(features[shuffled[:budget]], labels[shuffled[:budget]])  # type: ignore[index]
             right = model.predict(features[scored]) == labels[scored]  # type: ignore[index]
             curve.append((budget, seed, 100 * float(right.mean())))
