@@ -126,7 +126,13 @@ def main() -> None:
             if options.cases and not case.startswith(tuple(options.cases)):
                 continue
             result = measure(accuracies, seeds, examples, variance, max(1, options.draws // divisor))
-            keys = {"case": case, "seeds": seeds, "examples": examples, "variance": variance, "accuracies": accuracies}
+            keys = {
+                "case": case,
+                "seeds": seeds,
+                "examples": examples,
+                "variance": variance,
+                "accuracies": list(accuracies),
+            }
             add(
                 "coverage",
                 {**keys, **{name: round(float(value), 2) for name, value in result.items()}},
