@@ -105,12 +105,14 @@ def race(accuracies: tuple[float, ...], seeds: int, examples: int, variance: flo
     return {"best_stopped": 100 * float(np.mean(stopped)), "saved": 100 * float(np.mean(saved))}
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Simulate all cases."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=2000, help="a tenth as many for decisions and races")
     parser.add_argument("--cases", nargs="+", help="words with which the names of cases begin; all by default")
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="numbers of seeds")
     options = parser.parse_args()
-    for index, (seeds, examples, variance) in enumerate(product(SEEDS, EXAMPLES, VARIANCES)):
+    for index, (seeds, examples, variance) in enumerate(product(options.seeds, EXAMPLES, VARIANCES)):
         pair = ACCURACIES[(index + index // 3) % 3]
         near, far = (pair[0],) * 5, (pair[0],) + (pair[0] - 3,) * 4
         for case, measure, accuracies, divisor in (
@@ -124,9 +126,19 @@ if __name__ == "__main__":
             if options.cases and not case.startswith(tuple(options.cases)):
                 continue
             result = measure(accuracies, seeds, examples, variance, max(1, options.draws // divisor))
-            keys = {"case": case, "seeds": seeds, "examples": examples, "variance": variance, "accuracies": accuracies}
+            keys = {
+                "case": case,
+                "seeds": seeds,
+                "examples": examples,
+                "variance": variance,
+                "accuracies": list(accuracies),
+            }
             add(
                 "coverage",
                 {**keys, **{name: round(float(value), 2) for name, value in result.items()}},
                 instead=list(keys),
             )
+
+
+if __name__ == "__main__":
+    main()

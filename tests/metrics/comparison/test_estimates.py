@@ -1,5 +1,7 @@
 """Intervals of means and differences: parts, closed forms, and coverage on planted scores."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -14,6 +16,7 @@ from unmask.metrics.comparison.estimates import (
     contrast,
     difference,
     mean_score,
+    pooled_seeds,
     student_quantile,
 )
 from unmask.metrics.comparison.multibootstrap import Scores, resample
@@ -134,3 +137,21 @@ def test_intervals_cover(planted, seeds, seed_effect):
             _, lowest, highest = mean_score(first)
             covered.append((lowest <= 70 <= highest, low <= 2 <= high))
     assert (np.mean(covered, 0) > 0.91).all() and (np.mean(covered, 0) < 0.985).all(), np.mean(covered, 0)
+
+
+def test_pooled_variance_is_the_mean_of_all_pairs_and_moderates_each(planted):
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        arms = resample(planted(rng, [70] * int(rng.integers(3, 8)), seeds=4, examples=30), resamples=20)
+        several = list(arms.values())
+        pairs = [difference(one, other).seeds[0] for one, other in combinations(several, 2)]
+        pooled = pooled_seeds(several)
+        assert pooled.variance == pytest.approx(np.mean([part.variance for part in pairs]))
+        assert pooled.degrees == min(4, len(several) - 1)
+        (part,) = difference(several[0], several[1], pooled=pooled).seeds
+        assert part.degrees == 3 + pooled.degrees
+        expected = (3 * pairs[0].variance + pooled.degrees * pooled.variance) / part.degrees
+        assert part.variance == pytest.approx(expected)
+    assert pooled_seeds(several[:2]) is None
+    assert pooled_seeds([arm.of_seeds([0, 1]) for arm in several]) is None
+    assert pooled_seeds([several[0].of_seeds([0, 1, 2]), *several[1:]]) is None

@@ -108,7 +108,8 @@ def add_groups(counts: np.ndarray, groups: Sequence[Hashable]) -> np.ndarray:
     """
     index = {group: number for number, group in enumerate(dict.fromkeys(groups))}
     sums = np.zeros((counts.shape[0], len(index), counts.shape[2]))
-    np.add.at(sums, (slice(None), np.array([index[group] for group in groups])), counts)
+    for example, group in enumerate(groups):
+        sums[:, index[group]] += counts[:, example]
     return sums
 
 

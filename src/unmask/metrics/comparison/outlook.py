@@ -26,10 +26,10 @@ import numpy as np
 
 from unmask.support.errors import UserError
 
-EXPONENTS = np.linspace(-0.2, 1.0, 50)
+EXPONENTS = np.linspace(-0.1, 1.0, 50)
 """Values of c, none of them 0."""
 CONFIDENCE = 0.8
-DRIFT = 0.15
+DRIFT = 0.25
 """Standard deviation of the error of the power law after a tenfold extrapolation, in shares of the range of scores."""
 FLOOR = 0.02
 """Least standard deviation of the noise, in shares of the range of scores."""

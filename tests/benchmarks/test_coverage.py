@@ -1,0 +1,40 @@
+"""The benchmarks of intervals, decisions and outlooks run at toy size."""
+
+import numpy as np
+import pytest
+
+
+def test_coverage(benchmark_module, run_main, records, monkeypatch):
+    coverage = benchmark_module("coverage")
+    monkeypatch.setattr(coverage, "EXAMPLES", (40,))
+    monkeypatch.setattr(coverage, "RESAMPLES", 50)
+    run_main(coverage, "--draws", "20", "--seeds", "3")
+    runs = records("coverage")
+    assert len(runs) == 6 * len(coverage.VARIANCES)
+    for run in runs:
+        values = {key: run[key] for key in run if key in ("arm", "difference", "false", "recommended", "best_stopped")}
+        assert values and all(0 <= value <= 100 for value in values.values())
+        assert run["case"] != "intervals" or min(run["arm"], run["difference"]) >= 70
+    run_main(coverage, "--draws", "20", "--seeds", "3", "--cases", "two same")
+    assert len(records("coverage")) == len(runs), "of the same case, the last one counts"
+
+
+def test_planted_accuracies_are_reached(benchmark_module):
+    coverage = benchmark_module("coverage")
+    right = coverage.draw(np.random.default_rng(0), (60.0, 97.0), (40, 3, 500), 0.003)
+    assert right.shape == (40, 2, 3, 500)
+    assert right.mean((0, 2, 3)) == pytest.approx([60, 97], abs=1.5)
+
+
+def test_outlook(benchmark_module, records, monkeypatch):
+    outlook = benchmark_module("outlook")
+    rng = np.random.default_rng(0)
+    features, labels = rng.random((3000, 20)), rng.integers(0, 2, 3000)
+    features[:, 0] += labels
+    monkeypatch.setattr(outlook, "SCORED", 200)
+    curve = outlook.learning_curve(features, labels, "bayes")
+    assert [budget for budget, seed, _ in curve if seed == 0] == [125, 250, 500, 1000, 2000]
+    rising = [(budget, seed, 90 - 300 / np.sqrt(budget) + seed / 10) for budget, seed, _ in curve]
+    outlook.check("toy", rising, [125, 250, 500], 2000)
+    (run,) = records("outlook")
+    assert (run["data"], run["times"], run["inside"], run["runs"]) == ("toy", 4.0, 3, 3)
