@@ -1,7 +1,7 @@
 import json
 import socket
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -159,3 +159,72 @@ def test_another_protocol_is_not_spoken_and_its_connection_closed(live, http):
         found = server.ask(http("/embed", {"inputs": "the dog"}).replace(b"Connection: close\r\n", UPGRADE))
     assert status(found) == 400 and b"without Upgrade" in found
     assert found.count(b"HTTP/1.1") == 1, "the body is not taken for a request"
+
+
+PLACES = 20
+FEW = replace(FAST, requests=PLACES // 2, header_seconds=60, body_seconds=60)
+"""Limits of a server that has a place for 19 connections."""
+LINE = GET + b"\r\n"
+
+
+def is_closed(connection):
+    """Return whether the server has closed a connection; what it has sent is read."""
+    connection.setblocking(False)
+    try:
+        return connection.recv(65536) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:  # it had not read everything
+        return True
+    finally:
+        connection.settimeout(10)
+
+
+@pytest.fixture
+def connect():
+    """Make connections to a server, which are closed at the end."""
+    with ExitStack() as stack:
+        yield lambda server, number: [stack.enter_context(server.connect()) for _ in range(number)]
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /hea", GET + b"X-Slow: "])
+def test_S6_new_clients_get_the_places_of_the_oldest_idle_connections(live, connect, sent):
+    with live("masked", limits=FEW) as server:
+        idle = connect(server, 200)
+        for connection in idle:
+            with suppress(ConnectionError):  # closed for those after it
+                connection.sendall(sent)
+        for _ in range(30):
+            assert status(server.ask(GET + b"Connection: close\r\n\r\n")) == 200
+        remaining = PLACES - 2  # and one of a client
+        assert [is_closed(connection) for connection in idle] == [True] * (200 - remaining) + [False] * remaining
+
+
+def test_S6_connections_that_had_a_request_are_closed_last_and_busy_ones_never(live, http, connect):
+    body = json.dumps({"inputs": "a"}).encode()
+    request = http("/embed", {"inputs": "a"}).removesuffix(body)
+    with live("masked", limits=FEW) as server:
+        busy, resting = connect(server, 5), connect(server, 10)
+        for connection in busy:
+            connection.sendall(request)  # without the body
+        for connection in resting:
+            connection.sendall(LINE)
+            assert status(connection.recv(4096)) == 200
+        idle = connect(server, 100)
+        assert status(server.ask(GET + b"Connection: close\r\n\r\n")) == 200
+        remaining = PLACES - 2 - 15
+        assert [is_closed(connection) for connection in idle] == [True] * (100 - remaining) + [False] * remaining
+        assert not any(map(is_closed, resting))
+        resting[0].sendall(LINE)  # from now on the youngest
+        assert status(resting[0].recv(4096)) == 200
+        others = []
+        for _ in range(1 + remaining + 5):  # the first finds a free place
+            others += connect(server, 1)
+            others[-1].sendall(LINE)
+            assert status(others[-1].recv(4096)) == 200
+        assert all(map(is_closed, idle))
+        assert [is_closed(connection) for connection in resting] == [False] + [True] * 5 + [False] * 4
+        assert not any(map(is_closed, others))
+        for connection in busy:
+            connection.sendall(body)
+            assert status(connection.recv(4096)) == 200

@@ -1,5 +1,7 @@
 """HTTP connections: uvicorn's, with limits of time and size for the line and the headers of requests.
 
+A new client gets the place of the connection that has waited longest for a request, if all places are taken.
+
 Reading a request's body within its limits of size and time.
 """
 
@@ -111,10 +113,17 @@ client that has left reset the connection, and the second notices it."""
 class BoundedProtocol(HttpToolsProtocol):
     """A connection that is closed if headers are too large or too slow, or if the client does not read the response.
 
-    uvicorn limits none of these. `seconds` is set on a subclass; see `bounded`.
+    uvicorn limits none of these. The attributes of the class are set on a subclass; see `bounded`.
+
+    Attributes:
+        seconds: time in which a request's line and headers must arrive.
+        silent: connections of the server without a complete request so far, the oldest first.
+        resting: connections whose requests are answered, the one that has rested longest first.
     """
 
     seconds = 10.0
+    silent: dict[BoundedProtocol, None]
+    resting: dict[BoundedProtocol, None]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -125,12 +134,15 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: BaseTransport) -> None:
         """Begin to wait for the first request."""
+        self._make_place()
         super().connection_made(cast(Any, transport))
+        self.silent[self] = None
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
         self._stop_waiting()
+        self._leave_idle()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -178,6 +190,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Begin to answer."""
         self._stop_waiting()
+        self._leave_idle()
         self._in_headers, self._received = False, 0
         super().on_headers_complete()
         if self.parser.should_upgrade():  # the parser reads nothing after these headers
@@ -188,6 +201,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self.cycle.more_body:  # of a request that was answered early; uvicorn discards the rest, however slow it is
             self._expect()
+        if self.cycle.response_complete and not self.transport.is_closing():  # not that of a request before the last
+            self.resting[self] = None
         if self.transport.get_write_buffer_size():
             self.loop.call_later(self.timeout_keep_alive, self._abort_if_unread)
 
@@ -205,6 +220,20 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._size > LARGEST:
             raise ValueError("the headers are too large")
 
+    def _make_place(self) -> None:
+        """Close an idle connection if one more would be the last that uvicorn counts, whose requests it refuses."""
+        if self.limit_concurrency is None or len(self.connections) < self.limit_concurrency - 1:
+            return
+        idle = next(iter(self.silent or self.resting), None)
+        if idle is not None:
+            idle._leave_idle()
+            self.connections.discard(idle)
+            idle.transport.close()
+
+    def _leave_idle(self) -> None:
+        self.silent.pop(self, None)
+        self.resting.pop(self, None)
+
     def _expect(self) -> None:
         if self._deadline is None:
             self._deadline = self.loop.call_later(self.seconds, self._late)
@@ -221,5 +250,5 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def bounded(seconds: float) -> type[BoundedProtocol]:
-    """Return the protocol with a time in which a request's line and headers must arrive."""
-    return type("BoundedProtocol", (BoundedProtocol,), {"seconds": seconds})
+    """Return the protocol of one server, with a time in which a request's line and headers must arrive."""
+    return type("BoundedProtocol", (BoundedProtocol,), {"seconds": seconds, "silent": {}, "resting": {}})
