@@ -1,5 +1,6 @@
 import json
 import socket
+import threading
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -90,7 +91,7 @@ def test_the_time_starts_again_with_each_request_of_a_connection(live, expired):
 def test_S16_huge_and_contradictory_headers_are_refused(live, sent, capsys):
     with live("masked") as server:
         assert 400 <= status(server.ask(sent)) < 500
-        assert status(server.ask(GET + b"Connection: close\r\n\r\n")) == 200
+        assert status(server.ask(CLOSED)) == 200
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -164,7 +165,13 @@ def test_another_protocol_is_not_spoken_and_its_connection_closed(live, http):
 PLACES = 20
 FEW = replace(FAST, requests=PLACES // 2, header_seconds=60, body_seconds=60)
 """Limits of a server that has a place for 19 connections."""
-LINE = GET + b"\r\n"
+LINE, CLOSED = GET + b"\r\n", GET + b"Connection: close\r\n\r\n"
+
+
+def send(connection, sent, expected):
+    """Send bytes, and check the status of what comes back: until then the server has read them."""
+    connection.sendall(sent)
+    assert status(connection.recv(4096)) == expected
 
 
 def is_closed(connection):
@@ -181,50 +188,81 @@ def is_closed(connection):
 
 
 @pytest.fixture
-def connect():
-    """Make connections to a server, which are closed at the end."""
+def connections():
+    """Connections that are closed at the end."""
     with ExitStack() as stack:
-        yield lambda server, number: [stack.enter_context(server.connect()) for _ in range(number)]
+        yield stack
+
+
+@pytest.fixture
+def connect(connections):
+    """Make connections to a server."""
+    return lambda server, number: [connections.enter_context(server.connect()) for _ in range(number)]
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /hea", GET + b"X-Slow: "])
-def test_S6_new_clients_get_the_places_of_the_oldest_idle_connections(live, connect, sent):
+def test_S21_new_clients_get_the_places_of_the_oldest_idle_connections(live, connect, sent):
     with live("masked", limits=FEW) as server:
         idle = connect(server, 200)
         for connection in idle:
             with suppress(ConnectionError):  # closed for those after it
                 connection.sendall(sent)
         for _ in range(30):
-            assert status(server.ask(GET + b"Connection: close\r\n\r\n")) == 200
+            assert status(server.ask(CLOSED)) == 200
         remaining = PLACES - 2  # and one of a client
         assert [is_closed(connection) for connection in idle] == [True] * (200 - remaining) + [False] * remaining
 
 
-def test_S6_connections_that_had_a_request_are_closed_last_and_busy_ones_never(live, http, connect):
-    body = json.dumps({"inputs": "a"}).encode()
-    request = http("/embed", {"inputs": "a"}).removesuffix(body)
+@pytest.fixture
+def half(http):
+    """Half a request, to which the server answers with 100, and the other half."""
+    request = http("/embed", {"inputs": "a"}, "Expect: 100-continue")
+    return request[:-10], request[-10:]
+
+
+def test_S21_half_a_request_is_closed_last_and_one_that_is_computed_never(live, http, connect, half, monkeypatch):
+    compute, go_on = Served.compute, threading.Event()
+
+    def wait(*arguments, **options):
+        assert go_on.wait(20)
+        return compute(*arguments, **options)
+
+    monkeypatch.setattr(Served, "compute", wait)
     with live("masked", limits=FEW) as server:
-        busy, resting = connect(server, 5), connect(server, 10)
-        for connection in busy:
-            connection.sendall(request)  # without the body
+        computed, begun, resting = connect(server, 5), connect(server, 5), connect(server, 5)
+        for connection in computed:
+            connection.sendall(http("/embed", {"inputs": "a"}))
+        for connection in begun:
+            send(connection, half[0], 100)
         for connection in resting:
-            connection.sendall(LINE)
-            assert status(connection.recv(4096)) == 200
+            send(connection, LINE, 200)
         idle = connect(server, 100)
-        assert status(server.ask(GET + b"Connection: close\r\n\r\n")) == 200
-        remaining = PLACES - 2 - 15
-        assert [is_closed(connection) for connection in idle] == [True] * (100 - remaining) + [False] * remaining
-        assert not any(map(is_closed, resting))
-        resting[0].sendall(LINE)  # from now on the youngest
-        assert status(resting[0].recv(4096)) == 200
+        assert status(server.ask(CLOSED)) == 200
+        assert [is_closed(connection) for connection in idle] == [True] * 97 + [False] * 3
+        assert not any(map(is_closed, resting + begun + computed))
+        send(resting[0], LINE, 200)  # from now on it has waited for the shortest time
         others = []
-        for _ in range(1 + remaining + 5):  # the first finds a free place
+        for _ in range(1 + 3 + 3):  # the first finds a free place
             others += connect(server, 1)
-            others[-1].sendall(LINE)
-            assert status(others[-1].recv(4096)) == 200
+            send(others[-1], LINE, 200)
         assert all(map(is_closed, idle))
-        assert [is_closed(connection) for connection in resting] == [False] + [True] * 5 + [False] * 4
-        assert not any(map(is_closed, others))
-        for connection in busy:
-            connection.sendall(body)
-            assert status(connection.recv(4096)) == 200
+        assert [is_closed(connection) for connection in resting] == [False] + [True] * 3 + [False]
+        assert not any(map(is_closed, others + begun))
+        for _ in range(2 + 7 + 2):
+            begun += connect(server, 1)
+            send(begun[-1], half[0], 100)
+        assert all(map(is_closed, resting + others))
+        assert [is_closed(connection) for connection in begun] == [True] * 2 + [False] * 14
+        go_on.set()
+        assert all(status(connection.recv(4096)) == 200 for connection in computed)
+        for connection in begun[2:]:
+            send(connection, half[1], 200)
+
+
+def test_S21_bodies_that_do_not_arrive_keep_no_request_out(live, http, connect, connections, half):
+    with live("masked", limits=FEW) as server:
+        for _ in range(100):
+            send(*connect(server, 1), half[0], 100)
+        for _ in range(30):
+            assert status(server.ask(http("/embed", {"inputs": "a"}))) == 200
+        connections.close()  # so that the end of the server does not wait for them

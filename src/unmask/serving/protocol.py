@@ -1,6 +1,6 @@
 """HTTP connections: uvicorn's, with limits of time and size for the line and the headers of requests.
 
-A new client gets the place of the connection that has waited longest for a request, if all places are taken.
+If all places are taken, a new client gets that of the connection that has waited longest for its client.
 
 Reading a request's body within its limits of size and time.
 """
@@ -11,6 +11,7 @@ import asyncio
 from asyncio import BaseTransport, TimerHandle
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, cast
 
 from starlette.requests import ClientDisconnect, Request
@@ -110,6 +111,10 @@ PROBE, PROBES = 0.1, 2
 client that has left reset the connection, and the second notices it."""
 
 
+FIRST, NEXT, BODY = range(3)
+"""What a connection waits for, in the order in which connections are closed for new ones."""
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """A connection that is closed if headers are too large or too slow, or if the client does not read the response.
 
@@ -117,13 +122,12 @@ class BoundedProtocol(HttpToolsProtocol):
 
     Attributes:
         seconds: time in which a request's line and headers must arrive.
-        silent: connections of the server without a complete request so far, the oldest first.
-        resting: connections whose requests are answered, the one that has rested longest first.
+        waiting: connections of the server that wait for their clients: for the first request, for another one, and for
+            a body; of each, the one that has waited longest comes first.
     """
 
     seconds = 10.0
-    silent: dict[BoundedProtocol, None]
-    resting: dict[BoundedProtocol, None]
+    waiting: tuple[dict[BoundedProtocol, None], ...]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -136,13 +140,13 @@ class BoundedProtocol(HttpToolsProtocol):
         """Begin to wait for the first request."""
         self._make_place()
         super().connection_made(cast(Any, transport))
-        self.silent[self] = None
+        self._wait_for(FIRST)
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
         self._stop_waiting()
-        self._leave_idle()
+        self._wait_for(None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -190,11 +194,17 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Begin to answer."""
         self._stop_waiting()
-        self._leave_idle()
         self._in_headers, self._received = False, 0
         super().on_headers_complete()
+        self._wait_for(None if self.pipeline else BODY)  # None: an earlier request is not answered yet
         if self.parser.should_upgrade():  # the parser reads nothing after these headers
             self.cycle.keep_alive = False
+
+    def on_message_complete(self) -> None:
+        """Compute the response, unless the request was answered early."""
+        super().on_message_complete()
+        if not self.cycle.response_complete:
+            self._wait_for(None)
 
     def on_response_complete(self) -> None:
         """Wait for the next request, and for the client to read the response."""
@@ -202,7 +212,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.cycle.more_body:  # of a request that was answered early; uvicorn discards the rest, however slow it is
             self._expect()
         if self.cycle.response_complete and not self.transport.is_closing():  # not that of a request before the last
-            self.resting[self] = None
+            self._wait_for(NEXT)
         if self.transport.get_write_buffer_size():
             self.loop.call_later(self.timeout_keep_alive, self._abort_if_unread)
 
@@ -221,18 +231,21 @@ class BoundedProtocol(HttpToolsProtocol):
             raise ValueError("the headers are too large")
 
     def _make_place(self) -> None:
-        """Close an idle connection if one more would be the last that uvicorn counts, whose requests it refuses."""
+        """Close a connection that waits, if one more would be the last for uvicorn, which refuses its requests."""
         if self.limit_concurrency is None or len(self.connections) < self.limit_concurrency - 1:
             return
-        idle = next(iter(self.silent or self.resting), None)
-        if idle is not None:
-            idle._leave_idle()
-            self.connections.discard(idle)
-            idle.transport.close()
+        longest = next(chain.from_iterable(self.waiting), None)
+        if longest is not None:
+            longest._wait_for(None)
+            self.connections.discard(longest)
+            longest.transport.close()
 
-    def _leave_idle(self) -> None:
-        self.silent.pop(self, None)
-        self.resting.pop(self, None)
+    def _wait_for(self, what: int | None) -> None:
+        """Begin to wait for a first request, another one, or a body; None: for nothing."""
+        for connections in self.waiting:
+            connections.pop(self, None)
+        if what is not None:
+            self.waiting[what][self] = None
 
     def _expect(self) -> None:
         if self._deadline is None:
@@ -251,4 +264,4 @@ class BoundedProtocol(HttpToolsProtocol):
 
 def bounded(seconds: float) -> type[BoundedProtocol]:
     """Return the protocol of one server, with a time in which a request's line and headers must arrive."""
-    return type("BoundedProtocol", (BoundedProtocol,), {"seconds": seconds, "silent": {}, "resting": {}})
+    return type("BoundedProtocol", (BoundedProtocol,), {"seconds": seconds, "waiting": ({}, {}, {})})

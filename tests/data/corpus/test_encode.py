@@ -98,7 +98,7 @@ BUILDS = 'build.write_corpus("text.txt", build.open_corpus("here").tokenizer, "a
         (BUILDS, "UserError: a process that the script has started runs the whole script again; put the call under"),
     ],
 )
-def test_a_script_that_starts_workers_at_its_top_level_is_refused(call, in_workers, built, tmp_path):
+def test_E11_a_script_that_starts_workers_at_its_top_level_is_refused(call, in_workers, built, tmp_path):
     """The workers import the script, which ends them; they were waited for without end."""
     (tmp_path / "here").symlink_to(built.directory)
     (tmp_path / "text.txt").write_text("a cat\n\na dog\n\n" * 10)
@@ -120,7 +120,7 @@ class Deadly:
         return os._exit, (9,)
 
 
-def test_a_worker_that_is_killed_while_it_starts_is_noticed(tmp_path):
+def test_E11_a_worker_that_is_killed_while_it_starts_is_noticed(tmp_path):
     with pytest.raises(UserError, match="ended before they began"):
         list(encode_documents(["a" * 500] * 3, Deadly(), workers=2))
     assert multiprocessing.active_children() == []
