@@ -254,6 +254,7 @@ def test_a_killed_command_is_given_again_or_resumed(name, inputs, unbroken, tmp_
 
 
 @pytest.mark.exhaustive
+@pytest.mark.timeout(1800)  # a search for learning rates changes files so often that a part takes minutes
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("name", [*RESUMED, *REPEATED])
 def test_a_command_is_killed_before_each_change(name, part, inputs, unbroken, tmp_path):
