@@ -1,7 +1,8 @@
 import json
 import socket
+import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -90,7 +91,7 @@ def test_the_time_starts_again_with_each_request_of_a_connection(live, expired):
 def test_S16_huge_and_contradictory_headers_are_refused(live, sent, capsys):
     with live("masked") as server:
         assert 400 <= status(server.ask(sent)) < 500
-        assert status(server.ask(GET + b"Connection: close\r\n\r\n")) == 200
+        assert status(server.ask(CLOSED)) == 200
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -159,3 +160,109 @@ def test_another_protocol_is_not_spoken_and_its_connection_closed(live, http):
         found = server.ask(http("/embed", {"inputs": "the dog"}).replace(b"Connection: close\r\n", UPGRADE))
     assert status(found) == 400 and b"without Upgrade" in found
     assert found.count(b"HTTP/1.1") == 1, "the body is not taken for a request"
+
+
+PLACES = 20
+FEW = replace(FAST, requests=PLACES // 2, header_seconds=60, body_seconds=60)
+"""Limits of a server that has a place for 19 connections."""
+LINE, CLOSED = GET + b"\r\n", GET + b"Connection: close\r\n\r\n"
+
+
+def send(connection, sent, expected):
+    """Send bytes, and check the status of what comes back: until then the server has read them."""
+    connection.sendall(sent)
+    assert status(connection.recv(4096)) == expected
+
+
+def is_closed(connection):
+    """Return whether the server has closed a connection; what it has sent is read."""
+    connection.setblocking(False)
+    try:
+        return connection.recv(65536) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:  # it had not read everything
+        return True
+    finally:
+        connection.settimeout(10)
+
+
+@pytest.fixture
+def connections():
+    """Connections that are closed at the end."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def connect(connections):
+    """Make connections to a server."""
+    return lambda server, number: [connections.enter_context(server.connect()) for _ in range(number)]
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /hea", GET + b"X-Slow: "])
+def test_S21_new_clients_get_the_places_of_the_oldest_idle_connections(live, connect, sent):
+    with live("masked", limits=FEW) as server:
+        idle = connect(server, 200)
+        for connection in idle:
+            with suppress(ConnectionError):  # closed for those after it
+                connection.sendall(sent)
+        for _ in range(30):
+            assert status(server.ask(CLOSED)) == 200
+        remaining = PLACES - 2  # and one of a client
+        assert [is_closed(connection) for connection in idle] == [True] * (200 - remaining) + [False] * remaining
+
+
+@pytest.fixture
+def half(http):
+    """Half a request, to which the server answers with 100, and the other half."""
+    request = http("/embed", {"inputs": "a"}, "Expect: 100-continue")
+    return request[:-10], request[-10:]
+
+
+def test_S21_half_a_request_is_closed_last_and_one_that_is_computed_never(live, http, connect, half, monkeypatch):
+    compute, go_on = Served.compute, threading.Event()
+
+    def wait(*arguments, **options):
+        assert go_on.wait(20)
+        return compute(*arguments, **options)
+
+    monkeypatch.setattr(Served, "compute", wait)
+    with live("masked", limits=FEW) as server:
+        computed, begun, resting = connect(server, 5), connect(server, 5), connect(server, 5)
+        for connection in computed:
+            connection.sendall(http("/embed", {"inputs": "a"}))
+        for connection in begun:
+            send(connection, half[0], 100)
+        for connection in resting:
+            send(connection, LINE, 200)
+        idle = connect(server, 100)
+        assert status(server.ask(CLOSED)) == 200
+        assert [is_closed(connection) for connection in idle] == [True] * 97 + [False] * 3
+        assert not any(map(is_closed, resting + begun + computed))
+        send(resting[0], LINE, 200)  # from now on it has waited for the shortest time
+        others = []
+        for _ in range(1 + 3 + 3):  # the first finds a free place
+            others += connect(server, 1)
+            send(others[-1], LINE, 200)
+        assert all(map(is_closed, idle))
+        assert [is_closed(connection) for connection in resting] == [False] + [True] * 3 + [False]
+        assert not any(map(is_closed, others + begun))
+        for _ in range(2 + 7 + 2):
+            begun += connect(server, 1)
+            send(begun[-1], half[0], 100)
+        assert all(map(is_closed, resting + others))
+        assert [is_closed(connection) for connection in begun] == [True] * 2 + [False] * 14
+        go_on.set()
+        assert all(status(connection.recv(4096)) == 200 for connection in computed)
+        for connection in begun[2:]:
+            send(connection, half[1], 200)
+
+
+def test_S21_bodies_that_do_not_arrive_keep_no_request_out(live, http, connect, connections, half):
+    with live("masked", limits=FEW) as server:
+        for _ in range(100):
+            send(*connect(server, 1), half[0], 100)
+        for _ in range(30):
+            assert status(server.ask(http("/embed", {"inputs": "a"}))) == 200
+        connections.close()  # so that the end of the server does not wait for them

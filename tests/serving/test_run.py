@@ -11,9 +11,11 @@ import torch
 
 from tests.serving.conftest import LIMITS
 from unmask.model.model import save_model
+from unmask.serving.app import create_app
 from unmask.serving.metrics import Meter
-from unmask.serving.run import address, greeting, is_loopback, listen, load_served, parse_sources
+from unmask.serving.run import address, greeting, is_loopback, listen, load_served, make_server, parse_sources
 from unmask.serving.serve import serve
+from unmask.serving.types import Limits
 from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
 
@@ -61,6 +63,15 @@ def test_packets_of_responses_do_not_wait_for_acknowledgements():
     listener = listen("127.0.0.1", 0)
     with listener, socket.create_connection(listener.getsockname()), listener.accept()[0] as connection:
         assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+@pytest.mark.parametrize(("files", "expected"), [(512, 256), (20_000, 2 * Limits().requests)])
+def test_connections_leave_half_of_the_files_that_a_program_may_open(files, expected, serving, monkeypatch):
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (files, files))
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, limits: None)
+    service = serving("masked", limits=Limits())
+    assert make_server(create_app(service), service, lambda: None).config.limit_concurrency == expected
 
 
 def test_S18_loopback_is_told_from_other_addresses():

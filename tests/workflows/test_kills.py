@@ -11,6 +11,8 @@ from unmask.families.bert import BertSettings
 from unmask.inference import export as inference_export
 from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, save_model
+from unmask.objectives.masked_lm import MaskedLM
+from unmask.objectives.objective import BuildContext
 from unmask.support.errors import UserError
 from unmask.training.runs import extras, plots
 from unmask.workflows.distillation import comparison
@@ -58,7 +60,9 @@ def inputs(tmp_path_factory, corpus, tokenizer, text_file):
     rows = [f"the {word} near the {noun}\t{label}" for word, label in (("dog", "a"), ("cat", "b")) for noun in NOUNS]
     (folder / "rows.tsv").write_text("\n".join(["text\tlabel", *rows]))
     shape = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, init_std=0.2)
-    save_model(folder / "encoder", Model(shape.build(tokenizer.size), tokenizer), "")
+    encoder = shape.build(tokenizer.size)
+    heads = {"masked_lm": MaskedLM(BuildContext(encoder)).published()}
+    save_model(folder / "encoder", Model(encoder, tokenizer, heads), "")
     options = {"settings": TUNED, **HERE}
     unmask.finetune("classification", folder / "encoder", folder / "rows.tsv", folder / "run", **options)
     shutil.copytree(folder / "run" / "model", folder / "tuned")
@@ -93,6 +97,12 @@ def predict(inputs, out, **more):
     unmask.predict(inputs / "tuned", inputs / "rows.tsv", out=out / "out.jsonl", **HERE, **more)
 
 
+def predict_labels(inputs, out, **more):
+    """Predict labels by their names."""
+    files = {"data": inputs / "rows.tsv", "out": out / "out.jsonl"}
+    unmask.predict(inputs / "encoder", **files, labels=["dog", "sea"], **HERE, **more)
+
+
 def read(path):
     """Return the contents of a file, or of the files of a directory."""
     if path.is_file():
@@ -110,6 +120,8 @@ RESUMED = {
     "pretrain --search": (partial(pretrain, built=True, search=True), (*RUN, "out/search/rates.json")),
     "distill": (distill, (*RUN, "out/dev.json")),
     "predict": (predict, ("out.jsonl",)),
+    "predict --labels": (predict_labels, ("out.jsonl",)),
+    "predict --explain": (partial(predict, explain="occlusion"), ("out.jsonl",)),
 }
 """Commands that take `resume`, and what they write, without what depends on time."""
 
@@ -154,6 +166,17 @@ def evaluate(inputs, out):
     unmask.evaluate(inputs / "tuned", inputs / "rows.tsv", errors=out / "page.html", **HERE)
 
 
+def audit(inputs, out):
+    """Write the labels that are probably wrong, to a file and to a page."""
+    files = {"out": out / "labels.tsv", "page": out / "page.html"}
+    unmask.audit(inputs / "encoder", inputs / "rows.tsv", task="classification", folds=2, **files, **HERE)
+
+
+def suggest(inputs, out):
+    """Write which texts to label next."""
+    unmask.suggest(inputs / "tuned", inputs / "rows.tsv", out=out / "next.jsonl", count=3, **HERE)
+
+
 REPEATED = {
     "embed": (embed, ("vectors.npy",)),
     "features": (write_features, ("out",)),
@@ -163,6 +186,8 @@ REPEATED = {
     "export huggingface": (export, ("out",)),
     "export onnx": (export_program, ("out",)),
     "evaluate --errors": (evaluate, ("page.html",)),
+    "audit": (audit, ("labels.tsv", "page.html")),
+    "suggest": (suggest, ("next.jsonl",)),
 }
 """Commands that are given again."""
 
@@ -229,6 +254,7 @@ def test_a_killed_command_is_given_again_or_resumed(name, inputs, unbroken, tmp_
 
 
 @pytest.mark.exhaustive
+@pytest.mark.timeout(1800)  # a search for learning rates changes files so often that a part takes minutes
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("name", [*RESUMED, *REPEATED])
 def test_a_command_is_killed_before_each_change(name, part, inputs, unbroken, tmp_path):

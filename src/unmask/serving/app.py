@@ -87,10 +87,11 @@ class Service:
         Raises:
             Refusal: it is refused.
         """
-        with self.gate.admit(), self.gate.read() as read:
+        with self.gate.read() as read:
             try:
                 content = await read(request)
-                return await self._until_gone(request, self._answer(endpoint, content))
+                with self.gate.admit():  # a body that does not arrive keeps no other request out
+                    return await self._until_gone(request, self._answer(endpoint, content))
             except ClientDisconnect:
                 self.meter.disconnect()
                 return Response(status_code=GONE)

@@ -1,5 +1,7 @@
 """HTTP connections: uvicorn's, with limits of time and size for the line and the headers of requests.
 
+If all places are taken, a new client gets that of the connection that has waited longest for its client.
+
 Reading a request's body within its limits of size and time.
 """
 
@@ -9,6 +11,7 @@ import asyncio
 from asyncio import BaseTransport, TimerHandle
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, cast
 
 from starlette.requests import ClientDisconnect, Request
@@ -108,13 +111,23 @@ PROBE, PROBES = 0.1, 2
 client that has left reset the connection, and the second notices it."""
 
 
+FIRST, NEXT, BODY = range(3)
+"""What a connection waits for, in the order in which connections are closed for new ones."""
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """A connection that is closed if headers are too large or too slow, or if the client does not read the response.
 
-    uvicorn limits none of these. `seconds` is set on a subclass; see `bounded`.
+    uvicorn limits none of these. The attributes of the class are set on a subclass; see `bounded`.
+
+    Attributes:
+        seconds: time in which a request's line and headers must arrive.
+        waiting: connections of the server that wait for their clients: for the first request, for another one, and for
+            a body; of each, the one that has waited longest comes first.
     """
 
     seconds = 10.0
+    waiting: tuple[dict[BoundedProtocol, None], ...]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -125,12 +138,15 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: BaseTransport) -> None:
         """Begin to wait for the first request."""
+        self._make_place()
         super().connection_made(cast(Any, transport))
+        self._wait_for(FIRST)
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
         self._stop_waiting()
+        self._wait_for(None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -180,14 +196,23 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_waiting()
         self._in_headers, self._received = False, 0
         super().on_headers_complete()
+        self._wait_for(None if self.pipeline else BODY)  # None: an earlier request is not answered yet
         if self.parser.should_upgrade():  # the parser reads nothing after these headers
             self.cycle.keep_alive = False
+
+    def on_message_complete(self) -> None:
+        """Compute the response, unless the request was answered early."""
+        super().on_message_complete()
+        if not self.cycle.response_complete:
+            self._wait_for(None)
 
     def on_response_complete(self) -> None:
         """Wait for the next request, and for the client to read the response."""
         super().on_response_complete()
         if self.cycle.more_body:  # of a request that was answered early; uvicorn discards the rest, however slow it is
             self._expect()
+        if self.cycle.response_complete and not self.transport.is_closing():  # not that of a request before the last
+            self._wait_for(NEXT)
         if self.transport.get_write_buffer_size():
             self.loop.call_later(self.timeout_keep_alive, self._abort_if_unread)
 
@@ -205,6 +230,23 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._size > LARGEST:
             raise ValueError("the headers are too large")
 
+    def _make_place(self) -> None:
+        """Close a connection that waits, if one more would be the last for uvicorn, which refuses its requests."""
+        if self.limit_concurrency is None or len(self.connections) < self.limit_concurrency - 1:
+            return
+        longest = next(chain.from_iterable(self.waiting), None)
+        if longest is not None:
+            longest._wait_for(None)
+            self.connections.discard(longest)
+            longest.transport.close()
+
+    def _wait_for(self, what: int | None) -> None:
+        """Begin to wait for a first request, another one, or a body; None: for nothing."""
+        for connections in self.waiting:
+            connections.pop(self, None)
+        if what is not None:
+            self.waiting[what][self] = None
+
     def _expect(self) -> None:
         if self._deadline is None:
             self._deadline = self.loop.call_later(self.seconds, self._late)
@@ -221,5 +263,5 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def bounded(seconds: float) -> type[BoundedProtocol]:
-    """Return the protocol with a time in which a request's line and headers must arrive."""
-    return type("BoundedProtocol", (BoundedProtocol,), {"seconds": seconds})
+    """Return the protocol of one server, with a time in which a request's line and headers must arrive."""
+    return type("BoundedProtocol", (BoundedProtocol,), {"seconds": seconds, "waiting": ({}, {}, {})})

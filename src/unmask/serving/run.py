@@ -179,7 +179,7 @@ def make_server(app: ASGIApp, service: Service, started: Callable[[], None]) -> 
         server_header=False,
         proxy_headers=False,
         backlog=BACKLOG,
-        limit_concurrency=2 * limits.requests,
+        limit_concurrency=min(2 * limits.requests, _allow_descriptors() // 2),
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=round(limits.drain_seconds),
     )
@@ -193,15 +193,18 @@ def serve(server: uvicorn.Server, listener: socket.socket) -> None:
         server: see `make_server`.
         listener: see `listen`.
     """
-    _allow_descriptors()
     sys.setswitchinterval(SWITCH)
     asyncio.run(server.serve(sockets=[listener]))
 
 
-def _allow_descriptors() -> None:
-    """Allow as many open connections as the system permits; the default is often 1,024."""
-    with suppress(ImportError, OSError, ValueError):
+def _allow_descriptors() -> int:
+    """Allow as many open files as the system permits, and return the number; the default is often 1,024."""
+    try:
         import resource
-
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    except ImportError:  # Windows
+        return sys.maxsize
+    with suppress(OSError, ValueError):
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft

@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import os
 import subprocess
 import sys
 from functools import partial
@@ -75,6 +76,54 @@ def test_E1_workers_run_no_code_of_the_current_folder(planted, tmp_path):
     command = [sys.executable, tmp_path / "script.py"]
     done = subprocess.run(command, cwd=planted, capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.stderr) == ("['ab', 'cd', 'ef'] False\n", "")
+
+
+UNGUARDED = """
+from functools import partial
+
+from unmask.data.corpus import build, encode
+
+encode._CHUNK = 2
+CALL
+"""
+ENCODES = 'list(encode.encode_documents(["ab", "cd", "ef"], partial(zip, "x" * SIZE), workers=2))'
+BUILDS = 'build.write_corpus("text.txt", build.open_corpus("here").tokenizer, "again", workers=2)'
+
+
+@pytest.mark.parametrize(
+    ("call", "in_workers"),
+    [
+        (ENCODES.replace("SIZE", "1"), "RuntimeError"),
+        (ENCODES.replace("SIZE", "1_000_000"), "RuntimeError"),  # more than a pipe holds
+        (BUILDS, "UserError: a process that the script has started runs the whole script again; put the call under"),
+    ],
+)
+def test_E11_a_script_that_starts_workers_at_its_top_level_is_refused(call, in_workers, built, tmp_path):
+    """The workers import the script, which ends them; they were waited for without end."""
+    (tmp_path / "here").symlink_to(built.directory)
+    (tmp_path / "text.txt").write_text("a cat\n\na dog\n\n" * 10)
+    (tmp_path / "script.py").write_text(UNGUARDED.replace("CALL", call))
+    command = [sys.executable, tmp_path / "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert in_workers in done.stderr
+    assert done.stderr.splitlines()[-1] == (
+        "unmask.support.errors.UserError: the processes that tokenize ended before they began; in a script, put the "
+        'call under `if __name__ == "__main__":`, as each process that tokenizes imports the script; or memory ran out'
+    )
+
+
+class Deadly:
+    """Ends the process that reads it from a file."""
+
+    def __reduce__(self):
+        return os._exit, (9,)
+
+
+def test_E11_a_worker_that_is_killed_while_it_starts_is_noticed(tmp_path):
+    with pytest.raises(UserError, match="ended before they began"):
+        list(encode_documents(["a" * 500] * 3, Deadly(), workers=2))
+    assert multiprocessing.active_children() == []
 
 
 def test_one_chunk_needs_no_workers(source, built, tokenizer, tmp_path, files_of, monkeypatch):

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from unmask.data.corpus.corpus import Corpus, open_corpus
-from unmask.data.corpus.encode import DocumentEncoder, encode_documents
+from unmask.data.corpus.encode import DocumentEncoder, encode_documents, refuse_unguarded
 from unmask.data.corpus.manifest import VERSION, CorpusManifest, SkippedEntry, TokenizerEntry
 from unmask.data.corpus.partial import INSIDE, PartialCorpus
 from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_idle_options, resolve_documents
@@ -74,9 +74,11 @@ def write_corpus(
 
     Raises:
         UserError: `out` is not empty, a file cannot be read or is given twice, there is no text to train on, or
-            `OUT.partial` contains an interrupted build of another text or with other settings.
+            `OUT.partial` contains an interrupted build of another text or with other settings, or a script calls this
+            at its top level with several workers.
         UnmaskError: a worker process was killed.
     """
+    refuse_unguarded()
     paths, heldout = as_paths(paths), None if heldout is None else as_paths(heldout)
     check_sources([*paths, *(heldout or ())], options)
     shown, out = out, Path(out).resolve()

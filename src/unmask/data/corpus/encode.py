@@ -6,12 +6,18 @@ number of processes.
 The reader divides documents into chunks, workers encode them, and the results are collected in the order of submission.
 The number of pending chunks is limited, so a slow writer makes the reader wait. Workers are spawned, not forked, as
 torch threads may be running in the main process.
+
+Each worker first imports the main module, which is the user's script. A script that calls unmask at its top level would
+do so in each worker again: there `refuse_unguarded` refuses it, and here the workers have ended before they began. The
+encoder is in a file, not among the arguments of a worker: Python writes these to a pipe, and waits forever if there are
+more than the pipe holds and the worker ends before it reads them.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections import deque
@@ -20,6 +26,8 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import chain, islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
@@ -28,12 +36,13 @@ from unmask.data.corpus.manifest import INDEX, checksum
 from unmask.data.text.sentences import cut_sentences
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.words import WordCache
-from unmask.support.errors import UnmaskError
+from unmask.support.errors import UnmaskError, UserError
 from unmask.support.messages import argument
 
 SAFE_PATH = "PYTHONSAFEPATH"
 """Environment variable by which Python does not import modules from the current folder."""
 
+_GUARD = 'put the call under `if __name__ == "__main__":`, as each process that tokenizes imports the script'
 _CHUNK = 1 << 18  # characters that are sent to a worker at a time
 _UNDER_WAY = 4  # pending chunks per worker: enough that none is idle while a shard is written
 
@@ -96,6 +105,7 @@ def encode_documents(
         The encoded documents, in order.
 
     Raises:
+        UserError: the workers ended before they began, as with a script that calls this at its top level.
         UnmaskError: a worker process was killed.
     """
     chunks = _chunks(texts)
@@ -119,23 +129,45 @@ def _chunks(texts: Iterable[str]) -> Iterator[list[str]]:
         yield chunk
 
 
+def refuse_unguarded() -> None:
+    """Raise an error in a worker that is still importing the main module, before anything is computed there.
+
+    Raises:
+        UserError: the main module, a script, calls unmask at its top level.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # what multiprocessing itself refuses, later
+        raise UserError("a process that the script has started runs the whole script again", remedy=_GUARD)
+
+
 def _in_processes(
     chunks: Iterable[list[str]], encoder: DocumentEncoder, workers: int
 ) -> Iterator[list[EncodedDocument]]:
-    with safe_path():  # it starts the process that keeps track of semaphores
-        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start, (encoder,))
-    pending: deque[Future[list[EncodedDocument]]] = deque()
-    try:
-        for chunk in chunks:
-            if len(pending) == workers * _UNDER_WAY:
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "encoder").write_bytes(pickle.dumps(encoder))
+        with safe_path():  # it starts the process that keeps track of semaphores
+            pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start, (folder,))
+        pending: deque[Future[list[EncodedDocument]]] = deque()
+        try:
+            for chunk in chunks:
+                if len(pending) == workers * _UNDER_WAY:
+                    yield pending.popleft().result()
+                pending.append(_submit(pool, chunk))
+            while pending:
                 yield pending.popleft().result()
-            pending.append(_submit(pool, chunk))
-        while pending:
-            yield pending.popleft().result()
-    except BrokenProcessPool as error:
-        raise UnmaskError(f"a worker process was killed; if memory ran out, use fewer {argument('workers')}") from error
-    finally:
-        pool.shutdown(cancel_futures=True)
+        except BrokenProcessPool as error:
+            raise _lost(has_begun=(folder / "begun").exists()) from error
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _lost(*, has_begun: bool) -> UnmaskError:
+    """Return the error for a worker that has ended, given whether any has begun."""
+    if has_begun:
+        return UnmaskError(f"a worker process was killed; if memory ran out, use fewer {argument('workers')}")
+    return UserError(
+        "the processes that tokenize ended before they began", remedy=f"in a script, {_GUARD}; or memory ran out"
+    )
 
 
 def _submit(pool: ProcessPoolExecutor, chunk: list[str]) -> Future[list[EncodedDocument]]:
@@ -178,11 +210,12 @@ def safe_path() -> Iterator[None]:
 _encode: Callable[[list[str]], list[EncodedDocument]]  # in a worker
 
 
-def _start(encoder: DocumentEncoder) -> None:
-    """Initialize a worker."""
+def _start(folder: Path) -> None:
+    """Initialize a worker: read the encoder from a folder, and leave word there that a worker has begun."""
     global _encode
-    _encode = encoder
     threading.Thread(target=_exit_with_parent, daemon=True).start()
+    _encode = pickle.loads((folder / "encoder").read_bytes())
+    (folder / "begun").touch()
 
 
 def _exit_with_parent() -> None:

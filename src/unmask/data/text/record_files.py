@@ -9,10 +9,10 @@ columns of texts, numbers, truth values, lists of them, and structures of number
 Numbers of classes are replaced by their names, if the schema has those of `datasets` (`ClassLabel`, also in lists).
 
 Needs pyarrow (the extra `arrow`). The limits of `files.py` apply: `MAX_DOCUMENT` to each text, and `MAX_RATIO` both to
-the sizes that a file declares and to what is read. A file of a kilobyte can hold a text once and name it in every row:
-what rows take as Python objects is computed from the lengths before they are made (arrow_sizes.py), and Parquet is
-decoded a few rows at a time. Nothing is memory-mapped, and the offsets inside each batch are validated before they are
-used.
+the sizes that a file declares (arrow_messages.py) and to what is read. A file of a kilobyte can hold a text once and
+name it in every row: what rows take as Python objects is computed from the lengths before they are made
+(arrow_sizes.py), and Parquet is decoded a few rows at a time. Nothing is memory-mapped, and the offsets inside each
+batch are validated before they are used.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from typing import Any
 
 import msgspec
 
+from unmask.data.text.arrow_messages import decompressed_size
 from unmask.data.text.arrow_sizes import sizes_of_rows, sizes_of_values, split_rows
 from unmask.data.text.files import (
     FREE,
     MAX_DOCUMENT,
     MAX_RATIO,
     TOO_LONG,
+    DamagedError,
     expands_too_much,
     read_whole,
     refuse_encoding,
@@ -203,6 +205,8 @@ def _batches(file: Path, pyarrow: ModuleType, most: int) -> Iterator[tuple[Any, 
             in_blocks = source.read(6) == b"ARROW1"
             source.seek(0)
             stream = ipc.open_file(source) if in_blocks else ipc.open_stream(source)
+            if decompressed_size(file, in_blocks=in_blocks) > most:
+                raise expands_too_much(file)
             schema, columns = stream.schema, _usable(stream.schema, pyarrow)
             batches = map(stream.get_batch, range(stream.num_record_batches)) if in_blocks else stream
         about = msgspec.json.decode((schema.metadata or {}).get(METADATA, b"{}"), type=dict[str, Any])
@@ -231,7 +235,7 @@ def _joined(batches: Iterator[Any], pyarrow: ModuleType) -> Iterator[Any]:
 def _naming(file: Path, pyarrow: ModuleType) -> Iterator[None]:
     try:
         yield
-    except (pyarrow.ArrowException, OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (pyarrow.ArrowException, OSError, DamagedError, msgspec.DecodeError, UnicodeDecodeError) as error:
         message = " ".join(str(error).split())[:200]
         raise UserError(f"cannot be read as {file.suffix[1:]} ({message})", file=file) from error
 

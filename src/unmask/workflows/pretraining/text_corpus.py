@@ -22,6 +22,7 @@ import msgspec
 
 from unmask.data.corpus.build import check_sources, write_corpus
 from unmask.data.corpus.corpus import Corpus, open_corpus
+from unmask.data.corpus.encode import refuse_unguarded
 from unmask.data.text.documents import TextOptions
 from unmask.data.text.files import display_name
 from unmask.data.text.record_files import fingerprint_source
@@ -80,6 +81,7 @@ def corpus_from_text(
         UserError: the run directory is not empty (or, on resume, the run was started on other files), the files cannot
             be read or contain no text, or the recipe does not match `init`.
     """
+    refuse_unguarded()
     if resume:
         return _started_on(paths, out, extend, options or TextOptions())
     options = options or TextOptions()
