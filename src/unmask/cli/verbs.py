@@ -277,6 +277,7 @@ VERBS = {
     "corpus info": Verb(f"{TEXT}:describe_corpus", ("directory",), print_lines),
     "pretrain": Verb("unmask.workflows.pretraining.launch:pretrain", ("recipe",)),
     "finetune": Verb("unmask.workflows.finetuning.finetune:finetune", ("task",), values={"task": _tasks}),
+    "multitask": Verb("unmask.workflows.multitask.multitask:multitask", ("tasks",)),
     "distill": Verb("unmask.workflows.distillation.distill:distill", ("recipe",)),
     "evaluate": Verb("unmask.inference.evaluation.evaluate_model:evaluate", (), show_scores),
     "audit": Verb("unmask.workflows.auditing.audit:audit", (), show_audit),

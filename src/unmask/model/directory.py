@@ -34,6 +34,12 @@ def find(source: str | Path, *, allow_pickle: bool = False) -> Path:
     for directory in (path / "model", path, *_encoder(path)):
         if (directory / "config.json").is_file() or allennlp.is_directory(directory):
             return directory
+    if tasks := models_of_tasks(path):
+        raise UserError(
+            f"this run has a model for each of its tasks: {', '.join(tasks)}",
+            file=path,
+            remedy=f"name one of them, such as {next(iter(tasks.values()))}",
+        )
     if (path / CHECKPOINTS).is_dir():
         raise UserError(
             "this run is not finished",
@@ -57,6 +63,17 @@ def find(source: str | Path, *, allow_pickle: bool = False) -> Path:
         return next((inner for inner in _encoder(folder) if not (folder / "config.json").is_file()), folder)
     names = "a model on the Hugging Face Hub is written NAMESPACE/NAME, and only a path ./NAME"
     raise UserError(f"no directory '{source}'", remedy="check the path" if path.is_absolute() else names)
+
+
+def models_of_tasks(source: str | Path) -> dict[str, Path]:
+    """Return the directories of the models of a run on several tasks, by the name of the task; {} for other sources."""
+    path = Path(source)
+    for folder in (path / "model", path):
+        if folder.is_dir() and not (folder / "config.json").is_file():
+            configs = sorted(folder.glob("*/config.json"))
+            if configs and (folder.parent / "recipe.toml").is_file():
+                return {config.parent.name: config.parent for config in configs}
+    return {}
 
 
 def find_tokenizer(source: str | Path) -> Path:
