@@ -103,7 +103,7 @@ def _check_names(names: list[Any], source: str | Path) -> None:
             )
         if hasattr(nn.ModuleDict, name):  # which holds the heads
             raise UserError(f"a task cannot be named '{name}', as torch uses it", file=source, remedy="rename it")
-        if equal := [other for other in names if other != name and other.lower() == name.lower()]:
+        if equal := [other for other in names if other != name and str(other).lower() == name.lower()]:
             raise UserError(
                 f"the tasks '{name}' and '{equal[0]}' differ only in capitals, which some disks do not distinguish",
                 file=source,
