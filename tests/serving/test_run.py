@@ -220,4 +220,4 @@ def test_one_server_answers_for_all_tasks(several):
         elif model == "number":
             assert answer[0]["score"] == pytest.approx(alone.score, abs=1e-5)
         else:
-            assert [one["label"] for one in answer] == [one.label for one in alone.entities]
+            assert [one["label"] for one in answer[0]] == [one.label for one in alone.entities]

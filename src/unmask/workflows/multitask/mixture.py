@@ -33,7 +33,7 @@ from unmask.workflows.finetuning.prepare import Prepared, assemble, check_effect
 from unmask.workflows.multitask.task_tables import TaskTable
 
 TEMPERATURE = 2.0
-"""The default temperature: the best of 2, 4 and 8 in Raffel et al. 2020, table 11."""
+"""The default temperature: the best in most cases in Raffel et al. 2020, section 3.5.2."""
 
 
 class MultitaskRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
