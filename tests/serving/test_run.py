@@ -13,6 +13,7 @@ import torch
 
 from tests.serving.conftest import FAST, KINDS, LIMITS, SHAPE, testclient
 from unmask.inference.predictor import load
+from unmask.model.directory import write_tasks
 from unmask.model.model import Model, save_model
 from unmask.serving.app import Service, create_app
 from unmask.serving.metrics import Meter
@@ -151,7 +152,7 @@ def several(tmp_path, tokenizer):
         task, labels = KINDS[name]
         heads = {task.part: task.build(encoder.head, labels).published()}
         save_model(tmp_path / "run" / "model" / name, Model(encoder, tokenizer, heads, labels, task), "card")
-    (tmp_path / "run" / "recipe.toml").write_text("")
+    write_tasks(tmp_path / "run" / "model", ["classes", "number", "tags"])
     return tmp_path / "run"
 
 

@@ -11,6 +11,7 @@ import transformers
 import unmask
 from unmask.data.batches.batch import collate
 from unmask.data.batches.mixing import mixing_rates
+from unmask.model.directory import models_of_tasks
 from unmask.model.model import load_model
 from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
@@ -86,10 +87,44 @@ def test_models_predict_and_transformers_reads_them(run):
     assert [ours.scores[label] for label in loaded.config.id2label.values()] == pytest.approx(theirs.tolist(), abs=1e-5)
 
 
-def test_each_is_exported(run, tmp_path):
-    for name in ("mood", "size"):
-        unmask.export(run / "model" / name, tmp_path / name, "huggingface", quiet=True)
-        assert unmask.load(tmp_path / name).predict(["a dog"]) == unmask.load(run / "model" / name).predict(["a dog"])
+def test_each_is_exported_or_all_at_once(run, tmp_path):
+    for model, out in ((run, "all"), (run / "model" / "mood", "one"), (run / "model", "again")):
+        unmask.export(model, tmp_path / out, "huggingface", quiet=True)
+    texts = ["a dog near the river", "the cat"]
+    for name in ("mood", "names", "size"):
+        expected = unmask.load(run / "model" / name).predict(texts)
+        assert unmask.load(tmp_path / "all" / name).predict(texts) == expected
+        assert unmask.load(tmp_path / "again" / name).predict(texts) == expected
+    assert unmask.load(tmp_path / "one").predict(texts) == unmask.load(run / "model" / "mood").predict(texts)
+    assert list(models_of_tasks(tmp_path / "all")) == ["mood", "names", "size"]
+    with pytest.raises(UserError, match=r"belong to one model.*name one of them, such as .*mood"):
+        unmask.export(run, tmp_path / "headed", "onnx", head="features", quiet=True)
+    assert not (tmp_path / "headed").exists()
+
+
+def test_the_list_of_tasks_is_checked(run, tmp_path):
+    assert models_of_tasks(run) == {name: run / "model" / name for name in ("mood", "names", "size")}
+    assert models_of_tasks(run / "model" / "mood") == models_of_tasks(tmp_path) == {}
+    for content, message in (
+        (b"{", "damaged"),
+        (b"[]", "damaged"),
+        (b"{}", "damaged"),
+        (b'{"tasks": ["a"]}', "no model of the task 'a'"),
+        (b'{"tasks": [".."]}', "no model of the task '..'"),
+        (b'{"tasks": ["/tmp"]}', "no model of the task '/tmp'"),
+    ):
+        (tmp_path / "tasks.json").write_bytes(content)
+        with pytest.raises(UserError, match=message):
+            models_of_tasks(tmp_path)
+
+
+def test_a_task_that_is_never_drawn_is_noticed(start, tables, tmp_path, capsys):
+    settings = {"budget.steps": 1, "temperature": 0.01}  # nearly all of the steps are of the largest task
+    unmask.multitask(tables, start, tmp_path / "out", settings=settings, **{**HERE, "quiet": False})
+    lines = capsys.readouterr().err
+    assert "mood: no step had a batch of this task: its head is not trained" in lines
+    assert "names: no step" not in lines
+    assert "**size: no step had a batch" in (tmp_path / "out/report.md").read_text()
 
 
 def test_the_run_itself_is_no_model(run):

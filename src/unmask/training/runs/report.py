@@ -159,6 +159,8 @@ def multitask_report(run: RunDirectory, tasks: Mapping[str, TaskSummary], progre
         positive = task.result.get("positive")
         scores = [f"{metric_name(key, positive)} {value:.2f}" for key, value in task.result["metrics"].items()]
         lines.append(f"| {name} | {task.title} | {task.examples:,} | {task.epochs:.1f} | {', '.join(scores)} |")
+    warned = {name: task.result.get("warnings", ()) for name, task in tasks.items()}
+    lines += [line for name, texts in warned.items() for text in texts for line in ("", f"**{name}: {text}**")]
     first = next(iter(tasks))
     lines += [
         *_plot(run, "training"),

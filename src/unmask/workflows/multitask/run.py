@@ -15,6 +15,7 @@ import msgspec
 
 from unmask.data.batches.batch import Sample, collate, split
 from unmask.data.batches.mixing import MixedSource, mixing_rates
+from unmask.model.directory import write_tasks
 from unmask.support.durable import replace_file, replaced_directory
 from unmask.support.settings import write
 from unmask.training.checkpoint import Progress
@@ -132,7 +133,10 @@ def _finish(
         for (name, part), read in zip(mixture.parts.items(), epochs, strict=True):
             model, scores[name] = score_trained(part, machine, display)
             save_trained(aside / name, part, model, scores[name])
+            if not read:
+                scores[name]["warnings"] = ["no step had a batch of this task: its head is not trained"]
             summaries[name] = TaskSummary(part.recipe.task.title, len(part.split.train), read, scores[name])
+        write_tasks(aside, mixture.parts)
     replace_file(run.path / SCORES, msgspec.json.format(msgspec.json.encode(scores)))
     shutil.rmtree(run.plots, ignore_errors=True)  # plots of an earlier end of the run
     try_to_draw(lambda: plot_training(run), display.say)
@@ -140,5 +144,7 @@ def _finish(
     for name, result in scores.items():
         shown = ", ".join(f"{metric} {value:.2f}" for metric, value in result["metrics"].items())
         display.say(f"{name}: dev: {shown}")
+        for warning in result.get("warnings", ()):
+            display.say(f"{name}: {warning}")
     display.say(f"models: {run.model}")
     return scores
