@@ -1,6 +1,8 @@
 """Runs on several tasks: their gradients, their order, resuming, and the models that they make."""
 
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -14,12 +16,14 @@ from unmask.data.batches.mixing import mixing_rates
 from unmask.model.directory import models_of_tasks
 from unmask.model.model import load_model
 from unmask.support.errors import UserError
+from unmask.tasks.task import Framed
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
 from unmask.training.runs.summary import read_run
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel
 from unmask.workflows.finetuning.prepare import prepare
 from unmask.workflows.multitask.mixture import prepare_mixture
+from unmask.workflows.multitask.run import describe_training
 from unmask.workflows.multitask.task_tables import read_tables
 
 from .conftest import HERE
@@ -179,6 +183,21 @@ def test_workers_do_not_change_the_steps(start, tables, tmp_path):
         unmask.multitask(two, start, tmp_path / f"{workers}", settings=FEW, workers=workers, **HERE)
     losses = [[line["loss"] for line in read_run(tmp_path / f"{workers}").train] for workers in (0, 2)]
     assert losses[0] == losses[1]
+
+
+def test_overfitting_of_one_task_is_noticed(start, tables):
+    mixture = prepare_mixture(read_tables(tables), InitialModel(start), {}, CPU, QUIET)
+    examples = mixture.parts["size"].held.samples * 2
+    mixture = replace(mixture, parts={"size": replace(mixture.parts["size"], held=Framed(examples, list))})
+    pairs = [(0.9, 0.7), (0.5, 0.6), (0.3, 0.9)]  # the loss of one task falls, and that of the other rises
+    lines = [
+        {"step": 10 * number, "loss": sum(both), "mood_loss": both[0], "size_loss": both[1]}
+        for number, both in enumerate(pairs)
+    ]
+    run = SimpleNamespace(read_metrics=lambda kind: lines)
+    warning = describe_training(run, "size", mixture, 12.0)
+    assert "rose from 0.60 at step 10 to 0.90" in warning and "temperature" in warning and "frozen" not in warning
+    assert describe_training(SimpleNamespace(read_metrics=lambda kind: lines[:2]), "size", mixture, 12.0) == ""
 
 
 def test_the_rule_adds_the_steps_of_the_tasks(start, tables):

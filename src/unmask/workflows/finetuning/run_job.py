@@ -50,6 +50,8 @@ MIN_EVALUATED, MAX_EVALUATED = 50, 1000
 """Minimum and maximum number of held-out samples for evaluations during training; all are scored at the end."""
 SCORES = "dev.json"
 """File name of the scores of a finished run."""
+FREEZE = argument("frozen", True)
+"""What also avoids overfitting, besides early stopping."""
 RISEN = 1.2
 """Ratio of the held-out loss at the end to its minimum from which on a run has overfitted."""
 EVALUATION_TOKENS = 8192
@@ -269,13 +271,16 @@ def save_trained(directory: Path, ready: Prepared, model: Model, result: Mapping
     save_model(directory, model, model_card(ready.recipe.task.title, about, result["metrics"]))
 
 
-def describe_overfitting(evaluations: Sequence[Mapping[str, float]], samples: int, budget: BudgetSettings) -> str:
+def describe_overfitting(
+    evaluations: Sequence[Mapping[str, float]], samples: int, budget: BudgetSettings, instead: str = FREEZE
+) -> str:
     """Return a warning if the held-out loss of a run fell and then rose again, by more than chance explains; or "".
 
     Args:
         evaluations: what was logged of each evaluation.
         samples: number of held-out samples.
         budget: the budget of the run; one with `patience` returns to the lowest loss anyway.
+        instead: what else to try.
     """
     losses = [line["loss"] for line in evaluations]
     if budget.patience is not None or len(losses) < 2 or samples < MIN_EVALUATED or not all(map(math.isfinite, losses)):
@@ -291,7 +296,7 @@ def describe_overfitting(evaluations: Sequence[Mapping[str, float]], samples: in
     )
     return (
         f"overfitted: the held-out loss rose from {lowest:.2f} at step {best:.0f} to {last:.2f}, so probabilities are "
-        f"too sure; try {setting('budget.patience', 3)}{fewer}, {argument('frozen', True)}, or more examples"
+        f"too sure; try {setting('budget.patience', 3)}{fewer}, {instead}, or more examples"
     )
 
 

@@ -17,6 +17,7 @@ from unmask.data.batches.batch import Sample, collate, split
 from unmask.data.batches.mixing import MixedSource, mixing_rates
 from unmask.model.directory import write_tasks
 from unmask.support.durable import replace_file, replaced_directory
+from unmask.support.messages import setting
 from unmask.support.settings import write
 from unmask.training.checkpoint import Progress
 from unmask.training.loop import Trainer, open_run
@@ -30,6 +31,7 @@ from unmask.workflows.finetuning.run_job import (
     EVALUATION_SHARE,
     EVALUATION_TOKENS,
     SCORES,
+    describe_overfitting,
     evaluated,
     reduced_embeddings,
     save_trained,
@@ -133,8 +135,8 @@ def _finish(
         for (name, part), read in zip(mixture.parts.items(), epochs, strict=True):
             model, scores[name] = score_trained(part, machine, display)
             save_trained(aside / name, part, model, scores[name])
-            if not read:
-                scores[name]["warnings"] = ["no step had a batch of this task: its head is not trained"]
+            if warning := describe_training(run, name, mixture, read):
+                scores[name]["warnings"] = [warning]
             summaries[name] = TaskSummary(part.recipe.task.title, len(part.split.train), read, scores[name])
         write_tasks(aside, mixture.parts)
     replace_file(run.path / SCORES, msgspec.json.format(msgspec.json.encode(scores)))
@@ -148,3 +150,13 @@ def _finish(
             display.say(f"{name}: {warning}")
     display.say(f"models: {run.model}")
     return scores
+
+
+def describe_training(run: RunDirectory, name: str, mixture: Mixture, epochs: float) -> str:
+    """Return a warning about the training of a task, which was read so often; "" if there is none."""
+    if not epochs:
+        return "no step had a batch of this task: its head is not trained"
+    losses = [{**line, "loss": line[f"{name}_loss"]} for line in run.read_metrics("heldout") if f"{name}_loss" in line]
+    recipe, samples = mixture.recipe, len(mixture.parts[name].held.samples)
+    fewer = f" of it ({setting('temperature', 1)})" if recipe.temperature > 1 else ""
+    return describe_overfitting(losses, samples, recipe.budget, f"fewer steps{fewer}")
