@@ -1,22 +1,33 @@
 """No split has equal texts on both sides, a tenth of the examples is held out, and what overlaps is said."""
 
+import math
 import random
 from collections import Counter
 from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.data.labelled.duplicates import Overlap, fold, overlap
+from unmask.data.batches.rng import derive_rng
+from unmask.data.labelled.duplicates import Overlap, overlap
+from unmask.data.labelled.folding import fold
+from unmask.data.labelled.identities import Identities
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification
-from unmask.tasks.extraction import hold_out_passages
-from unmask.tasks.holding_out import assign_folds, choose_units, describe_overlap, hold_out, without
+from unmask.tasks.holding_out import (
+    DEV_SHARE,
+    assign_folds,
+    choose_stratified,
+    choose_units,
+    describe_overlap,
+    parted,
+    without,
+)
 from unmask.tasks.question_answering import QuestionAnswering
-from unmask.tasks.rows import hold_out as hold_out_rows
 from unmask.tasks.rows import texts_of
 from unmask.tasks.token_classification import TokenClassification
 
@@ -32,6 +43,10 @@ def rows(copies, rng):
     ]
     rng.shuffle(texts)
     return [Row({"text": text, "label": rng.choice("ab")}, "x.csv", line) for line, text in enumerate(texts, start=2)]
+
+
+def hold_out_rows(examples, strata, seed):
+    return parted(examples, choose_stratified(examples, Identities.of(map(texts_of, examples)), strata, seed))
 
 
 @settings(max_examples=60, deadline=None)
@@ -58,9 +73,69 @@ def test_copies_of_a_few_texts_are_on_both_sides_which_is_said():
     train, held = hold_out_rows(same, [row.values["label"] for row in same], 0)
     assert (len(train), len(held)) == (54, 6)
     (note,) = describe_overlap(
-        overlap([texts_of(row) for row in train], [texts_of(row) for row in held]), train, held, "held-out"
+        overlap(*(Identities.of(map(texts_of, part)) for part in (train, held))), train, held, "held-out"
     )
     assert note.startswith("6 of the 6 held-out examples (100.0 %) are also training examples, so scores are too high")
+
+
+def reference(texts, strata, seed):
+    """The examples that are held out, unit by unit."""
+    units, by_stratum, chosen, seen = {}, {}, set(), 0
+    for index, text in enumerate(texts):
+        units.setdefault(fold(text), []).append(index)
+    for unit in units.values():
+        by_stratum.setdefault(strata[unit[0]], []).append(unit)
+    for number, members in enumerate(by_stratum.values()):
+        size = sum(map(len, members))
+        seen += size
+        room = min(round(DEV_SHARE * seen) - len(chosen), math.ceil(DEV_SHARE * size), size - 1)
+        for rank in derive_rng(seed, "dev", number).permutation(len(members)):
+            if len(members[rank]) <= room:
+                chosen.update(members[rank])
+                room -= len(members[rank])
+    return chosen
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_the_choice_is_that_of_a_loop_over_all_units(seed):
+    rng = random.Random(seed)
+    labels = [f"{number}" for number in range(rng.choice([1, 2, 3, 40]))]
+    copies = [rng.choice([1, 1, 1, 2, 5]) for _ in range(rng.randint(40, 300))]
+    examples = rows(copies, rng)
+    strata = rng.choices(labels, weights=[rng.random() ** 3 + 0.01 for _ in labels], k=len(examples))
+    texts = [row.values["text"] for row in examples]
+    held = choose_stratified(examples, Identities.of((text,) for text in texts), strata, seed)
+    assert {*np.flatnonzero(held).tolist()} == reference(texts, strata, seed)
+
+
+def test_a_tenth_of_each_stratum_is_held_out():
+    examples = [Row({"text": str(number)}, "a.tsv", number) for number in range(250)]
+    strata = [number % 5 == 0 for number in range(250)]
+    train, held = hold_out_rows(examples, strata, seed=3)
+    assert (len(train), len(held)) == (225, 25)
+    assert sum(int(it.values["text"]) % 5 == 0 for it in held) == 5
+
+
+@pytest.mark.parametrize("each", [1, 2, 5, 14])
+def test_a_tenth_of_many_small_strata_is_held_out(each):
+    examples = [Row({"text": str(number)}, "a.tsv", number) for number in range(100 * each)]
+    strata = [number % 100 for number in range(100 * each)]
+    if each == 1:  # no label loses its only example
+        with pytest.raises(UserError, match=r"too few|has a different label"):
+            hold_out_rows(examples, strata, seed=0)
+        return
+    train, held = hold_out_rows(examples, strata, seed=0)
+    assert len(held) == 10 * each
+    assert {int(row.values["text"]) % 100 for row in train} == set(range(100))
+
+
+def test_a_small_stratum_does_not_make_up_for_rare_labels():
+    strata = [*range(60), *["mid"] * 10, *["big"] * 200]
+    examples = [Row({"text": str(number)}, "a.tsv", number) for number in range(len(strata))]
+    _, held = hold_out_rows(examples, strata, seed=0)
+    labels = [strata[int(row.values["text"])] for row in held]
+    assert labels.count("mid") == 1
+    assert labels.count("big") == 20
 
 
 def test_too_few_examples_are_refused():
@@ -74,7 +149,8 @@ def test_units_hold_as_nearly_a_tenth_as_any_choice_in_that_order(seed):
     sizes = [rng.choice((1, 2, 5, 40, 300)) for _ in range(rng.randint(5, 30))]
     ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
     units = [list(range(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
-    chosen, wanted = choose_units(units, seed), 0.1 * ends[-1]
+    of_examples = [number for number, size in enumerate(sizes) for _ in range(size)]
+    chosen, wanted = {*np.flatnonzero(choose_units(of_examples, seed)).tolist()}, 0.1 * ends[-1]
     assert all(chosen.issuperset(unit) or chosen.isdisjoint(unit) for unit in units)
     assert abs(len(chosen) - wanted) <= wanted, "no worse than nothing"
     left = [size for size, unit in zip(sizes, units, strict=True) if chosen.isdisjoint(unit)]
@@ -116,7 +192,7 @@ def test_questions_about_passages_that_differ_in_spaces_stay_together():
     task = QuestionAnswering()
     passages = [f"{start}passage {number}" for number, start in product(range(40), ("", " "))]
     examples = [task.pose(f"What is {number}?", passage) for number, passage in enumerate(passages)]
-    train, held = hold_out_passages(examples, 0)
+    train, held = task.hold_out(examples, 0)
     assert {it.passage.strip() for it in train}.isdisjoint(it.passage.strip() for it in held)
     assert len(held) == 8
     assert task.texts(examples[3]) == ("What is 3?", " passage 1")
@@ -143,7 +219,7 @@ def test_examples_in_memory_are_named_too():
 
 def test_the_stratum_of_equal_texts_is_that_of_the_first():
     examples = [Row({"text": f"{number // 2}"}, "x", number) for number in range(200)]
-    train, held = hold_out(examples, [(row.values["text"],) for row in examples], ["ab"[n % 2] for n in range(200)], 0)
+    train, held = hold_out_rows(examples, ["ab"[n % 2] for n in range(200)], 0)
     assert (len(train), len(held)) == (180, 20)
 
 

@@ -14,7 +14,7 @@ from unmask.tasks.classification import Classification
 from unmask.tasks.embedding import Embedding
 from unmask.tasks.multi_label import MultiLabel
 from unmask.tasks.regression import Regression
-from unmask.tasks.rows import as_rows, cut_longer, frame_rows, hold_out, passages
+from unmask.tasks.rows import as_rows, cut_longer, frame_rows, passages
 from unmask.tasks.task import Passage
 
 
@@ -200,36 +200,6 @@ def test_samples_are_those_of_each_row_by_itself(any_tokenizer, many, texts, len
 def test_the_texts_of_a_pair_are_named():
     assert passages(row("one")) == (Passage("one"),)
     assert passages(row("one", "two")) == (Passage("one", "first text"), Passage("two", "second text"))
-
-
-def test_a_tenth_of_each_stratum_is_held_out():
-    rows = [row(str(number)) for number in range(250)]
-    strata = [number % 5 == 0 for number in range(250)]
-    train, held = hold_out(rows, strata, seed=3)
-    assert (len(train), len(held)) == (225, 25)
-    assert sum(int(it.values["text"]) % 5 == 0 for it in held) == 5
-
-
-@pytest.mark.parametrize("each", [1, 2, 5, 14])
-def test_a_tenth_of_many_small_strata_is_held_out(each):
-    rows = [Row({"text": str(number)}, "a.tsv", number) for number in range(100 * each)]
-    strata = [number % 100 for number in range(100 * each)]
-    if each == 1:  # no label loses its only example
-        with pytest.raises(UserError, match=r"too few|has a different label"):
-            hold_out(rows, strata, seed=0)
-        return
-    train, held = hold_out(rows, strata, seed=0)
-    assert len(held) == 10 * each
-    assert {int(row.values["text"]) % 100 for row in train} == set(range(100))
-
-
-def test_a_small_stratum_does_not_make_up_for_rare_labels():
-    strata = [*range(60), *["mid"] * 10, *["big"] * 200]
-    rows = [Row({"text": str(number)}, "a.tsv", number) for number in range(len(strata))]
-    _, held = hold_out(rows, strata, seed=0)
-    found = [strata[int(row.values["text"])] for row in held]
-    assert found.count("mid") == 1
-    assert found.count("big") == 20
 
 
 def test_texts_may_be_any_iterable_of_strings():

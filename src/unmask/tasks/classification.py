@@ -34,7 +34,7 @@ from unmask.support.messages import setting
 from unmask.tasks.explained import Decision, Explanation
 from unmask.tasks.pooled_head import NONE, TUNED, ProbedHead, Regularization, score
 from unmask.tasks.routes import Scored
-from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages, with_labels
+from unmask.tasks.rows import TextTask, are_pairs, passages, with_labels
 from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Training
 from unmask.tasks.tuning import (
     Temperature,
@@ -142,10 +142,12 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
         weights = len(examples) / (len(labels) * np.maximum(1, counts))
         return msgspec.structs.replace(task, weights=tuple(weights.tolist()))
 
-    def hold_out(self, examples: Sequence[Row], seed: int, notes: Notes = None) -> tuple[list[Row], list[Row]]:
-        """See `Task`: stratified by label."""
-        labels = self.label_names(examples)
-        return hold_out(examples, _numbers(examples, labels), seed)
+    def strata(self, examples: Sequence[Row]) -> Sequence[str]:
+        """See `RowTask`: the labels; of soft labels, the most probable ones."""
+        strata = [row.values["label"] for row in examples]
+        if len(set(strata)) < 2:
+            self.label_names(examples)  # refuses examples that all have the same label
+        return strata
 
     @property
     def tunes(self) -> bool:

@@ -37,7 +37,7 @@ from unmask.objectives.objective import Objective, Part
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.tasks.regression import all_equal, numbers
-from unmask.tasks.rows import RowTask, are_pairs, frame_rows, hold_out, passages
+from unmask.tasks.rows import RowTask, are_pairs, frame_rows, passages
 from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Reason, Refusals
 
 SIDE, TEXT, TARGET = "side", "text_number", "similarity"
@@ -180,10 +180,6 @@ class Embedding(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         if least >= most:
             raise all_equal(examples)
         return msgspec.structs.replace(self, least=least, most=most)
-
-    def hold_out(self, examples: Sequence[Row], seed: int, notes: Notes = None) -> tuple[list[Row], list[Row]]:
-        """See `Task`."""
-        return hold_out(examples, [0] * len(examples), seed)
 
     def build(self, spec: HeadSpec, labels: Sequence[str]) -> EmbeddingHead:
         """See `Task`."""

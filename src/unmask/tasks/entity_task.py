@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from unmask.data.labelled.annotations import iterate_annotations, read_annotations
-from unmask.data.labelled.duplicates import identities
+from unmask.data.labelled.identities import Identities
 from unmask.data.labelled.span_export import export_array, export_record, is_export
 from unmask.data.labelled.spans import Inexact, Units
 from unmask.data.labelled.table import Source
@@ -23,7 +23,7 @@ from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.metrics.token_classification import Chunk
 from unmask.support.errors import UserError, check_unicode, counted
 from unmask.support.messages import argument
-from unmask.tasks.holding_out import hold_out_units, split_units
+from unmask.tasks.holding_out import choose_enough_units, choose_units
 from unmask.tasks.routes import Route, TagRequest
 from unmask.tasks.tag_labels import marked
 from unmask.tasks.tagged import Entity, Tagged
@@ -61,26 +61,27 @@ class AnnotatedTask(Task, frozen=True, kw_only=True, forbid_unknown_fields=True)
         """See `Task`."""
         return (example.text,)
 
-    def hold_out(
-        self, examples: Sequence[TaggedSentence], seed: int, notes: Notes = None
-    ) -> tuple[list[TaggedSentence], list[TaggedSentence]]:
+    def choose_held(
+        self, examples: Sequence[TaggedSentence], identities: Identities, seed: int, notes: Notes = None
+    ) -> np.ndarray:
         """See `Task`: splits by document if documents are marked, because sentences of one document share names.
 
         If no documents hold about a tenth of the sentences, it splits by sentence, and says so.
         """
         documents = [(sentence.file, sentence.document) for sentence in examples]
         if all(document is not None for _, document in documents):
-            if parts := split_units(examples, documents, seed, 0):
-                return parts
+            held = choose_units(documents, seed, 0)
+            if held.any():
+                return held
             if notes is not None:
                 notes.append(
                     f"{len(examples):,} sentences are in {counted(len(set(documents)), 'document')}, which cannot be "
                     "held out whole: sentences were, which share names with the others, so scores may be too high"
                 )
-        units = identities([self.texts(sentence) for sentence in examples])
-        if parts := split_units(examples, units, seed, 0):
-            return parts
-        return hold_out_units(examples, range(len(examples)), seed, 0, what="sentence")  # a few, each many times
+        held = choose_units(identities.firsts().tolist(), seed, 0)
+        if held.any():
+            return held
+        return choose_enough_units(examples, range(len(examples)), seed, 0, what="sentence")  # a few, each many times
 
     def files(self, path: Path, records: Iterable[Any]) -> dict[Path, Iterable[bytes]]:
         """See `Task`: JSON Lines or, depending on the suffix, an annotator's file."""

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 
 from unmask.data.batches.frame import Frame
-from unmask.data.labelled.duplicates import identities
+from unmask.data.labelled.identities import Identities
 from unmask.data.labelled.squad_file import Question
 from unmask.support.errors import UserError, check_unicode
 from unmask.support.messages import argument, setting
-from unmask.tasks.holding_out import hold_out_units
+from unmask.tasks.holding_out import choose_enough_units
 from unmask.tasks.passage_windows import PassageWindow, WindowSettings, best_spans
 from unmask.tasks.routes import AnswerRequest, Route
 from unmask.tasks.task import Columns, Mark, Mistake, Notes, Passage, Reason, Refusals, Task
@@ -129,9 +129,11 @@ class Extraction(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """See `Task`."""
         return example.question, example.passage
 
-    def hold_out(self, examples: Sequence[Any], seed: int, notes: Notes = None) -> tuple[list[Any], list[Any]]:
+    def choose_held(
+        self, examples: Sequence[Any], identities: Identities, seed: int, notes: Notes = None
+    ) -> np.ndarray:
         """See `Task`: a tenth of the passages, with all their questions."""
-        return hold_out_passages(
+        return choose_passages(
             examples, seed, f", and {setting('task.threshold', 0)} instead of tuning it" * self.tunes
         )
 
@@ -218,16 +220,16 @@ class Extraction(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return tuple(listed), best
 
 
-def hold_out_passages(examples: Sequence[Any], seed: int, more: str = "") -> tuple[list[Any], list[Any]]:
-    """Split off a tenth of the questions, with all others about an equal passage; see `Task.hold_out`.
+def choose_passages(examples: Sequence[Any], seed: int, more: str = "") -> np.ndarray:
+    """Choose a tenth of the questions, with all others about an equal passage; see `Task.choose_held`.
 
     Args:
         examples: examples with a `passage` and a `file`.
         seed: seed of the random choice.
         more: what the remedy also suggests if there are too few.
     """
-    passages = identities([(example.passage,) for example in examples])
-    return hold_out_units(examples, passages, seed, what="passage", more=more)
+    passages = Identities.of((example.passage,) for example in examples)
+    return choose_enough_units(examples, passages.firsts().tolist(), seed, what="passage", more=more)
 
 
 def only_passage(task: Task, question: str, passage: Texts) -> str:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
+from itertools import compress
 from typing import Any, TypeVar
 
 import numpy as np
 
 from unmask.data.batches.rng import derive_rng
-from unmask.data.labelled.duplicates import Overlap, identities
+from unmask.data.labelled.duplicates import Overlap
+from unmask.data.labelled.identities import Identities
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument
 
@@ -24,64 +26,73 @@ MOST_NAMED = 3
 Example = TypeVar("Example")
 
 
-def hold_out(
-    examples: Sequence[Example], texts: Sequence[tuple[str, ...]], strata: Sequence[Hashable], seed: int
-) -> tuple[list[Example], list[Example]]:
-    """Split off a random tenth of the examples, stratified; examples with equal texts stay together.
+def choose_stratified(
+    examples: Sequence[Any], identities: Identities, strata: Sequence[Hashable], seed: int
+) -> np.ndarray:
+    """Choose a random tenth of the examples, stratified; examples with equal texts stay together.
 
     Only if no text is rare enough to be held out with all its copies, equal texts are on both sides.
 
     Args:
         examples: the examples to split, each with a `file`.
-        texts: the texts of each example.
+        identities: what those with equal texts have in common.
         strata: the stratum of each example, for example its label; equal texts are in that of the first one.
         seed: seed of the random choice.
 
     Returns:
-        The examples to train on and the examples to evaluate on.
+        Which examples are held out, (examples,) bool.
 
     Raises:
         UserError: there are too few examples.
     """
-    chosen = _stratified(_group(identities(texts)), strata, seed)
-    if not chosen:  # a few texts, each many times: equal ones are then on both sides, which `describe_overlap` says
-        chosen = _stratified([[index] for index in range(len(examples))], strata, seed)
-    if not chosen:
+    held = _choose_stratified(identities.firsts(), strata, seed)
+    if not held.any():  # a few texts, each many times: equal ones are then on both sides, which `describe_overlap` says
+        held = _choose_stratified(np.arange(len(examples)), strata, seed)
+    if not held.any():
         message = f"{len(examples)} examples are too few to hold out a tenth"
         if len(set(strata)) == len(examples) > 1 / DEV_SHARE:
             message = f"each of the {len(examples)} examples has a different label"
         raise UserError(
             message,
-            file=examples[0].file,  # type: ignore[attr-defined]
+            file=examples[0].file,
             remedy=f"pass {argument('dev', 'FILE')} (for labels that are numbers, use: finetune regression)",
         )
-    return _parted(examples, chosen)
+    return held
 
 
-def _stratified(units: Sequence[Sequence[int]], strata: Sequence[Hashable], seed: int) -> set[int]:
-    """Return the examples of random units that are held out; may be empty."""
-    by_stratum: dict[Hashable, list[Sequence[int]]] = {}
-    for unit in units:
-        by_stratum.setdefault(strata[unit[0]], []).append(unit)
-    chosen: set[int] = set()
-    seen = 0
-    for number, members in enumerate(by_stratum.values()):
-        size = sum(map(len, members))
+def _choose_stratified(firsts: np.ndarray, strata: Sequence[Hashable], seed: int) -> np.ndarray:
+    """Return which examples are held out, (examples,) bool, possibly none: random units, given each example's first."""
+    units = np.flatnonzero(firsts == np.arange(len(firsts)))
+    sizes = np.bincount(firsts, minlength=len(firsts))[units]
+    of_units = strata if len(units) == len(strata) else [strata[unit] for unit in units.tolist()]
+    numbers = {stratum: number for number, stratum in enumerate(dict.fromkeys(of_units))}
+    indices = np.fromiter(map(numbers.__getitem__, of_units), np.int64, len(units))
+    by_stratum = np.split(np.argsort(indices, kind="stable"), np.cumsum(np.bincount(indices))[:-1])
+    chosen: list[int] = []
+    seen = total = 0
+    for number, members in enumerate(by_stratum):
+        size = int(sizes[members].sum())
         seen += size
-        wanted = round(DEV_SHARE * seen) - len(chosen)  # some small strata give one example, others none
+        wanted = round(DEV_SHARE * seen) - total  # some small strata give one example, others none
         # no stratum makes up for rare ones by giving more than its own tenth
         room = min(wanted, math.ceil(DEV_SHARE * size), size - 1)
-        for rank in derive_rng(seed, "dev", number).permutation(len(members)):
-            if len(members[rank]) <= room:
-                chosen.update(members[rank])
-                room -= len(members[rank])
-    return chosen
+        order = members[derive_rng(seed, "dev", number).permutation(len(members))]
+        for unit, copies in zip(order.tolist(), sizes[order].tolist(), strict=True):
+            if room <= 0:
+                break
+            if copies <= room:
+                chosen.append(unit)
+                room -= copies
+                total += copies
+    held = np.zeros(len(firsts), bool)
+    held[units[chosen]] = True
+    return held[firsts]
 
 
-def hold_out_units(
-    examples: Sequence[Example], units: Sequence[Hashable], seed: int, *path: int, what: str, more: str = ""
-) -> tuple[list[Example], list[Example]]:
-    """Split off whole units whose examples are about a tenth of all.
+def choose_enough_units(
+    examples: Sequence[Any], units: Sequence[Hashable], seed: int, *path: int, what: str, more: str = ""
+) -> np.ndarray:
+    """Return what `choose_units` returns, if there is anything.
 
     Args:
         examples: the examples to split, each with a `file`.
@@ -94,37 +105,40 @@ def hold_out_units(
     Raises:
         UserError: there are too few units, or they are too large.
     """
-    parts = split_units(examples, units, seed, *path)
-    if parts is None:
+    held = choose_units(units, seed, *path)
+    if not held.any():
         raise UserError(
             f"{counted(len(set(units)), what)} {'is' if len(set(units)) == 1 else 'are'} too few to hold out a tenth",
-            file=examples[0].file,  # type: ignore[attr-defined]
+            file=examples[0].file,
             remedy=f"pass {argument('dev', 'FILE')}{more}",
         )
-    return parts
+    return held
 
 
-def split_units(
-    examples: Sequence[Example], units: Sequence[Hashable], seed: int, *path: int
-) -> tuple[list[Example], list[Example]] | None:
-    """Return what `hold_out_units` does; None if no units can be held out."""
-    chosen = choose_units(_group(units), seed, *path)
-    return _parted(examples, chosen) if chosen else None
-
-
-def choose_units(units: Sequence[Sequence[int]], seed: int, *path: int) -> set[int]:
-    """Return the examples of random units, so many that they are as near as possible to a tenth; may be empty.
+def choose_units(units: Sequence[Hashable], seed: int, *path: int) -> np.ndarray:
+    """Choose random units, so many that their examples are as near as possible to a tenth; there may be none.
 
     Args:
-        units: the indices of each unit's examples.
+        units: the unit of each example.
         seed: seed of the random choice.
         path: further numbers that the choice depends on.
+
+    Returns:
+        Which examples are held out, (examples,) bool.
     """
-    wanted, chosen = DEV_SHARE * sum(map(len, units)), set[int]()
-    for rank in derive_rng(seed, "dev", *path).permutation(len(units)):
-        if abs(len(chosen) + len(units[rank]) - wanted) < abs(len(chosen) - wanted):
-            chosen.update(units[rank])
-    return chosen
+    members, total = _group(units), 0
+    held = np.zeros(len(units), bool)
+    for rank in derive_rng(seed, "dev", *path).permutation(len(members)):
+        size = len(members[rank])
+        if abs(total + size - DEV_SHARE * len(units)) < abs(total - DEV_SHARE * len(units)):
+            held[members[rank]] = True
+            total += size
+    return held
+
+
+def parted(examples: Sequence[Example], held: np.ndarray) -> tuple[list[Example], list[Example]]:
+    """Return the examples that are not held out, and those that are, given which are, (examples,) bool."""
+    return list(compress(examples, (~held).tolist())), list(compress(examples, held.tolist()))
 
 
 def assign_folds(units: Sequence[Hashable], strata: Sequence[Hashable], number: int, seed: int) -> np.ndarray:
@@ -161,11 +175,6 @@ def _group(keys: Sequence[Hashable]) -> list[list[int]]:
         if first != index:
             more.setdefault(first, [first]).append(index)
     return [more.get(first, [first]) for first in firsts.values()]
-
-
-def _parted(examples: Sequence[Example], chosen: set[int]) -> tuple[list[Example], list[Example]]:
-    train = [example for index, example in enumerate(examples) if index not in chosen]
-    return train, [example for index, example in enumerate(examples) if index in chosen]
 
 
 def describe_overlap(overlap: Overlap, train: Sequence[Any], held: Sequence[Any], kind: str) -> list[str]:

@@ -37,7 +37,7 @@ from unmask.tasks.classification import sort_labels, unknown_label
 from unmask.tasks.explained import Decision, Explanation
 from unmask.tasks.pooled_head import ProbedHead
 from unmask.tasks.routes import Scored
-from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages
+from unmask.tasks.rows import TextTask, are_pairs, passages
 from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Training
 from unmask.tasks.tuning import (
     Temperature,
@@ -127,9 +127,9 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
         """See `Task`."""
         return msgspec.structs.replace(self, pairs=are_pairs(examples, self.pairs))
 
-    def hold_out(self, examples: Sequence[Row], seed: int, notes: Notes = None) -> tuple[list[Row], list[Row]]:
-        """See `Task`: stratified by the first label, in the order of the row."""
-        return hold_out(examples, [(row.labels or ("",))[:1] for row in examples], seed)
+    def strata(self, examples: Sequence[Row]) -> Sequence[str]:
+        """See `RowTask`: the first label, in the order of the row."""
+        return [row.labels[0] if row.labels else "" for row in examples]
 
     @property
     def tunes(self) -> bool:

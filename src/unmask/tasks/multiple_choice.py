@@ -21,6 +21,7 @@ from torch import Tensor
 
 from unmask.data.batches.batch import GROUP, Batch, Sample
 from unmask.data.labelled.choices_file import Choices, read_choices
+from unmask.data.labelled.identities import Identities
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics.intervals import Measure
@@ -28,7 +29,7 @@ from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
 from unmask.support.errors import UserError, check_unicode
 from unmask.support.messages import argument
-from unmask.tasks.extraction import hold_out_passages
+from unmask.tasks.extraction import choose_passages
 from unmask.tasks.pooled_head import PooledHead
 from unmask.tasks.routes import ChooseRequest, Route
 from unmask.tasks.rows import frame_rows
@@ -119,11 +120,11 @@ class MultipleChoice(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
         """See `Task`."""
         return example.passage, example.question, *example.choices
 
-    def hold_out(
-        self, examples: Sequence[Choices], seed: int, notes: Notes = None
-    ) -> tuple[list[Choices], list[Choices]]:
+    def choose_held(
+        self, examples: Sequence[Choices], identities: Identities, seed: int, notes: Notes = None
+    ) -> np.ndarray:
         """See `Task`: a tenth of the passages, with all their questions."""
-        return hold_out_passages(examples, seed)
+        return choose_passages(examples, seed)
 
     def build(self, spec: HeadSpec, labels: Sequence[str]) -> MultipleChoiceHead:
         """See `Task`."""

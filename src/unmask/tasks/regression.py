@@ -28,7 +28,7 @@ from unmask.support.errors import UserError
 from unmask.tasks.explained import Decision, Explanation
 from unmask.tasks.pooled_head import TextHead
 from unmask.tasks.routes import Scored
-from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages, with_labels
+from unmask.tasks.rows import TextTask, are_pairs, passages, with_labels
 from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Reason, Refusals
 
 SCORE = "score"
@@ -118,10 +118,6 @@ class Regression(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
                 remedy="subtract a constant from them, or scale them up",
             )
         return msgspec.structs.replace(self, mean=mean, deviation=deviation, pairs=pairs)
-
-    def hold_out(self, examples: Sequence[Row], seed: int, notes: Notes = None) -> tuple[list[Row], list[Row]]:
-        """See `Task`."""
-        return hold_out(examples, [0] * len(examples), seed)
 
     def build(self, spec: HeadSpec, labels: Sequence[str]) -> RegressionHead:
         """See `Task`."""

@@ -24,20 +24,29 @@ import numpy as np
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.labelled.columns import SINGLE, Fields
+from unmask.data.labelled.identities import Identities
 from unmask.data.labelled.labelled_file import NAMES, TEXTS, Row, SoftRow, iterate_rows, read_rows
 from unmask.data.labelled.table import Source
 from unmask.data.tokenizers.ragged import Ragged, encode_ragged
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.support.errors import ShareNote, UserError, check_unicode
 from unmask.support.messages import argument, setting
-from unmask.tasks import holding_out
 from unmask.tasks.explained import SampleWords, Word, split_words
+from unmask.tasks.holding_out import choose_stratified
 from unmask.tasks.passage_windows import window_starts
 from unmask.tasks.prediction_tables import TABLES, as_row, with_columns, write_table
 from unmask.tasks.routes import PREDICT, Route, Scored
 from unmask.tasks.task import Columns, Notes, Passage, Paths, Reason, Task
 
 Size = TypeVar("Size", int, np.ndarray)
+
+
+def texts_of(example: Row) -> tuple[str, ...]:
+    """Return the texts of a row: one, a pair or a triplet."""
+    values = example.values
+    if "text_b" not in values:
+        return (values["text"],)
+    return tuple(values[name] for name in TEXTS if name in values)
 
 
 class RowTask(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,6 +57,7 @@ class RowTask(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     fields: ClassVar[Fields] = SINGLE
+    texts = staticmethod(texts_of)
     tables = TABLES
     route: ClassVar[Route | Reason] = PREDICT
 
@@ -64,9 +74,15 @@ class RowTask(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
         fields = replace(self.fields, triplets=False)
         return iterate_rows([source], columns=columns, kind=kind, gold=False, fields=fields, notes=notes)
 
-    def texts(self, example: Row) -> tuple[str, ...]:
-        """See `Task`."""
-        return texts_of(example)
+    def choose_held(
+        self, examples: Sequence[Row], identities: Identities, seed: int, notes: Notes = None
+    ) -> np.ndarray:
+        """See `Task`: a tenth of each stratum."""
+        return choose_stratified(examples, identities, self.strata(examples), seed)
+
+    def strata(self, examples: Sequence[Row]) -> Sequence[Hashable]:
+        """Return the stratum of each example, such as its label; all are in the same one if not overridden."""
+        return [0] * len(examples)
 
     def record(self, path: Path, example: Row, prediction: Any) -> Any:
         """See `Task`: the prediction with the columns of its row."""
@@ -250,31 +266,6 @@ def cut_longer(first: Size, second: Size, capacity: int) -> tuple[Size, Size]:
         np.minimum(first, np.maximum(capacity - half, capacity - second)),
         np.minimum(second, np.maximum(half, capacity - first)),
     )
-
-
-def hold_out(rows: Sequence[Row], strata: Sequence[Hashable], seed: int) -> tuple[list[Row], list[Row]]:
-    """Split off a random tenth of the rows, stratified; rows with equal texts stay together.
-
-    Args:
-        rows: the rows to split.
-        strata: the stratum of each row, for example its label.
-        seed: seed of the random choice.
-
-    Returns:
-        The rows to train on and the rows to evaluate on.
-
-    Raises:
-        UserError: there are too few rows.
-    """
-    return holding_out.hold_out(rows, list(map(texts_of, rows)), strata, seed)
-
-
-def texts_of(row: Row) -> tuple[str, ...]:
-    """Return the texts of a row: one, a pair or a triplet."""
-    values = row.values
-    if "text_b" not in values:
-        return (values["text"],)
-    return tuple(values[name] for name in TEXTS if name in values)
 
 
 def passages(row: Row) -> tuple[Passage, ...]:

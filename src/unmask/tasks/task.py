@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from unmask.data.batches.batch import Sample
+from unmask.data.labelled.identities import Identities
 from unmask.data.labelled.table import Source
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families.checkpoints.heads import Pooling
@@ -27,6 +28,7 @@ from unmask.nn.encoders.encoder import HeadSpec
 from unmask.objectives.objective import Objective
 from unmask.support.errors import UserError
 from unmask.tasks.explained import Decision, SampleWords
+from unmask.tasks.holding_out import parted
 from unmask.tasks.routes import Route
 
 
@@ -276,16 +278,32 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def texts(self, example: Any) -> tuple[str, ...]:
         """Return the texts of an example, such as a pair, or a question and its passage: by them examples are equal."""
 
+    def identities(self, examples: Sequence[Any]) -> Identities:
+        """Return what examples with equal texts have in common."""
+        return Identities.of(map(self.texts, examples))
+
     @abstractmethod
-    def hold_out(self, examples: Sequence[Any], seed: int, notes: Notes = None) -> tuple[list[Any], list[Any]]:
-        """Split off a random tenth; return the examples to train on and the examples to evaluate on.
+    def choose_held(
+        self, examples: Sequence[Any], identities: Identities, seed: int, notes: Notes = None
+    ) -> np.ndarray:
+        """Choose a random tenth; return which examples to evaluate on, (examples,) bool.
 
         Examples with equal texts stay together (see `unmask.tasks.holding_out`). What was held out instead of the usual
         is reported in `notes`.
 
+        Args:
+            examples: the examples.
+            identities: theirs, as `identities` returns them.
+            seed: seed of the random choice.
+            notes: receives the notes.
+
         Raises:
             UserError: there are too few examples.
         """
+
+    def hold_out(self, examples: Sequence[Any], seed: int, notes: Notes = None) -> tuple[list[Any], list[Any]]:
+        """Return the examples to train on and those to evaluate on; see `choose_held`."""
+        return parted(examples, self.choose_held(examples, self.identities(examples), seed, notes))
 
     @property
     def tunes(self) -> bool:

@@ -23,7 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unmask.data.batches.rng import derive_rng
-from unmask.data.labelled.duplicates import distinct, identities, near_duplicates
+from unmask.data.labelled.duplicates import distinct, near_duplicates
+from unmask.data.labelled.folding import FoldedTexts
+from unmask.data.labelled.identities import identities
 from unmask.data.labelled.table import Data, ExampleTable, as_sources
 from unmask.data.text.files import display_name
 from unmask.inference.predictor import Predictor, open_predictor
@@ -174,7 +176,7 @@ def suggest(
         return chain.from_iterable(iterate_examples(task, source, **options) for source in listed)
 
     with only_writer(path):
-        labeled = identities([task.texts(example) for example in read(labeled_sources)])
+        labeled = identities(map(task.texts, read(labeled_sources)))
         size = PREFILTER * count
         size = size if predictor.model.task is task else max(size, MIN_TYPICAL)
         pool = Pool(task, size, set(map(hash, labeled)))
@@ -264,7 +266,7 @@ def _predicted(
 
 def _different(pool: Pool, labeled: list[bytes], notes: list[str]) -> list[Candidate]:
     """Return the candidates that nearly equal neither a labeled text nor one before them."""
-    near = near_duplicates(labeled, [candidate.identity for candidate in pool.candidates])
+    near = near_duplicates(FoldedTexts.of(labeled), [candidate.identity for candidate in pool.candidates])
     others = [candidate for index, candidate in enumerate(pool.candidates) if index not in near]
     different = [others[index] for index in distinct([candidate.identity for candidate in others])]
     if number := len(pool.candidates) - len(different):

@@ -28,7 +28,7 @@ from unmask.objectives.objective import Part
 from unmask.support.errors import UserError
 from unmask.tasks.pooled_head import PooledHead
 from unmask.tasks.routes import PREDICT
-from unmask.tasks.rows import RowTask, are_pairs, frame_rows, hold_out, passages
+from unmask.tasks.rows import RowTask, are_pairs, frame_rows, passages
 from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths
 
 
@@ -96,9 +96,9 @@ class Ranking(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
         """See `Task`."""
         return msgspec.structs.replace(self, pairs=are_pairs(examples, self.pairs))
 
-    def hold_out(self, examples: Sequence[Row], seed: int, notes: Notes = None) -> tuple[list[Row], list[Row]]:
-        """See `Task`: the same fraction of each rank."""
-        return hold_out(examples, [row.values["label"] for row in examples], seed)
+    def strata(self, examples: Sequence[Row]) -> Sequence[str]:
+        """See `RowTask`: the ranks."""
+        return [row.values["label"] for row in examples]
 
     def build(self, spec: HeadSpec, labels: Sequence[str]) -> RankingHead:
         """See `Task`."""

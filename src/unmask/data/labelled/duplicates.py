@@ -8,15 +8,13 @@ are scanned for these, and the similarity of those that contain at least half of
 
 from __future__ import annotations
 
-import re
-import sys
-import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
-from itertools import chain
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+
+from unmask.data.labelled.folding import FoldedTexts
+from unmask.data.labelled.identities import Identities
 
 NGRAM = 8
 """Bytes of an n-gram, which is read as a number."""
@@ -28,96 +26,15 @@ MOST_COMPARED = 2_000
 """Held-out texts whose near duplicates are sought; of more, as many, evenly spaced."""
 FEW = 8
 """Texts that are compared pair by pair."""
-CHUNK = 1 << 22
-"""Bytes that are folded at a time."""
+FORGOTTEN = 0.1
+"""Share of the sketches that are left out together, once their texts are known to have a near duplicate."""
 SCANNED = 1 << 17
 """Bytes that are scanned at a time: their hashes fit into a processor's cache."""
 MOST_PAIRS = 1 << 21
 """Pairs of texts with a common n-gram that are counted at a time; n-grams in more of them tell nothing."""
-FEW_LEFT_OUT = 50
-"""Different characters, beside those of ASCII, up to which it is faster to remove each on its own."""
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _INVERSE = np.uint64(pow(0x9E3779B97F4A7C15, -1, 1 << 64))
 _FILTER_BITS = 20
-_SEPARATOR = "\0"
-_SPACES_AND_PUNCTUATION = bytes(
-    code for code in range(1, 128) if not chr(code).isalnum() and chr(code) not in "$+<=>^`|~"
-)
-_LOWER = bytes(range(256)).lower()
-_LEFT_OUT = re.compile("P.|Z.|Cc|Cf")
-"""Categories of Unicode that are left out; symbols, such as emoji and plus signs, are part of a text."""
-
-
-def fold(text: str) -> bytes:
-    """Return a text in Unicode's composed form, without case, spaces and punctuation; what consists of them is kept."""
-    return fold_all([text])[0]
-
-
-def fold_all(texts: Sequence[str]) -> list[bytes]:
-    """Return what `fold` returns of each text."""
-    folded: list[bytes] = []
-    for start, stop in _chunks([len(text) for text in texts], CHUNK):
-        some = texts[start:stop]
-        joined = _SEPARATOR.join(some)
-        if joined.count(_SEPARATOR) >= len(some):
-            some = [text.replace(_SEPARATOR, " ") for text in some]
-            joined = _SEPARATOR.join(some)
-        if joined.isascii():
-            parts = joined.encode().translate(_LOWER, _SPACES_AND_PUNCTUATION).split(b"\0")
-        else:
-            joined = unicodedata.normalize("NFC", unicodedata.normalize("NFC", joined).casefold())
-            others = [character for character in filter(_left_out().match, set(joined)) if not character.isascii()]
-            if len(others) > FEW_LEFT_OUT:
-                joined = _left_out().sub("", joined)
-            else:
-                for character in others:
-                    joined = joined.replace(character, "")
-            content = joined.encode("utf8", "surrogatepass")
-            parts = content.translate(None, _SPACES_AND_PUNCTUATION).split(b"\0")
-        if not all(parts):
-            parts = [
-                part or text.strip().encode("utf8", "surrogatepass") for part, text in zip(parts, some, strict=True)
-            ]
-        folded += parts
-    return folded
-
-
-@cache
-def _left_out() -> re.Pattern[str]:
-    """Return a pattern of the characters that `fold` leaves out, as ranges."""
-    ranges: list[list[int]] = []
-    for code in range(1, sys.maxunicode + 1):
-        if _LEFT_OUT.match(unicodedata.category(chr(code))):
-            if ranges and ranges[-1][1] == code - 1:
-                ranges[-1][1] = code
-            else:
-                ranges.append([code, code])
-    return re.compile("[" + "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in ranges) + "]+")
-
-
-def _chunks(sizes: Sequence[int], together: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of items whose sizes add up to about `together`."""
-    start = total = 0
-    for index, size in enumerate(sizes):
-        total += size
-        if total >= together:
-            yield start, index + 1
-            start, total = index + 1, 0
-    if start < len(sizes):
-        yield start, len(sizes)
-
-
-def identities(examples: Sequence[tuple[str, ...]]) -> list[bytes]:
-    """Return what is the same for examples with equal texts, in any order.
-
-    Args:
-        examples: the texts of each example, such as a pair, or a question and its passage.
-    """
-    folds = fold_all(list(chain.from_iterable(examples)))
-    if len(folds) == len(examples) and all(examples):
-        return folds
-    folded = iter(folds)
-    return [next(folded) if len(texts) == 1 else b"\0".join(sorted(next(folded) for _ in texts)) for texts in examples]
 
 
 class Overlap(NamedTuple):
@@ -134,44 +51,45 @@ class Overlap(NamedTuple):
     compared: int
 
 
-def overlap(train: Sequence[tuple[str, ...]], held: Sequence[tuple[str, ...]]) -> Overlap:
+def overlap(train: Identities, held: Identities) -> Overlap:
     """Find the held-out examples that are, or nearly are, training examples.
 
     Args:
-        train, held: the texts of each example.
+        train, held: what is compared of each example.
     """
-    known, asked = identities(train), identities(held)
-    places = dict(zip(reversed(known), range(len(known) - 1, -1, -1), strict=True))  # the first of equal ones
-    equal = {index: places[identity] for index, identity in enumerate(asked) if identity in places}
-    others = [index for index in range(len(held)) if index not in equal]
+    equal = held.equal(train)
+    others = np.setdiff1d(np.arange(len(held)), list(equal), assume_unique=True)
     if len(others) > MOST_COMPARED:
-        others = [others[index] for index in np.linspace(0, len(others) - 1, MOST_COMPARED).astype(int)]
-    near = near_duplicates(known, [asked[index] for index in others])
-    return Overlap(equal, {others[index]: place for index, place in near.items()}, len(others))
+        others = others[np.linspace(0, len(others) - 1, MOST_COMPARED).astype(int)]
+    near = near_duplicates(train.texts, list(held.texts.select(others)))
+    return Overlap(equal, {int(others[index]): place for index, place in near.items()}, len(others))
 
 
-def near_duplicates(train: Sequence[bytes], held: Sequence[bytes]) -> dict[int, int]:
+def near_duplicates(train: FoldedTexts, held: Sequence[bytes]) -> dict[int, int]:
     """Return, for each held-out text that is similar to a training text, the index of one; see `SIMILAR`.
 
     Texts shorter than an n-gram are similar to none.
     """
     near: dict[int, int] = {}
-    sketches = _Sketches(held)
-    for start, stop in _chunks([len(text) for text in train], SCANNED):
+    sketches, left = _Sketches(held), len(held)  # those of so many texts
+    for start, stop in train.blocks(SCANNED):
         if not sketches.size:
             break
-        before = len(near)
-        place, grams = -1, frozenset[bytes]()
-        for row, index in sketches.candidates(train[start:stop]):
-            size, text = sketches.sizes[index], train[start + row]
-            if index in near or len(text) - NGRAM + 1 < SIMILAR * size:  # too short to be similar
+        place, text, grams = -1, b"", frozenset[int]()
+        for row, index in sketches.candidates(train, start, stop):
+            if index in near:
                 continue
-            if place != start + row:
-                place, grams = start + row, ngrams(text)
+            if place != row:
+                place, text, grams = row, train[row], frozenset()
+            size = sketches.sizes[index]
+            if len(text) - NGRAM + 1 < SIMILAR * size:  # too short to be similar
+                continue
+            grams = grams or ngrams(text)
             if size >= SIMILAR * len(grams) and jaccard(grams, ngrams(held[index])) >= SIMILAR:
                 near[index] = place
-        if len(near) > before:
+        if len(near) - (len(held) - left) > FORGOTTEN * left:  # each time all tables are made again
             sketches.forget(near)
+            left = len(held) - len(near)
     return dict(sorted(near.items()))
 
 
@@ -195,7 +113,7 @@ def _distinct(texts: Sequence[bytes]) -> list[int]:
     half = len(texts) // 2
     before = _distinct(texts[:half])
     after = [half + index for index in _distinct(texts[half:])]
-    near = near_duplicates([texts[index] for index in before], [texts[index] for index in after])
+    near = near_duplicates(FoldedTexts.of([texts[index] for index in before]), [texts[index] for index in after])
     return before + [index for number, index in enumerate(after) if number not in near]
 
 
@@ -204,15 +122,15 @@ def similarity(text: bytes, other: bytes) -> float:
     return jaccard(ngrams(text), ngrams(other))
 
 
-def jaccard(first: frozenset[bytes], second: frozenset[bytes]) -> float:
+def jaccard(first: frozenset[int], second: frozenset[int]) -> float:
     """Return the Jaccard similarity of two sets; 0 if both are empty."""
     common = len(first & second)
     return common / max(1, len(first) + len(second) - common)
 
 
-def ngrams(text: bytes) -> frozenset[bytes]:
-    """Return the n-grams of a text; see `NGRAM`."""
-    return frozenset(text[start : start + NGRAM] for start in range(len(text) - NGRAM + 1))
+def ngrams(text: bytes) -> frozenset[int]:
+    """Return the n-grams of a text, as numbers; see `NGRAM`."""
+    return frozenset(_words(text, 0, len(text) - NGRAM + 1).tolist())
 
 
 class _Sketches:
@@ -227,7 +145,8 @@ class _Sketches:
     """
 
     def __init__(self, texts: Sequence[bytes]) -> None:
-        hashes_of = [np.unique(_mixed(_products(text))) for text in texts]
+        every = [np.sort(_mixed(_products(text, 0, len(text) - NGRAM + 1))) for text in texts]
+        hashes_of = [hashes[np.append(hashes[:-1] != hashes[1:], True)[: len(hashes)]] for hashes in every]
         self.sizes = [len(hashes) for hashes in hashes_of]
         each = [hashes[:SKETCH] for hashes in hashes_of]
         owners = np.repeat(np.arange(len(texts)), [len(hashes) for hashes in each])
@@ -243,23 +162,26 @@ class _Sketches:
     def _take(self, hashes: np.ndarray, owners: np.ndarray) -> None:
         self.hashes, self.owners = hashes, owners
         self.needed = (np.bincount(owners) + 1) // 2 if len(owners) else np.zeros(0, int)
-        self._filter = np.zeros(1 << _FILTER_BITS, bool)
+        self._filter, self._second = np.zeros((2, 1 << _FILTER_BITS), bool)
         self._filter[_bucket(_unmixed(hashes))] = True
+        self._second[_second_bucket(hashes)] = True
 
     def forget(self, owners: Iterable[int]) -> None:
         """Leave out the sketches of some texts."""
         left = ~np.isin(self.owners, list(owners))
         self._take(self.hashes[left], self.owners[left])
 
-    def candidates(self, texts: Sequence[bytes]) -> list[tuple[int, int]]:
-        """Return the texts that contain at least half of a sketch, each with the index of the sketch's text."""
-        products = _products(_SEPARATOR.encode().join(texts))
-        places, first, number = self._find(products)
+    def candidates(self, texts: FoldedTexts, start: int, stop: int) -> list[tuple[int, int]]:
+        """Return the texts that contain at least half of a sketch, each with the index of the sketch's text.
+
+        Args:
+            texts: the texts.
+            start, stop: the part of their content to scan.
+        """
+        rows, first, number = self._find(texts, start, stop)
         while number.sum() > MOST_PAIRS:
             self._leave_out_common(self.hashes[first], number)
-            places, first, number = self._find(products)
-        ends = np.cumsum([len(text) + 1 for text in texts])
-        rows = np.searchsorted(ends, places, "right")
+            rows, first, number = self._find(texts, start, stop)
         _, once = np.unique(rows * (self.size + 1) + first, return_index=True)  # a hash counts once in a text
         rows, first, number = rows[once], first[once], number[once]
         spread = np.arange(number.sum()) - np.repeat(np.cumsum(number) - number, number)
@@ -269,14 +191,18 @@ class _Sketches:
         enough = counts >= self.needed[owners]
         return list(zip(rows[enough].tolist(), owners[enough].tolist(), strict=True))
 
-    def _find(self, products: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return where hashes are those of sketches, and the first of these and their number at each place."""
-        places = np.flatnonzero(self._filter[_bucket(products)])
+    def _find(self, texts: FoldedTexts, start: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return which texts contain hashes of sketches, and the first of these and their number at each place."""
+        products = _products(texts.content, start, min(stop, len(texts.content) - NGRAM + 1))
+        places = np.flatnonzero(self._filter.take(_bucket(products)))
         hashes = _mixed(products[places])
+        may_hit = self._second[_second_bucket(hashes)]  # searching is slower than another look at a table
+        places, hashes = places[may_hit], hashes[may_hit]
+        rows = texts.texts[np.searchsorted(texts.ends, start + places)]
         index = np.minimum(np.searchsorted(self.hashes, hashes), self.size - 1)
-        hit = self.hashes[index] == hashes
+        hit = (self.hashes[index] == hashes) & (rows >= 0)
         first = index[hit]
-        return places[hit], first, np.searchsorted(self.hashes, hashes[hit], "right") - first
+        return rows[hit], first, np.searchsorted(self.hashes, hashes[hit], "right") - first
 
     def _leave_out_common(self, hits: np.ndarray, number: np.ndarray) -> None:
         """Leave out the hash with the most pairs, and those with at least half as many."""
@@ -295,16 +221,24 @@ def _counted(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return different, counts[different]
 
 
-def _products(text: bytes) -> np.ndarray:
-    """Return a number of the n-gram at each position of a text, (positions,) uint64, whose upper bits are mixed."""
-    if len(text) < NGRAM:
-        return np.zeros(0, np.uint64)
-    return np.ndarray(len(text) - NGRAM + 1, np.dtype("<u8"), text, 0, (1,)) * _FACTOR
+def _words(content: bytes, start: int, stop: int) -> np.ndarray:
+    """Return the n-gram at each of some positions as a number, (positions,) uint64."""
+    return np.ndarray(max(0, stop - start), np.dtype("<u8"), content, start, (1,))
+
+
+def _products(content: bytes, start: int, stop: int) -> np.ndarray:
+    """Return a number of the n-gram at each position, (positions,) uint64, whose upper bits are mixed."""
+    return _words(content, start, stop) * _FACTOR
 
 
 def _bucket(products: np.ndarray) -> np.ndarray:
     """Return the place of each n-gram in the filter."""
     return (products >> np.uint64(64 - _FILTER_BITS)).view(np.int64)
+
+
+def _second_bucket(hashes: np.ndarray) -> np.ndarray:
+    """Return the place of each hash in the second filter."""
+    return (hashes & np.uint64((1 << _FILTER_BITS) - 1)).view(np.int64)
 
 
 def _mixed(products: np.ndarray) -> np.ndarray:

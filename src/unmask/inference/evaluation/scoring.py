@@ -125,7 +125,7 @@ def _unseen(
     task: Task, train: Sequence[Any], examples: Sequence[Any], measure: Measure, notes: list[str]
 ) -> dict[str, Any]:
     """Return `{metrics, examples, equal, near}` of the examples that are not training examples."""
-    common = overlap([task.texts(example) for example in train], [task.texts(example) for example in examples])
+    common = overlap(task.identities(train), task.identities(examples))
     notes += describe_overlap(common, train, examples, "given")
     unseen = np.flatnonzero(without(examples, common))
     metrics = measure(unseen) if len(unseen) else {}

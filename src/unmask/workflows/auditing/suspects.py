@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from unmask.data.labelled.duplicates import fold, identities
+from unmask.data.labelled.folding import fold
+from unmask.data.labelled.identities import identities
 from unmask.data.labelled.labelled_file import Row, SoftRow, SoftSetRow
 from unmask.data.labelled.spellings import describe_alike
 from unmask.data.labelled.tagged_sentence import TaggedSentence
@@ -122,7 +123,7 @@ def _rank_classes(
     """Rank texts with one label each."""
     numbers = {label: number for number, label in enumerate(labels)}
     given = np.array([numbers[row.values["label"]] for row in rows])
-    units = identities([task.texts(row) for row in rows])
+    units = identities(map(task.texts, rows))
     verdicts = judge_classes(
         text_vectors(backend, rows, notes), given, assign_folds(units, given.tolist(), folds, seed)
     )
@@ -158,7 +159,7 @@ def _rank_sets(
 ) -> Ranking:
     """Rank texts with any number of labels each."""
     targets = np.array([[label in (row.labels or ()) for label in labels] for row in rows])  # (texts, labels)
-    units = identities([task.texts(row) for row in rows])
+    units = identities(map(task.texts, rows))
     rarest = targets.sum(0).argsort(kind="stable")
     strata = [next((int(number) for number in rarest if row[number]), -1) for row in targets]
     every = judge_sets(text_vectors(backend, rows, notes), targets, assign_folds(units, strata, folds, seed))
@@ -204,7 +205,7 @@ def _rank_words(
     numbers = {label: number for number, label in enumerate(labels)}
     given = np.array([numbers[tag] for sentence in sentences for tag in sentence.tags])
     lengths = [len(sentence.tags) for sentence in sentences]
-    units = identities([task.texts(sentence) for sentence in sentences])
+    units = identities(map(task.texts, sentences))
     documents = [(sentence.file, sentence.document) for sentence in sentences]
     whole = len(set(documents)) >= folds and all(document is not None for _, document in documents)
     parts = assign_folds(documents if whole else units, [0] * len(sentences), folds, seed)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from unmask.data.batches.batch import Sample
+from unmask.data.labelled.duplicates import overlap
 from unmask.data.labelled.labelled_file import is_plain, read_texts
 from unmask.inference.backend import TorchBackend
 from unmask.inference.fill import no_masked_lm
@@ -24,13 +25,14 @@ from unmask.objectives.soft_targets import NAME as SOFT_TARGETS
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.tasks.damaged_examples import describe_damaged
+from unmask.tasks.holding_out import describe_overlap
 from unmask.tasks.task import Framed, Task
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
 from unmask.workflows.distillation.augment import Proposer, augment
 from unmask.workflows.distillation.lesson import Lesson
 from unmask.workflows.distillation.targets import TargetStore, sample_key
-from unmask.workflows.finetuning.examples import HOLD_OUT_SEED, Examples, compare_parts
+from unmask.workflows.finetuning.examples import HOLD_OUT_SEED, Examples
 from unmask.workflows.finetuning.prepare import Prepared
 
 
@@ -113,7 +115,8 @@ def read_lesson(
         notes.append("scored by how often the student agrees with the teacher: there are no labeled examples")
     train = [*train, *labelled]
     notes += describe_damaged([*train, *held], task.texts)
-    notes += compare_parts(task, train, held, "dev" if files.dev else "held-out")
+    common = overlap(task.identities(train), task.identities(held))
+    notes += describe_overlap(common, train, held, "dev" if files.dev else "held-out")
     if lesson.augment:
         train += _variants(lesson, train, model, machine, display, notes)
     return Examples(train, held, model.labels, notes, files.in_memory)

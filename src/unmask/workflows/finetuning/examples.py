@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, compress
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from unmask.data.labelled.duplicates import overlap
 from unmask.data.labelled.repository import describe_numbers
@@ -17,7 +19,7 @@ from unmask.data.labelled.spellings import describe_alike
 from unmask.model.model import Model
 from unmask.support.errors import UserError
 from unmask.tasks.damaged_examples import describe_damaged
-from unmask.tasks.holding_out import describe_overlap
+from unmask.tasks.holding_out import describe_overlap, parted
 from unmask.tasks.task import Framed, Task
 from unmask.workflows.finetuning.job import LabelledFiles
 
@@ -67,15 +69,22 @@ def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bo
     labels = read_labels(task, examples)
     if set(labels) == set(base.labels):
         labels = base.labels
-    held: list[Any] = []
+    identities = task.identities(examples)
+    is_held = np.zeros(len(examples), bool)
+    if hold_out and not files.dev:
+        is_held = task.choose_held(examples, identities, HOLD_OUT_SEED, notes)
+    examples, held = parted(examples, is_held)
+    identities, held_identities = identities.select(~is_held), identities.select(is_held)
     if files.dev:
         held = read(files.dev)
-    elif hold_out:
-        examples, held = task.hold_out(examples, HOLD_OUT_SEED, notes)
+        held_identities = task.identities(held)
     counts = Counter(label for example in (*examples, *held) for label in task.labels_of(example))
     notes += describe_alike(counts) + describe_numbers(files.train, labels)
-    notes += describe_damaged([*examples, *held], task.texts)
-    notes += compare_parts(task, examples, held, "dev" if files.dev else "held-out")
+    parts = ((examples, identities), (held, held_identities))
+    others = (compress(part, (~known.is_ascii).tolist()) for part, known in parts)
+    notes += describe_damaged(chain.from_iterable(others), task.texts)  # ASCII is not damaged
+    kind = "dev" if files.dev else "held-out"
+    notes += describe_overlap(overlap(identities, held_identities), examples, held, kind)
     return Examples(examples, held, labels, notes, files.in_memory)
 
 
@@ -93,18 +102,6 @@ def read_labels(task: Task, examples: Sequence[Any]) -> tuple[str, ...]:
             remedy="is it the right column?",
         )
     return labels
-
-
-def compare_parts(task: Task, train: Sequence[Any], held: Sequence[Any], kind: str) -> list[str]:
-    """Return notes about the held-out examples that equal, or nearly equal, training examples.
-
-    Args:
-        task: the task.
-        train, held: the examples.
-        kind: what the held-out ones are called.
-    """
-    texts = ([task.texts(example) for example in part] for part in (train, held))
-    return describe_overlap(overlap(*texts), train, held, kind)
 
 
 def frame_examples(task: Task, base: Model, examples: Sequence[Any], labels: Sequence[str], purpose: str) -> Framed:

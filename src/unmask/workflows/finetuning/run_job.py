@@ -18,7 +18,7 @@ import numpy as np
 
 from unmask.data.batches.batch import Sample, collate, split, total_length
 from unmask.data.batches.sources import ExampleSource
-from unmask.data.labelled.duplicates import identities
+from unmask.data.labelled.identities import identities
 from unmask.inference.decisions import DecisionBackend
 from unmask.inference.evaluation.scoring import score_examples
 from unmask.inference.predictor import Predictor
@@ -153,7 +153,7 @@ def _samples(
 def _probe(ready: Prepared, samples: Sequence[Sample], machine: Machine) -> str:
     """Let the head begin as a logistic regression; return a line about it."""
     learner, task = ready.learner, ready.recipe.task
-    texts = identities([task.texts(example) for example in ready.split.train])
+    texts = identities(map(task.texts, ready.split.train))
     return begin_with_probe(
         learner, task.part, samples, texts, machine, lambda sample: learner.prepare(sample, {task.part})
     )
