@@ -112,4 +112,4 @@ def test_examples_may_be_in_memory(tables, start, tmp_path):
         "names": {"task": "token-classification", "train": (words, [["B-X", "O"], ["O", "B-X"]] * 15)},
     }
     out = unmask.multitask(memory, start, tmp_path / "out", settings={"budget.steps": 2, "temperature": 1}, **HERE)
-    assert sorted(path.name for path in out.iterdir()) == ["names", "size"]
+    assert sorted(path.name for path in out.iterdir()) == ["names", "size", "tasks.json"]
