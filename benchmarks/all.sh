@@ -12,6 +12,7 @@ $python benchmarks/pretrain.py passes --budget tokens=12_800_000
 $python benchmarks/pretrain.py pretrain_mini adapt_minilm chinese chinese_default pretraining_pays plateau lengths family
 $python benchmarks/pretrain.py distillation published
 $python benchmarks/pretrain.py family --cost
+$python benchmarks/several_tasks.py
 for file in benchmarks/comparisons/*.toml; do
     $python benchmarks/finetune.py "$(basename "$file" .toml)"
 done

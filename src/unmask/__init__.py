@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from unmask.workflows.finetuning.finetune import finetune
     from unmask.workflows.formats import export
     from unmask.workflows.library import diff_recipes, list_recipes, push, show_recipe
+    from unmask.workflows.multitask.multitask import multitask
     from unmask.workflows.pretraining.launch import pretrain
     from unmask.workflows.suggest import suggest
     from unmask.workflows.text import build_corpus, describe_corpus, extend_tokenizer, tokenize, train_tokenizer
@@ -75,6 +76,7 @@ _MODULES = {
     "list_runs": "unmask.training.runs.commands",
     "load": "unmask.inference.predictor",
     "load_tokenizer": "unmask.data.tokenizers.load",
+    "multitask": "unmask.workflows.multitask.multitask",
     "open_corpus": "unmask.data.corpus.corpus",
     "plot_runs": "unmask.training.runs.commands",
     "predict": "unmask.inference.calls",
@@ -128,6 +130,7 @@ __all__ = [
     "list_runs",
     "load",
     "load_tokenizer",
+    "multitask",
     "open_corpus",
     "plot_runs",
     "predict",

@@ -18,8 +18,8 @@ ORDER = [
     *("objectives", "families", "families.checkpoints", "tasks", "training.runs", "training"),
     *("recipes", "model"),
     *("inference", "inference.evaluation", "serving"),
-    *("workflows.pretraining", "workflows.finetuning", "workflows.distillation", "workflows.auditing"),
-    *("workflows.comparing", "workflows"),
+    *("workflows.pretraining", "workflows.finetuning", "workflows.multitask"),
+    *("workflows.distillation", "workflows.auditing", "workflows.comparing", "workflows"),
     *("demo", "testing", "cli", "__init__", "__main__"),
 ]
 """Packages in the order in which data flows: each imports only from those before it."""

@@ -3,15 +3,19 @@ import json
 import socket
 import threading
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 import torch
 
-from tests.serving.conftest import LIMITS
-from unmask.model.model import save_model
-from unmask.serving.app import create_app
+from tests.serving.conftest import FAST, KINDS, LIMITS, SHAPE, testclient
+from unmask.inference.predictor import load
+from unmask.model.directory import write_tasks
+from unmask.model.model import Model, save_model
+from unmask.serving.app import Service, create_app
 from unmask.serving.metrics import Meter
 from unmask.serving.run import address, greeting, is_loopback, listen, load_served, make_server, parse_sources
 from unmask.serving.serve import serve
@@ -147,3 +151,84 @@ def test_S12_memory_and_descriptors_do_not_grow(live):
     assert still <= descriptors + 2
     assert later <= running
     assert torch.is_grad_enabled()
+
+
+@pytest.fixture
+def several(tmp_path, tokenizer):
+    """Return the directory of a run on three tasks, whose models have one encoder."""
+    torch.manual_seed(0)
+    encoder = SHAPE.build(tokenizer.size)
+    for name in ("tags", "classes", "number"):
+        task, labels = KINDS[name]
+        heads = {task.part: task.build(encoder.head, labels).published()}
+        save_model(tmp_path / "run" / "model" / name, Model(encoder, tokenizer, heads, labels, task), "card")
+    write_tasks(tmp_path / "run" / "model", ["classes", "number", "tags"])
+    return tmp_path / "run"
+
+
+def test_a_run_on_several_tasks_is_a_model_for_each(several):
+    names = [source.name for source in parse_sources([str(several)])]
+    assert names == ["classes", "number", "tags"]
+    assert [source.name for source in parse_sources([f"films={several}"])] == [
+        "films.classes",
+        "films.number",
+        "films.tags",
+    ]
+    found = parse_sources([str(several / "model"), f"other={several / 'model' / 'tags'}"])
+    assert [source.name for source in found] == ["classes", "number", "tags", "other"]
+    with pytest.raises(UserError, match="two models have the name 'classes'"):
+        parse_sources([str(several), f"classes={several / 'model' / 'tags'}"])
+
+
+def test_equal_encoders_are_in_memory_once(several, tiny, tmp_path):
+    """The tagger, whose file has no pooler, is loaded first, and uses the encoder of the others."""
+    save_model(tmp_path / "another", tiny["classes"], "card")
+    paths = [several / "model" / "tags", several, tmp_path / "another"]
+    models = load_served(parse_sources([f"first={paths[0]}", *map(str, paths[1:])]), CPU, LIMITS, Meter())
+    assert [served.name for served in models] == ["first", "classes", "number", "tags", "another"]
+    encoders = [served.predictor.backend.encoder for served in models]
+    assert all(encoder is encoders[1] for encoder in encoders[:4]) and encoders[4] is not encoders[1]
+    assert all(served.model.encoder is models[1].model.encoder for served in models[:4])
+    texts = [f"the {word} sees the cat near the sea" for word in ("dog", "cat", "river", "house")]
+    folders = [paths[0], *(several / "model" / served.name for served in models[1:4])]
+    for served, folder in zip(models[:4], folders, strict=True):
+        alone = load(folder)
+        assert served.predictor.predict(texts) == alone.predict(texts)
+        assert np.array_equal(served.predictor.embed(texts), alone.embed(texts))
+
+
+def test_one_server_answers_for_all_tasks(several):
+    """Requests for several tasks at once, computed on the same modules by a thread of each model."""
+    limits, meter = FAST, Meter()
+    service = Service(load_served(parse_sources([str(several)]), CPU, limits, meter), limits, meter)
+    texts = [f"the {word} sees the cat" for word in ("dog", "cat", "river", "house", "teacher")]
+    asked = [
+        (path, model, text)
+        for text in texts
+        for path, model in (("/predict", "classes"), ("/predict", "number"), ("/tag", "tags"))
+    ] * 4
+    with (
+        testclient.TestClient(create_app(service), base_url="http://localhost") as client,
+        ThreadPoolExecutor(8) as pool,
+    ):
+
+        def ask_one(item):
+            path, model, text = item
+            return client.post(path, json={"inputs": text, "model": model}).json()
+
+        answers = list(pool.map(ask_one, asked))
+        first = client.post("/predict", json={"inputs": texts[0]}).json()
+    assert {score["label"] for score in first} == {"bad", "good", "so-so"}
+    expected = {
+        (model, text): prediction
+        for model in ("classes", "number", "tags")
+        for text, prediction in zip(texts, load(several / "model" / model).predict(texts), strict=True)
+    }
+    for (_, model, text), answer in zip(asked, answers, strict=True):
+        alone = expected[model, text]
+        if model == "classes":
+            assert {score["label"]: score["score"] for score in answer} == pytest.approx(alone.scores, abs=1e-6)
+        elif model == "number":
+            assert answer[0]["score"] == pytest.approx(alone.score, abs=1e-5)
+        else:
+            assert [one["label"] for one in answer[0]] == [one.label for one in alone.entities]

@@ -78,6 +78,13 @@ def finetune(inputs, out, **more):
     unmask.finetune("classification", inputs / "encoder", inputs / "rows.tsv", out / "out", **given)
 
 
+def multitask(inputs, out, **more):
+    """Fine-tune two classifiers together and alone."""
+    table = {"task": "classification", "train": inputs / "rows.tsv", "settings": {"length": 16}}
+    settings = {"budget.steps": 2, "optimizer.learning_rate": 1e-4}
+    unmask.multitask({"a": table, "b": table}, inputs / "encoder", out / "out", settings=settings, **HERE, **more)
+
+
 def pretrain(inputs, out, **more):
     """Pretrain on text or on a corpus."""
     source = {"corpus": inputs / "corpus"} if more.pop("built", False) else {"text": inputs / "text.txt"}
@@ -115,6 +122,7 @@ RESUMED = {
     "finetune": (finetune, (*RUN, "out/dev.json")),
     "finetune --frozen": (partial(finetune, frozen=True), (*RUN, "out/dev.json")),
     "finetune --seeds": (partial(finetune, seeds=2), ("out/model", "out/seeds.json")),
+    "multitask": (multitask, ("out/model", "out/recipe.toml", "out/dev.json")),
     "pretrain --corpus": (partial(pretrain, built=True), RUN),
     "pretrain --text": (pretrain, (*RUN, "out/text/corpus", "out/text/tokenizer")),
     "pretrain --search": (partial(pretrain, built=True, search=True), (*RUN, "out/search/rates.json")),

@@ -298,6 +298,7 @@ VERBS = {
     "corpus info": Verb(f"{TEXT}:describe_corpus", ("directory",), print_lines),
     "pretrain": Verb("unmask.workflows.pretraining.launch:pretrain", ("recipe",)),
     "finetune": Verb("unmask.workflows.finetuning.finetune:finetune", ("task",), values={"task": _tasks}),
+    "multitask": Verb("unmask.workflows.multitask.multitask:multitask", ("tasks",)),
     "distill": Verb("unmask.workflows.distillation.distill:distill", ("recipe",)),
     "compare": Verb(
         "unmask.workflows.comparing.compare:compare", ("comparison",), show_outcome, values={"task": _tasks}

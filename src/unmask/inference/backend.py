@@ -93,15 +93,18 @@ class TorchBackend:
         model: encoder, heads and task; not changed.
         machine: device and precision.
         display: shows the progress of long computations; None shows nothing.
+        encoder: `inference_copy` of the encoder of the model, for several models with one encoder; None: it is made.
     """
 
     has_layers = True
 
-    def __init__(self, model: Model, machine: Machine, display: Display | None = None) -> None:
+    def __init__(
+        self, model: Model, machine: Machine, display: Display | None = None, *, encoder: Encoder | None = None
+    ) -> None:
         self.model = model
         self.machine = machine
         self.display = display or Display(quiet=True)
-        self.encoder = inference_copy(model.encoder, machine)
+        self.encoder = inference_copy(model.encoder, machine) if encoder is None else encoder
         self._learners: dict[str, Learner] = {}
         self._building = threading.Lock()
 

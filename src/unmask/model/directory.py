@@ -7,17 +7,25 @@ is in a folder of its own, one of AllenNLP's ELMo, or the name of a model on the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal
+
+import msgspec
 
 from unmask.data.tokenizers.load import ALL_FILES as TOKENIZER_FILES
 from unmask.families import BodySettings
 from unmask.families.checkpoints import allennlp, hub, huggingface
 from unmask.families.checkpoints.sentence_files import encoder_folder
 from unmask.recipes.recipe import shipped
+from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
 from unmask.support.hub import parse
 from unmask.support.messages import argument
 from unmask.training.runs.directory import CHECKPOINTS
+
+TASKS = "tasks.json"
+"""File of a directory with the models of several tasks: their names, in order."""
 
 
 def find(source: str | Path, *, allow_pickle: bool = False) -> Path:
@@ -34,6 +42,12 @@ def find(source: str | Path, *, allow_pickle: bool = False) -> Path:
     for directory in (path / "model", path, *_encoder(path)):
         if (directory / "config.json").is_file() or allennlp.is_directory(directory):
             return directory
+    if tasks := models_of_tasks(path):
+        raise UserError(
+            f"this run has a model for each of its tasks: {', '.join(tasks)}",
+            file=path,
+            remedy=f"name one of them, such as {next(iter(tasks.values()))}",
+        )
     if (path / CHECKPOINTS).is_dir():
         raise UserError(
             "this run is not finished",
@@ -57,6 +71,30 @@ def find(source: str | Path, *, allow_pickle: bool = False) -> Path:
         return next((inner for inner in _encoder(folder) if not (folder / "config.json").is_file()), folder)
     names = "a model on the Hugging Face Hub is written NAMESPACE/NAME, and only a path ./NAME"
     raise UserError(f"no directory '{source}'", remedy="check the path" if path.is_absolute() else names)
+
+
+def models_of_tasks(source: str | Path) -> dict[str, Path]:
+    """Return the directories of the models of a run on several tasks, by the name of the task; {} for other sources.
+
+    Raises:
+        UserError: the list of the tasks is damaged, or one of the models is missing.
+    """
+    folder = next((of for of in (Path(source) / "model", Path(source)) if (of / TASKS).is_file()), None)
+    if folder is None:
+        return {}
+    try:
+        names = msgspec.json.decode((folder / TASKS).read_bytes(), type=dict[Literal["tasks"], list[str]])["tasks"]
+    except (msgspec.DecodeError, KeyError) as error:
+        raise UserError(f"the file is damaged ({error})", file=folder / TASKS) from error
+    folders = {path.name for path in folder.iterdir() if path.is_dir()}
+    if missing := [name for name in names if name not in folders]:
+        raise UserError(f"there is no model of the task '{missing[0]}'", file=folder / TASKS, remedy="copy it again")
+    return {name: folder / name for name in names}
+
+
+def write_tasks(folder: Path, tasks: Iterable[str]) -> None:
+    """Write the list of the tasks whose models are in a directory, for `models_of_tasks`."""
+    replace_file(folder / TASKS, msgspec.json.format(msgspec.json.encode({"tasks": list(tasks)})) + b"\n")
 
 
 def find_tokenizer(source: str | Path) -> Path:

@@ -42,6 +42,8 @@ from unmask.support.settings import convert
 from unmask.tasks import TASKS, AnyTask
 from unmask.tasks.task import Task
 
+NEW_POOLER = "the pooler"
+"""What `Model.created` has if the pooler is newly initialized: files of models that do not use it lack it."""
 MAX_NEW = 100
 """Maximum number of added tokens that may lack weights, which are then newly initialized."""
 
@@ -188,7 +190,7 @@ def load_model(
             file=directory / "model.safetensors",
             remedy="the file is incomplete: copy it again",
         )
-    created = (*(("the pooler",) if missing else ()), *((f"{new} special tokens",) if new else ()))
+    created = (*((NEW_POOLER,) if missing else ()), *((f"{new} special tokens",) if new else ()))
     task, downstream = _task(pretrained, directory)
     heads = {"downstream": {}, **heads} if downstream else heads  # averaging has no tensors
     revision, pooling = hub.revision_of(directory), read_pooling(directory, words)

@@ -8,16 +8,22 @@ import signal
 import socket
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
+from typing import cast
 
+import torch
 import uvicorn
 from starlette.types import ASGIApp
 
-from unmask.inference.predictor import open_predictor
+from unmask.inference.backend import TorchBackend
+from unmask.inference.predictor import Predictor, open_predictor
+from unmask.model.directory import models_of_tasks
+from unmask.model.model import NEW_POOLER
 from unmask.serving.app import LOOPBACK, Service
 from unmask.serving.metrics import Meter
 from unmask.serving.protocol import bounded
@@ -53,6 +59,8 @@ class ModelSource:
 def parse_sources(arguments: Sequence[str]) -> list[ModelSource]:
     """Return the models that a command line names, each `DIRECTORY` or `NAME=DIRECTORY`.
 
+    A run on several tasks is a model for each, named by the task, or `NAME.TASK`.
+
     Raises:
         UserError: a name is not valid, or two are equal.
     """
@@ -64,30 +72,71 @@ def parse_sources(arguments: Sequence[str]) -> list[ModelSource]:
             directory, name = word, path.name if path.name not in ("", "..") else path.resolve().name
         if not NAME.fullmatch(name):
             raise UserError(f"'{name}' cannot be the name of a model", remedy="name it: NAME=DIRECTORY")
-        if name in {source.name for source in models}:
-            raise UserError(f"two models have the name '{name}'", remedy="name them: NAME=DIRECTORY")
-        models.append(ModelSource(name, directory))
+        tasks = models_of_tasks(directory)
+        prefix = f"{name}." if equals and directory != word else ""
+        models += [ModelSource(prefix + task, str(folder)) for task, folder in tasks.items()]
+        models += [] if tasks else [ModelSource(name, directory)]
+    if equal := [name for name, number in Counter(source.name for source in models).items() if number > 1]:
+        raise UserError(f"two models have the name '{equal[0]}'", remedy="name them: NAME=DIRECTORY")
     return models
 
 
 def load_served(
     sources: Sequence[ModelSource], machine: Machine, limits: Limits, meter: Meter, *, allow_pickle: bool = False
 ) -> list[Served]:
-    """Load models.
+    """Load models; those with the same encoder, as those of a run on several tasks, have it in memory once.
 
     Raises:
         UserError: one does not exist or is damaged.
     """
-    models = []
+    models = list[Served]()
     keep_few_kernels(KERNELS)
-    for source in sources:
-        predictor = open_predictor(source.directory, machine, allow_pickle=allow_pickle)
+    loaded = [open_predictor(source.directory, machine, allow_pickle=allow_pickle) for source in sources]
+    for source, predictor in zip(sources, share_encoders(loaded), strict=True):
         try:
             models.append(Served(source.name, predictor, limits, meter))
             models[-1].warm_up()
         except UserError as error:
             raise UserError(f"the model cannot be served: {error}", file=source.directory) from error
     return models
+
+
+def share_encoders(predictors: Sequence[Predictor]) -> list[Predictor]:
+    """Return models in the same order, those with equal encoders on one of them, which is then in memory once."""
+    complete_first = sorted(predictors, key=lambda predictor: NEW_POOLER in predictor.model.created)
+    return [
+        _moved(predictor, next(other for other in complete_first if _serves(other, predictor)))
+        for predictor in predictors
+    ]
+
+
+def _serves(other: Predictor, predictor: Predictor) -> bool:
+    """Return whether the encoder of another model computes what that of a model does; its own always does.
+
+    A pooler that is newly initialized, because the model does not use it, may be any.
+    """
+    if other is predictor:
+        return True
+    if not (isinstance(other.backend, TorchBackend) and isinstance(predictor.backend, TorchBackend)):
+        return False
+    encoder, candidate = predictor.model.encoder, other.model.encoder
+    ours, theirs = encoder.state_dict(), candidate.state_dict()
+    if NEW_POOLER in predictor.model.created:
+        ours |= {name: value for name, value in theirs.items() if name.startswith("pooler.")}
+    return (
+        encoder.settings == candidate.settings
+        and ours.keys() == theirs.keys()
+        and all(torch.equal(value, theirs[name]) for name, value in ours.items())
+    )
+
+
+def _moved(predictor: Predictor, other: Predictor) -> Predictor:
+    """Return a model on the encoder of another one."""
+    if other is predictor:
+        return predictor
+    ours, theirs = cast(TorchBackend, predictor.backend), cast(TorchBackend, other.backend)
+    model = replace(predictor.model, encoder=other.model.encoder)
+    return Predictor(model, backend=TorchBackend(model, ours.machine, encoder=theirs.encoder))
 
 
 def listen(host: str, port: int) -> socket.socket:

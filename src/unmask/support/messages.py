@@ -150,7 +150,7 @@ def in_request(reference: Reference) -> str:
 
 FLAGS = {"settings": "--set", "all_examples": "--all"}
 """Flags that are not spelled as their parameters."""
-WORDS = {"texts": "TEXT", "files": "FILE", "recipe": "RECIPE", "task": "TASK", "models": "MODEL"}
+WORDS = {"texts": "TEXT", "files": "FILE", "recipe": "RECIPE", "task": "TASK", "tasks": "TASKS", "models": "MODEL"}
 """What stands for parameters that have no flag."""
 FUNCTIONS = {
     "corpus build": "build_corpus",

@@ -9,6 +9,7 @@ data it is reported on: fine-tuning holds out part of the training examples for 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -18,7 +19,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from unmask.data.batches.batch import Batch, add_counts
+from unmask.data.batches.batch import Batch
 from unmask.objectives.learner import Learner, Loss
 from unmask.support.capabilities import widest_float
 from unmask.support.durable import replace_file
@@ -47,7 +48,9 @@ def evaluate(
     read in order by one process, starting from the initial state.
     """
     processes, display = processes or Processes(), display or Display(quiet=True)
-    counts = add_counts(batches)
+    counts = Counter[str]()  # batches may be of different objectives
+    for batch in batches:
+        counts.update(batch.counts)
     sums: dict[str, Tensor] = {}
     was_training = learner.training
     learner.eval()

@@ -12,6 +12,7 @@ from unmask.inference.evaluation.scoring import evaluate_task
 from unmask.inference.export import Export, export_model
 from unmask.inference.predictor import load
 from unmask.inference.quantize import CALIBRATION
+from unmask.model.directory import models_of_tasks, write_tasks
 from unmask.model.model import Model, load_model, save_model
 from unmask.support.durable import new_directory, refuse_filled
 from unmask.support.errors import UserError, nearest
@@ -41,7 +42,8 @@ def export(
     """Write a model in the format of another program.
 
     Args:
-        model: run directory, Hugging Face model directory or name on the Hub, or directory of AllenNLP's ELMo.
+        model: run directory, Hugging Face model directory or name on the Hub, or directory of AllenNLP's ELMo; of a run
+            on several tasks, the models of all of them.
         out: new directory.
         format: onnx (ONNX Runtime) or openvino: a program with its tokenizer, which predict, evaluate and load also
             read; huggingface: a directory for transformers; allennlp: options.json and weights.hdf5 of an ELMo; or one
@@ -73,6 +75,20 @@ def export(
         if head or sources or target != "any":
             idle = f"{argument('head')}, {argument('data')} and {argument('target')}"
             raise UserError(f"{idle} have no effect with {chosen}", remedy="omit them")
+    if tasks := models_of_tasks(model):
+        if head or sources:
+            raise UserError(
+                f"{argument('head')} and {argument('data')} belong to one model, and this run has several",
+                file=model,
+                remedy=f"name one of them, such as {next(iter(tasks.values()))}",
+            )
+        with new_directory(folder) as aside:
+            for name, source in tasks.items():
+                path = aside / name
+                export(source, path, format, precision=precision, target=target, allow_pickle=allow_pickle, quiet=True)
+            write_tasks(aside, tasks)
+        display.say(f"{format}, {precision}, a model for each of the tasks {', '.join(tasks)}: {folder}")
+        return None
     loaded = load_model(model, allow_pickle=allow_pickle)
     if format not in PROGRAMS:
         with new_directory(folder) as aside:

@@ -128,6 +128,55 @@ def finetuning_report(
     return "\n".join(lines) + "\n"
 
 
+@dataclass(frozen=True)
+class TaskSummary:
+    """One of the tasks of a run on several.
+
+    Attributes:
+        title: title of a model for it.
+        examples: number of training examples.
+        epochs: how often they were read.
+        result: that of `score_examples` on its dev data.
+    """
+
+    title: str
+    examples: int
+    epochs: float
+    result: Mapping[str, Any]
+
+
+def multitask_report(run: RunDirectory, tasks: Mapping[str, TaskSummary], progress: FinalProgress) -> str:
+    """Return report.md of a run on several tasks, given by their names."""
+    lines = [
+        f"# Several tasks: {', '.join(tasks)}",
+        "",
+        f"One encoder. {_totals(progress)}",
+        "",
+        "| task | | training examples | epochs | dev data, not used for any choice |",
+        "|---|---|---|---|---|",
+    ]
+    for name, task in tasks.items():
+        positive = task.result.get("positive")
+        scores = [f"{metric_name(key, positive)} {value:.2f}" for key, value in task.result["metrics"].items()]
+        lines.append(f"| {name} | {task.title} | {task.examples:,} | {task.epochs:.1f} | {', '.join(scores)} |")
+    warned = {name: task.result.get("warnings", ()) for name, task in tasks.items()}
+    lines += [line for name, texts in warned.items() for text in texts for line in ("", f"**{name}: {text}**")]
+    first = next(iter(tasks))
+    lines += [
+        *_plot(run, "training"),
+        "",
+        "Usage:",
+        "",
+        "```",
+        call("evaluate", model=run.model / first, data="FILE"),
+        call("serve", str(run.path)),
+        "```",
+        "",
+        "`model/` has a directory for each task, a complete model; their encoders are the same.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def _by_label(scores: Mapping[str, Mapping[str, float]]) -> list[str]:
     """Return a table of the scores of each label, or of each type of entity; none if there are none."""
     if not scores:

@@ -82,13 +82,14 @@ class Summary:
 
     @property
     def name(self) -> str:
-        """Name of the recipe, or of the task of a fine-tuning run."""
-        return str(self.recipe.get("name", self.recipe.get("task", {}).get("kind", "?")))
+        """Name of the recipe, or of the task or the tasks of a fine-tuning run."""
+        tasks = ", ".join(self.recipe.get("tasks", {}))
+        return str(self.recipe.get("name", self.recipe.get("task", {}).get("kind", tasks or "?")))
 
     @property
     def kind(self) -> str:
         """Pretraining or fine-tuning."""
-        return "fine-tuning" if "task" in self.recipe else "pretraining"
+        return "fine-tuning" if self.recipe.keys() & {"task", "tasks"} else "pretraining"
 
     @property
     def state(self) -> str:
@@ -175,7 +176,7 @@ def _saved(checkpoints: Path) -> Reached | None:
     return None
 
 
-TABLES = ("task", "encoder", "downstream", "layout", "objective", "stages", "batch", "optimizer", "budget")
+TABLES = ("task", "tasks", "encoder", "downstream", "layout", "objective", "stages", "batch", "optimizer", "budget")
 """Tables of a recipe that are shown."""
 
 

@@ -5,6 +5,7 @@ Errors in files, settings and model are raised here, before a run directory is c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
@@ -27,7 +28,7 @@ from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
 from unmask.workflows.finetuning.assembly import build_learner
 from unmask.workflows.finetuning.examples import Examples, frame_examples, read_examples
-from unmask.workflows.finetuning.job import FinetuningJob, defaults, is_few
+from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, defaults, is_few
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def prepare(job: FinetuningJob, machine: Machine, display: Display, *, choosing:
         UserError: files, model and settings are inconsistent.
     """
     table = _table(job)
-    base = _load(job, table)
+    base = load_initial(job.start, table | dict(job.settings))
     unsettled = TASKS[job.task]()
     read = read_examples(unsettled, job.files, base, hold_out=not job.all_examples)
     for note in read.notes:
@@ -154,15 +155,20 @@ class _LoadSettings(msgspec.Struct, frozen=True):
     dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
 
 
-def _load(job: FinetuningJob, table: dict[str, Any]) -> Model:
-    values = {key: value for key, value in (table | dict(job.settings)).items() if key in ("seed", "dropout")}
-    settings, start = convert(put({}, values, _LoadSettings), _LoadSettings, argument("settings")), job.start
+def load_initial(start: InitialModel, settings: Mapping[str, Any]) -> Model:
+    """Load the initial model of a run with the seed and the dropout rate of its settings.
+
+    Raises:
+        UserError: there is no such model, it is damaged, or one of the settings is not valid.
+    """
+    values = {key: value for key, value in settings.items() if key in ("seed", "dropout")}
+    chosen = convert(put({}, values, _LoadSettings), _LoadSettings, argument("settings"))
     return load_model(
         start.model,
         tokenizer=start.tokenizer,
         allow_pickle=start.allow_pickle,
-        dropout=settings.dropout,
-        seed=settings.seed,
+        dropout=chosen.dropout,
+        seed=chosen.seed,
     )
 
 

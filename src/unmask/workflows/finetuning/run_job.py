@@ -23,7 +23,7 @@ from unmask.inference.decisions import DecisionBackend
 from unmask.inference.evaluation.scoring import score_examples
 from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, save_model
-from unmask.nn.encoders.encoder import TOKEN_EMBEDDINGS, WithTokenEmbeddings
+from unmask.nn.encoders.encoder import TOKEN_EMBEDDINGS, Encoder, WithTokenEmbeddings
 from unmask.support.durable import replace_file, replaced_directory
 from unmask.support.messages import argument, setting
 from unmask.support.settings import write
@@ -37,7 +37,7 @@ from unmask.training.runs.directory import FEATURES, RunDirectory
 from unmask.training.runs.display import Display
 from unmask.training.runs.plots import plot_confusion, plot_training, try_to_draw
 from unmask.training.runs.report import finetuning_report, metric_name, model_card
-from unmask.training.settings import BudgetSettings
+from unmask.training.settings import BudgetSettings, TrainingSettings
 from unmask.workflows.finetuning.assembly import finished_model
 from unmask.workflows.finetuning.frozen import Reindex, freeze, only_used_rows
 from unmask.workflows.finetuning.job import FinetuningJob
@@ -50,6 +50,8 @@ MIN_EVALUATED, MAX_EVALUATED = 50, 1000
 """Minimum and maximum number of held-out samples for evaluations during training; all are scored at the end."""
 SCORES = "dev.json"
 """File name of the scores of a finished run."""
+FREEZE = argument("frozen", True)
+"""What also avoids overfitting, besides early stopping."""
 RISEN = 1.2
 """Ratio of the held-out loss at the end to its minimum from which on a run has overfitted."""
 EVALUATION_TOKENS = 8192
@@ -138,7 +140,7 @@ def _samples(
     ready: Prepared, features: Path, machine: Machine, processes: Processes, display: Display
 ) -> tuple[Sequence[Sample], Sequence[Sample]]:
     """Return the samples to train on and those to evaluate on; those of a frozen encoder refer to its features."""
-    both = ready.train.samples, _evaluated(ready)
+    both = ready.train.samples, evaluated(ready)
     if ready.recipe.frozen:
         weights = ready.inputs["model"]
         both, about = freeze(
@@ -157,7 +159,7 @@ def _probe(ready: Prepared, samples: Sequence[Sample], machine: Machine) -> str:
     )
 
 
-def _evaluated(ready: Prepared) -> Sequence[Sample]:
+def evaluated(ready: Prepared) -> Sequence[Sample]:
     """Return the held-out samples for evaluations during training, evenly spaced; for early stopping, all of them."""
     held = ready.held.samples
     if ready.stops_early or not held:
@@ -179,12 +181,20 @@ def _training_tokens(ready: Prepared) -> float:
 
 
 def _reduced(ready: Prepared, parts: tuple[Sequence[Sample], Sequence[Sample]]) -> AbstractContextManager[Reindex]:
-    """Return a context in which only the token embeddings that occur in the samples are trained, if that is exact."""
+    """See `reduced_embeddings`; the whole table is computed with where the encoder is frozen or decodes tokens."""
     recipe = ready.recipe
     bodies = [ready.base.encoder, *(() if ready.teacher is None else (ready.teacher.encoder,))]
     decoded = any(TOKEN_EMBEDDINGS in objective.requires for objective in recipe.objectives.values())
-    whole = recipe.frozen or decoded or recipe.optimizer.reads_all_rows
-    if whole or any(TOKEN_EMBEDDINGS not in body.provides for body in bodies):
+    if recipe.frozen or decoded:
+        return nullcontext(lambda sample: sample)
+    return reduced_embeddings(bodies, recipe, parts)
+
+
+def reduced_embeddings(
+    bodies: Sequence[Encoder], settings: TrainingSettings, parts: Sequence[Sequence[Sample]]
+) -> AbstractContextManager[Reindex]:
+    """Return a context in which only the token embeddings that occur in the samples are trained, if that is exact."""
+    if settings.optimizer.reads_all_rows or any(TOKEN_EMBEDDINGS not in body.provides for body in bodies):
         return nullcontext(lambda sample: sample)
     return only_used_rows([cast(WithTokenEmbeddings, body).words for body in bodies], parts)
 
@@ -223,22 +233,11 @@ def _finish(
 ) -> dict[str, Any]:
     """Evaluate the finished model as `evaluate` does; write the model, the scores, the plots and the report."""
     recipe, data, trained_on = ready.recipe, ready.data, len(ready.split.train)
-    exact = replace(machine, precision="float32")
-    model = finished_model(ready.base, ready.learner, data.labels, recipe.task)
-    if recipe.task.tunes:
-        model = _tune(model, ready.split.held, exact, display)
-    alone = recipe.task.exclusive and not recipe.task.grouped  # a decision depends on the logits of one sample
-    decides = data.labels and alone and machine != exact
-    backend = DecisionBackend(model, machine, display) if decides else None
-    predictor = Predictor(model, exact, display, backend=backend)
-    result = score_examples(predictor, data.held) if data.held else {"metrics": {}}
+    model, result = score_trained(ready, machine, display)
     if warning := describe_overfitting(run.read_metrics("heldout"), len(ready.held.samples), recipe.budget):
         result["warnings"] = [warning]
-    metrics: dict[str, float] = result["metrics"]
-    labels = f" with the labels {', '.join(data.labels)}" if data.labels else ""
-    about = f"{ready.how} with unmask {__version__} on {trained_on:,} examples{labels}."
     with replaced_directory(run.model) as aside:
-        save_model(aside, model, model_card(recipe.task.title, about, metrics))
+        save_trained(aside, ready, model, result)
     shutil.rmtree(run.plots, ignore_errors=True)  # plots of an earlier end of the run
     run.report(finetuning_report(run, recipe.task, data.labels, progress, trained_on, result))
     shutil.rmtree(run.path / FEATURES, ignore_errors=True)
@@ -251,13 +250,37 @@ def _finish(
     return result
 
 
-def describe_overfitting(evaluations: Sequence[Mapping[str, float]], samples: int, budget: BudgetSettings) -> str:
+def score_trained(ready: Prepared, machine: Machine, display: Display) -> tuple[Model, dict[str, Any]]:
+    """Return the model of a trained learner, with its task tuned, and its scores on the dev data, as `evaluate`."""
+    task, data, exact = ready.recipe.task, ready.data, replace(machine, precision="float32")
+    model = finished_model(ready.base, ready.learner, data.labels, task)
+    if task.tunes:
+        model = _tune(model, ready.split.held, exact, display)
+    alone = task.exclusive and not task.grouped  # a decision depends on the logits of one sample
+    decides = data.labels and alone and machine != exact
+    backend = DecisionBackend(model, machine, display) if decides else None
+    predictor = Predictor(model, exact, display, backend=backend)
+    return model, score_examples(predictor, data.held) if data.held else {"metrics": {}}
+
+
+def save_trained(directory: Path, ready: Prepared, model: Model, result: Mapping[str, Any]) -> None:
+    """Write the directory of a trained model, with its scores on its card."""
+    data = ready.data
+    labels = f" with the labels {', '.join(data.labels)}" if data.labels else ""
+    about = f"{ready.how} with unmask {__version__} on {len(ready.split.train):,} examples{labels}."
+    save_model(directory, model, model_card(ready.recipe.task.title, about, result["metrics"]))
+
+
+def describe_overfitting(
+    evaluations: Sequence[Mapping[str, float]], samples: int, budget: BudgetSettings, instead: str = FREEZE
+) -> str:
     """Return a warning if the held-out loss of a run fell and then rose again, by more than chance explains; or "".
 
     Args:
         evaluations: what was logged of each evaluation.
         samples: number of held-out samples.
         budget: the budget of the run; one with `patience` returns to the lowest loss anyway.
+        instead: what else to try.
     """
     losses = [line["loss"] for line in evaluations]
     if budget.patience is not None or len(losses) < 2 or samples < MIN_EVALUATED or not all(map(math.isfinite, losses)):
@@ -273,7 +296,7 @@ def describe_overfitting(evaluations: Sequence[Mapping[str, float]], samples: in
     )
     return (
         f"overfitted: the held-out loss rose from {lowest:.2f} at step {best:.0f} to {last:.2f}, so probabilities are "
-        f"too sure; try {setting('budget.patience', 3)}{fewer}, {argument('frozen', True)}, or more examples"
+        f"too sure; try {setting('budget.patience', 3)}{fewer}, {instead}, or more examples"
     )
 
 

@@ -1,0 +1,169 @@
+"""Preparation of a run on several tasks: one encoder, and for each task its examples as samples, and its head.
+
+In: the initial model and the tables of the tasks. Out: a `Mixture`, whose parts are what single runs would prepare
+(`finetuning/prepare.py`), but share the encoder.
+
+Rule for the defaults: each task has the steps that it would have alone, and these are added. The batch is the largest
+of the tasks' and the learning rate the smallest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+
+from unmask.data.batches.mixing import mixing_rates
+from unmask.model.model import Model
+from unmask.objectives.learner import Learner
+from unmask.recipes.recipe import FinetuningRecipe
+from unmask.support.errors import UserError
+from unmask.support.messages import argument
+from unmask.support.settings import Overrides, convert, put, to_table
+from unmask.tasks import TASKS, AnyTask
+from unmask.training.machine import Machine
+from unmask.training.runs.display import Display
+from unmask.training.settings import TrainingSettings
+from unmask.workflows.finetuning.examples import Examples, read_examples
+from unmask.workflows.finetuning.job import InitialModel, defaults
+from unmask.workflows.finetuning.prepare import Prepared, assemble, check_effects, load_initial
+from unmask.workflows.multitask.task_tables import TaskTable
+
+TEMPERATURE = 2.0
+"""The default temperature: the best in most cases in Raffel et al. 2020, section 3.5.2."""
+
+
+class MultitaskRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A recipe of fine-tuning on several tasks.
+
+    Attributes:
+        tasks: the settings of each task, by name.
+        temperature: T of the probability of a task with n examples, n^(1/T): 1 mixes by size, inf equally; see
+            `unmask.data.batches.mixing`.
+        dropout: dropout rate of the encoder and before the last layer of heads; None keeps the encoder's own.
+    """
+
+    tasks: dict[str, AnyTask]
+    temperature: float = TEMPERATURE
+    dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.temperature > 0:
+            raise ValueError("the temperature must be positive: 1 mixes by size, inf equally")
+        for task in self.tasks.values():
+            self.single(task)
+
+    def single(self, task: AnyTask, share: float = 1.0) -> FinetuningRecipe:
+        """Return the recipe of one of the tasks, with a share of the steps if these are the budget."""
+        budget = self.budget
+        if budget.steps is not None:
+            budget = msgspec.structs.replace(budget, steps=max(1, round(share * budget.steps)))
+        return FinetuningRecipe(
+            task=task,
+            seed=self.seed,
+            batch=self.batch,
+            optimizer=self.optimizer,
+            schedule=self.schedule,
+            budget=budget,
+            dropout=self.dropout,
+        )
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Everything that a run needs.
+
+    Attributes:
+        base: the model to fine-tune.
+        recipe: the recipe with all settings resolved.
+        parts: what a run of each task alone would need, with the same encoder, by name.
+        learner: the encoder and all heads, on the device.
+        inputs: fingerprints of model and examples.
+    """
+
+    base: Model
+    recipe: MultitaskRecipe
+    parts: Mapping[str, Prepared]
+    learner: Learner
+    inputs: dict[str, str]
+
+
+def prepare_mixture(
+    tables: Mapping[str, TaskTable], start: InitialModel, settings: Overrides, machine: Machine, display: Display
+) -> Mixture:
+    """Read model and examples, resolve the settings, and convert the examples to samples.
+
+    Raises:
+        UserError: files, model and settings are inconsistent.
+    """
+    base = load_initial(start, settings)
+    examples: dict[str, Examples] = {}
+    for name, table in tables.items():
+        examples[name] = read_examples(TASKS[table.task](), table.files(), base)
+        for note in examples[name].notes:
+            display.say(f"{name}: {note}")
+    recipe = _resolve(tables, start, settings, base, examples)
+    rates = mixing_rates([len(data.train) for data in examples.values()], recipe.temperature)
+    parts = {}
+    for (name, data), rate in zip(examples.items(), rates.tolist(), strict=True):
+        parts[name] = assemble(base, recipe.single(recipe.tasks[name], rate), data, str(start.model), machine)
+    heads = {name: part.learner.parts[part.recipe.task.part] for name, part in parts.items()}
+    inputs = base.inputs("model") | {
+        f"{name}.{key}": value for name, data in examples.items() for key, value in data.fingerprints().items()
+    }
+    return Mixture(base, recipe, parts, Learner(base.encoder, heads), inputs)
+
+
+def _resolve(
+    tables: Mapping[str, TaskTable],
+    start: InitialModel,
+    settings: Overrides,
+    base: Model,
+    examples: Mapping[str, Examples],
+) -> MultitaskRecipe:
+    """Return the rule, overridden by settings and resolved by the examples."""
+    if own := [key for key in settings if key.split(".")[0] in ("task", "tasks")]:
+        raise UserError(f"{argument('settings')}: {own[0]} belongs to a task", remedy="set it in the task's `settings`")
+    rule = _rule(tables, start, base, examples)
+    recipe = convert(put(rule, settings, MultitaskRecipe), MultitaskRecipe, argument("settings"))
+    tasks = {}
+    for name, task in recipe.tasks.items():
+        if task.length > base.encoder.longest:
+            raise UserError(
+                f"{name}: length {task.length} exceeds the {base.encoder.longest} positions of the model",
+                remedy="set a smaller length in its settings",
+            )
+        check_effects(recipe.single(task), base.encoder)
+        tasks[name] = task.settle(examples[name].train, examples[name].labels).with_pooling(base.pooling)
+    return msgspec.structs.replace(recipe, tasks=tasks)
+
+
+def _rule(
+    tables: Mapping[str, TaskTable], start: InitialModel, base: Model, examples: Mapping[str, Examples]
+) -> dict[str, Any]:
+    """Return the default recipe, with the settings of each task."""
+    tasks, rates, sequences, steps = {}, [], [], 0
+    for name, table in tables.items():
+        number = len(examples[name].train)
+        rule: dict[str, Any] = defaults(
+            table.task, base.encoder.settings, number, pretrained=start.pretrained, tokens=base.tokens
+        )
+        of_task = put({"task": rule["task"]}, {f"task.{key}": value for key, value in table.settings.items()}, _OneTask)
+        tasks[name] = to_table(convert(of_task, _OneTask, f"{name}: settings").task)
+        rates.append(rule["optimizer"]["learning_rate"])
+        sequences.append(rule["batch"]["sequences"])
+        steps += math.ceil(rule["budget"]["epochs"] * number / rule["batch"]["sequences"])
+    return {
+        "tasks": tasks,
+        "batch": {"sequences": max(sequences)},
+        "optimizer": rule["optimizer"] | {"learning_rate": min(rates)},
+        "schedule": rule["schedule"],
+        "budget": {"steps": steps},
+    }
+
+
+class _OneTask(msgspec.Struct, frozen=True):
+    task: AnyTask

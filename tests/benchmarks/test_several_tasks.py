@@ -1,0 +1,37 @@
+"""The benchmark of several tasks runs at toy size."""
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def several_tasks(benchmark_module):
+    return benchmark_module("several_tasks")
+
+
+def test_both_ways_are_scored_on_the_same_pairs(several_tasks, run_main, records, monkeypatch, minilm):
+    rng = np.random.default_rng(0)
+
+    def pairs(name):
+        words = [tuple(map(str, rng.choice(["dog", "cat", "sea", "road"], 2))) for _ in range(40)]
+        return [
+            several_tasks.Pair(
+                (f"a {first} {number}", f"the {second}"),
+                {"entailment": "YES" if first == second else "NO", "relatedness": f"{number % 5}"},
+            )
+            for number, (first, second) in enumerate(words)
+        ]
+
+    monkeypatch.setattr(several_tasks, "sick", pairs)
+    sizes = ("--few", 16, "--many", 20, "--steps", 2, "--alone", 1, 2, "--scored", 20, "--seeds", 0)
+    run_main(several_tasks, *map(str, sizes))
+    found = records("several_tasks")
+    assert [(run["task"], run["way"], run["examples"]) for run in found] == [
+        ("entailment", "together", 16),
+        ("entailment", "alone", 16),
+        ("relatedness", "together", 20),
+        ("relatedness", "alone", 20),
+    ]
+    assert all(-100 <= run["score"] <= 100 for run in found)
+    low, high = found[0]["interval"]
+    assert low <= found[0]["score"] - found[1]["score"] <= high
