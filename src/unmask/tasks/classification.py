@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -32,7 +32,17 @@ from unmask.objectives.objective import Part, imitate_softmax
 from unmask.support.errors import UserError
 from unmask.support.messages import setting
 from unmask.tasks.explained import Decision, Explanation
-from unmask.tasks.pooled_head import NONE, TUNED, ProbedHead, Regularization, score
+from unmask.tasks.pooled_head import (
+    NONE,
+    TUNED,
+    ProbedHead,
+    Regularization,
+    Weights,
+    check_focal,
+    check_weights,
+    score,
+    weights_of,
+)
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages, with_labels
 from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Training
@@ -77,6 +87,8 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
     Attributes:
         weights: weights of the labels in the loss, in the model's order; empty: all equal; "balanced": every label has
             the same total weight, however many examples it has.
+        focal: exponent of the focal loss, in which examples that are predicted well already count less (Lin et al.
+            2017 use 2); 0: the cross-entropy.
         regularization: label smoothing and R-Drop.
         temperature: what logits are divided by before they become probabilities; "tuned": found on a tenth of the
             training examples, which are then not used for training.
@@ -84,7 +96,8 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
             of the examples, otherwise the second.
     """
 
-    weights: tuple[float, ...] | Literal["balanced"] = ()
+    weights: Weights = ()
+    focal: float = 0.0
     regularization: Regularization = NONE
     temperature: Temperature = 1.0
     positive: str = ""
@@ -93,13 +106,13 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
     metric = "accuracy"
     title = "A text classifier"
     fields = Fields(soft=True)
-    training = Training(tuned=TUNED, probe=True)
+    training = Training(tuned={**TUNED, "focal": 0.0}, probe=True, unprobed=("focal", "regularization"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_temperature(self.temperature)
-        if any(weight <= 0 for weight in self._weights):
-            raise ValueError("weights must be above 0")
+        check_focal(self.focal)
+        check_weights(self.weights)
 
     def read(
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
@@ -162,12 +175,8 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
         Raises:
             UserError: the number of weights differs from the number of labels.
         """
-        if self._weights and len(self._weights) != len(labels):
-            raise UserError(
-                f"{len(self._weights)} weights for {len(labels)} labels",
-                remedy=f"give one each for {', '.join(labels)}",
-            )
-        return ClassificationHead(spec, len(labels), self._weights, self.regularization)
+        weights = weights_of(self.weights, labels)
+        return ClassificationHead(spec, len(labels), weights, self.regularization, self.focal)
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
@@ -255,10 +264,6 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
         texts = "\t".join(text for text in (prediction.text, prediction.text_b) if text is not None)
         return f"{prediction.label}\t{prediction.scores[prediction.label]:.3f}\t{texts}"
 
-    @property
-    def _weights(self) -> tuple[float, ...]:
-        return () if self.weights == "balanced" else self.weights
-
 
 class ClassificationHead(ProbedHead):
     """Classification head with its loss.
@@ -268,6 +273,7 @@ class ClassificationHead(ProbedHead):
         num_labels: number of classes of the softmax layer.
         weights: weights of the classes in the loss; empty: all equal.
         regularization: changes the loss in training.
+        focal: exponent of the focal loss in training.
     """
 
     requires = frozenset({"classification"})
@@ -279,16 +285,17 @@ class ClassificationHead(ProbedHead):
         num_labels: int,
         weights: Sequence[float] = (),
         regularization: Regularization = NONE,
+        focal: float = 0.0,
     ) -> None:
         super().__init__(spec, num_labels, bias=spec.bias)
-        self.weights, self.regularization = tuple(weights), regularization
+        self.weights, self.regularization, self.focal = tuple(weights), regularization, focal
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`; the loss of an example is multiplied by the weight of its label."""
         gold = self.gold(batch, "classification").squeeze(1)  # (texts,)
         weights = torch.tensor(self.weights, device=gold.device) if self.weights else None
         soft = self.gold(batch, SOFT) if SOFT in batch.labels else None  # (texts, labels)
-        return score(self, encoder, encoded, batch, gold, weights, soft)
+        return score(self, encoder, encoded, batch, gold, weights, soft, self.focal)
 
     def targets(self, batch: Batch) -> Tensor:
         """See `ProbedHead`: the distribution of a soft label, times the weights of the labels."""

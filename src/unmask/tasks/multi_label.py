@@ -35,7 +35,7 @@ from unmask.objectives.objective import Part
 from unmask.support.errors import UserError
 from unmask.tasks.classification import sort_labels, unknown_label
 from unmask.tasks.explained import Decision, Explanation
-from unmask.tasks.pooled_head import ProbedHead
+from unmask.tasks.pooled_head import ProbedHead, Weights, binary_focal_loss, check_focal, check_weights, weights_of
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages
 from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Training
@@ -76,11 +76,16 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The recipe's [task] for `kind = "multi-label"`; see `TextTask`.
 
     Attributes:
+        weights: factor of the positive term of each label in the loss, in the model's order; empty: all 1; "balanced":
+            the examples without the label by those with it, so that both have the same total weight.
+        focal: exponent of the focal loss, as in `Classification`.
         threshold: probability above which a label is predicted; None: tuned on a tenth of the training examples, which
             are then not used for training.
         temperature: what logits are divided by before they become probabilities; "tuned": found on the same examples.
     """
 
+    weights: Weights = ()
+    focal: float = 0.0
     threshold: float | None = None
     temperature: Temperature = 1.0
 
@@ -88,12 +93,16 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
     metric = "f1_micro"
     title = "A text classifier with several labels per text"
     exclusive = False
-    training = Training(probe=True, tuned={"threshold": None, "temperature": 1.0})
+    training = Training(
+        probe=True, unprobed=("focal", "weights"), tuned={"threshold": None, "temperature": 1.0, "focal": 0.0}
+    )
     fields = Fields(several=True, soft=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_temperature(self.temperature)
+        check_focal(self.focal)
+        check_weights(self.weights)
         if self.threshold is not None and not 0 <= self.threshold < 1:
             raise ValueError("threshold must be at least 0 and below 1")
 
@@ -124,8 +133,13 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
         return tuple(example.probabilities) if isinstance(example, SoftSetRow) else example.labels or ()
 
     def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> MultiLabel:
-        """See `Task`."""
-        return msgspec.structs.replace(self, pairs=are_pairs(examples, self.pairs))
+        """See `Task`: "balanced" weights become numbers; a label without positive or negative examples has weight 1."""
+        task = msgspec.structs.replace(self, pairs=are_pairs(examples, self.pairs))
+        if self.weights != "balanced":
+            return task
+        counts = _soft(examples, labels).sum(0)
+        balance = np.where((counts > 0) & (counts < len(examples)), (len(examples) - counts) / counts.clip(1e-9), 1.0)
+        return msgspec.structs.replace(task, weights=tuple(balance.tolist()))
 
     def hold_out(self, examples: Sequence[Row], seed: int, notes: Notes = None) -> tuple[list[Row], list[Row]]:
         """See `Task`: stratified by the first label, in the order of the row."""
@@ -149,8 +163,12 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
         return msgspec.structs.replace(self, temperature=temperature, threshold=threshold)
 
     def build(self, spec: HeadSpec, labels: Sequence[str]) -> MultiLabelHead:
-        """See `Task`."""
-        return MultiLabelHead(spec, len(labels))
+        """See `Task`.
+
+        Raises:
+            UserError: the number of weights differs from the number of labels.
+        """
+        return MultiLabelHead(spec, len(labels), weights_of(self.weights, labels), self.focal)
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
@@ -256,13 +274,16 @@ class MultiLabelHead(ProbedHead):
     Args:
         spec: the properties of the body under the head.
         num_labels: number of labels.
+        weights: factors of the positive terms of the labels; empty: all 1.
+        focal: exponent of the focal loss in training.
     """
 
     requires = frozenset({"multi_label"})
     exclusive = False
 
-    def __init__(self, spec: HeadSpec, num_labels: int) -> None:
+    def __init__(self, spec: HeadSpec, num_labels: int, weights: Sequence[float] = (), focal: float = 0.0) -> None:
         super().__init__(spec, num_labels, bias=spec.bias)
+        self.weights, self.focal = tuple(weights), focal
 
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`: one loss term per label, so that the mean is that of `BCEWithLogitsLoss`."""
@@ -276,7 +297,11 @@ class MultiLabelHead(ProbedHead):
         """
         logits = self.predict(encoder, encoded, batch).float()  # (texts, labels)
         gold = self.gold(batch, "multi_label").view_as(logits)
-        loss = binary_cross_entropy_with_logits(logits, gold, reduction="sum")
+        weights = torch.tensor(self.weights, device=gold.device) if self.weights else None
+        if self.focal and self.training:
+            loss = binary_focal_loss(logits, gold, self.focal, weights)
+        else:
+            loss = binary_cross_entropy_with_logits(logits, gold, pos_weight=weights, reduction="sum")
         return Part(loss, {"accuracy": ((logits.detach() > 0) == (gold > 0.5)).sum()})
 
     def targets(self, batch: Batch) -> Tensor:

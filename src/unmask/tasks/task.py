@@ -113,6 +113,7 @@ class Training:
         rate: multiple of the learning rate.
         epochs: minimum number of epochs.
         probe: whether its head can begin as a logistic regression, a `ProbedHead`.
+        unprobed: its settings that a logistic regression ignores.
         tuned: settings that belong to the training of one model, with the values that they have before: a student does
             not inherit them.
     """
@@ -120,6 +121,7 @@ class Training:
     rate: float = 1.0
     epochs: int = 3
     probe: bool = False
+    unprobed: tuple[str, ...] = ()
     tuned: Mapping[str, Any] = field(default_factory=dict)
 
 
