@@ -9,7 +9,7 @@ with segments 0 and 1. Texts that are too long are truncated at the end; in a pa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,6 @@ from torch.nn.functional import one_hot
 from unmask.data.batches.batch import Batch
 from unmask.data.labelled.columns import Fields
 from unmask.data.labelled.labelled_file import Row, SoftRow
-from unmask.data.labelled.spellings import LONGEST_NUMBER, shown
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import classification as metrics
 from unmask.metrics.agreement import agreement, describe_agreement
@@ -32,6 +31,7 @@ from unmask.objectives.objective import Part, imitate_softmax
 from unmask.support.errors import UserError
 from unmask.support.messages import setting
 from unmask.tasks.explained import Decision, Explanation
+from unmask.tasks.gold_labels import label_numbers, soft_labels, sort_labels, votes_of
 from unmask.tasks.pooled_head import (
     NONE,
     TUNED,
@@ -119,7 +119,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
     ) -> list[Row]:
         """See `Task`; of votes, the agreement of the annotators is noted."""
         rows = super().read(paths, columns=columns, kind=kind, gold=gold, notes=notes)
-        if notes is not None and (votes := _votes(rows)):
+        if notes is not None and (votes := votes_of(rows)):
             notes.append(describe_agreement(agreement(votes), len(votes)))
         return rows
 
@@ -144,7 +144,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
         Raises:
             UserError: the positive label is not one of two.
         """
-        counts = np.bincount(_numbers(examples, labels), minlength=len(labels))
+        counts = np.bincount(label_numbers(examples, labels), minlength=len(labels))
         task = msgspec.structs.replace(
             self, pairs=are_pairs(examples, self.pairs), positive=_positive(self.positive, labels, counts)
         )
@@ -158,7 +158,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
     def hold_out(self, examples: Sequence[Row], seed: int, notes: Notes = None) -> tuple[list[Row], list[Row]]:
         """See `Task`: stratified by label."""
         labels = self.label_names(examples)
-        return hold_out(examples, _numbers(examples, labels), seed)
+        return hold_out(examples, label_numbers(examples, labels), seed)
 
     @property
     def tunes(self) -> bool:
@@ -180,7 +180,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
-        targets = {"classification": np.array(_numbers(examples, labels), np.int64)[:, None]} if gold else None
+        targets = {"classification": np.array(label_numbers(examples, labels), np.int64)[:, None]} if gold else None
         if targets and any(isinstance(row, SoftRow) for row in examples):
             targets[SOFT] = soft_labels(examples, labels).astype(np.float32)
         texts = self.frame_texts(tokenizer, examples, targets)
@@ -249,7 +249,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
         """
         gold, predicted = gold_and_predicted(examples, predictions, labels)
         probabilities = np.array([[prediction.scores[label] for label in labels] for prediction in predictions])
-        votes = _votes(examples)
+        votes = votes_of(examples)
         large = len(labels) > MAX_CONFUSION
         return {
             "labels": labels,
@@ -317,29 +317,7 @@ def gold_and_predicted(
     """Return the indices of the gold and of the predicted labels, each of shape (examples,)."""
     numbers = {label: number for number, label in enumerate(labels)}
     predicted = np.array([numbers[prediction.label] for prediction in predictions])
-    return np.array(_numbers(examples, labels)), predicted
-
-
-def soft_labels(rows: Sequence[Row], labels: Sequence[str]) -> np.ndarray:
-    """Return the distribution of each row's label, (rows, labels); a row with one label has a single 1.
-
-    Raises:
-        UserError: a name is unknown.
-    """
-    numbers = {label: number for number, label in enumerate(labels)}
-    probabilities = np.zeros((len(rows), len(labels)))
-    for index, row in enumerate(rows):
-        distribution = row.distribution if isinstance(row, SoftRow) else {row.values["label"]: 1.0}
-        for name, probability in distribution.items():
-            if name not in numbers:
-                raise unknown_label(name, row, labels)
-            probabilities[index, numbers[name]] = probability
-    return probabilities
-
-
-def _votes(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Return the votes of the rows that have some."""
-    return [row.votes for row in rows if isinstance(row, SoftRow) and row.votes]
+    return np.array(label_numbers(examples, labels)), predicted
 
 
 def _positive(wanted: str, labels: Sequence[str], counts: np.ndarray) -> str:
@@ -355,45 +333,14 @@ def _positive(wanted: str, labels: Sequence[str], counts: np.ndarray) -> str:
     return wanted or labels[rare if counts[rare] < RARE * counts.sum() else 1]
 
 
-def sort_labels(names: Iterable[str]) -> tuple[str, ...]:
-    """Return labels sorted by value if all are integers, alphabetically otherwise."""
-    names = list(names)
-    if all(_is_integer(name) for name in names):
-        return tuple(sorted(names, key=lambda name: (int(name), name)))
-    return tuple(sorted(names))
-
-
-def unknown_label(name: str, row: Row, labels: Sequence[str]) -> UserError:
-    """Return the error for a row with a label that the model does not know."""
-    return UserError(
-        f"unknown label {shown(name)}; the model knows {', '.join(labels)}",
-        file=row.file,
-        line=row.line,
-        remedy="correct the label, or train on a file that contains it",
-    )
-
-
-def _numbers(rows: Sequence[Row], labels: Sequence[str]) -> list[int]:
-    """Return the index of each row's label."""
-    numbers = {label: number for number, label in enumerate(labels)}
-    for row in rows:
-        if row.values["label"] not in numbers:
-            raise unknown_label(row.values["label"], row, labels)
-    return [numbers[row.values["label"]] for row in rows]
-
-
 def _probabilities(examples: Sequence[Row], predictions: Sequence[Prediction]) -> tuple[np.ndarray, np.ndarray]:
     """Return the probability of each label, (examples, labels), and the index of each gold label."""
     names = tuple(predictions[0].scores)
     probabilities = np.array([list(prediction.scores.values()) for prediction in predictions])
-    return probabilities, np.array(_numbers(examples, names))
+    return probabilities, np.array(label_numbers(examples, names))
 
 
 def _prediction(row: Row, probabilities: Sequence[float], cut: bool, labels: Sequence[str]) -> Prediction:
     scores = dict(zip(labels, probabilities, strict=True))
     label = max(scores, key=lambda name: scores[name])
     return Prediction(row.values["text"], label, scores, row.values.get("text_b"), cut)
-
-
-def _is_integer(text: str) -> bool:
-    return len(text) <= LONGEST_NUMBER and text.removeprefix("-").isdecimal()

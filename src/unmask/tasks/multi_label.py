@@ -33,8 +33,8 @@ from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
 from unmask.support.errors import UserError
-from unmask.tasks.classification import sort_labels, unknown_label
 from unmask.tasks.explained import Decision, Explanation
+from unmask.tasks.gold_labels import sort_labels, unknown_label
 from unmask.tasks.pooled_head import ProbedHead, Weights, binary_focal_loss, check_focal, check_weights, weights_of
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages
