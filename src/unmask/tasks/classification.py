@@ -25,7 +25,7 @@ from unmask.data.labelled.labelled_file import Row, SoftRow
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import classification as metrics
 from unmask.metrics.agreement import agreement, describe_agreement
-from unmask.metrics.intervals import Measure
+from unmask.metrics.intervals import Measure, measure_all
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part, imitate_softmax
 from unmask.support.errors import UserError
@@ -46,12 +46,22 @@ from unmask.tasks.pooled_head import (
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, hold_out, passages, with_labels
 from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Training
+from unmask.tasks.thresholds import (
+    Threshold,
+    check_thresholds,
+    compare,
+    describe_thresholds,
+    exclusive_thresholds,
+    settled_threshold,
+)
 from unmask.tasks.tuning import (
     Temperature,
+    at_temperature,
     check_temperature,
     describe_calibration,
     divisor,
     find_temperature,
+    softmax,
 )
 
 RARE = 0.25
@@ -94,6 +104,11 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
             training examples, which are then not used for training.
         positive: of two labels, the one whose F1 is `f1`; "": in training, the rarer one if it has less than a quarter
             of the examples, otherwise the second.
+        threshold: of two labels, the probability above which the positive one is predicted; or thresholds in the
+            model's order: the label with the largest ratio of probability to threshold is predicted; 0.5: the most
+            probable label; "tuned": found on a tenth of the training examples, which are then not used for training;
+            None: 0.5, or, if the rarest label has less than 2 % of the examples of the most frequent one, and the loss
+            is neither weighted nor focal, the square roots of the labels' shares; see `unmask.tasks.thresholds`.
     """
 
     weights: Weights = ()
@@ -101,18 +116,22 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
     regularization: Regularization = NONE
     temperature: Temperature = 1.0
     positive: str = ""
+    threshold: Threshold = None
 
     part = "classification"
     metric = "accuracy"
     title = "A text classifier"
     fields = Fields(soft=True)
-    training = Training(tuned={**TUNED, "focal": 0.0}, probe=True, unprobed=("focal", "regularization"))
+    training = Training(
+        tuned={**TUNED, "focal": 0.0, "threshold": None}, probe=True, unprobed=("focal", "regularization")
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_temperature(self.temperature)
         check_focal(self.focal)
         check_weights(self.weights)
+        check_thresholds(self.threshold)
 
     def read(
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
@@ -139,15 +158,18 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
         return tuple(example.distribution) if isinstance(example, SoftRow) else (example.values["label"],)
 
     def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Classification:
-        """See `Task`: "balanced" weights become numbers whose mean over the examples is 1; the positive label.
+        """See `Task`: "balanced" weights become numbers whose mean over the examples is 1; positive label, thresholds.
 
         Raises:
-            UserError: the positive label is not one of two.
+            UserError: the positive label is not one of two, or there are not as many thresholds as labels.
         """
         counts = np.bincount(label_numbers(examples, labels), minlength=len(labels))
         task = msgspec.structs.replace(
             self, pairs=are_pairs(examples, self.pairs), positive=_positive(self.positive, labels, counts)
         )
+        plain = not self.weights and not self.focal
+        threshold = settled_threshold(self.threshold, labels, counts, task.positive, plain=plain)
+        task = msgspec.structs.replace(task, threshold=threshold)
         if self.weights != "balanced":
             return task
         if any(isinstance(row, SoftRow) for row in examples):
@@ -162,12 +184,30 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def tunes(self) -> bool:
-        """See `Task`: the temperature."""
-        return self.temperature == "tuned"
+        """See `Task`: the temperature and the thresholds."""
+        return "tuned" in (self.temperature, self.threshold)
+
+    @property
+    def exclusive(self) -> bool:
+        """See `Task`."""
+        return not isinstance(self.threshold, tuple)
+
+    def remark(self, labels: Sequence[str]) -> str:
+        """See `Task`: the thresholds."""
+        return describe_thresholds(labels, self.threshold) if isinstance(self.threshold, tuple) else ""
 
     def tune(self, examples: Sequence[Row], predictions: Sequence[Prediction]) -> Classification:
-        """See `Task`: the temperature with the smallest loss."""
-        return msgspec.structs.replace(self, temperature=find_temperature(*_probabilities(examples, predictions)))
+        """See `Task`: the temperature with the smallest loss, then the thresholds with the best F1."""
+        (probabilities, gold), labels = _probabilities(examples, predictions), tuple(predictions[0].scores)
+        task = self
+        if self.temperature == "tuned":
+            task = msgspec.structs.replace(task, temperature=find_temperature(probabilities, gold))
+            probabilities = at_temperature(probabilities, divisor(task.temperature))
+        if self.threshold == "tuned":
+            positive = labels.index(self.positive) if self.positive else None
+            thresholds = exclusive_thresholds(np.eye(len(labels))[gold], probabilities, positive)
+            task = msgspec.structs.replace(task, threshold=tuple(thresholds.tolist()))
+        return task
 
     def build(self, spec: HeadSpec, labels: Sequence[str]) -> ClassificationHead:
         """See `Task`.
@@ -189,20 +229,29 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
             if not logits:
                 return []
             scaled = torch.from_numpy(texts.mean(logits)) / divisor(self.temperature)
-            probabilities = scaled.softmax(1).tolist()
-            return [_prediction(*parts, labels) for parts in zip(examples, probabilities, texts.cut, strict=True)]
+            probabilities = scaled.softmax(1).numpy()
+            chosen = [labels[number] for number in self._choose(probabilities)]
+            return [
+                Prediction(
+                    row.values["text"], label, dict(zip(labels, each, strict=True)), row.values.get("text_b"), cut
+                )
+                for row, label, each, cut in zip(examples, chosen, probabilities.tolist(), texts.cut, strict=True)
+            ]
 
         words = partial(self.sample_words, tokenizer, examples, texts)
         return Framed(texts.samples, read, texts.notes, texts.mean, texts.cut, words)
 
     def decisions(self, logits: np.ndarray, labels: Sequence[str]) -> list[Decision]:
-        """See `Task`: the most probable label."""
-        best = int(logits[0].argmax())
+        """See `Task`: the predicted label."""
+        best = int(self._choose(softmax(logits[:1].astype(float) / divisor(self.temperature)))[0])
         return [Decision(0, best, labels[best], exclusive=True, temperature=divisor(self.temperature))]
 
     def scored(self, prediction: Prediction) -> list[Scored]:
         """See `RowTask`."""
-        return [Scored(probability, label) for label, probability in prediction.scores.items()]
+        return [
+            Scored(probability, label, None if self.exclusive else label == prediction.label)
+            for label, probability in prediction.scores.items()
+        ]
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]) -> Measure:
         """See `Task`."""
@@ -214,7 +263,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
         return metrics.with_soft_labels(measure, soft_labels(examples, labels), probabilities)
 
     def calibration(self, examples: Sequence[Row], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """See `Task`: of the predicted labels."""
+        """See `Task`: of the most probable labels."""
         return describe_calibration(*_probabilities(examples, predictions), self.temperature)
 
     def labelled(self, examples: Sequence[Row], predictions: Sequence[Prediction]) -> list[Row]:
@@ -245,7 +294,8 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
     ) -> dict[str, Any]:
         """See `Task`: the labels, their confusion matrix, with gold labels as rows, and the scores of each label.
 
-        More than `MAX_CONFUSION` labels have no confusion matrix. If there are votes, `agreement` of the annotators.
+        More than `MAX_CONFUSION` labels have no confusion matrix. If there are votes, `agreement` of the annotators; if
+        there are thresholds, what they change.
         """
         gold, predicted = gold_and_predicted(examples, predictions, labels)
         probabilities = np.array([[prediction.scores[label] for label in labels] for prediction in predictions])
@@ -256,8 +306,28 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
             **({"positive": self.positive or labels[1]} if len(labels) == 2 else {}),
             **({} if large else {"confusion": metrics.confusion(gold, predicted, len(labels)).tolist()}),
             **({"agreement": agreement(votes)} if votes else {}),
+            **self._compared(labels, gold, predicted, probabilities),
             "by_label": metrics.by_label(gold, predicted, probabilities.reshape(-1, len(labels)), labels),
         }
+
+    def _compared(
+        self, labels: Sequence[str], gold: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray
+    ) -> dict[str, Any]:
+        """Return the scores without thresholds, and those of each label with and without, if there are thresholds."""
+        if not isinstance(self.threshold, tuple):
+            return {}
+        likely, positive = probabilities.argmax(1), labels.index(self.positive) if self.positive in labels else 1
+        without = measure_all(metrics.measure(gold, likely, len(labels), positive), len(gold))
+        each = (np.eye(len(labels), dtype=bool)[numbers] for numbers in (gold, likely, predicted))
+        return {
+            "without_thresholds": without,
+            "thresholds": compare(labels, np.array(self.threshold), *each),
+        }
+
+    def _choose(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return the index of the predicted label, (texts,), given the probabilities, (texts, labels)."""
+        thresholds = np.array(self.threshold) if isinstance(self.threshold, tuple) else 1.0
+        return np.asarray((probabilities / thresholds).argmax(1))
 
     def line(self, prediction: Prediction) -> str:
         """See `Task`."""
@@ -338,9 +408,3 @@ def _probabilities(examples: Sequence[Row], predictions: Sequence[Prediction]) -
     names = tuple(predictions[0].scores)
     probabilities = np.array([list(prediction.scores.values()) for prediction in predictions])
     return probabilities, np.array(label_numbers(examples, names))
-
-
-def _prediction(row: Row, probabilities: Sequence[float], cut: bool, labels: Sequence[str]) -> Prediction:
-    scores = dict(zip(labels, probabilities, strict=True))
-    label = max(scores, key=lambda name: scores[name])
-    return Prediction(row.values["text"], label, scores, row.values.get("text_b"), cut)
