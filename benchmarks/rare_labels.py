@@ -132,7 +132,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", nargs="+", choices=RATIOS)
     parser.add_argument("--draws", type=int, default=3)
-    parser.add_argument("--runs", type=Path, default=Path("."), help="folder in which vectors are kept")
+    parser.add_argument("--runs", type=Path, default=Path(), help="folder in which vectors are kept")
     arguments = parser.parse_args()
     for name in arguments.data:
         gold, vectors, known, test = embedded(name, arguments.runs)
