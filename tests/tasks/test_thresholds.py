@@ -94,21 +94,21 @@ def test_few_examples_follow_the_probabilities_and_many_the_examples():
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_square_roots_of_shares_are_a_logit_adjustment(seed):
+def test_fourth_roots_of_shares_are_a_logit_adjustment(seed):
     rng = np.random.default_rng(seed)
     labels = int(rng.integers(2, 9))
     shares, probabilities = rng.dirichlet(np.ones(labels) / 2) + 1e-6, rng.dirichlet(np.ones(labels), 30)
     thresholds = by_shares(shares / shares.sum())
-    adjusted = (np.log(probabilities) - 0.5 * np.log(shares)).argmax(1)
+    adjusted = (np.log(probabilities) - 0.25 * np.log(shares)).argmax(1)
     assert (probabilities / thresholds).argmax(1).tolist() == adjusted.tolist()
     if labels == 2:
-        assert thresholds[0] == pytest.approx(expit(0.5 * logit(shares[0] / shares.sum())))
+        assert thresholds[0] == pytest.approx(expit(0.25 * logit(shares[0] / shares.sum())))
 
 
 @pytest.mark.parametrize(
     ("counts", "settings", "threshold"),
     [
-        ({"ham": 990, "spam": 10}, {}, pytest.approx((0.9087, 0.0913), abs=1e-4)),
+        ({"ham": 990, "spam": 10}, {}, pytest.approx((0.7593, 0.2407), abs=1e-4)),
         ({"ham": 980, "spam": 20}, {}, None),
         ({"ham": 990, "spam": 10}, {"threshold": 0.5}, 0.5),
         ({"ham": 990, "spam": 10}, {"threshold": 0.2}, (0.8, 0.2)),
@@ -116,7 +116,7 @@ def test_square_roots_of_shares_are_a_logit_adjustment(seed):
         ({"ham": 990, "spam": 10}, {"weights": "balanced"}, None),
         ({"ham": 990, "spam": 10}, {"focal": 2.0}, None),
         ({"ham": 990, "spam": 10}, {"threshold": "tuned"}, "tuned"),
-        ({"a": 900, "b": 90, "c": 10}, {}, pytest.approx((0.7034, 0.2224, 0.0741), abs=1e-4)),
+        ({"a": 900, "b": 90, "c": 10}, {}, pytest.approx((0.5300, 0.2980, 0.1721), abs=1e-4)),
         ({"a": 40, "b": 30, "c": 30}, {}, None),
     ],
 )
@@ -201,7 +201,7 @@ def test_rare_ones_of_several_labels_have_their_own_threshold():
     tuned = MultiLabel().tune(examples, predictions)
     share = probabilities[:, 1].mean()
     assert share < 0.02
-    assert tuned.threshold == pytest.approx((common, expit(0.5 * logit(share)), common))
+    assert tuned.threshold == pytest.approx((common, expit(0.25 * logit(share)), common))
     assert not tuned.tunes
     each = MultiLabel(threshold="tuned").tune(examples, predictions).threshold
     assert each == pytest.approx(tuple(label_thresholds(gold, probabilities)))

@@ -108,7 +108,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
             model's order: the label with the largest ratio of probability to threshold is predicted; 0.5: the most
             probable label; "tuned": found on a tenth of the training examples, which are then not used for training;
             None: 0.5, or, if the rarest label has less than 2 % of the examples of the most frequent one, and the loss
-            is neither weighted nor focal, the square roots of the labels' shares; see `unmask.tasks.thresholds`.
+            is neither weighted nor focal, the fourth roots of the labels' shares; see `unmask.tasks.thresholds`.
     """
 
     weights: Weights = ()

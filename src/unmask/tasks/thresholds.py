@@ -5,7 +5,7 @@ best F1 is lower, half of that F1 if probabilities are calibrated (Lipton et al.
 
 Of labels that exclude each other, the one with the largest ratio of probability to threshold is predicted. For two
 labels, whose thresholds sum to 1, that is the one whose probability exceeds its threshold. As thresholds, powers of the
-labels' shares of the examples are the logit adjustment of Menon et al. 2021, equation 9. The square root is the default
+labels' shares of the examples are the logit adjustment of Menon et al. 2021, equation 9. The fourth root is the default
 where a label is rare: it needs no examples to choose by, of which a rare label has too few. docs/classification.md
 states on which splits of training data it was chosen.
 
@@ -31,7 +31,7 @@ from unmask.support.messages import setting
 
 RARE = 0.02
 """Ratio of the examples of a label to those of the most frequent one, or to all others, below which it is rare."""
-POWER = 0.5
+POWER = 0.25
 """Power of the labels' shares that is their threshold by default."""
 POWERS = np.arange(0.0, 1.51, 0.05)
 """The powers that are tried."""

@@ -12,16 +12,18 @@ from unmask.support.errors import UserError
 from unmask.workflows.finetuning.finetune import finetune
 
 PROBE = {"probe": True, "budget.epochs": 0, "task.length": 24}
+RARE = expit(0.25 * logit(0.01))
+"""Threshold of a label with a share of 1 %."""
 OPTIONS = {"frozen": True, "downstream": "average", "device": "cpu", "precision": "float32"}
 
 
 @pytest.fixture
 def rare(tmp_path):
-    """700 texts, one tenth of them with a dog, of which a tenth are of the rare label."""
+    """700 texts, 3 % of them with a dog, of which a third are of the rare label."""
     rng = np.random.default_rng(0)
     lines = ["text\tlabel"]
     for number in range(700):
-        word = "dog" if number % 10 == 0 else "cat"
+        word = "dog" if number % 100 in (0, 33, 66) else "cat"
         words = rng.permutation([word, *rng.choice(["river", "house", "teacher", "market", "garden"], 4)])
         lines.append(f"{' '.join(words)} {number}\t{'alarm' if number % 100 == 0 else 'usual'}")
     path = tmp_path / "rare.tsv"
@@ -33,19 +35,19 @@ def texts_and_labels(path):
     return zip(*(line.split("\t") for line in path.read_text().splitlines()[1:]), strict=True)
 
 
-def test_a_rare_label_is_decided_by_the_square_roots_of_shares(start, rare, tmp_path, capsys):
+def test_a_rare_label_is_decided_by_the_fourth_roots_of_shares(start, rare, tmp_path, capsys):
     run = tmp_path / "run"
     finetune("classification", start, rare, run, dev=rare, settings=PROBE, **OPTIONS)
     printed = capsys.readouterr().err
-    assert "thresholds of the labels: alarm 0.0913, usual 0.909; for the most probable label:" in printed
+    assert "thresholds of the labels: alarm 0.241, usual 0.759; for the most probable label:" in printed
     assert "dev: F1 without and with thresholds: alarm" in printed
-    assert load_model(run).task.threshold == pytest.approx((expit(0.5 * logit(0.01)), expit(0.5 * logit(0.99))))
+    assert load_model(run).task.threshold == pytest.approx((RARE, 1 - RARE))
     texts, _ = texts_and_labels(rare)
     predictions = unmask.load(run).predict(texts)
     scores = np.array([prediction.scores["alarm"] for prediction in predictions])
     labels = [prediction.label for prediction in predictions]
-    assert labels == ["alarm" if score > expit(0.5 * logit(0.01)) else "usual" for score in scores]
-    assert 0 < labels.count("alarm") < 200 and scores.max() < 0.5, "the most probable label is always the other one"
+    assert labels == ["alarm" if score > RARE else "usual" for score in scores]
+    assert 0 < labels.count("alarm") < 30 and scores.max() < 0.5, "the most probable label is always the other one"
     result = unmask.evaluate(run, rare)
     scored = json.loads((run / "dev.json").read_text())
     assert result["thresholds"] == scored["thresholds"] and result["metrics"] == scored["metrics"]
@@ -72,8 +74,8 @@ def test_an_estimator_obeys_thresholds(start, rare):
     options = {"frozen": True, "downstream": "average", "device": "cpu"}
     fitted = unmask.TextClassifier(start, settings=PROBE, **options).fit(list(texts), list(labels))
     alarm = fitted.predict_proba(list(texts))[:, 0]
-    assert fitted.predict(list(texts)).tolist() == ["alarm" if p > expit(0.5 * logit(0.01)) else "usual" for p in alarm]
-    assert (alarm > expit(0.5 * logit(0.01))).any() and alarm.max() < 0.5
+    assert fitted.predict(list(texts)).tolist() == ["alarm" if p > RARE else "usual" for p in alarm]
+    assert (alarm > RARE).any() and alarm.max() < 0.5
 
 
 @pytest.mark.parametrize(("threshold", "predicted"), [(0.5, False), (0.05, True)])
@@ -93,13 +95,11 @@ def test_thresholds_are_tuned_on_examples_set_aside(start, rare, tmp_path, capsy
 
 
 def test_a_rare_label_of_several_has_its_own_threshold(start, rare, tmp_path, capsys):
-    lines = rare.read_text().splitlines()[1:]
-    rows = [line.replace("usual", "dog" if " dog " in f" {line} " else "") for line in lines]
     path = tmp_path / "several.tsv"
-    path.write_text("\n".join(["text\tlabel", *rows]))
+    path.write_text(rare.read_text().replace("\talarm", "\talarm,usual"))
     finetune("multi-label", start, path, tmp_path / "run", dev=path, settings=PROBE, **OPTIONS)
-    alarm, dog = load_model(tmp_path / "run").task.threshold
-    assert alarm == pytest.approx(expit(0.5 * logit(0.01)), abs=0.02) and alarm < dog < 0.5
+    alarm, usual = load_model(tmp_path / "run").task.threshold
+    assert alarm == pytest.approx(RARE, abs=0.05) and alarm < usual
     assert "dev: F1 without and with thresholds:" in capsys.readouterr().err
 
 
