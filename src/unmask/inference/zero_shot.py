@@ -36,6 +36,7 @@ from unmask.support.messages import argument
 from unmask.tasks.classification import Classification, Prediction
 from unmask.tasks.multi_label import Labels, MultiLabel
 from unmask.tasks.task import Framed
+from unmask.tasks.thresholds import threshold_of
 from unmask.tasks.tuning import softmax
 
 SLOT = "{}"
@@ -200,7 +201,7 @@ class EntailedLabels(MultiLabel, frozen=True, kw_only=True, forbid_unknown_field
             predictions = []
             for row, was_cut, each in zip(examples, cut, probabilities.tolist(), strict=True):
                 scores = dict(zip(labels, each, strict=True))
-                likely = tuple(name for name, score in scores.items() if score > (self.threshold or 0.0))
+                likely = tuple(name for name, score in scores.items() if score > threshold_of(self.threshold))
                 predictions.append(Labels(row.values["text"], likely, scores, cut=was_cut))
             return predictions
 

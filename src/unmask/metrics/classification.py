@@ -142,6 +142,15 @@ def by_label(
     }
 
 
+def f1_by_label(gold: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+    """Return the F1 of each label, times 100, (labels,); 0 for one that neither occurs nor is predicted.
+
+    Args:
+        gold, predicted: which labels the examples have, (examples, labels) bool.
+    """
+    return 100 * _ratio(2.0 * (gold & predicted).sum(0), gold.sum(0) + predicted.sum(0))
+
+
 def average_precision(positive: np.ndarray, scores: np.ndarray) -> float:
     """Return the mean of the precision over the recall, at thresholds between different scores; 0 without positives.
 

@@ -9,9 +9,9 @@ with segments 0 and 1. Texts that are too long are truncated at the end; in a pa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -22,26 +22,46 @@ from torch.nn.functional import one_hot
 from unmask.data.batches.batch import Batch
 from unmask.data.labelled.columns import Fields
 from unmask.data.labelled.labelled_file import Row, SoftRow
-from unmask.data.labelled.spellings import LONGEST_NUMBER, shown
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import classification as metrics
 from unmask.metrics.agreement import agreement, describe_agreement
-from unmask.metrics.intervals import Measure
+from unmask.metrics.intervals import Measure, measure_all
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part, imitate_softmax
 from unmask.support.errors import UserError
 from unmask.support.messages import setting
 from unmask.tasks.explained import Decision, Explanation
-from unmask.tasks.pooled_head import NONE, TUNED, ProbedHead, Regularization, score
+from unmask.tasks.gold_labels import label_numbers, soft_labels, sort_labels, votes_of
+from unmask.tasks.pooled_head import (
+    NONE,
+    TUNED,
+    ProbedHead,
+    Regularization,
+    Weights,
+    check_focal,
+    check_weights,
+    score,
+    weights_of,
+)
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, passages, with_labels
 from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Training
+from unmask.tasks.thresholds import (
+    Threshold,
+    check_thresholds,
+    compare,
+    describe_thresholds,
+    exclusive_thresholds,
+    settled_threshold,
+)
 from unmask.tasks.tuning import (
     Temperature,
+    at_temperature,
     check_temperature,
     describe_calibration,
     divisor,
     find_temperature,
+    softmax,
 )
 
 RARE = 0.25
@@ -77,36 +97,48 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
     Attributes:
         weights: weights of the labels in the loss, in the model's order; empty: all equal; "balanced": every label has
             the same total weight, however many examples it has.
+        focal: exponent of the focal loss, in which examples that are predicted well already count less (Lin et al.
+            2017 use 2); 0: the cross-entropy.
         regularization: label smoothing and R-Drop.
         temperature: what logits are divided by before they become probabilities; "tuned": found on a tenth of the
             training examples, which are then not used for training.
         positive: of two labels, the one whose F1 is `f1`; "": in training, the rarer one if it has less than a quarter
             of the examples, otherwise the second.
+        threshold: of two labels, the probability above which the positive one is predicted; or thresholds in the
+            model's order: the label with the largest ratio of probability to threshold is predicted; 0.5: the most
+            probable label; "tuned": found on a tenth of the training examples, which are then not used for training;
+            None: 0.5, or, if the rarest label has less than 2 % of the examples of the most frequent one, and the loss
+            is neither weighted nor focal, the fourth roots of the labels' shares; see `unmask.tasks.thresholds`.
     """
 
-    weights: tuple[float, ...] | Literal["balanced"] = ()
+    weights: Weights = ()
+    focal: float = 0.0
     regularization: Regularization = NONE
     temperature: Temperature = 1.0
     positive: str = ""
+    threshold: Threshold = None
 
     part = "classification"
     metric = "accuracy"
     title = "A text classifier"
     fields = Fields(soft=True)
-    training = Training(tuned=TUNED, probe=True)
+    training = Training(
+        tuned={**TUNED, "focal": 0.0, "threshold": None}, probe=True, unprobed=("focal", "regularization")
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_temperature(self.temperature)
-        if any(weight <= 0 for weight in self._weights):
-            raise ValueError("weights must be above 0")
+        check_focal(self.focal)
+        check_weights(self.weights)
+        check_thresholds(self.threshold)
 
     def read(
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
     ) -> list[Row]:
         """See `Task`; of votes, the agreement of the annotators is noted."""
         rows = super().read(paths, columns=columns, kind=kind, gold=gold, notes=notes)
-        if notes is not None and (votes := _votes(rows)):
+        if notes is not None and (votes := votes_of(rows)):
             notes.append(describe_agreement(agreement(votes), len(votes)))
         return rows
 
@@ -126,15 +158,18 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
         return tuple(example.distribution) if isinstance(example, SoftRow) else (example.values["label"],)
 
     def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Classification:
-        """See `Task`: "balanced" weights become numbers whose mean over the examples is 1; the positive label.
+        """See `Task`: "balanced" weights become numbers whose mean over the examples is 1; positive label, thresholds.
 
         Raises:
-            UserError: the positive label is not one of two.
+            UserError: the positive label is not one of two, or there are not as many thresholds as labels.
         """
-        counts = np.bincount(_numbers(examples, labels), minlength=len(labels))
+        counts = np.bincount(label_numbers(examples, labels), minlength=len(labels))
         task = msgspec.structs.replace(
             self, pairs=are_pairs(examples, self.pairs), positive=_positive(self.positive, labels, counts)
         )
+        plain = not self.weights and not self.focal
+        threshold = settled_threshold(self.threshold, labels, counts, task.positive, plain=plain)
+        task = msgspec.structs.replace(task, threshold=threshold)
         if self.weights != "balanced":
             return task
         if any(isinstance(row, SoftRow) for row in examples):
@@ -151,12 +186,30 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def tunes(self) -> bool:
-        """See `Task`: the temperature."""
-        return self.temperature == "tuned"
+        """See `Task`: the temperature and the thresholds."""
+        return "tuned" in (self.temperature, self.threshold)
+
+    @property
+    def exclusive(self) -> bool:
+        """See `Task`."""
+        return not isinstance(self.threshold, tuple)
+
+    def remark(self, labels: Sequence[str]) -> str:
+        """See `Task`: the thresholds."""
+        return describe_thresholds(labels, self.threshold) if isinstance(self.threshold, tuple) else ""
 
     def tune(self, examples: Sequence[Row], predictions: Sequence[Prediction]) -> Classification:
-        """See `Task`: the temperature with the smallest loss."""
-        return msgspec.structs.replace(self, temperature=find_temperature(*_probabilities(examples, predictions)))
+        """See `Task`: the temperature with the smallest loss, then the thresholds with the best F1."""
+        (probabilities, gold), labels = _probabilities(examples, predictions), tuple(predictions[0].scores)
+        task = self
+        if self.temperature == "tuned":
+            task = msgspec.structs.replace(task, temperature=find_temperature(probabilities, gold))
+            probabilities = at_temperature(probabilities, divisor(task.temperature))
+        if self.threshold == "tuned":
+            positive = labels.index(self.positive) if self.positive else None
+            thresholds = exclusive_thresholds(np.eye(len(labels))[gold], probabilities, positive)
+            task = msgspec.structs.replace(task, threshold=tuple(thresholds.tolist()))
+        return task
 
     def build(self, spec: HeadSpec, labels: Sequence[str]) -> ClassificationHead:
         """See `Task`.
@@ -164,16 +217,12 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
         Raises:
             UserError: the number of weights differs from the number of labels.
         """
-        if self._weights and len(self._weights) != len(labels):
-            raise UserError(
-                f"{len(self._weights)} weights for {len(labels)} labels",
-                remedy=f"give one each for {', '.join(labels)}",
-            )
-        return ClassificationHead(spec, len(labels), self._weights, self.regularization)
+        weights = weights_of(self.weights, labels)
+        return ClassificationHead(spec, len(labels), weights, self.regularization, self.focal)
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
-        targets = {"classification": np.array(_numbers(examples, labels), np.int64)[:, None]} if gold else None
+        targets = {"classification": np.array(label_numbers(examples, labels), np.int64)[:, None]} if gold else None
         if targets and any(isinstance(row, SoftRow) for row in examples):
             targets[SOFT] = soft_labels(examples, labels).astype(np.float32)
         texts = self.frame_texts(tokenizer, examples, targets)
@@ -182,20 +231,29 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
             if not logits:
                 return []
             scaled = torch.from_numpy(texts.mean(logits)) / divisor(self.temperature)
-            probabilities = scaled.softmax(1).tolist()
-            return [_prediction(*parts, labels) for parts in zip(examples, probabilities, texts.cut, strict=True)]
+            probabilities = scaled.softmax(1).numpy()
+            chosen = [labels[number] for number in self._choose(probabilities)]
+            return [
+                Prediction(
+                    row.values["text"], label, dict(zip(labels, each, strict=True)), row.values.get("text_b"), cut
+                )
+                for row, label, each, cut in zip(examples, chosen, probabilities.tolist(), texts.cut, strict=True)
+            ]
 
         words = partial(self.sample_words, tokenizer, examples, texts)
         return Framed(texts.samples, read, texts.notes, texts.mean, texts.cut, words)
 
     def decisions(self, logits: np.ndarray, labels: Sequence[str]) -> list[Decision]:
-        """See `Task`: the most probable label."""
-        best = int(logits[0].argmax())
+        """See `Task`: the predicted label."""
+        best = int(self._choose(softmax(logits[:1].astype(float) / divisor(self.temperature)))[0])
         return [Decision(0, best, labels[best], exclusive=True, temperature=divisor(self.temperature))]
 
     def scored(self, prediction: Prediction) -> list[Scored]:
         """See `RowTask`."""
-        return [Scored(probability, label) for label, probability in prediction.scores.items()]
+        return [
+            Scored(probability, label, None if self.exclusive else label == prediction.label)
+            for label, probability in prediction.scores.items()
+        ]
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]) -> Measure:
         """See `Task`."""
@@ -207,7 +265,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
         return metrics.with_soft_labels(measure, soft_labels(examples, labels), probabilities)
 
     def calibration(self, examples: Sequence[Row], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """See `Task`: of the predicted labels."""
+        """See `Task`: of the most probable labels."""
         return describe_calibration(*_probabilities(examples, predictions), self.temperature)
 
     def labelled(self, examples: Sequence[Row], predictions: Sequence[Prediction]) -> list[Row]:
@@ -238,28 +296,45 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
     ) -> dict[str, Any]:
         """See `Task`: the labels, their confusion matrix, with gold labels as rows, and the scores of each label.
 
-        More than `MAX_CONFUSION` labels have no confusion matrix. If there are votes, `agreement` of the annotators.
+        More than `MAX_CONFUSION` labels have no confusion matrix. If there are votes, `agreement` of the annotators; if
+        there are thresholds, what they change.
         """
         gold, predicted = gold_and_predicted(examples, predictions, labels)
         probabilities = np.array([[prediction.scores[label] for label in labels] for prediction in predictions])
-        votes = _votes(examples)
+        votes = votes_of(examples)
         large = len(labels) > MAX_CONFUSION
         return {
             "labels": labels,
             **({"positive": self.positive or labels[1]} if len(labels) == 2 else {}),
             **({} if large else {"confusion": metrics.confusion(gold, predicted, len(labels)).tolist()}),
             **({"agreement": agreement(votes)} if votes else {}),
+            **self._compared(labels, gold, predicted, probabilities),
             "by_label": metrics.by_label(gold, predicted, probabilities.reshape(-1, len(labels)), labels),
         }
+
+    def _compared(
+        self, labels: Sequence[str], gold: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray
+    ) -> dict[str, Any]:
+        """Return the scores without thresholds, and those of each label with and without, if there are thresholds."""
+        if not isinstance(self.threshold, tuple):
+            return {}
+        likely, positive = probabilities.argmax(1), labels.index(self.positive) if self.positive in labels else 1
+        without = measure_all(metrics.measure(gold, likely, len(labels), positive), len(gold))
+        each = (np.eye(len(labels), dtype=bool)[numbers] for numbers in (gold, likely, predicted))
+        return {
+            "without_thresholds": without,
+            "thresholds": compare(labels, np.array(self.threshold), *each),
+        }
+
+    def _choose(self, probabilities: np.ndarray) -> np.ndarray:
+        """Return the index of the predicted label, (texts,), given the probabilities, (texts, labels)."""
+        thresholds = np.array(self.threshold) if isinstance(self.threshold, tuple) else 1.0
+        return np.asarray((probabilities / thresholds).argmax(1))
 
     def line(self, prediction: Prediction) -> str:
         """See `Task`."""
         texts = "\t".join(text for text in (prediction.text, prediction.text_b) if text is not None)
         return f"{prediction.label}\t{prediction.scores[prediction.label]:.3f}\t{texts}"
-
-    @property
-    def _weights(self) -> tuple[float, ...]:
-        return () if self.weights == "balanced" else self.weights
 
 
 class ClassificationHead(ProbedHead):
@@ -270,6 +345,7 @@ class ClassificationHead(ProbedHead):
         num_labels: number of classes of the softmax layer.
         weights: weights of the classes in the loss; empty: all equal.
         regularization: changes the loss in training.
+        focal: exponent of the focal loss in training.
     """
 
     requires = frozenset({"classification"})
@@ -281,16 +357,17 @@ class ClassificationHead(ProbedHead):
         num_labels: int,
         weights: Sequence[float] = (),
         regularization: Regularization = NONE,
+        focal: float = 0.0,
     ) -> None:
         super().__init__(spec, num_labels, bias=spec.bias)
-        self.weights, self.regularization = tuple(weights), regularization
+        self.weights, self.regularization, self.focal = tuple(weights), regularization, focal
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`; the loss of an example is multiplied by the weight of its label."""
         gold = self.gold(batch, "classification").squeeze(1)  # (texts,)
         weights = torch.tensor(self.weights, device=gold.device) if self.weights else None
         soft = self.gold(batch, SOFT) if SOFT in batch.labels else None  # (texts, labels)
-        return score(self, encoder, encoded, batch, gold, weights, soft)
+        return score(self, encoder, encoded, batch, gold, weights, soft, self.focal)
 
     def targets(self, batch: Batch) -> Tensor:
         """See `ProbedHead`: the distribution of a soft label, times the weights of the labels."""
@@ -312,29 +389,7 @@ def gold_and_predicted(
     """Return the indices of the gold and of the predicted labels, each of shape (examples,)."""
     numbers = {label: number for number, label in enumerate(labels)}
     predicted = np.array([numbers[prediction.label] for prediction in predictions])
-    return np.array(_numbers(examples, labels)), predicted
-
-
-def soft_labels(rows: Sequence[Row], labels: Sequence[str]) -> np.ndarray:
-    """Return the distribution of each row's label, (rows, labels); a row with one label has a single 1.
-
-    Raises:
-        UserError: a name is unknown.
-    """
-    numbers = {label: number for number, label in enumerate(labels)}
-    probabilities = np.zeros((len(rows), len(labels)))
-    for index, row in enumerate(rows):
-        distribution = row.distribution if isinstance(row, SoftRow) else {row.values["label"]: 1.0}
-        for name, probability in distribution.items():
-            if name not in numbers:
-                raise unknown_label(name, row, labels)
-            probabilities[index, numbers[name]] = probability
-    return probabilities
-
-
-def _votes(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Return the votes of the rows that have some."""
-    return [row.votes for row in rows if isinstance(row, SoftRow) and row.votes]
+    return np.array(label_numbers(examples, labels)), predicted
 
 
 def _positive(wanted: str, labels: Sequence[str], counts: np.ndarray) -> str:
@@ -350,45 +405,8 @@ def _positive(wanted: str, labels: Sequence[str], counts: np.ndarray) -> str:
     return wanted or labels[rare if counts[rare] < RARE * counts.sum() else 1]
 
 
-def sort_labels(names: Iterable[str]) -> tuple[str, ...]:
-    """Return labels sorted by value if all are integers, alphabetically otherwise."""
-    names = list(names)
-    if all(_is_integer(name) for name in names):
-        return tuple(sorted(names, key=lambda name: (int(name), name)))
-    return tuple(sorted(names))
-
-
-def unknown_label(name: str, row: Row, labels: Sequence[str]) -> UserError:
-    """Return the error for a row with a label that the model does not know."""
-    return UserError(
-        f"unknown label {shown(name)}; the model knows {', '.join(labels)}",
-        file=row.file,
-        line=row.line,
-        remedy="correct the label, or train on a file that contains it",
-    )
-
-
-def _numbers(rows: Sequence[Row], labels: Sequence[str]) -> list[int]:
-    """Return the index of each row's label."""
-    numbers = {label: number for number, label in enumerate(labels)}
-    for row in rows:
-        if row.values["label"] not in numbers:
-            raise unknown_label(row.values["label"], row, labels)
-    return [numbers[row.values["label"]] for row in rows]
-
-
 def _probabilities(examples: Sequence[Row], predictions: Sequence[Prediction]) -> tuple[np.ndarray, np.ndarray]:
     """Return the probability of each label, (examples, labels), and the index of each gold label."""
     names = tuple(predictions[0].scores)
     probabilities = np.array([list(prediction.scores.values()) for prediction in predictions])
-    return probabilities, np.array(_numbers(examples, names))
-
-
-def _prediction(row: Row, probabilities: Sequence[float], cut: bool, labels: Sequence[str]) -> Prediction:
-    scores = dict(zip(labels, probabilities, strict=True))
-    label = max(scores, key=lambda name: scores[name])
-    return Prediction(row.values["text"], label, scores, row.values.get("text_b"), cut)
-
-
-def _is_integer(text: str) -> bool:
-    return len(text) <= LONGEST_NUMBER and text.removeprefix("-").isdecimal()
+    return probabilities, np.array(label_numbers(examples, names))

@@ -3,8 +3,8 @@
 Input: labeled rows. Output: samples, the head with its loss, predictions.
 
 As `BertForSequenceClassification` with `problem_type="multi_label_classification"`: the loss is the mean of the binary
-cross-entropies of all labels. A label is predicted if its probability exceeds a threshold; it is the same for all
-labels, and has the best micro F1 on training examples that were set aside (Lipton et al. 2014 discuss such thresholds).
+cross-entropies of all labels. A label is predicted if its probability exceeds a threshold, that with the best micro F1
+on training examples that were set aside; rare labels have lower ones (see `unmask.tasks.thresholds`).
 
 Labels may be soft: a text then has an independent probability of each label, which is the target of its binary
 cross-entropy.
@@ -29,16 +29,27 @@ from unmask.data.labelled.soft_label_sets import Vote
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import multi_label as metrics
 from unmask.metrics.agreement import agreement_by_label, describe_agreement, mean_agreement
-from unmask.metrics.intervals import Measure
+from unmask.metrics.intervals import Measure, measure_all
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
 from unmask.support.errors import UserError
-from unmask.tasks.classification import sort_labels, unknown_label
 from unmask.tasks.explained import Decision, Explanation
-from unmask.tasks.pooled_head import ProbedHead
+from unmask.tasks.gold_labels import sort_labels, unknown_label
+from unmask.tasks.pooled_head import ProbedHead, Weights, binary_focal_loss, check_focal, check_weights, weights_of
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, passages
 from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Training
+from unmask.tasks.thresholds import (
+    RARE,
+    Threshold,
+    best_threshold,
+    by_shares,
+    check_number,
+    check_thresholds,
+    compare,
+    label_thresholds,
+    threshold_of,
+)
 from unmask.tasks.tuning import (
     Temperature,
     at_temperature,
@@ -76,26 +87,34 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The recipe's [task] for `kind = "multi-label"`; see `TextTask`.
 
     Attributes:
-        threshold: probability above which a label is predicted; None: tuned on a tenth of the training examples, which
-            are then not used for training.
+        weights: factor of the positive term of each label in the loss, in the model's order; empty: all 1; "balanced":
+            the examples without the label by those with it, so that both have the same total weight.
+        focal: exponent of the focal loss, as in `Classification`.
+        threshold: probability above which a label is predicted, or those of the labels, in the model's order; "tuned":
+            each has its own, tuned on a tenth of the training examples, which are then not used for training; None: one
+            is tuned on these examples, and labels that less than 2 % of them have get one that depends on their share.
         temperature: what logits are divided by before they become probabilities; "tuned": found on the same examples.
     """
 
-    threshold: float | None = None
+    weights: Weights = ()
+    focal: float = 0.0
+    threshold: Threshold = None
     temperature: Temperature = 1.0
 
     part = "multi_label"
     metric = "f1_micro"
     title = "A text classifier with several labels per text"
-    exclusive = False
-    training = Training(probe=True, tuned={"threshold": None, "temperature": 1.0})
+    training = Training(
+        probe=True, unprobed=("focal", "weights"), tuned={"threshold": None, "temperature": 1.0, "focal": 0.0}
+    )
     fields = Fields(several=True, soft=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_temperature(self.temperature)
-        if self.threshold is not None and not 0 <= self.threshold < 1:
-            raise ValueError("threshold must be at least 0 and below 1")
+        check_focal(self.focal)
+        check_weights(self.weights)
+        check_thresholds(self.threshold)
 
     def read(
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
@@ -124,8 +143,13 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
         return tuple(example.probabilities) if isinstance(example, SoftSetRow) else example.labels or ()
 
     def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> MultiLabel:
-        """See `Task`."""
-        return msgspec.structs.replace(self, pairs=are_pairs(examples, self.pairs))
+        """See `Task`: "balanced" weights become numbers; a label without positive or negative examples has weight 1."""
+        task = msgspec.structs.replace(self, pairs=are_pairs(examples, self.pairs))
+        if self.weights != "balanced":
+            return task
+        counts = _soft(examples, labels).sum(0)
+        balance = np.where((counts > 0) & (counts < len(examples)), (len(examples) - counts) / counts.clip(1e-9), 1.0)
+        return msgspec.structs.replace(task, weights=tuple(balance.tolist()))
 
     def strata(self, examples: Sequence[Row]) -> Sequence[str]:
         """See `RowTask`: the first label, in the order of the row."""
@@ -133,11 +157,16 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def tunes(self) -> bool:
-        """See `Task`: the threshold and the temperature."""
-        return self.threshold is None or self.temperature == "tuned"
+        """See `Task`: the thresholds and the temperature."""
+        return self.threshold in (None, "tuned") or self.temperature == "tuned"
+
+    @property
+    def exclusive(self) -> bool:
+        """See `Task`."""
+        return False
 
     def tune(self, examples: Sequence[Row], predictions: Sequence[Labels]) -> MultiLabel:
-        """See `Task`: the temperature with the smallest loss, then the threshold with the best micro F1."""
+        """See `Task`: the temperature with the smallest loss, then the thresholds."""
         names = tuple(predictions[0].scores)
         gold, probabilities = _gold(examples, names), _probabilities(predictions)
         temperature, threshold = self.temperature, self.threshold
@@ -145,12 +174,19 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
             temperature = find_temperature(_both(probabilities), gold.reshape(-1).astype(int))
             probabilities = at_temperature(_both(probabilities), temperature)[:, 1].reshape(gold.shape)
         if threshold is None:
-            threshold = best_threshold(gold, probabilities)
+            threshold = _common_threshold(gold, probabilities)
+        elif threshold == "tuned":
+            threshold = tuple(label_thresholds(gold, probabilities).tolist())
         return msgspec.structs.replace(self, temperature=temperature, threshold=threshold)
 
     def build(self, spec: HeadSpec, labels: Sequence[str]) -> MultiLabelHead:
-        """See `Task`."""
-        return MultiLabelHead(spec, len(labels))
+        """See `Task`.
+
+        Raises:
+            UserError: the number of weights, or of thresholds, differs from the number of labels.
+        """
+        check_number(self.threshold, labels)
+        return MultiLabelHead(spec, len(labels), weights_of(self.weights, labels), self.focal)
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
@@ -161,10 +197,13 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
             if not logits:
                 return []
             predictions = []
+            thresholds = self.thresholds(len(labels))
             for row, values, was_cut in zip(examples, texts.mean(logits), texts.cut, strict=True):
                 probabilities = self._probabilities(values)
                 scores = dict(zip(labels, probabilities, strict=True))
-                chosen = tuple(name for name, value in scores.items() if value > self._threshold)
+                chosen = tuple(
+                    name for name, value, least in zip(labels, probabilities, thresholds, strict=True) if value > least
+                )
                 predictions.append(Labels(row.values["text"], chosen, scores, row.values.get("text_b"), was_cut))
             return predictions
 
@@ -178,14 +217,15 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
         )
         return probabilities
 
-    @property
-    def _threshold(self) -> float:
-        return 0.5 if self.threshold is None else self.threshold
+    def thresholds(self, number: int) -> Sequence[float]:
+        """Return the threshold of each label."""
+        return self.threshold if isinstance(self.threshold, tuple) else [threshold_of(self.threshold)] * number
 
     def decisions(self, logits: np.ndarray, labels: Sequence[str]) -> list[Decision]:
         """See `Task`: the predicted labels, or the most probable one."""
         probabilities = self._probabilities(logits[0])
-        chosen = [number for number, value in enumerate(probabilities) if value > self._threshold]
+        thresholds = self.thresholds(len(labels))
+        chosen = [number for number, value in enumerate(probabilities) if value > thresholds[number]]
         temperature = divisor(self.temperature)
         return [
             Decision(0, number, labels[number], exclusive=False, temperature=temperature)
@@ -206,11 +246,20 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
         return metrics.with_soft_labels(measure, _soft(examples, labels), scores)
 
     def details(self, examples: Sequence[Row], predictions: Sequence[Labels], labels: Sequence[str]) -> dict[str, Any]:
-        """See `Task`: of soft labels, the distances by label; of votes, the agreement, a mean and by label."""
+        """See `Task`: what thresholds of single labels change.
+
+        Of soft labels, the distances by label; of votes, the agreement, a mean and by label.
+        """
+        details: dict[str, Any] = {}
+        probabilities = _probabilities(predictions)
+        if isinstance(self.threshold, tuple):
+            gold, without = _gold(examples, labels), probabilities > threshold_of(None)
+            details["without_thresholds"] = measure_all(metrics.measure(gold, without, probabilities), len(gold))
+            predicted = probabilities > np.array(self.threshold)
+            details["thresholds"] = compare(labels, np.array(self.threshold), gold, without, predicted)
         if not any(isinstance(row, SoftSetRow) for row in examples):
-            return {}
-        gold, probabilities = _soft(examples, labels), _probabilities(predictions)
-        details: dict[str, Any] = {"by_label": metrics.soft_by_label(gold, probabilities, labels)}
+            return details
+        details["by_label"] = metrics.soft_by_label(_soft(examples, labels), probabilities, labels)
         if votes := _votes(examples):
             by_label = agreement_by_label(votes, labels)
             details["agreement"] = {**mean_agreement(by_label), "by_label": by_label}
@@ -256,13 +305,16 @@ class MultiLabelHead(ProbedHead):
     Args:
         spec: the properties of the body under the head.
         num_labels: number of labels.
+        weights: factors of the positive terms of the labels; empty: all 1.
+        focal: exponent of the focal loss in training.
     """
 
     requires = frozenset({"multi_label"})
     exclusive = False
 
-    def __init__(self, spec: HeadSpec, num_labels: int) -> None:
+    def __init__(self, spec: HeadSpec, num_labels: int, weights: Sequence[float] = (), focal: float = 0.0) -> None:
         super().__init__(spec, num_labels, bias=spec.bias)
+        self.weights, self.focal = tuple(weights), focal
 
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`: one loss term per label, so that the mean is that of `BCEWithLogitsLoss`."""
@@ -276,7 +328,11 @@ class MultiLabelHead(ProbedHead):
         """
         logits = self.predict(encoder, encoded, batch).float()  # (texts, labels)
         gold = self.gold(batch, "multi_label").view_as(logits)
-        loss = binary_cross_entropy_with_logits(logits, gold, reduction="sum")
+        weights = torch.tensor(self.weights, device=gold.device) if self.weights else None
+        if self.focal and self.training:
+            loss = binary_focal_loss(logits, gold, self.focal, weights)
+        else:
+            loss = binary_cross_entropy_with_logits(logits, gold, pos_weight=weights, reduction="sum")
         return Part(loss, {"accuracy": ((logits.detach() > 0) == (gold > 0.5)).sum()})
 
     def targets(self, batch: Batch) -> Tensor:
@@ -291,25 +347,20 @@ class MultiLabelHead(ProbedHead):
         return Part(temperature**2 * (loss - least), {"agreement": ((student > 0) == (teacher > 0)).sum()})
 
 
-def best_threshold(gold: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the threshold of all labels with the best micro F1: the midpoint between two probabilities.
+def _common_threshold(gold: np.ndarray, probabilities: np.ndarray) -> float | tuple[float, ...]:
+    """Return the threshold with the best micro F1, or if there are rare labels one of each label.
 
-    Among equally good ones, return the one nearest to one half; where nothing is right, one half.
+    Labels that are predicted as rarely as rare ones occur have the threshold of a single such label; see `by_shares`.
 
     Shape:
         gold: (examples, labels) bool; probabilities: (examples, labels).
     """
-    flat = probabilities.reshape(-1)
-    order = np.argsort(-flat, kind="stable")
-    ranked, right = flat[order], gold.reshape(-1)[order].cumsum()
-    f1 = 2 * right / (np.arange(1, len(ranked) + 1) + right[-1])
-    below = np.append(ranked[1:], 0.0)
-    possible = ranked > below
-    best = np.flatnonzero(possible & (f1 >= f1[possible].max(initial=0.0) - 1e-12))
-    if not right[-1] or not len(best):
-        return 0.5
-    between = (ranked[best] + below[best]) / 2
-    return float(between[np.abs(between - 0.5).argmin()])
+    threshold, shares = best_threshold(gold, probabilities), probabilities.mean(0)
+    rare = shares < RARE
+    if not rare.any():
+        return threshold
+    both = [by_shares(np.array([share, 1 - share]))[0] for share in shares]
+    return tuple(np.where(rare, np.minimum(both, threshold), threshold).tolist())
 
 
 def _gold(rows: Sequence[Row], labels: Sequence[str]) -> np.ndarray:

@@ -4,25 +4,27 @@ Devlin et al. 2019, section 4.1. RoBERTa and ELECTRA also have dropout before th
 transformers, as in fairseq). ELECTRA's reference implementation has no pooler here, only a linear layer on [CLS], but
 published fine-tuned models have the head of transformers (`ElectraClassificationHead`); this one is compatible with it.
 
-The heads that classify can be regularized, for little data, by label smoothing and R-Drop. Both change the loss in
-training only: held-out losses remain comparable.
+The heads that classify can be regularized, for little data, by label smoothing and R-Drop, or have the focal loss, for
+rare labels. They change the loss in training only: held-out losses remain comparable.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Protocol, cast
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol, cast
 
 import msgspec
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, kl_div, log_softmax
+from torch.nn.functional import cross_entropy, kl_div, log_softmax, logsigmoid, one_hot
 
 from unmask.data.batches.batch import GROUP, Batch, Sample
 from unmask.nn.encoders.encoder import POOLER, Encoded, Encoder, HeadSpec, WithPooler, text_rows, text_vectors
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.vocabulary import count_correct
 from unmask.objectives.objective import Objective, Part
+from unmask.support.errors import UserError
 
 
 class Regularization(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -44,8 +46,39 @@ class Regularization(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise ValueError("r_drop must not be negative")
 
 
+Weights = tuple[float, ...] | Literal["balanced"]
+"""Weights of the labels in the loss, in the model's order; empty: all 1; "balanced" until the examples are counted."""
+
+
+def check_weights(weights: Weights) -> None:
+    """Raise a ValueError for weights that are not positive numbers."""
+    if weights != "balanced" and not all(0 < weight < math.inf for weight in weights):
+        raise ValueError("weights must be above 0")
+
+
+def weights_of(weights: Weights, labels: Sequence[str]) -> tuple[float, ...]:
+    """Return the weight of each label; empty: all 1.
+
+    Raises:
+        UserError: the number of weights differs from the number of labels.
+    """
+    if weights == "balanced" or not weights:
+        return ()
+    if len(weights) != len(labels):
+        raise UserError(
+            f"{len(weights)} weights for {len(labels)} labels", remedy=f"give one each for {', '.join(labels)}"
+        )
+    return weights
+
+
+def check_focal(focal: float) -> None:
+    """Raise a ValueError for an exponent of the focal loss that is negative or not finite."""
+    if not 0 <= focal < math.inf:
+        raise ValueError("focal must not be negative")
+
+
 NONE = Regularization()
-TUNED = {"regularization": NONE, "temperature": 1.0}
+TUNED: dict[str, Any] = {"regularization": NONE, "temperature": 1.0}
 """See `Training.tuned`: what classifiers of texts and words have."""
 
 
@@ -73,12 +106,14 @@ def score(
     gold: Tensor,
     weights: Tensor | None = None,
     soft: Tensor | None = None,
+    focal: float = 0.0,
 ) -> Part:
     """Return the cross-entropy of a head, regularized in training, and the number of correct predictions.
 
     With soft labels it is that with the distribution, smoothed likewise; weights multiply the term of each label.
 
-    With R-Drop the cross-entropy is the mean of the two, as in the authors' code (dropreg/R-Drop).
+    With R-Drop the cross-entropy is the mean of the two, as in the authors' code (dropreg/R-Drop). In training it can
+    be the focal loss, with an exponent above 0; see `focal_loss`.
 
     Shape:
         gold: (targets,) int64; weights of the labels in the cross-entropy: (labels,) float32;
@@ -88,6 +123,8 @@ def score(
 
     def loss_of(logits: Tensor) -> Tensor:
         targets = gold if soft is None else soft
+        if focal and head.training:
+            return focal_loss(logits, targets, focal, weights, chosen.label_smoothing)
         return cross_entropy(logits, targets, weights, reduction="sum", label_smoothing=chosen.label_smoothing)
 
     logits = head.predict(encoder, encoded, batch).float()
@@ -96,6 +133,48 @@ def score(
         again = head.predict(encoder, encoder(batch.tokens), batch).float()
         loss = (loss + loss_of(again)) / 2 + chosen.r_drop * divergence(logits, again)
     return Part(loss, {"accuracy": count_correct(logits.detach(), gold)})
+
+
+def focal_loss(
+    logits: Tensor, targets: Tensor, gamma: float, weights: Tensor | None = None, smoothing: float = 0.0
+) -> Tensor:
+    """Return the focal loss of a softmax, summed over targets (Lin et al. 2017, equations 4 and 5).
+
+    The term of each label in the cross-entropy, -log p, is multiplied by (1 - p)^gamma, so that what is predicted well
+    already counts less; gamma = 0 is the cross-entropy.
+
+    Args:
+        logits: (targets, labels).
+        targets: the index of each label, (targets,) int64, or distributions, (targets, labels).
+        gamma: the exponent, at least 0.
+        weights: the alpha of each label, (labels,); None: all 1.
+        smoothing: share of each target that is spread over all labels.
+    """
+    labels = logits.shape[1]
+    shares = one_hot(targets, labels) if targets.ndim == 1 else targets
+    shares = (1 - smoothing) * shares + smoothing / labels
+    log_p = log_softmax(logits, 1)
+    terms = shares * _power(-log_p.expm1(), gamma) * log_p  # (targets, labels)
+    return -(terms if weights is None else terms * weights).sum()
+
+
+def binary_focal_loss(logits: Tensor, targets: Tensor, gamma: float, weights: Tensor | None = None) -> Tensor:
+    """Return the focal loss of one sigmoid per label, summed; see `focal_loss`.
+
+    Args:
+        logits: (texts, labels).
+        targets: probabilities, (texts, labels).
+        gamma: the exponent, at least 0; 0 is `BCEWithLogitsLoss`.
+        weights: factor of the positive term of each label, (labels,), its `pos_weight`; None: all 1.
+    """
+    yes = targets * _power(logits.neg().sigmoid(), gamma) * logsigmoid(logits)  # (texts, labels)
+    no = (1 - targets) * _power(logits.sigmoid(), gamma) * logsigmoid(-logits)
+    return -((yes if weights is None else yes * weights) + no).sum()
+
+
+def _power(probabilities: Tensor, gamma: float) -> Tensor:
+    """Return a power of probabilities whose gradient is finite: at 0, that of an exponent below 1 is not."""
+    return probabilities.clamp(min=torch.finfo(probabilities.dtype).tiny) ** gamma
 
 
 def divergence(first: Tensor, second: Tensor) -> Tensor:

@@ -91,7 +91,7 @@ class Scored(msgspec.Struct, omit_defaults=True):
     Attributes:
         score: the probability.
         label: the label.
-        predicted: whether the label is predicted, if a text can have several.
+        predicted: whether the label is predicted, if that is not the one with the highest score alone.
     """
 
     score: float

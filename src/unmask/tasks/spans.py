@@ -73,7 +73,6 @@ class Spans(EntityTask, frozen=True, kw_only=True, forbid_unknown_fields=True, t
     nested: bool | None = None
 
     overlapping = True
-    exclusive = False  # the logits of a word are those of all spans that begin with it
     part = "spans"
     metric = "f1"
     title = "A recognizer of nested entities"

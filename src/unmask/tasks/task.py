@@ -115,6 +115,7 @@ class Training:
         rate: multiple of the learning rate.
         epochs: minimum number of epochs.
         probe: whether its head can begin as a logistic regression, a `ProbedHead`.
+        unprobed: its settings that a logistic regression ignores.
         tuned: settings that belong to the training of one model, with the values that they have before: a student does
             not inherit them.
     """
@@ -122,6 +123,7 @@ class Training:
     rate: float = 1.0
     epochs: int = 3
     probe: bool = False
+    unprobed: tuple[str, ...] = ()
     tuned: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -158,7 +160,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         metric: the metric that selects the best of several models; higher is better.
         title: title of a model for it in the model card.
         usage: an example of the arguments of `unmask predict`.
-        exclusive: whether the class with the largest logit is predicted, and no other, if there are classes.
         weightless: whether its head has no weights, so that only the settings of a model tell that it has this task.
         route: how the server asks it; a `Reason`: it is not served, and why.
         infinite: whether its logits may be minus infinity.
@@ -173,7 +174,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     metric: ClassVar[str]
     title: ClassVar[str]
     usage: ClassVar[str] = '"A text."'
-    exclusive: ClassVar[bool] = True
     weightless: ClassVar[bool] = False
     route: ClassVar[Route | Reason] = Reason("it declares no route", "set `route` in its class")
     infinite: ClassVar[bool] = False
@@ -194,6 +194,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def pairs(self) -> bool | None:
         """Whether its inputs are pairs of texts; None: either, unknown, or neither."""
         return None
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether the class with the largest logit is predicted, and no other, if there are classes."""
+        return True
 
     @property
     def controls(self) -> dict[str, Any]:
@@ -273,6 +278,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def settle(self, examples: Sequence[Any], labels: Sequence[str]) -> Self:
         """Return the task with the settings resolved that depend on the training examples."""
         return self
+
+    def remark(self, labels: Sequence[str]) -> str:
+        """Return a line about how it decides between the labels, if that is not as usual."""
+        return ""
 
     @abstractmethod
     def texts(self, example: Any) -> tuple[str, ...]:

@@ -169,9 +169,11 @@ class TextClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         return np.array(scores).reshape(len(predictions), len(names))
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the most probable label of each text, (texts,)."""
-        best = self.predict_proba(X).argmax(1)
-        return self.classes_[best]
+        """Return the predicted label of each text, (texts,): the most probable one, unless labels have thresholds."""
+        check_is_fitted(self)
+        predictions = self.predictor_.predict(*_texts(X).values()) if len(X) else []
+        numbers = {_name(label): number for number, label in enumerate(self.classes_.tolist())}
+        return self.classes_[[numbers[prediction.label] for prediction in predictions]]
 
 
 class TextRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]

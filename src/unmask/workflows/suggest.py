@@ -16,7 +16,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -205,14 +205,23 @@ def suggest(
     return suggestions
 
 
+def relative_scores(scores: Mapping[str, float], task: Task) -> list[float]:
+    """Return the probabilities of labels, divided by their thresholds if they have some, so that they sum to 1."""
+    if not isinstance(task, Classification) or not isinstance(task.threshold, tuple):
+        return list(scores.values())
+    ratios = np.array(list(scores.values())) / task.threshold
+    return list(ratios / ratios.sum())
+
+
 def uncertainty(prediction: Any, task: Task) -> tuple[float, str]:
     """Return how uncertain a prediction is, from 0 to 1, and of which class; see the module."""
     if isinstance(prediction, Prediction):
-        second, first = sorted(prediction.scores.values())[-2:]
+        second, first = sorted(relative_scores(prediction.scores, task))[-2:]
         return 1 - (first - second), prediction.label
     if isinstance(prediction, Labels):
-        threshold = task.threshold if isinstance(task, MultiLabel) and task.threshold is not None else 0.5
-        distances = {label: abs(score - threshold) for label, score in prediction.scores.items()}
+        thresholds = task.thresholds(len(prediction.scores)) if isinstance(task, MultiLabel) else repeat(0.5)
+        pairs = zip(prediction.scores.items(), thresholds, strict=False)
+        distances = {label: abs(score - threshold) for (label, score), threshold in pairs}
         label = min(distances, key=lambda name: distances[name])
         return 1 - distances[label], label
     assert isinstance(prediction, Tagged)

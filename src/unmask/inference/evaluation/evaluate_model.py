@@ -21,6 +21,7 @@ from unmask.support.choices import Device, Documents, Format, PllKind, Precision
 from unmask.support.durable import only_writer
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
+from unmask.tasks.thresholds import describe_effect
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
 
@@ -132,6 +133,8 @@ def evaluate(
         result = evaluate_encoder(predictor.model, files, options=options, machine=machine, display=display)
     for note in result.get("notes", []):
         display.say(note)
+    if compared := result.get("thresholds"):
+        display.say(describe_effect(compared))
     return result | {"seconds": round(time.perf_counter() - start, 3)}
 
 

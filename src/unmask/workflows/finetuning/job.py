@@ -149,7 +149,8 @@ def is_few(job: FinetuningJob, examples: Sequence[Any], labels: int) -> bool:
     texts are excepted: a mean over both says little about how they are related. docs/fine-tuning.md states on which
     splits of training data the number was chosen.
     """
-    trained = any(key.startswith(OF_TRAINING) for key in job.settings)
+    unprobed = (f"task.{name}" for name in TASKS[job.task].training.unprobed)
+    trained = any(key.startswith((*OF_TRAINING, *unprobed)) for key in job.settings)
     chosen = job.frozen is not None or job.downstream is not None or job.recipe is not None
     possible = TASKS[job.task].training.probe and job.start.pretrained
     few = 0 < len(examples) <= FEW_PER_LABEL * labels

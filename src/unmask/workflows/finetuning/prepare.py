@@ -23,7 +23,7 @@ from unmask.support.errors import UserError
 from unmask.support.messages import argument, call, setting
 from unmask.support.settings import convert, put
 from unmask.tasks import TASKS
-from unmask.tasks.task import Framed
+from unmask.tasks.task import Framed, Task
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
 from unmask.workflows.finetuning.assembly import build_learner
@@ -221,6 +221,8 @@ def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | No
             f"probe fits heads that classify texts, not that of {recipe.task.part.replace('_', ' ')}",
             remedy="remove it",
         )
+    if recipe.probe and recipe.budget.epochs == 0:
+        _check_probed(recipe.task)
     if recipe.downstream is not None:
         recipe.task.check("downstream")
     for name, settings in recipe.objectives.items():
@@ -259,3 +261,13 @@ def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | No
             "of fine-tuning",
             remedy=f"pass {argument('frozen', True)}, or remove it",
         )
+
+
+def _check_probed(task: Task) -> None:
+    """Raise an error for settings that the logistic regression ignores, if it is the whole training."""
+    for name in task.training.unprobed:
+        if getattr(task, name) != getattr(type(task)(), name):
+            raise UserError(
+                f"task.{name} has no effect on a logistic regression",
+                remedy=f"remove it, or train with {setting('budget.epochs', 10)} or {argument('frozen', False)}",
+            )

@@ -28,6 +28,8 @@ from unmask.support.durable import replace_file, replaced_directory
 from unmask.support.messages import argument, setting
 from unmask.support.settings import write
 from unmask.support.version import __version__
+from unmask.tasks.task import Task
+from unmask.tasks.thresholds import describe_effect
 from unmask.training.checkpoint import Progress
 from unmask.training.loop import Trainer, open_run
 from unmask.training.machine import Machine, choose_machine
@@ -128,6 +130,8 @@ def run_prepared(
         if not processes.is_main:
             return run.model
         result = _finish(run, ready, trainer.progress, machine, display)
+    if compared := result.get("thresholds"):
+        display.say(f"dev: {describe_effect(compared)}")
     if metrics := result["metrics"]:
         names = {name: metric_name(name, result.get("positive")) for name in metrics}
         display.say("dev: " + ", ".join(f"{names[name]} {value:.2f}" for name, value in metrics.items()))
@@ -252,10 +256,12 @@ def _finish(
 
 def score_trained(ready: Prepared, machine: Machine, display: Display) -> tuple[Model, dict[str, Any]]:
     """Return the model of a trained learner, with its task tuned, and its scores on the dev data, as `evaluate`."""
-    task, data, exact = ready.recipe.task, ready.data, replace(machine, precision="float32")
+    data, exact = ready.data, replace(machine, precision="float32")
+    task: Task = ready.recipe.task
     model = finished_model(ready.base, ready.learner, data.labels, task)
     if task.tunes:
-        model = _tune(model, ready.split.held, exact, display)
+        task = _tune(task, model, ready.split.held, exact, display)
+        model = replace(model, task=task)
     alone = task.exclusive and not task.grouped  # a decision depends on the logits of one sample
     decides = data.labels and alone and machine != exact
     backend = DecisionBackend(model, machine, display) if decides else None
@@ -305,14 +311,17 @@ def _is_finished(run: RunDirectory) -> bool:
     return (run.path / SCORES).exists() and (run.model / "config.json").exists()
 
 
-def _tune(model: Model, aside: Sequence[Any], machine: Machine, display: Display) -> Model:
-    """Return the model with its task tuned on training examples that were set aside."""
-    assert model.task is not None
-    task = model.task.tune(aside, Predictor(model, machine, display).run(aside))
-    before, after = msgspec.to_builtins(model.task), msgspec.to_builtins(task)
-    tuned = ", ".join(f"{name} {value:.4g}" for name, value in after.items() if value != before[name])
+def _tune(task: Task, model: Model, aside: Sequence[Any], machine: Machine, display: Display) -> Task:
+    """Return the task tuned by a model's predictions on training examples that were set aside."""
+    tuned_task = task.tune(aside, Predictor(model, machine, display).run(aside))
+    before, after = msgspec.to_builtins(task), msgspec.to_builtins(tuned_task)
+    tuned = ", ".join(
+        f"{name} {', '.join(f'{number:.4g}' for number in (value if isinstance(value, tuple | list) else (value,)))}"
+        for name, value in after.items()
+        if value != before[name]
+    )
     display.say(f"tuned on {len(aside):,} training examples set aside for it: {tuned}")
-    return replace(model, task=task)
+    return tuned_task
 
 
 def _announce(ready: Prepared, display: Display) -> None:
@@ -332,6 +341,8 @@ def _announce(ready: Prepared, display: Display) -> None:
             f"few labels, {each:.0f} examples of each: the encoder stays frozen under a logistic regression; "
             f"to train it: {argument('frozen', False)}"
         )
+    if remark := recipe.task.remark(data.labels):
+        display.say(remark)
     display.say(f"{len(ready.split.train):,} training examples, {len(data.held):,} evaluation examples{labels}")
     if recipe.budget.epochs != 0:
         display.say(

@@ -1,0 +1,71 @@
+"""Gold labels of rows with one label each: their names in order, their indices, distributions and votes.
+
+Input: labeled rows. Output: arrays in the order of the rows and of the model's labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from unmask.data.labelled.labelled_file import Row, SoftRow
+from unmask.data.labelled.spellings import LONGEST_NUMBER, shown
+from unmask.support.errors import UserError
+
+
+def sort_labels(names: Iterable[str]) -> tuple[str, ...]:
+    """Return labels sorted by value if all are integers, alphabetically otherwise."""
+    names = list(names)
+    if all(_is_integer(name) for name in names):
+        return tuple(sorted(names, key=lambda name: (int(name), name)))
+    return tuple(sorted(names))
+
+
+def label_numbers(rows: Sequence[Row], labels: Sequence[str]) -> list[int]:
+    """Return the index of each row's label.
+
+    Raises:
+        UserError: a name is unknown.
+    """
+    numbers = {label: number for number, label in enumerate(labels)}
+    for row in rows:
+        if row.values["label"] not in numbers:
+            raise unknown_label(row.values["label"], row, labels)
+    return [numbers[row.values["label"]] for row in rows]
+
+
+def soft_labels(rows: Sequence[Row], labels: Sequence[str]) -> np.ndarray:
+    """Return the distribution of each row's label, (rows, labels); a row with one label has a single 1.
+
+    Raises:
+        UserError: a name is unknown.
+    """
+    numbers = {label: number for number, label in enumerate(labels)}
+    probabilities = np.zeros((len(rows), len(labels)))
+    for index, row in enumerate(rows):
+        distribution = row.distribution if isinstance(row, SoftRow) else {row.values["label"]: 1.0}
+        for name, probability in distribution.items():
+            if name not in numbers:
+                raise unknown_label(name, row, labels)
+            probabilities[index, numbers[name]] = probability
+    return probabilities
+
+
+def votes_of(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Return the votes of the rows that have some."""
+    return [row.votes for row in rows if isinstance(row, SoftRow) and row.votes]
+
+
+def unknown_label(name: str, row: Row, labels: Sequence[str]) -> UserError:
+    """Return the error for a row with a label that the model does not know."""
+    return UserError(
+        f"unknown label {shown(name)}; the model knows {', '.join(labels)}",
+        file=row.file,
+        line=row.line,
+        remedy="correct the label, or train on a file that contains it",
+    )
+
+
+def _is_integer(text: str) -> bool:
+    return len(text) <= LONGEST_NUMBER and text.removeprefix("-").isdecimal()
