@@ -29,8 +29,7 @@ from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import LayoutSettings
 from unmask.data.batches.rng import derive_rng
-from unmask.data.batches.sources import Cursor
-from unmask.data.batches.stages import Stage
+from unmask.data.batches.sources import Cursor, Stage
 from unmask.support.errors import UserError
 
 if TYPE_CHECKING:
