@@ -12,8 +12,8 @@ from unmask.data.corpus import corpus as corpus_module
 from unmask.data.corpus import manifest, verify
 from unmask.data.corpus.corpus import open_corpus
 from unmask.data.tokenizers.wordpiece import train_wordpiece
-from unmask.support.durable import sha256
 from unmask.support.errors import UserError
+from unmask.support.fingerprint import sha256
 
 
 def test_documents_are_pickled_without_their_arrays(built):

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from unmask.data.corpus.manifest import ARRAYS, BUILD_AGAIN, INDEX, NAME, CorpusManifest, ShardEntry, dtypes, lengths
 from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.support.durable import sha256
 from unmask.support.errors import UserError
+from unmask.support.fingerprint import sha256
 
 
 def verify_shard(directory: Path, shard: ShardEntry, dtype: str, vocabulary: int) -> None:
