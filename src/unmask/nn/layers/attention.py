@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from unmask.nn.layers.embeddings import readers
 from unmask.nn.layers.fused_attention import fused, varlen
 from unmask.nn.layers.inference_attention import for_inference, is_supported
 from unmask.nn.layers.linear import Linear
 from unmask.nn.layers.plain_attention import AttentionSpec, Kernel, plain
+from unmask.nn.layers.rotary import readers
 
 if TYPE_CHECKING:
     from unmask.data.batches.batch import Tokens
@@ -89,7 +89,7 @@ class SelfAttention(nn.Module):
     def attend_at(self, offsets: Sequence[int]) -> None:
         """Initialize the first heads to attend to the tokens at these offsets, -1 being the previous token.
 
-        With rotary positions by biases (`Rotation.biases`), otherwise by weights (`readers` in embeddings.py).
+        With rotary positions by biases (`Rotation.biases`), otherwise by weights (`readers` in rotary.py).
         """
         width = self.out.in_features
         heads, rotation = self.spec.heads, self.spec.rotation
