@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from unmask.nn.layers import fused_attention, score_blocks
-from unmask.nn.layers.attention import SelfAttention
+from unmask.nn.layers.block import SelfAttention
 from unmask.nn.layers.dropout import keep
 from unmask.nn.layers.fused_attention import fused
 from unmask.nn.layers.plain_attention import AttentionSpec, plain

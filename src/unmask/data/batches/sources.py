@@ -65,6 +65,8 @@ def stage_at(stages: Sequence[Stage], step: int, total: int) -> int:
 Cursor = tuple[int, ...]
 """Position in the order; opaque to the training loop, and the only data state in a checkpoint."""
 
+STREAMS = "contiguous streams"
+"""What a layout provides whose sources have streams."""
 BLOCK_TOKENS = 250_000
 """Approximate number of text tokens in a block."""
 
