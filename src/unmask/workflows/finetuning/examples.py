@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from unmask.data.labelled.duplicates import overlap
-from unmask.data.labelled.repository import describe_numbers
+from unmask.data.labelled.records import describe_numbers
 from unmask.data.labelled.spellings import describe_alike
 from unmask.model.model import Model
 from unmask.support.errors import UserError
