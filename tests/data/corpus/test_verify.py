@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from unmask.data.corpus.verify import check_files, check_tokenizer, map_array, verify_shard
+from unmask.data.corpus.manifest import check_files, check_tokenizer, map_array, verify_shard
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import sha256
 
