@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from unmask.nn.layers.block import choose_kernel
-from unmask.nn.layers.fused_attention import fused
-from unmask.nn.layers.inference_attention import for_inference, is_supported
+from unmask.nn.layers.fused_attention import for_inference, fused, is_supported
 from unmask.nn.layers.plain_attention import AttentionSpec, plain
 
 from .conftest import HEADS, LENGTHS, ROTATIONS, tokens_of
