@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from unmask.nn.encoders.downstream import DownstreamSettings
-from unmask.nn.encoders.downstream_kind import DOWNSTREAM_KINDS
+from unmask.support.choices import DOWNSTREAM_KINDS
 
 WITHOUT_TORCH = """
 import sys
-from unmask.nn.encoders.downstream_kind import DOWNSTREAM_KINDS
+from unmask.support.choices import DOWNSTREAM_KINDS
 assert DOWNSTREAM_KINDS == ("linear", "average", "rnn")
 assert "torch" not in sys.modules
 """

@@ -23,6 +23,9 @@ TextFormat = Literal["tsv", "csv", "jsonl", "conll", "txt"]
 """Formats of files whose labels are not read."""
 AuditedTask = Literal["classification", "multi-label", "token-classification"]
 """Tasks whose labels can be audited."""
+DownstreamKind = Literal["linear", "average", "rnn"]
+"""Downstream models; see `unmask.nn.encoders.downstream`."""
+DOWNSTREAM_KINDS: tuple[str, ...] = get_args(DownstreamKind)
 Files = str | Path | Sequence[str | Path]
 """A file, or several that form one set."""
 LabelNames = str | Sequence[str]
