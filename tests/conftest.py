@@ -1,5 +1,6 @@
 """Fixtures shared by all tests: a small text with its tokenizer and corpus, and data that may not be installed."""
 
+import gc
 import os
 import random
 import signal
@@ -52,6 +53,11 @@ SMALL = [
 
 def pytest_addoption(parser):
     parser.addoption("--exhaustive", action="store_true", help="run tests that are marked exhaustive, too")
+
+
+def pytest_collection_finish():
+    gc.collect()
+    gc.freeze()  # collections would otherwise go through thousands of tests and all modules again and again
 
 
 def pytest_collection_modifyitems(config, items):
