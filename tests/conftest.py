@@ -61,9 +61,10 @@ def pytest_collection_finish():
 
 
 def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--exhaustive"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("exhaustive")])
+        items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
     for item in items:
-        if item.get_closest_marker("exhaustive") and not config.getoption("--exhaustive"):
-            item.add_marker(pytest.mark.skip(reason="runs with --exhaustive"))
         if item.get_closest_marker("bf16") and emulates_bf16():
             item.add_marker(pytest.mark.skip(reason="this processor does not multiply bf16"))
 
