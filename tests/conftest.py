@@ -1,5 +1,6 @@
 """Fixtures shared by all tests: a small text with its tokenizer and corpus, and data that may not be installed."""
 
+import gc
 import os
 import random
 import signal
@@ -54,10 +55,16 @@ def pytest_addoption(parser):
     parser.addoption("--exhaustive", action="store_true", help="run tests that are marked exhaustive, too")
 
 
+def pytest_collection_finish():
+    gc.collect()
+    gc.freeze()  # collections would otherwise go through thousands of tests and all modules again and again
+
+
 def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--exhaustive"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("exhaustive")])
+        items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
     for item in items:
-        if item.get_closest_marker("exhaustive") and not config.getoption("--exhaustive"):
-            item.add_marker(pytest.mark.skip(reason="runs with --exhaustive"))
         if item.get_closest_marker("bf16") and emulates_bf16():
             item.add_marker(pytest.mark.skip(reason="this processor does not multiply bf16"))
 

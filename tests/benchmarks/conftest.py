@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from unmask.nn.layers import attention
+from unmask.nn.layers import block
 from unmask.training.loop import Trainer
 
 from ..undrawn import _undrawn  # noqa: F401
@@ -33,7 +33,7 @@ class Work:
 def work(monkeypatch) -> Work:
     """Watches the product's own training step; nothing of it is replaced."""
     seen = Work()
-    step, backward, choose = Trainer.step, Trainer._backward, attention.choose_kernel
+    step, backward, choose = Trainer.step, Trainer._backward, block.choose_kernel
 
     def watched_step(trainer):
         seen.micro_batches.append(())
@@ -51,7 +51,7 @@ def work(monkeypatch) -> Work:
 
     monkeypatch.setattr(Trainer, "step", watched_step)
     monkeypatch.setattr(Trainer, "_backward", watched_backward)
-    monkeypatch.setattr(attention, "choose_kernel", watched_choice)
+    monkeypatch.setattr(block, "choose_kernel", watched_choice)
     return seen
 
 

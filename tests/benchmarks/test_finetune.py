@@ -39,12 +39,13 @@ ONLY = {
     "curriculum": ["start=electra"],
     "distillation": ["start=distilled"],
     "pretraining_pays": ["start=random", "start=longer-adapted"],
+    "distill": ["data=sst2-10000"],
     "family": [
         *(f"start={name}" for name in ("bert", "elmo", "static", "random-albert")),
         *(f"data={name}" for name in ("conll2003", "sst2-2000")),
     ],
 }
-"""The rest differs in the encoder alone, which test_pretrain.py has."""
+"""The rest differs in the encoder alone, which test_pretrain.py has, or in data that token_classification has."""
 REPEATING = (
     "minutes",
     "family",

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from unmask.demo import documentation as module
-from unmask.demo.documentation import documentation, read_docstrings
-from unmask.demo.prose import is_prose
+from unmask.demo.documentation import documentation, is_prose, read_docstrings
 
 LONG = (
     "The harbour keeps a list of the boats that are due, and the list is read aloud each morning before the tide. "

@@ -2,7 +2,7 @@
 
 import pytest
 
-from unmask.demo.prose import is_prose, prose
+from unmask.demo.documentation import is_prose, prose
 
 PLAIN = "The list is read aloud each morning."
 CASES = {

@@ -25,7 +25,7 @@ from unmask.families.neobert import NeoBertSettings
 from unmask.families.nomicbert import NomicBertSettings
 from unmask.families.xlnet import XlnetSettings
 from unmask.nn.layers import plain_attention, relative_kernels
-from unmask.nn.layers.attention import SelfAttention
+from unmask.nn.layers.block import SelfAttention
 from unmask.nn.layers.relative import RelativeAttention
 from unmask.objectives.flops import body_flops, forward_flops, layers_flops, matrices
 from unmask.objectives.learner import Learner

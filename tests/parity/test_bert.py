@@ -21,7 +21,7 @@ from unmask.data.batches.batch import collate
 from unmask.data.batches.frame import Frame
 from unmask.families.checkpoints import huggingface
 from unmask.nn.layers import score_blocks
-from unmask.nn.layers.attention import SelfAttention
+from unmask.nn.layers.block import SelfAttention
 from unmask.nn.layers.norm import Pooler
 from unmask.nn.layers.plain_attention import AttentionSpec
 from unmask.objectives.learner import Learner

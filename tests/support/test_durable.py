@@ -5,7 +5,8 @@ import os
 import pytest
 
 from unmask.support import durable
-from unmask.support.durable import replace_file, sha256, sync
+from unmask.support.durable import replace_file, sync
+from unmask.support.fingerprint import sha256
 
 
 def test_a_directory_is_skipped_if_it_cannot_be_opened(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from unmask.data.batches.frame import Frame
 from unmask.data.labelled.labelled_file import Row
-from unmask.data.tokenizers import ragged
+from unmask.data.tokenizers import words
 from unmask.data.tokenizers.train import train_vocabulary
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification
@@ -170,7 +170,7 @@ def test_samples_are_those_of_each_row_by_itself(any_tokenizer, many, texts, len
     texts = [own[: 1 + pairs] for own in texts]
     gold = np.arange(len(texts))[:, None]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ragged, "MANY", many)
+        patch.setattr(words, "MANY", many)
         samples, cut, notes = frame_rows(any_tokenizer, [row(*own) for own in texts], length, labels={"gold": gold})
     frame = Frame.of(any_tokenizer)
     capacity, expected_cut, empty = frame.capacity(length, texts=1 + pairs), [], 0

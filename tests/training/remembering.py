@@ -22,7 +22,7 @@ from torch.nn.functional import cross_entropy
 from unmask.data.batches.batch import TARGETS, Sample, collate
 from unmask.data.batches.reading import Reading
 from unmask.data.batches.rng import derive_rng
-from unmask.data.batches.stages import Stage
+from unmask.data.batches.sources import Stage
 from unmask.families.xlnet import XlnetSettings
 from unmask.nn.encoders.encoder import CARRY, NOTHING, Encoded, HeadSpec
 from unmask.nn.encoders.two_streams import TwoStreams

@@ -17,8 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
 
-from unmask.nn.encoders.downstream_kind import DownstreamKind
 from unmask.support import choices
+from unmask.support.choices import DownstreamKind
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, flag
 

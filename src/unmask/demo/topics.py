@@ -14,8 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
-from unmask.demo.documentation import read_docstrings
-from unmask.demo.prose import prose
+from unmask.demo.documentation import prose, read_docstrings
 
 TOPICS = {
     "code": "abc ast bdb code codeop compileall dataclasses dis doctest enum functools importlib inspect linecache "

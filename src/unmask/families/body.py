@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import msgspec
 
-from unmask.data.batches.streams import STREAMS
+from unmask.data.batches.sources import STREAMS
 from unmask.data.tokenizers.tokenizer import Summary
 from unmask.nn.encoders.encoder import (
     BOTH_SIDES,
@@ -27,8 +27,7 @@ from unmask.nn.encoders.encoder import (
     Initializer,
 )
 from unmask.nn.encoders.transformer import Layer, Transformer
-from unmask.nn.layers.attention import SelfAttention
-from unmask.nn.layers.block import Activation, Block, FeedForward, Sizes
+from unmask.nn.layers.block import Activation, Block, FeedForward, SelfAttention, Sizes
 from unmask.nn.layers.embeddings import Embeddings
 from unmask.nn.layers.norm import LayerNorm, NormedPooler, Pooler
 from unmask.nn.layers.plain_attention import AttentionSpec

@@ -28,10 +28,8 @@ from unmask.families.format import (
 )
 from unmask.nn.encoders.encoder import NARROW_BLOCKS, HeadSpec
 from unmask.nn.encoders.transformer import Layer, Transformer
-from unmask.nn.layers.attention import SelfAttention
-from unmask.nn.layers.block import Activation, GatedFeedForward, Sizes, rms_block
+from unmask.nn.layers.block import Activation, GatedFeedForward, GroupedQueries, SelfAttention, Sizes, rms_block
 from unmask.nn.layers.embeddings import Embeddings
-from unmask.nn.layers.grouped_queries import GroupedQueries
 from unmask.nn.layers.norm import Pooler
 from unmask.nn.layers.plain_attention import AttentionSpec
 from unmask.nn.layers.rotary import Rotation

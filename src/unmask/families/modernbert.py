@@ -22,8 +22,7 @@ from unmask.families.body import TransformerSettings, check_offsets, check_rotar
 from unmask.families.format import Family, Format, architectures, check_only, in_layers
 from unmask.nn.encoders.encoder import HeadSpec, Initializer
 from unmask.nn.encoders.transformer import Layer, Transformer
-from unmask.nn.layers.attention import SelfAttention
-from unmask.nn.layers.block import GatedFeedForward, PreNormBlock, Sizes
+from unmask.nn.layers.block import GatedFeedForward, PreNormBlock, SelfAttention, Sizes
 from unmask.nn.layers.embeddings import Embeddings
 from unmask.nn.layers.norm import LayerNorm, NormedPooler
 from unmask.nn.layers.plain_attention import AttentionSpec

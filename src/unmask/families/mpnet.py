@@ -26,8 +26,7 @@ from unmask.families.format import (
 )
 from unmask.nn.encoders.encoder import NARROW_BLOCKS, HeadSpec
 from unmask.nn.encoders.transformer import Transformer
-from unmask.nn.layers.attention import SelfAttention
-from unmask.nn.layers.block import Block
+from unmask.nn.layers.block import Block, SelfAttention
 from unmask.nn.layers.distance_bias import BUCKETS, DistanceBias
 from unmask.nn.layers.embeddings import DistanceEmbeddings
 from unmask.nn.layers.norm import LayerNorm, Pooler

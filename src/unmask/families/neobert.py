@@ -19,8 +19,7 @@ from unmask.families.body import TransformerSettings, check_rotary
 from unmask.families.format import CLASSIFIERS, Family, Format, Names, Tensors, architectures, check_only, in_layers
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.nn.encoders.transformer import Layer, Transformer
-from unmask.nn.layers.attention import SelfAttention
-from unmask.nn.layers.block import Activation, GatedFeedForward, Sizes, rms_block
+from unmask.nn.layers.block import Activation, GatedFeedForward, SelfAttention, Sizes, rms_block
 from unmask.nn.layers.embeddings import Embeddings
 from unmask.nn.layers.norm import Pooler
 from unmask.nn.layers.plain_attention import AttentionSpec

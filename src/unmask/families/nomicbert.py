@@ -21,8 +21,7 @@ from unmask.families.format import (
     write_rotation,
 )
 from unmask.nn.encoders.transformer import Layer, Transformer
-from unmask.nn.layers.attention import SelfAttention
-from unmask.nn.layers.block import Activation, Block, GatedFeedForward, Sizes
+from unmask.nn.layers.block import Activation, Block, GatedFeedForward, SelfAttention, Sizes
 from unmask.nn.layers.embeddings import Embeddings
 from unmask.nn.layers.norm import LayerNorm, Pooler
 from unmask.nn.layers.plain_attention import AttentionSpec

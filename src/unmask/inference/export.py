@@ -21,7 +21,7 @@ import torch
 from torch.export import Dim
 
 from unmask.data.batches.batch import Sample
-from unmask.data.tokenizers.load import ALL_FILES as TOKENIZER_FILES
+from unmask.data.tokenizers.kind import ALL_FILES as TOKENIZER_FILES
 from unmask.families.checkpoints.check import write_checksums
 from unmask.families.checkpoints.huggingface import write_config
 from unmask.inference.backend import Backend, TorchBackend

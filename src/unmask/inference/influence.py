@@ -28,7 +28,7 @@ from unmask.inference.backend import Backend, finite, in_order, inference_copy
 from unmask.inference.pooling import Token, frame_tokens
 from unmask.nn.encoders.encoder import Encoder
 from unmask.nn.layers import plain_attention, relative_kernels
-from unmask.nn.layers.attention import SelfAttention
+from unmask.nn.layers.block import SelfAttention
 from unmask.nn.layers.plain_attention import AttentionSpec
 from unmask.nn.layers.relative import RelativeAttention
 from unmask.nn.layers.relative_kernels import Rows

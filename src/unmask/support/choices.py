@@ -29,6 +29,9 @@ Suite = Literal["blimp", "bits"]
 """How a language model is scored: by BLiMP's pairs of sentences, or by bits per character of text."""
 PllKind = Literal["original", "word-l2r"]
 """What is masked to score a token by a masked language model: the token, or also the rest of its word."""
+DownstreamKind = Literal["linear", "average", "rnn"]
+"""Downstream models; see `unmask.nn.encoders.downstream`."""
+DOWNSTREAM_KINDS: tuple[str, ...] = get_args(DownstreamKind)
 Files = str | Path | Sequence[str | Path]
 """A file, or several that form one set."""
 LabelNames = str | Sequence[str]

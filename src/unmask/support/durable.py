@@ -1,4 +1,4 @@
-"""Crash-safe outputs: content is on the disk before its name points to it; checksums detect other damage.
+"""Crash-safe outputs: content is on the disk before its name points to it. Checksums (`sha256`) detect other damage.
 
 An output has one writer: `only_writer` locks a file or a directory, by `.NAME.lock` beside it, and `new_directory`
 shows the files of a new directory all at once.
@@ -9,7 +9,6 @@ Windows. The file is not removed on release (except on Windows), but `only_write
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -27,12 +26,6 @@ OPENS_FOLDERS = hasattr(os, "O_DIRECTORY")
 """Whether directories can be opened to make the names in them durable; not on Windows."""
 OF_MOUNTS = {".lock", ".part", "lost+found"}
 """What may be in an empty directory that is a mount point; see `new_directory`."""
-
-
-def sha256(path: Path) -> str:
-    """Return the sha256 of a file as a hexadecimal string."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync(path: Path) -> None:

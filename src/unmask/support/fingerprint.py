@@ -13,11 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from unmask.support.durable import sha256
 from unmask.support.version import __version__
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+def sha256(path: Path) -> str:
+    """Return the sha256 of a file as a hexadecimal string."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:

@@ -25,7 +25,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from unmask.data.batches.batch import Batch, Sample
 from unmask.data.labelled.columns import Fields
 from unmask.data.labelled.labelled_file import Row, SoftSetRow
-from unmask.data.labelled.soft_label_sets import Vote
+from unmask.data.labelled.soft_labels import Vote
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import multi_label as metrics
 from unmask.metrics.agreement import agreement_by_label, describe_agreement, mean_agreement

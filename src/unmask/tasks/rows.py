@@ -27,8 +27,8 @@ from unmask.data.labelled.columns import SINGLE, Fields
 from unmask.data.labelled.identities import Identities
 from unmask.data.labelled.labelled_file import NAMES, TEXTS, Row, SoftRow, iterate_rows, read_rows
 from unmask.data.labelled.table import Source
-from unmask.data.tokenizers.ragged import Ragged, encode_ragged
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
+from unmask.data.tokenizers.words import Ragged, encode_ragged
 from unmask.support.errors import ShareNote, UserError, check_unicode
 from unmask.support.messages import argument, setting
 from unmask.tasks.explained import SampleWords, Word, split_words

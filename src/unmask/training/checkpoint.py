@@ -21,8 +21,9 @@ import safetensors.torch
 from torch import Tensor
 
 from unmask.data.batches.sources import Cursor
-from unmask.support.durable import create, sha256, sync
+from unmask.support.durable import create, sync
 from unmask.support.errors import UnmaskError, UserError
+from unmask.support.fingerprint import sha256
 from unmask.support.messages import argument
 
 CARRY_FILE = "carry.safetensors"

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
-from unmask.data.batches.sources import Source
-from unmask.data.batches.stages import stage_ends
+from unmask.data.batches.sources import Source, stage_ends
 from unmask.training.settings import BatchSettings, BudgetSettings, TrainingSettings
 
 COUNTED_STEPS = 50

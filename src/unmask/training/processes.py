@@ -26,8 +26,7 @@ from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
 from unmask.data.batches.batch import Sample
-from unmask.data.batches.sources import Cursor, Source
-from unmask.data.batches.stages import stage_at
+from unmask.data.batches.sources import Cursor, Source, stage_at
 from unmask.data.batches.steps import Step, Steps
 from unmask.support.environment import rank_and_size, whole
 from unmask.support.errors import UnmaskError, UserError

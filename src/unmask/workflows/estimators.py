@@ -24,8 +24,7 @@ from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import measure_all
 from unmask.model.model import load_model
-from unmask.nn.encoders.downstream_kind import DownstreamKind
-from unmask.support.choices import Device, Precision
+from unmask.support.choices import Device, DownstreamKind, Precision
 from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
 from unmask.workflows.finetuning.finetune import finetune

@@ -10,8 +10,7 @@ from unmask.data.batches.curriculum import Curriculum, Feed
 from unmask.data.batches.masking import TokenMaskingSettings
 from unmask.data.batches.one_segment import DocumentSentencesSettings
 from unmask.data.batches.sentence_pairs import SentencePairsSettings
-from unmask.data.batches.sources import CorpusSource
-from unmask.data.batches.stages import Stage
+from unmask.data.batches.sources import CorpusSource, Stage
 
 MOVING = TokenMaskingSettings(rate=0.8, final_rate=0.2)
 SHORT, PAIRS = DocumentSentencesSettings(length=16), SentencePairsSettings(length=48)

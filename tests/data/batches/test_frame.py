@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unmask.data.batches.frame import Frame
-from unmask.data.tokenizers.ragged import Ragged
+from unmask.data.tokenizers.words import Ragged
 
 CLS, SEP, MASK = 1, 2, 3
 FIRST, SECOND = np.array([10, 11]), np.array([20, 21, 22])

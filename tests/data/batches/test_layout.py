@@ -6,8 +6,7 @@ import pytest
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import LayoutSettings
 from unmask.data.batches.one_segment import DocumentSentencesSettings
-from unmask.data.batches.sources import CorpusSource
-from unmask.data.batches.stages import Stage
+from unmask.data.batches.sources import CorpusSource, Stage
 
 
 def test_a_plain_layout_gives_no_labels_and_no_streams():

@@ -10,8 +10,7 @@ from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.one_segment import DocumentSentences, DocumentSentencesSettings, FullSentencesSettings
 from unmask.data.batches.sentence_pairs import SentencePairsSettings
-from unmask.data.batches.sources import CorpusSource, ExampleSource
-from unmask.data.batches.stages import Stage
+from unmask.data.batches.sources import CorpusSource, ExampleSource, Stage
 from unmask.support.errors import UserError
 
 FRAME = Frame(2, 3)

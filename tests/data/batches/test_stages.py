@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.data.batches.stages import Stage, stage_at, stage_ends
+from unmask.data.batches.sources import Stage, stage_at, stage_ends
 
 
 @settings(deadline=None)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from unmask.data.corpus import corpus as corpus_module
-from unmask.data.corpus import manifest, verify
+from unmask.data.corpus import manifest
 from unmask.data.corpus.corpus import open_corpus
 from unmask.data.tokenizers.wordpiece import train_wordpiece
-from unmask.support.durable import sha256
 from unmask.support.errors import UserError
+from unmask.support.fingerprint import sha256
 
 
 def test_documents_are_pickled_without_their_arrays(built):
@@ -46,8 +46,8 @@ def test_opening_reads_no_shard(built, monkeypatch):
     with monkeypatch.context() as patch:
         for name in ("open", "pread"):
             patch.setattr(corpus_module.os, name, lambda *call: pytest.fail("a shard was read"))
-        patch.setattr(verify, "sha256", lambda path: pytest.fail("a shard was read"))
-        patch.setattr(verify.np, "load", lambda *call, **settings: pytest.fail("a shard was read"))
+        patch.setattr(manifest, "sha256", lambda path: pytest.fail("a shard was read"))
+        patch.setattr(manifest.np, "load", lambda *call, **settings: pytest.fail("a shard was read"))
         documents = open_corpus(built.directory).train
     assert [ids.tolist() for ids in documents.sentences(7)] == [ids.tolist() for ids in built.train.sentences(7)]
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from unmask.data.corpus.encode import EncodedDocument
-from unmask.data.corpus.manifest import checksum
+from unmask.data.corpus.manifest import checksum, verify_shard
 from unmask.data.corpus.shard_writer import ShardWriter
-from unmask.data.corpus.verify import verify_shard
 
 
 def encoded(*sentences):

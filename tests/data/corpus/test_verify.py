@@ -4,9 +4,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from unmask.data.corpus.verify import check_files, check_tokenizer, map_array, verify_shard
-from unmask.support.durable import sha256
+from unmask.data.corpus.manifest import check_files, check_tokenizer, map_array, verify_shard
 from unmask.support.errors import UserError
+from unmask.support.fingerprint import sha256
 
 
 @pytest.fixture

@@ -10,8 +10,14 @@ import yaml
 
 from unmask.data.labelled.card import read_card
 from unmask.data.labelled.labelled_file import read_rows
-from unmask.data.labelled.records import has_records, read_records
-from unmask.data.labelled.repository import describe_numbers, find_split, is_repository, read_repository
+from unmask.data.labelled.records import (
+    describe_numbers,
+    find_split,
+    has_records,
+    is_repository,
+    read_records,
+    read_repository,
+)
 from unmask.data.labelled.tagged_file import read_sentences
 from unmask.support.errors import UserError
 

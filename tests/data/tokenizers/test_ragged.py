@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.data.tokenizers import ragged
-from unmask.data.tokenizers.ragged import Ragged, encode_ragged, spans
+from unmask.data.tokenizers import words
 from unmask.data.tokenizers.train import train_vocabulary
+from unmask.data.tokenizers.words import Ragged, encode_ragged, spans
 
 PARTS = ["the dog", " ", "\t", "\u00a0", "é", "İ", "漢字", "[MASK]", "don't", "...", "x" * 101, "😀", "\u200b", "##s"]
 TEXTS = st.lists(st.lists(st.sampled_from(PARTS), max_size=8).map("".join), max_size=6)
@@ -23,7 +23,7 @@ def any_tokenizer(request, documents):
 @pytest.mark.parametrize("many", [0, 1000], ids=["cache", "library"])
 def test_ids_are_those_of_each_text(any_tokenizer, texts, many):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ragged, "MANY", many)
+        patch.setattr(words, "MANY", many)
         ids, lengths = encode_ragged(any_tokenizer, texts)
     expected = [any_tokenizer.encode(text).tolist() for text in texts]
     assert [part.tolist() for part in np.split(ids, np.cumsum(lengths))[:-1]] == expected
@@ -35,7 +35,7 @@ def test_only_many_texts_are_encoded_with_the_cache(any_tokenizer, monkeypatch):
         raise AssertionError("the library is asked")
 
     monkeypatch.setattr(any_tokenizer, "encode_many", refuse)
-    texts = ["the dog"] * ragged.MANY
+    texts = ["the dog"] * words.MANY
     if any_tokenizer.kind.name == "wordpiece":
         assert len(encode_ragged(any_tokenizer, texts).lengths) == len(texts)
     else:

@@ -27,7 +27,7 @@ from unmask.families.roformer import RoFormerSettings
 from unmask.families.xlnet import XlnetSettings
 from unmask.nn.encoders.stored import Padded
 from unmask.nn.layers import embeddings, linear, norm
-from unmask.nn.layers.attention import SelfAttention, choose_kernel, set_kernel
+from unmask.nn.layers.block import SelfAttention, choose_kernel, set_kernel
 from unmask.nn.layers.fused_attention import fused
 from unmask.nn.layers.plain_attention import AttentionSpec, plain
 from unmask.nn.layers.rotary import Rotation

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from unmask.nn.layers import attention, fused_attention
-from unmask.nn.layers.attention import SelfAttention, choose_kernel, fastest, set_kernel
+from unmask.nn.layers import fused_attention
+from unmask.nn.layers.block import SelfAttention, choose_kernel, fastest, set_kernel
 from unmask.nn.layers.fused_attention import fused, varlen
 from unmask.nn.layers.plain_attention import AttentionSpec, plain
 from unmask.nn.layers.rotary import Rotation
@@ -93,7 +93,7 @@ def test_a_kernel_is_injected_and_set():
     assert body[1].kernel is fastest
     assert set_kernel(body, plain) is body
     assert [module.kernel for module in body.modules() if isinstance(module, SelfAttention)] == [plain, plain]
-    torch.testing.assert_close(layer(x, tokens), attention.set_kernel(layer, fused)(x, tokens))
+    torch.testing.assert_close(layer(x, tokens), set_kernel(layer, fused)(x, tokens))
 
 
 def test_linear_layers_may_have_no_biases():

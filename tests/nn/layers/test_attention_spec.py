@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from unmask.nn.layers.attention import SelfAttention
+from unmask.nn.layers.block import SelfAttention
 from unmask.nn.layers.fused_attention import fused, varlen
 from unmask.nn.layers.plain_attention import AttentionSpec, plain
 

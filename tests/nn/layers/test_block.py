@@ -7,8 +7,7 @@ import torch
 from torch import nn
 from torch.nn.functional import gelu, layer_norm, relu, silu
 
-from unmask.nn.layers.attention import SelfAttention
-from unmask.nn.layers.block import ACTIVATIONS, Block, FeedForward
+from unmask.nn.layers.block import ACTIVATIONS, Block, FeedForward, SelfAttention
 from unmask.nn.layers.norm import LayerNorm
 from unmask.nn.layers.plain_attention import AttentionSpec
 from unmask.nn.layers.rotary import Rotation

@@ -5,7 +5,7 @@ import copy
 import torch
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
-from unmask.nn.layers.attention import SelfAttention
+from unmask.nn.layers.block import SelfAttention
 from unmask.nn.layers.distance_bias import DistanceBias, buckets
 from unmask.nn.layers.plain_attention import AttentionSpec
 

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from unmask.nn.layers.attention import choose_kernel
-from unmask.nn.layers.fused_attention import fused
-from unmask.nn.layers.inference_attention import for_inference, is_supported
+from unmask.nn.layers.block import choose_kernel
+from unmask.nn.layers.fused_attention import for_inference, fused, is_supported
 from unmask.nn.layers.plain_attention import AttentionSpec, plain
 
 from .conftest import HEADS, LENGTHS, ROTATIONS, tokens_of

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import gelu, layer_norm
 
-from unmask.nn.layers.attention import SelfAttention
-from unmask.nn.layers.block import ACTIVATIONS, GatedFeedForward, PreNormBlock
+from unmask.nn.layers.block import ACTIVATIONS, GatedFeedForward, PreNormBlock, SelfAttention
 from unmask.nn.layers.norm import LayerNorm
 from unmask.nn.layers.plain_attention import AttentionSpec
 from unmask.nn.layers.rotary import Rotation

@@ -9,7 +9,7 @@ from transformers.models.roformer.modeling_roformer import (
 )
 
 from unmask.nn.layers import rotary
-from unmask.nn.layers.attention import SelfAttention
+from unmask.nn.layers.block import SelfAttention
 from unmask.nn.layers.plain_attention import AttentionSpec
 from unmask.nn.layers.rotary import Rotation
 

@@ -7,9 +7,9 @@ import torch
 from unmask.data.batches.batch import Sample, collate
 from unmask.families import FAMILIES
 from unmask.nn.encoders.encoder import Keep
-from unmask.nn.layers.embeddings import AMPLITUDE, PAIRS, pass_on_, readers, sinusoids
+from unmask.nn.layers.embeddings import pass_on_
 from unmask.nn.layers.linear import Linear
-from unmask.nn.layers.rotary import CONTRAST
+from unmask.nn.layers.rotary import AMPLITUDE, CONTRAST, PAIRS, readers, sinusoids
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import BuildContext
 

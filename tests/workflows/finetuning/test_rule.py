@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from unmask.nn.encoders.downstream_kind import DOWNSTREAM_KINDS
 from unmask.recipes.recipe import FinetuningRecipe, read_recipe
+from unmask.support.choices import DOWNSTREAM_KINDS
 from unmask.support.settings import convert
 from unmask.tasks import TASKS
 from unmask.workflows.finetuning.job import FROZEN_RATES, LAYERS, MIN_STEPS, defaults

@@ -22,8 +22,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import LayoutSettings
 from unmask.data.batches.masking import MaskingSettings, NoMaskingSettings
 from unmask.data.batches.rng import derive_rng
-from unmask.data.batches.sources import CorpusSource, Layout, Source
-from unmask.data.batches.stages import Stage
+from unmask.data.batches.sources import CorpusSource, Layout, Source, Stage
 from unmask.data.tokenizers.tokenizer import Summary, Tokenizer
 
 if TYPE_CHECKING:

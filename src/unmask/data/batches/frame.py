@@ -25,7 +25,7 @@ from torch import Tensor
 
 from unmask.data.batches.batch import Sample, Tokens
 from unmask.data.batches.groups import group_sequences
-from unmask.data.tokenizers.ragged import Ragged, spans
+from unmask.data.tokenizers.words import Ragged, spans
 from unmask.support.errors import UserError
 
 if TYPE_CHECKING:

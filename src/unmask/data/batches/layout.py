@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.sources import CorpusSource, Layout, Source
-from unmask.data.batches.stages import Stage
+from unmask.data.batches.sources import CorpusSource, Layout, Source, Stage
 
 if TYPE_CHECKING:
     from unmask.data.corpus.corpus import Documents

@@ -15,8 +15,7 @@ import numpy as np
 
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.rng import derive_rng
-from unmask.data.batches.sources import Cursor, ExampleSource
-from unmask.data.batches.stages import Stage
+from unmask.data.batches.sources import Cursor, ExampleSource, Stage
 
 
 def mixing_rates(sizes: Sequence[int], temperature: float) -> np.ndarray:

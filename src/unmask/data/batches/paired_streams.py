@@ -33,7 +33,8 @@ import numpy as np
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.reading import Reading
-from unmask.data.batches.streams import STREAMS, Rows, StreamSettings
+from unmask.data.batches.sources import STREAMS
+from unmask.data.batches.streams import Rows, StreamSettings
 
 if TYPE_CHECKING:
     from unmask.data.corpus.corpus import Documents

@@ -1,5 +1,4 @@
-"""Sources of samples and their order.
-
+"""Sources of samples, their order, and the stages of a run.
 Input: the documents of a corpus and a layout (how samples are cut from documents), or a list of ready samples.
 Output: samples with keys, in an order that is a pure function of the seed and a cursor, so that a checkpoint stores a
 few integers and no queue.
@@ -13,15 +12,16 @@ skipped in the epoch, and nothing is read twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from unmask.data.batches.rng import derive_rng, derive_seed, permuted
-from unmask.data.batches.stages import Stage
 from unmask.support.errors import UserError
 from unmask.support.messages import setting
 
@@ -30,9 +30,43 @@ if TYPE_CHECKING:
     from unmask.data.batches.frame import Frame
     from unmask.data.corpus.corpus import Documents
 
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """A part of a run with its own layout, masking and objectives, as the training loop sees it.
+
+    Devlin et al. 2019, appendix A.2: as the cost of attention is quadratic in the length, 90 % of the steps read
+    sequences of 128 tokens, and the rest sequences of 512, from which the later positions are learned.
+
+    Attributes:
+        share: share of the run's steps.
+        length: maximum tokens per sequence, including special tokens.
+        name: what distinguishes it from the other stages, for display.
+        weights: the weights of parts of the loss that differ from the learner's.
+    """
+
+    share: float
+    length: int
+    name: str = ""
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+
+def stage_ends(stages: Sequence[Stage], total: int) -> list[int]:
+    """Return the number of steps, out of `total`, after which each stage ends."""
+    *shares, _ = accumulate(stage.share for stage in stages)
+    return [*(round(share * total) for share in shares), total]
+
+
+def stage_at(stages: Sequence[Stage], step: int, total: int) -> int:
+    """Return the index of the stage that a step (from 0, out of `total`) belongs to."""
+    return bisect_right(stage_ends(stages, total)[:-1], step)
+
+
 Cursor = tuple[int, ...]
 """Position in the order; opaque to the training loop, and the only data state in a checkpoint."""
 
+STREAMS = "contiguous streams"
+"""What a layout provides whose sources have streams."""
 BLOCK_TOKENS = 250_000
 """Approximate number of text tokens in a block."""
 

@@ -29,14 +29,12 @@ from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import LayoutSettings
 from unmask.data.batches.rng import derive_rng
-from unmask.data.batches.sources import Cursor
-from unmask.data.batches.stages import Stage
+from unmask.data.batches.sources import STREAMS, Cursor, Stage
 from unmask.support.errors import UserError
 
 if TYPE_CHECKING:
     from unmask.data.corpus.corpus import Documents
 
-STREAMS = "contiguous streams"
 HELDOUT_WINDOWS = 8
 """Minimum number of windows in each stream of held-out text, if there is enough text."""
 

@@ -26,12 +26,14 @@ from unmask.data.corpus.manifest import (
     CorpusManifest,
     PartEntry,
     ShardEntry,
+    check_files,
+    check_tokenizer,
     checksum,
     dtypes,
     lengths,
     read_manifest,
+    verify_shard,
 )
-from unmask.data.corpus.verify import check_files, check_tokenizer, verify_shard
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.support.errors import UserError

@@ -29,9 +29,8 @@ import msgspec
 from filelock import FileLock
 
 from unmask.data.corpus.encode import EncodedDocument
-from unmask.data.corpus.manifest import NAME, FrequentToken, PartEntry, ShardEntry
+from unmask.data.corpus.manifest import NAME, FrequentToken, PartEntry, ShardEntry, verify_shard
 from unmask.data.corpus.shard_writer import ShardWriter, WholeShard
-from unmask.data.corpus.verify import verify_shard
 from unmask.support.durable import acquire, create, named, sync
 from unmask.support.errors import UserError, counted
 

@@ -15,9 +15,18 @@ import numpy as np
 import numpy.typing as npt
 
 from unmask.data.corpus.encode import EncodedDocument
-from unmask.data.corpus.manifest import ARRAYS, CHECKSUM, INDEX, FileEntry, FrequentToken, PartEntry, ShardEntry
-from unmask.data.corpus.verify import map_array
-from unmask.support.durable import named, sha256
+from unmask.data.corpus.manifest import (
+    ARRAYS,
+    CHECKSUM,
+    INDEX,
+    FileEntry,
+    FrequentToken,
+    PartEntry,
+    ShardEntry,
+    map_array,
+)
+from unmask.support.durable import named
+from unmask.support.fingerprint import sha256
 
 _COUNTED = 1 << 20  # number of tokens that are counted at a time
 

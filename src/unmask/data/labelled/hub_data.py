@@ -1,7 +1,7 @@
 """Data sets on the Hugging Face Hub: `NAMESPACE/NAME[@REVISION][#[CONFIG/]SPLIT]` in place of a file.
 
 Input: what was given as a source of labeled examples. Output: the same, or, if it is such a name, the split in the
-cache of huggingface_hub, as repository.py reads it: `DIR#CONFIG/SPLIT`. Of the files of a repository, only README.md
+cache of huggingface_hub, as records.py reads it: `DIR#CONFIG/SPLIT`. Of the files of a repository, only README.md
 and those of the split are downloaded. A name that is like that of a file (`data/train.csv`), in whose place something
 exists, or that starts in an existing folder, is a path; `hf://datasets/` before a name says that it is none.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 from unmask.data.labelled.card import NAME as CARD
 from unmask.data.labelled.card import read_card
-from unmask.data.labelled.repository import find_split
+from unmask.data.labelled.records import find_split
 from unmask.support import hub
 from unmask.support.errors import UserError
 

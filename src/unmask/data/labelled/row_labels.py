@@ -10,8 +10,7 @@ from typing import Any
 
 from unmask.data.labelled.columns import SelectedColumns, Wanted
 from unmask.data.labelled.label_cells import LabelCells
-from unmask.data.labelled.soft_label_sets import SoftLabelSet, SoftLabelSets
-from unmask.data.labelled.soft_labels import SoftLabel, SoftLabels, parse_cell
+from unmask.data.labelled.soft_labels import SoftLabel, SoftLabels, SoftLabelSet, SoftLabelSets, parse_cell
 
 Labels = str | tuple[str, ...] | SoftLabel | SoftLabelSet
 """A label, all labels of a text that may have several, or their probabilities."""

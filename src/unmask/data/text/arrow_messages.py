@@ -18,8 +18,6 @@ from typing import BinaryIO
 
 import numpy as np
 
-from unmask.data.text.files import DamagedError, read_at_most
-
 END = b"ARROW1"
 """Last bytes of a file; a stream has no such end."""
 CONTINUED = -1
@@ -41,14 +39,14 @@ def decompressed_size(path: Path, *, in_blocks: bool) -> int:
         in_blocks: whether it is a file, whose end says where its messages are, or a stream of messages.
 
     Raises:
-        DamagedError: its messages cannot be read.
+        ValueError: its messages cannot be read.
     """
     with path.open("rb") as file:
         try:
             messages = _messages_of_file(file) if in_blocks else _messages_of_stream(file)
             return sum(_buffer_size(file, body + start) for message, body in messages for start in _buffers(message))
         except (struct.error, IndexError, ValueError, OverflowError, OSError) as error:
-            raise DamagedError(f"its messages cannot be read: {error}") from error
+            raise ValueError(f"its messages cannot be read: {error}") from error
 
 
 def _messages_of_file(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
@@ -85,7 +83,9 @@ def _metadata(file: BinaryIO) -> bytes:
 
 
 def _exactly(file: BinaryIO, length: int) -> bytes:
-    content = read_at_most(file, length)
+    if length > os.fstat(file.fileno()).st_size - file.tell():
+        raise ValueError("the file is truncated")
+    content = file.read(length)
     if len(content) != length:
         raise ValueError("the file is truncated")
     return content

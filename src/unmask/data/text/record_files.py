@@ -205,7 +205,11 @@ def _batches(file: Path, pyarrow: ModuleType, most: int) -> Iterator[tuple[Any, 
             in_blocks = source.read(6) == b"ARROW1"
             source.seek(0)
             stream = ipc.open_file(source) if in_blocks else ipc.open_stream(source)
-            if decompressed_size(file, in_blocks=in_blocks) > most:
+            try:
+                expanded = decompressed_size(file, in_blocks=in_blocks)
+            except ValueError as error:
+                raise DamagedError(str(error)) from error
+            if expanded > most:
                 raise expands_too_much(file)
             schema, columns = stream.schema, _usable(stream.schema, pyarrow)
             batches = map(stream.get_batch, range(stream.num_record_batches)) if in_blocks else stream

@@ -1,4 +1,4 @@
-"""Properties of a kind of tokenizer; each kind is a constant in a file of its own (`wordpiece.py`, `bpe.py`, ...)."""
+"""Properties of a kind of tokenizer, and its files; each kind is a constant in a file of its own (`bpe.py`, ...)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ from unmask.data.text.json_keys import refuse_duplicates
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
 
+CONFIG, SPECIAL, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+SPIECE = ("spiece.model", "30k-clean.model", "spm.model")
+"""Names of the SentencePiece model in transformers, in ALBERT's own release, and of DeBERTa."""
+FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "encoder.json", *SPIECE)
+ALL_FILES = (*FILES, "merges.txt", "vocab.bpe", CONFIG, SPECIAL, ADDED)
+"""Names of all files that are read."""
 Starts = Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]
 """Maps the ids of a text to whether a word begins at each."""
 

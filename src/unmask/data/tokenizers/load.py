@@ -19,8 +19,8 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 from unmask.data.tokenizers.bounds import check_bounds, check_growth, check_ids, check_special
 from unmask.data.tokenizers.bpe import BERT_BPE, BPE, END, FALLBACK_BPE, WORD_BPE, byte_bpe, keeps_spaces, word_bpe
-from unmask.data.tokenizers.kind import Kind, read_json, read_text
-from unmask.data.tokenizers.published import ADDED, CONFIG, SHIFTED, SPECIAL, SPIECE, framing, read_published, rebuilt
+from unmask.data.tokenizers.kind import CONFIG, FILES, SPIECE, Kind, read_json, read_text
+from unmask.data.tokenizers.published import SHIFTED, framing, read_published, rebuilt
 from unmask.data.tokenizers.tokenizer import ROLES, Tokenizer
 from unmask.data.tokenizers.unigram import (
     DEBERTA_UNIGRAM,
@@ -42,9 +42,6 @@ from unmask.data.tokenizers.wordpiece import (
 )
 from unmask.support.errors import UserError
 
-FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "encoder.json", *SPIECE)
-ALL_FILES = (*FILES, "merges.txt", "vocab.bpe", CONFIG, SPECIAL, ADDED)
-"""Names of all files that are read."""
 SAMPLE = "A ½ ﬁ é 中 ي"
 """Text that is normalized to check that a normalizer's character table is intact."""
 XLNET_CLS = "<cls>"

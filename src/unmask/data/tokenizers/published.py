@@ -22,14 +22,11 @@ import tokenizers
 from tokenizers import AddedToken, normalizers
 
 from unmask.data.tokenizers.classes import CLASSES, GENERAL, OF_MODELS, ROBERTA, Config, TokenizerClass, bert_words
-from unmask.data.tokenizers.kind import read_json
+from unmask.data.tokenizers.kind import ADDED, CONFIG, SPECIAL, SPIECE, read_json
 from unmask.data.tokenizers.tokenizer import Framing
 from unmask.support.beside import EXTRA, FILES, ROLES
 from unmask.support.errors import UserError
 
-CONFIG, SPECIAL, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
-SPIECE = ("spiece.model", "30k-clean.model", "spm.model")
-"""Names of the SentencePiece model in transformers, in ALBERT's own release, and of DeBERTa."""
 SHIFTED = "sentencepiece.bpe.model"
 """Name of the SentencePiece model of XLM-RoBERTa and CamemBERT, whose ids are not those of the models."""
 WORDPIECE = "BertTokenizer"

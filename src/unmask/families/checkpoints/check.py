@@ -27,9 +27,10 @@ from unmask.families.format import TASK_HEADS, Format
 from unmask.nn.encoders.encoder import Encoder
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import BuildContext, decoder_of
-from unmask.support.durable import replace_file, sha256
+from unmask.support.durable import replace_file
 from unmask.support.environment import check_memory
 from unmask.support.errors import UserError
+from unmask.support.fingerprint import sha256
 
 if TYPE_CHECKING:
     from unmask.families import BodySettings

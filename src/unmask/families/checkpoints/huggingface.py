@@ -41,15 +41,16 @@ from unmask.families.checkpoints.heads import (
     read_labels,
 )
 from unmask.families.checkpoints.hub import revision_of
-from unmask.families.checkpoints.prefixes import Load, without_prefixes
 from unmask.families.checkpoints.safetensors_file import (
     INDEX,
+    Load,
     checked,
     read_index,
     read_shapes,
     read_shard_shapes,
     read_shard_tensors,
     read_tensors,
+    without_prefixes,
 )
 from unmask.families.format import SHARED_KEY, Format, Pretrained
 from unmask.nn.encoders.encoder import Encoder

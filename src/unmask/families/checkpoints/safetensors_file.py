@@ -7,14 +7,18 @@ Weights may be in several files, as transformers writes large models. Input: a d
 `model.safetensors.index.json`, `{"weight_map": {tensor: file}}`, and these files beside it. Output: the shapes and
 values of the tensors, as of a single file. The index comes from strangers: files are named in it without a path, each
 tensor has to be in the file that it is listed in, and in no other.
+
+`without_prefixes` removes the prefixes that wrappers of torch put before the names of all tensors of a model.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -22,7 +26,7 @@ from torch import Tensor
 
 from unmask.data.text.files import read_whole, require_regular
 from unmask.data.text.json_keys import refuse_duplicates
-from unmask.support.errors import UserError
+from unmask.support.errors import InputWarning, UserError
 
 MAX_HEADER = 1_000_000
 """Maximum size of a header in bytes; that of BERT-large has 40,000."""
@@ -149,3 +153,51 @@ def read_shard_tensors(files: Mapping[str, Path], names: Iterable[str]) -> dict[
     return {
         name: value for file, file_names in wanted.items() for name, value in read_tensors(file, file_names).items()
     }
+
+
+Load: TypeAlias = Callable[[Iterable[str]], dict[str, Tensor]]
+"""Returns the tensors of the given names."""
+WRAPPERS = {
+    "module.": "DataParallel and DistributedDataParallel",
+    "_orig_mod.": "torch.compile",
+    "_fsdp_wrapped_module.": "FullyShardedDataParallel",
+}
+"""Prefixes, and what puts them there."""
+_WRAPPED = re.compile(rf"(?:{'|'.join(re.escape(prefix) for prefix in WRAPPERS)})+")
+
+
+def without_prefixes(
+    path: Path, shapes: dict[str, tuple[int, ...]], load: Load
+) -> tuple[Path, dict[str, tuple[int, ...]], Load]:
+    """Return the same without the prefixes of wrappers, which a warning names.
+
+    A wrapped part of a model has its prefix within the name; `module.` counts only at the beginning.
+
+    Args:
+        path: file of the tensors.
+        shapes: shapes of the tensors, by their names.
+        load: reads them.
+
+    Raises:
+        UserError: two tensors have the same name without the prefixes.
+    """
+    plain: dict[str, str] = {}
+    for name in shapes:
+        short = _WRAPPED.sub("", name, count=1) if _WRAPPED.match(name) else name
+        for prefix in ("_orig_mod.", "_fsdp_wrapped_module."):
+            short = short.replace(f".{prefix}", ".")
+        if short in plain:
+            raise UserError(f"{plain[short]} and {name} have the same name without the prefixes of torch", file=path)
+        plain[short] = name
+    removed = [prefix for prefix in WRAPPERS if any(prefix in name and short != name for short, name in plain.items())]
+    if not removed:
+        return path, shapes, load
+    sources = ", ".join(f"'{prefix}' ({WRAPPERS[prefix]})" for prefix in removed)
+    warnings.warn(f"{path}: removed the prefix {sources} from the names of the tensors", InputWarning, stacklevel=2)
+
+    def load_plain(names: Iterable[str]) -> dict[str, Tensor]:
+        wanted = list(names)
+        tensors = load([plain[name] for name in wanted])
+        return {name: tensors[plain[name]] for name in wanted}
+
+    return path, {short: shapes[name] for short, name in plain.items()}, load_plain

@@ -27,10 +27,10 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.nn.utils.rnn import PackedSequence
 
-from unmask.nn.encoders.downstream_kind import DownstreamKind
 from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep, mean_vectors
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.lstm import pack
+from unmask.support.choices import DownstreamKind
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 

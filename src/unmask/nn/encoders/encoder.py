@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from unmask.nn.layers.attention import SelfAttention
-from unmask.nn.layers.block import Activation, FeedForward, GatedFeedForward
+from unmask.nn.layers.block import Activation, FeedForward, GatedFeedForward, SelfAttention
 from unmask.nn.layers.embeddings import Embeddings
 
 if TYPE_CHECKING:

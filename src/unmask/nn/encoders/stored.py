@@ -28,7 +28,7 @@ class Padded(nn.Module):
     """An encoder for padded input.
 
     Args:
-        body: any encoder. On export the plain attention kernel is chosen automatically; see `layers.attention`.
+        body: any encoder. On export the plain attention kernel is chosen automatically; see `layers.block`.
     """
 
     def __init__(self, body: Encoder) -> None:

@@ -1,4 +1,9 @@
-"""Layers of Transformer encoders: post-norm with a plain feed-forward sublayer, and pre-norm with a gated one.
+"""Layers of Transformer encoders and their self-attention over a ragged batch.
+
+Multi-head self-attention (Vaswani et al. 2017, section 3.2.2) maps a stream of tokens to the attention output of each
+token over its sequence. The kernel is injected. There are three, with equal outputs and gradients: `fused` for CPUs,
+`varlen` for GPUs, and `plain` for export, attention scores and biases; `for_inference` has equal outputs on CPUs, but
+no gradient. `fastest` chooses one of them at each call. Devices other than CPUs and CUDA's use `plain`.
 
 `Block` is the layer of the paper and of BERT. Vaswani et al. 2017, section 3.1: LayerNorm(x + Sublayer(x)), with
 dropout on the sublayer's output (section 5.4). Layers may share a sublayer, including its LayerNorm (Lan et al. 2020
@@ -13,19 +18,24 @@ Dropout is where it is there: on the attention's output and inside the feed-forw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
+import torch
 from torch import Tensor, nn
 
-from unmask.nn.layers.attention import SelfAttention, select
 from unmask.nn.layers.dropout import Dropout
+from unmask.nn.layers.fused_attention import for_inference, fused, is_supported, varlen
 from unmask.nn.layers.linear import Linear
 from unmask.nn.layers.norm import LayerNorm, RMSNorm
+from unmask.nn.layers.plain_attention import AttentionSpec, Kernel, plain
+from unmask.nn.layers.rotary import readers
 
 if TYPE_CHECKING:
     from unmask.data.batches.batch import Tokens
 
+Body = TypeVar("Body", bound=nn.Module)
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
     "gelu": nn.GELU,
@@ -33,6 +43,115 @@ ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
     "silu": nn.SiLU,
 }
+
+
+def choose_kernel(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Kernel:
+    """Return the fastest kernel that supports the inputs.
+
+    Args:
+        qkv: queries, keys and values, (tokens, 3 * width); only their device, dtype and shape are used.
+        tokens: offsets and groups of the sequences.
+        spec: parameters of the attention.
+    """
+    if spec.bias is not None or torch.compiler.is_exporting() or not (qkv.is_cpu or qkv.is_cuda):
+        return plain
+    on_gpu = qkv.is_cuda and qkv.dtype == torch.bfloat16 and qkv.shape[1] // (3 * spec.heads) % 8 == 0
+    if qkv.is_cpu and not torch.is_grad_enabled() and is_supported(tokens.groups, spec):
+        return for_inference
+    padding_in_stream = any(group.real is not None and group.index is None for group in tokens.groups)
+    return varlen if on_gpu and not padding_in_stream else fused
+
+
+def fastest(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
+    """Compute attention with the kernel that `choose_kernel` returns; see `Kernel`."""
+    return choose_kernel(qkv, tokens, spec)(qkv, tokens, spec)
+
+
+class SelfAttention(nn.Module):
+    """Self-attention of each token to all tokens of its sequence, to itself and the previous ones, or to those nearby.
+
+    Args:
+        width: hidden size of the tokens; that of each head is `width // spec.heads`.
+        spec: what tokens attend to, and how, in training; outside of it there is no dropout.
+        biased: whether the two linear layers have biases.
+        qkv: projection to queries, keys and values, (rows, width) to (rows, 3 * width); None: a linear layer.
+        kernel: computes the attention; see `set_kernel`.
+
+    Raises:
+        ValueError: a rotation is given and the heads have an odd width.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        spec: AttentionSpec,
+        *,
+        biased: bool = True,
+        qkv: nn.Module | None = None,
+        kernel: Kernel = fastest,
+    ) -> None:
+        super().__init__()
+        if spec.rotation is not None and width // spec.heads % 2:
+            raise ValueError(f"rotary position embeddings need heads of an even width, not {width // spec.heads}")
+        self.spec = spec
+        self.kernel = kernel
+        self.qkv: Any = qkv
+        if qkv is None:
+            self.qkv = Linear(width, 3 * width, bias=biased)
+            self.qkv.stacked = 3
+        self.out = Linear(width, width, bias=biased)
+
+    @torch.no_grad()
+    def attend_at(self, offsets: Sequence[int]) -> None:
+        """Initialize the first heads to attend to the tokens at these offsets, -1 being the previous token.
+
+        With rotary positions by biases (`Rotation.biases`), otherwise by weights (`readers` in rotary.py).
+        """
+        width = self.out.in_features
+        heads, rotation = self.spec.heads, self.spec.rotation
+        size = width // heads
+        for head, offset in zip(range(heads), offsets, strict=False):
+            if rotation is not None:
+                query, key, _ = self.qkv.bias.view(3, heads, size)  # (heads, head width) each
+                query[head], key[head] = rotation.biases(offset, size)
+                continue
+            query, key, _ = self.qkv.weight.view(3, heads, size, width)  # (heads, head width, width) each
+            for part, reader in zip((query[head], key[head]), readers(offset, size, width), strict=True):
+                part[: len(reader)] = 0
+                part[: len(reader), : len(reader)] = reader
+
+    def forward(
+        self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None = None, rows: Tensor | None = None
+    ) -> Tensor:
+        """Return the attention output of each token.
+
+        Args:
+            x: (tokens, width).
+            tokens: offsets and groups of the sequences.
+            scores: if given, the scores before the softmax are appended for each group of the batch; they are computed
+                by the plain kernel, see `plain`.
+            rows: if given, the tokens to return, (rows,) int64.
+
+        Returns:
+            (tokens or rows, width).
+        """
+        qkv = self.qkv(x)  # (tokens, 3 * width)
+        spec = self.spec if self.training else replace(self.spec, dropout=0.0)
+        attended = self.kernel(qkv, tokens, spec) if scores is None else plain(qkv, tokens, spec, scores)
+        return self.out(select(attended, rows))
+
+
+def select(x: Tensor, rows: Tensor | None) -> Tensor:
+    """Return some rows of a matrix; None: all."""
+    return x if rows is None else x.index_select(0, rows)
+
+
+def set_kernel(body: Body, kernel: Kernel) -> Body:
+    """Set the kernel of every self-attention inside a module, in place, and return the module."""
+    for module in body.modules():
+        if isinstance(module, SelfAttention):
+            module.kernel = kernel
+    return body
 
 
 class Sizes(NamedTuple):
@@ -185,3 +304,29 @@ def rms_block(
     norms = [RMSNorm(width, epsilon) for _ in range(2)]
     final = RMSNorm(width, epsilon) if last else None
     return PreNormBlock(norms[0], attention, norms[1], feed_forward, final, dropout)
+
+
+class GroupedQueries(nn.Module):
+    """The projection to queries, keys and values for `SelfAttention`, without biases, with common keys and values.
+
+    Ainslie et al. 2023: several heads have a key and a value in common.
+
+    Args:
+        width: hidden size of the tokens.
+        heads: number of attention heads.
+        groups: number of different keys and values, a divisor of `heads`; adjacent heads are a group.
+    """
+
+    def __init__(self, width: int, heads: int, groups: int) -> None:
+        super().__init__()
+        self.in_features = width
+        self.groups, self.members = groups, heads // groups
+        self.query = Linear(width, width, bias=False)
+        self.key_value = Linear(width, 2 * groups * (width // heads), bias=False)
+        self.key_value.stacked = 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return queries, keys and values of all heads, (rows, 3 * width), from (rows, width)."""
+        rows = x.shape[0]
+        pairs = self.key_value(x).view(rows, 2, self.groups, 1, -1).expand(-1, -1, -1, self.members, -1)
+        return torch.cat([self.query(x), pairs.reshape(rows, -1)], 1)

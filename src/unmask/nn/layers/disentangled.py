@@ -20,8 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from unmask.nn.layers.attention import SelfAttention, select
-from unmask.nn.layers.block import Block
+from unmask.nn.layers.block import Block, SelfAttention, select
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
 from unmask.nn.layers.norm import ACTIVATIONS, LayerNorm, PoolerActivation

@@ -1,4 +1,4 @@
-"""Fast attention kernels with dropout and gradients: `fused` for CPUs, and `varlen` for GPUs in bf16.
+"""Fast attention kernels: `fused` for CPUs and `varlen` for GPUs in bf16; without gradient on CPUs, `for_inference`.
 
 **On CPUs** attention is two batched products with a softmax in between, as one autograd function: torch's fused kernel
 for CPUs has a slow backward pass and no dropout. Sequences are padded to the longest one of their `Group`, or short
@@ -11,6 +11,9 @@ group's copy by heads.
 **On GPUs** it is torch's variable-length FlashAttention (Dao 2023), which needs no padding. torch's public function for
 it does not support dropout, so the underlying operator is called. That one is private: if the installed version of
 torch lacks it, sequences are padded for the public `scaled_dot_product_attention`.
+
+**On CPUs without gradient** it is torch's fused kernel, which reads queries, keys and values where they are, and writes
+no scores; only its backward pass is slow. Sequences are padded to the longest one of their `Group`.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from unmask.nn.layers.dropout import draw, keep
-from unmask.nn.layers.plain_attention import AttentionSpec, attended_positions
+from unmask.nn.layers.plain_attention import AttentionSpec, attended_positions, by_heads
 from unmask.nn.layers.score_blocks import choose, pays
 
 if TYPE_CHECKING:
@@ -236,3 +239,28 @@ def _by_heads(x: Tensor, group: Group) -> Tensor:
     """Return a group's tokens by sequence: (tokens, heads, head width) to (sequences, heads, longest, head width)."""
     rows = x[group.start : group.stop] if group.slots is None else x.index_select(0, group.slots)
     return rows.reshape(group.sequences, group.longest, *x.shape[1:]).transpose(1, 2)
+
+
+def for_inference(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
+    """Compute attention; see `Kernel` and `is_supported`."""
+    stream = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
+    for group in tokens.groups:
+        local = spec.is_local(group.longest)
+        mask = None  # if causal, padding comes after all real tokens
+        if local or not spec.causal:
+            mask = attended_positions(group, spec if local else AttentionSpec(spec.heads), qkv.device)
+        heads = by_heads(qkv, group, spec)  # each (sequences, heads, longest, head width)
+        output = scaled_dot_product_attention(*heads, attn_mask=mask, is_causal=spec.causal and not local)
+        rows, target = output.transpose(1, 2).reshape(-1, stream.shape[1]), stream[group.start : group.stop]
+        if group.index is None:
+            target.copy_(rows)
+        else:
+            torch.index_select(rows, 0, group.index, out=target)
+    stream[tokens.groups[-1].stop :] = 0
+    return stream
+
+
+def is_supported(groups: tuple[Group, ...], spec: AttentionSpec) -> bool:
+    """Return whether `for_inference` supports the parameters: no dropout, no bias, and no window that saves much."""
+    plain = not spec.dropout and spec.bias is None and spec.terms == 1
+    return plain and not any(pays(spec.window, group.longest) for group in groups)

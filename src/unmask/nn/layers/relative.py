@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from unmask.nn.layers.attention import select
+from unmask.nn.layers.block import select
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
 from unmask.nn.layers.relative_kernels import Inputs, Kernel, Rows, View, fused, plain

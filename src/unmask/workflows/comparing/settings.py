@@ -33,8 +33,8 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from unmask.nn.encoders.downstream_kind import DownstreamKind
 from unmask.recipes.recipe import shipped
+from unmask.support.choices import DownstreamKind
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
 from unmask.support.settings import convert

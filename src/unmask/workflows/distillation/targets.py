@@ -37,9 +37,10 @@ from unmask.objectives.layer_matching import NAME as LAYER_MATCHING
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import Decoding, Distributions
 from unmask.objectives.teacher import Teacher, check_numbers
-from unmask.support.durable import only_writer, replace_file, sha256
+from unmask.support.durable import only_writer, replace_file
 from unmask.support.environment import refuse_several_processes
 from unmask.support.errors import UserError
+from unmask.support.fingerprint import sha256
 from unmask.support.messages import argument, setting
 
 TOP = 32

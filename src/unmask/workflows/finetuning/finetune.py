@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from unmask.data.labelled.table import Data, as_sources
-from unmask.nn.encoders.downstream_kind import DownstreamKind
-from unmask.support.choices import Device, Format, Precision
+from unmask.support.choices import Device, DownstreamKind, Format, Precision
 from unmask.support.settings import Overrides, check_overrides
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display

@@ -31,7 +31,8 @@ from unmask.nn.encoders.encoder import POOLER
 from unmask.nn.encoders.stored import Stored
 from unmask.objectives.learner import Learner
 from unmask.recipes.recipe import FinetuningRecipe
-from unmask.support.durable import replace_file, sha256
+from unmask.support.durable import replace_file
+from unmask.support.fingerprint import sha256
 from unmask.training.machine import Machine
 from unmask.training.processes import Processes
 from unmask.training.runs.directory import MARK

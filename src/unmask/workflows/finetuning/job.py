@@ -17,8 +17,8 @@ from typing import Any
 
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.families import BodySettings
-from unmask.nn.encoders.downstream_kind import DOWNSTREAM_KINDS
 from unmask.nn.encoders.encoder import LEFT_TO_RIGHT
+from unmask.support.choices import DOWNSTREAM_KINDS
 from unmask.support.errors import UserError, counted, nearest
 from unmask.support.messages import argument, setting
 from unmask.support.settings import Overrides, check_overrides

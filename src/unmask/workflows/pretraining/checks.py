@@ -17,8 +17,7 @@ import numpy as np
 
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.curriculum import Curriculum, Feed
-from unmask.data.batches.sources import Source
-from unmask.data.batches.stages import Stage
+from unmask.data.batches.sources import Source, Stage
 from unmask.data.batches.streams import StreamSource
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families import BodySettings

@@ -13,8 +13,7 @@ import msgspec
 
 from unmask.data.batches.batch import Batch
 from unmask.data.batches.curriculum import Curriculum
-from unmask.data.batches.sources import Source
-from unmask.data.batches.stages import stage_ends
+from unmask.data.batches.sources import Source, stage_ends
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.model.model import Model, save_model
 from unmask.objectives.learner import Learner
