@@ -29,9 +29,8 @@ from unmask.metrics.intervals import Measure, measure_all
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part, imitate_softmax
 from unmask.support.errors import UserError
-from unmask.support.messages import setting
 from unmask.tasks.explained import Decision, Explanation
-from unmask.tasks.gold_labels import label_numbers, soft_labels, sort_labels, votes_of
+from unmask.tasks.gold_labels import label_numbers, positive_label, soft_labels, sort_labels, votes_of
 from unmask.tasks.pooled_head import (
     NONE,
     TUNED,
@@ -64,8 +63,6 @@ from unmask.tasks.tuning import (
     softmax,
 )
 
-RARE = 0.25
-"""Share of the training examples below which one of two labels is the positive one."""
 SOFT = "soft_labels"
 """Name of the distributions in samples, which have them beside the index of the most probable label."""
 MAX_CONFUSION = 1000
@@ -165,7 +162,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
         """
         counts = np.bincount(label_numbers(examples, labels), minlength=len(labels))
         task = msgspec.structs.replace(
-            self, pairs=are_pairs(examples, self.pairs), positive=_positive(self.positive, labels, counts)
+            self, pairs=are_pairs(examples, self.pairs), positive=positive_label(self.positive, labels, counts)
         )
         plain = not self.weights and not self.focal
         threshold = settled_threshold(self.threshold, labels, counts, task.positive, plain=plain)
@@ -390,19 +387,6 @@ def gold_and_predicted(
     numbers = {label: number for number, label in enumerate(labels)}
     predicted = np.array([numbers[prediction.label] for prediction in predictions])
     return np.array(label_numbers(examples, labels)), predicted
-
-
-def _positive(wanted: str, labels: Sequence[str], counts: np.ndarray) -> str:
-    """Return the positive label; "" if there are not two labels."""
-    if wanted and (len(labels) != 2 or wanted not in labels):
-        raise UserError(
-            f"{setting('task.positive', wanted)} is not one of two labels",
-            remedy=f"omit it, or name one of {', '.join(labels)}",
-        )
-    if len(labels) != 2:
-        return ""
-    rare = int(counts.argmin())
-    return wanted or labels[rare if counts[rare] < RARE * counts.sum() else 1]
 
 
 def _probabilities(examples: Sequence[Row], predictions: Sequence[Prediction]) -> tuple[np.ndarray, np.ndarray]:

@@ -12,6 +12,10 @@ import numpy as np
 from unmask.data.labelled.labelled_file import Row, SoftRow
 from unmask.data.labelled.spellings import LONGEST_NUMBER, shown
 from unmask.support.errors import UserError
+from unmask.support.messages import setting
+
+MINORITY = 0.25
+"""Share of the training examples below which one of two labels is the positive one."""
 
 
 def sort_labels(names: Iterable[str]) -> tuple[str, ...]:
@@ -55,6 +59,28 @@ def soft_labels(rows: Sequence[Row], labels: Sequence[str]) -> np.ndarray:
 def votes_of(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """Return the votes of the rows that have some."""
     return [row.votes for row in rows if isinstance(row, SoftRow) and row.votes]
+
+
+def positive_label(wanted: str, labels: Sequence[str], counts: np.ndarray) -> str:
+    """Return the positive label; "" if there are not two labels.
+
+    Args:
+        wanted: the one that was asked for; "": none.
+        labels: their names.
+        counts: the number of training examples of each, (labels,).
+
+    Raises:
+        UserError: the one that was asked for is not one of two.
+    """
+    if wanted and (len(labels) != 2 or wanted not in labels):
+        raise UserError(
+            f"{setting('task.positive', wanted)} is not one of two labels",
+            remedy=f"omit it, or name one of {', '.join(labels)}",
+        )
+    if len(labels) != 2:
+        return ""
+    rare = int(counts.argmin())
+    return wanted or labels[rare if counts[rare] < MINORITY * counts.sum() else 1]
 
 
 def unknown_label(name: str, row: Row, labels: Sequence[str]) -> UserError:

@@ -250,13 +250,12 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
 
         Of soft labels, the distances by label; of votes, the agreement, a mean and by label.
         """
-        details: dict[str, Any] = {}
-        probabilities = _probabilities(predictions)
+        details, probabilities = dict[str, Any](), _probabilities(predictions)
         if isinstance(self.threshold, tuple):
             gold, without = _gold(examples, labels), probabilities > threshold_of(None)
             details["without_thresholds"] = measure_all(metrics.measure(gold, without, probabilities), len(gold))
-            predicted = probabilities > np.array(self.threshold)
-            details["thresholds"] = compare(labels, np.array(self.threshold), gold, without, predicted)
+            thresholds = np.array(self.threshold)
+            details["thresholds"] = compare(labels, thresholds, gold, without, probabilities > thresholds)
         if not any(isinstance(row, SoftSetRow) for row in examples):
             return details
         details["by_label"] = metrics.soft_by_label(_soft(examples, labels), probabilities, labels)
