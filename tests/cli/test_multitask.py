@@ -43,7 +43,7 @@ def test_from_the_command_to_an_answer(small, tasks, tmp_path, capsys):
     assert main(["runs", "show", str(tmp_path / "run")]) == 0
     assert "run: words, numbers, fine-tuning, finished" in capsys.readouterr().out
     assert main(["predict", "--model", str(tmp_path / "run"), "dog"]) == 2
-    assert "a model for each of its tasks: numbers, words; name one of them" in capsys.readouterr().err
+    assert "a model for each of its tasks: words, numbers; name one of them" in capsys.readouterr().err
 
 
 def test_a_mistake_is_one_line(small, tasks, tmp_path, capsys):
