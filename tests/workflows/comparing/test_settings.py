@@ -58,6 +58,15 @@ def test_arms_in_words(tmp_path):
     ]
 
 
+def test_names_of_directories_are_short_but_different(tmp_path):
+    for name in ("a/mini/model", "b/mini"):
+        (tmp_path / name).mkdir(parents=True)
+    words = [f"{tmp_path}/a/mini/model", f"{tmp_path}/a/mini/model+adapt@frozen"]
+    assert list(Comparison(arms=words, tasks=TASKS).named_arms()) == ["mini", "mini+adapt@frozen"]
+    both = Comparison(arms=[f"{tmp_path}/a/mini/", f"{tmp_path}/b/mini"], tasks=TASKS).named_arms()
+    assert len(both) == 2 and all(name.endswith("mini") for name in both)
+
+
 @pytest.mark.parametrize(
     ("word", "message"),
     [

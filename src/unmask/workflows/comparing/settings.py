@@ -259,7 +259,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 def _short(words: Sequence[str]) -> list[str]:
     """Return names of arms: the words, without the folders of directories where names remain different."""
-    names = [re.sub(r"^.*/(?=[^/])", "", word.rstrip("/")) for word in words]
+    names = [re.sub(r"^.*/(?=[^/])", "", re.sub(r"/model/?(?=[+@]|$)", "", word.rstrip("/"))) for word in words]
     return [
         name if names.count(name) == 1 else re.sub(r"[^\w.+@=,:-]", "-", word).strip("-")
         for name, word in zip(names, words, strict=True)
