@@ -19,6 +19,7 @@ from unmask.workflows.comparing import compute, work
 from unmask.workflows.comparing.cells import RESAMPLED, Planner, failure_of, folder_of
 from unmask.workflows.comparing.compare import _absolute
 from unmask.workflows.comparing.results import CLEARLY, KNOWN
+from unmask.workflows.comparing.scores import race
 from unmask.workflows.comparing.settings import Arm, read_comparison
 
 from .conftest import SETTINGS
@@ -210,7 +211,7 @@ def test_a_process_that_ends_three_times_has_failed(inputs, finished, tmp_path):
     (cell,) = (cell for cell in plan.of("score") if (cell.arm, cell.seed) == ("random", 0))
     (out / "cells" / cell.key / "result.json").unlink()
     (out / "cells" / cell.key / "cell.json").write_text(json.dumps({"since": 5.0, "attempts": 3}))
-    work.work(plan, out, choose_machine("cpu", "float32"), since=5.0, stopped=work.nothing_stopped, quiet=True)
+    work.work(plan, out, choose_machine("cpu", "float32"), since=5.0, quiet=True)
     assert "3 times" in failure_of(out, cell).error
 
 
@@ -223,7 +224,7 @@ def test_what_another_process_computes_is_left_to_it(inputs, finished, tmp_path,
     lock = acquire(folder / ".lock")
     monkeypatch.setattr(compute, "COMPUTE", {})
     monkeypatch.setattr(work.time, "sleep", lambda seconds: (folder / "result.json").write_bytes(result))  # it finishes
-    work.work(plan, out, choose_machine("cpu", "float32"), since=0.0, stopped=work.nothing_stopped, quiet=True)
+    work.work(plan, out, choose_machine("cpu", "float32"), since=0.0, quiet=True)
     lock.release()
     assert failure_of(out, cell) is None
 
@@ -258,23 +259,57 @@ def test_a_checkpoint_that_has_read_the_test_texts(inputs, finished, tmp_path):
         assert (compared["z"] < KNOWN and compared["test"] < CLEARLY * compared["train"]) == suspicious
 
 
-def test_races_stop_what_is_clearly_worse(inputs, finished, tmp_path):
-    from unmask.workflows.comparing.scores import stopped_by_race
+def pretend(out, cell, share_right):
+    """Write the result of a score: 1,000 test examples, of which a share is right."""
+    folder = out / "cells" / cell.key
+    folder.mkdir(parents=True)
+    right = np.random.default_rng(0).random(1000) < share_right  # for each seed: two have little to say
+    drawn = [right[np.random.default_rng(r).integers(1000, size=1000)].mean() * 100 for r in range(50)]
+    np.save(folder / RESAMPLED, np.array(drawn, np.float32))
+    result = {"metric": "accuracy", "metrics": {"accuracy": 100 * right.mean()}, "independent": 1000}
+    (folder / "result.json").write_text(json.dumps(result))
 
-    plan, out = planned(inputs, seeds=5, race=True), tmp_path / "out"
-    rng = np.random.default_rng(0)
-    assert stopped_by_race(plan, out) is None
+
+def test_races_stop_what_is_clearly_worse(inputs, tmp_path):
+    arms = planned(inputs).comparison.arms
+    arms = {**arms, "frozen": msgspec.structs.replace(arms["bert"], use="frozen")}  # shares the models of bert
+    plan, out = planned(inputs, arms=arms, seeds=5, race=True), tmp_path / "out"
+    scores = {(cell.arm, cell.seed): cell for cell in plan.of("score")}
+    models = {cell.seed: cell.key for cell in plan.of("pretraining")}
+    first = race(plan, out)
+    assert not first.stopped and {scores[name, 2].key for name in arms} <= first.waiting
+    assert not first.waiting & {cell.key for cell in plan.cells if cell.seed < 2}
+    for (name, seed), cell in scores.items():
+        if seed < 2:
+            pretend(out, cell, {"bert": 0.5, "random": 0.3, "frozen": 0.9}[name])
+    second = race(plan, out)
+    assert second.stopped == {scores[name, seed].key for name in ("bert", "random") for seed in (2, 3, 4)}
+    assert second.waiting == {scores["frozen", seed].key for seed in (3, 4)} | {models[3], models[4]} | {
+        scores[name, seed].key for name in ("bert", "random") for seed in (3, 4)
+    }
+    for seed in (2, 3):
+        pretend(out, scores["frozen", seed], 0.9)
+    third = race(plan, out)
+    assert not third.waiting and models[4] not in third.stopped and scores["frozen", 4].key not in third.stopped
+
+
+def test_a_race_ends(inputs, finished, tmp_path, monkeypatch):
+    plan, out = planned(inputs, seeds=4, race=True), tmp_path / "out"
     for cell in plan.of("score"):
-        if cell.seed < 2:
-            folder = out / "cells" / cell.key
-            folder.mkdir(parents=True)
-            right = rng.random(1000) < (0.9 if cell.arm == "bert" else 0.5)
-            drawn = [right[np.random.default_rng(r).integers(1000, size=1000)].mean() * 100 for r in range(50)]
-            np.save(folder / RESAMPLED, np.array(drawn, np.float32))
-            result = {"metric": "accuracy", "metrics": {"accuracy": 100 * right.mean()}, "independent": 1000}
-            (folder / "result.json").write_text(json.dumps(result))
-    stopped = {cell.name for cell in plan.cells if cell.key in (stopped_by_race(plan, out) or ())}
-    assert stopped <= {f"score: random, pets, seed {seed}" for seed in (2, 3, 4)}
+        if cell.arm == "random" and cell.seed < 2:
+            pretend(out, cell, 0.1)
+
+    def compute_score(cell, folder, *others):
+        shutil.rmtree(folder)
+        pretend(out, cell, 0.9)
+        return json.loads((folder / "result.json").read_bytes())
+
+    for kind in compute.COMPUTE:
+        monkeypatch.setitem(compute.COMPUTE, kind, lambda *others: {"seconds": 0.0})
+    monkeypatch.setitem(compute.COMPUTE, "score", compute_score)
+    work.work(plan, out, choose_machine("cpu", "float32"), since=0.0, quiet=True)
+    done = {(cell.arm, cell.seed) for cell in plan.of("score") if (out / "cells" / cell.key / "result.json").exists()}
+    assert done == {("bert", seed) for seed in range(4)} | {("random", 0), ("random", 1)}
 
 
 @pytest.mark.exhaustive

@@ -26,7 +26,6 @@ from unmask.workflows.comparing.design import read_factors
 from unmask.workflows.comparing.outcome import Outcome
 from unmask.workflows.comparing.report import write_report
 from unmask.workflows.comparing.results import conclude, limits
-from unmask.workflows.comparing.scores import stopped_by_race
 from unmask.workflows.comparing.settings import (
     Comparison,
     TaskData,
@@ -38,7 +37,6 @@ from unmask.workflows.comparing.work import (
     array_script,
     expected_seconds,
     local_workers,
-    nothing_stopped,
     work,
     work_on_ray,
     write_plan,
@@ -186,13 +184,12 @@ def compare(
 
 def _work(plan: Plan, out: Path, machine: Machine, workers: int, engine: str, *, quiet: bool) -> None:
     """Compute all cells with a number of processes."""
-    since, racing = time.time(), plan.comparison.race
-    arguments = (str(out.resolve()), machine.device.type, machine.precision, since, racing)
+    since = time.time()
+    arguments = (str(out.resolve()), machine.device.type, machine.precision, since)
     if engine == "ray":
         work_on_ray(workers, arguments)
     with local_workers(workers - 1 if engine == "local" else 0, arguments):
-        stopped = stopped_by_race if racing else nothing_stopped
-        work(plan, out, machine, since=since, stopped=stopped, quiet=quiet)
+        work(plan, out, machine, since=since, quiet=quiet)
 
 
 def describe(plan: Plan, out: Path, display: Display, workers: int) -> None:

@@ -243,7 +243,8 @@ def _arm(
             metric = scores.results[name, task, 0]["metric"]
             by_task[task] = TaskScore(metric, Estimate(*mean_score(scored)), scored.scores.tolist(), calibration)
     results = [result for (owner, _, _), result in scores.results.items() if owner == name]
-    trained = [result for cell in cells if cell.kind == "pretraining" and (result := result_of(out, cell))]
+    models = {cell.needs["model"].key: cell.needs["model"] for cell in cells if "model" in cell.needs}  # arms may share
+    trained = [result for cell in models.values() if (result := result_of(out, cell))]
     costs = next((result for cell in cells if cell.kind == "cost" and (result := result_of(out, cell))), None)
     engines = costs["engines"] if costs else []
     exact = next((row for row in engines if (row["backend"], row["precision"]) == ("torch", "float32")), None)

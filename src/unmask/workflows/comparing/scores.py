@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from unmask.metrics.comparison.multibootstrap import Resampled, average_tasks
 from unmask.metrics.comparison.racing import arms_to_stop
 from unmask.metrics.intervals import lowest
-from unmask.workflows.comparing.cells import RESAMPLED, Plan, failure_of, folder_of, result_of
+from unmask.workflows.comparing.cells import RESAMPLED, Cell, Plan, failure_of, folder_of, result_of
+
+
+class Held(NamedTuple):
+    """Cells that are not computed: never, or not yet."""
+
+    stopped: frozenset[str] = frozenset()
+    waiting: frozenset[str] = frozenset()
 
 
 class Scores:
@@ -61,19 +68,33 @@ class Scores:
         return overall
 
 
-def stopped_by_race(plan: Plan, out: Path) -> Collection[str] | None:
-    """Return the keys of the cells of arms that are clearly worse; None while a seed is not complete for all others.
+def race(plan: Plan, out: Path) -> Held:
+    """Return the cells of arms that are clearly worse, and those that wait until this can be told.
 
-    What is stopped after a seed depends on the results of the seeds up to it alone, in whatever order cells finish.
+    What stops after a seed depends on the results of the seeds up to it alone, in whatever order cells finish.
     """
-    scores, last = Scores(plan, out), plan.comparison.seeds - 1
+    scores, seeds = Scores(plan, out), plan.comparison.seeds
     stopped: set[str] = set()
-    for seeds in range(1, last + 1):
-        active = (cell for cell in plan.of("score") if cell.arm not in stopped)
-        needed = [cell for cell in active if cell.seed < seeds and cell.share == 1]
-        if any(result_of(out, cell) is None and failure_of(out, cell) is None for cell in needed):
-            return None
-        overall = {arm: scored for arm, scored in scores.overall(seeds).items() if arm not in stopped}
-        if 2 <= seeds < plan.comparison.seeds and len(overall) > 1:
-            stopped |= arms_to_stop(overall, looks=last - 1, starters=len(plan.arms)).keys()
-    return {cell.key for cell in plan.cells if cell.arm in stopped and cell.seed >= 2}
+    for done in range(2, seeds):  # looks before the third seed, the fourth, …
+        active = [cell for cell in plan.of("score") if cell.arm not in stopped and cell.share == 1]
+        if any(result_of(out, cell) is None and failure_of(out, cell) is None for cell in active if cell.seed < done):
+            return Held(_beyond(plan, stopped, 2), _beyond(plan, set(plan.arms), done))
+        overall = {arm: scored for arm, scored in scores.overall(done).items() if arm not in stopped}
+        if len(overall) > 1:
+            stopped |= arms_to_stop(overall, looks=seeds - 2, starters=len(plan.arms)).keys()
+    return Held(_beyond(plan, stopped, 2), frozenset())
+
+
+def _beyond(plan: Plan, arms: Collection[str], seed: int) -> frozenset[str]:
+    """Return the keys of the cells of arms from a seed on, but for those that other arms need, too."""
+    needed: set[str] = set()
+
+    def add(cell: Cell) -> None:
+        needed.add(cell.key)
+        for other in cell.needs.values():
+            add(other)
+
+    for cell in plan.cells:
+        if cell.seed < seed or (cell.arm not in arms and cell.kind == "score"):
+            add(cell)
+    return frozenset(cell.key for cell in plan.cells if cell.key not in needed)

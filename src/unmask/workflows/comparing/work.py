@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -47,6 +47,7 @@ from unmask.workflows.comparing.cells import (
     folder_of,
     result_of,
 )
+from unmask.workflows.comparing.scores import Held, race
 from unmask.workflows.comparing.settings import Comparison, read_budget, read_comparison
 
 COMPARISON = "comparison.toml"
@@ -57,11 +58,8 @@ PAUSE = 0.5
 GUESS = {"look": 15.0, "familiarity": 15.0, "overlap": 5.0, "corpus": 20.0, "rate": 120.0, "score": 60.0, "cost": 30.0}
 """Seconds that a cell is expected to take before one of its kind has been computed."""
 
-Stopped = Callable[[Plan, Path], Collection[str] | None]
-"""Returns the keys of cells that need not be computed; None while that cannot be told."""
 
-
-def work(plan: Plan, out: Path, machine: Machine, *, since: float, stopped: Stopped, quiet: bool) -> None:
+def work(plan: Plan, out: Path, machine: Machine, *, since: float, quiet: bool) -> None:
     """Compute all cells that nobody else computes, until each has a result or has failed.
 
     Args:
@@ -69,23 +67,18 @@ def work(plan: Plan, out: Path, machine: Machine, *, since: float, stopped: Stop
         out: the directory of the comparison.
         machine: device and precision.
         since: when the work began: what failed before is tried again.
-        stopped: see `Stopped`.
         quiet: print nothing.
     """
     display = Display(quiet=quiet)
     while True:
         waiting, computed = False, False
-        skipped = stopped(plan, out)
+        held = race(plan, out) if plan.comparison.race else Held()
         for number, cell in enumerate(plan.cells, 1):
             state = _state(out, cell, since)
-            if state == "waiting":
-                waiting = True
-            if state != "ready":
+            if cell.key in held.stopped or state not in ("waiting", "ready"):
                 continue
-            if skipped is None and cell.seed:
+            if state == "waiting" or cell.key in held.waiting:
                 waiting = True
-                continue
-            if skipped and cell.key in skipped:
                 continue
             with _taken(folder_of(out, cell)) as mine:
                 if not mine:
@@ -202,20 +195,13 @@ def write_plan(comparison: Comparison, out: Path) -> None:
     replace_file(out / COMPARISON, write(comparison).encode())
 
 
-def join(out: str, device: Any, precision: Any, since: float, racing: bool) -> None:
+def join(out: str, device: Any, precision: Any, since: float) -> None:
     """Work on a comparison whose plan is in its directory; what another process runs."""
-    from unmask.workflows.comparing.scores import stopped_by_race
 
     comparison = read_comparison(Path(out) / COMPARISON)
     machine = choose_machine(device, precision)
     plan = Planner(comparison, comparison.named_arms(), machine.precision).plan()
-    stopped = stopped_by_race if racing else nothing_stopped
-    work(plan, Path(out), machine, since=since, stopped=stopped, quiet=True)
-
-
-def nothing_stopped(plan: Plan, out: Path) -> Collection[str]:
-    """Return no cells: all are computed."""
-    return ()
+    work(plan, Path(out), machine, since=since, quiet=True)
 
 
 @contextmanager
