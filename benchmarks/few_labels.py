@@ -16,6 +16,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -139,16 +140,20 @@ def finetuned(settings: dict[str, Any] | None = None, **options: Any) -> Way:
     return way
 
 
+@cache
+def embedded(texts: tuple[str, ...]) -> np.ndarray:
+    """Return the mean vectors of texts, (texts, width)."""
+    return unmask.load(minilm()).embed(list(texts))
+
+
 def logistic(
     train: Sequence[Example], test: Sequence[Example], labels: Sequence[str], seed: int
 ) -> tuple[Probabilities, float]:
     """Logistic regression on mean vectors; of pairs, on the two vectors, their difference and their product."""
     from sklearn.linear_model import LogisticRegression
 
-    model = unmask.load(minilm())
-
     def vectors(examples: Sequence[Example]) -> np.ndarray:
-        parts = [model.embed([one.texts[part] for one in examples]) for part in range(len(examples[0].texts))]
+        parts = [embedded(texts) for texts in zip(*(example.texts for example in examples), strict=True)]
         if len(parts) == 1:
             return parts[0]
         return np.concatenate([*parts, np.abs(parts[0] - parts[1]), parts[0] * parts[1]], 1)
