@@ -12,7 +12,7 @@ from unmask.nn.encoders.downstream_kind import DOWNSTREAM_KINDS
 WITHOUT_TORCH = """
 import sys
 from unmask.nn.encoders.downstream_kind import DOWNSTREAM_KINDS
-assert DOWNSTREAM_KINDS == ("linear", "average", "rnn")
+assert DOWNSTREAM_KINDS == ("linear", "average", "difference", "rnn")
 assert "torch" not in sys.modules
 """
 

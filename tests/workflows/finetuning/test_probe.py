@@ -16,7 +16,7 @@ from unmask.support.errors import UserError
 from unmask.tasks.holding_out import assign_folds
 from unmask.training.settings import BudgetSettings
 from unmask.workflows.finetuning.finetune import finetune
-from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles, is_few
+from unmask.workflows.finetuning.job import FewLabels, FinetuningJob, InitialModel, LabelledFiles, few_labels
 from unmask.workflows.finetuning.probe import LOWER, MAX_FOLDS, STRENGTHS, Features, choose_strength
 from unmask.workflows.finetuning.run_job import describe_overfitting
 
@@ -125,16 +125,20 @@ def examples(number, *more):
     return [Row({"text": f"text {index}", **dict(more), "label": "a"}, "x.tsv", index) for index in range(number)]
 
 
+def rule(number, *more, marked=True, labels=2, **options):
+    return few_labels(job(**options), examples(number, *more), labels, marked=marked)
+
+
 def test_labels_are_few_unless_something_says_how_to_train():
-    assert is_few(job(), examples(64), 2)
-    assert is_few(job(settings={"task.length": 64, "seed": 3}), examples(64), 2)
-    assert is_few(job(task="multi-label"), examples(64), 2)
-    assert not is_few(job(), examples(65), 2)
-    assert not is_few(job(model="random:bert-mini"), examples(64), 2)
-    assert not is_few(job(task="regression"), examples(10), 0)
-    assert not is_few(job(), examples(64, ("text_b", "another")), 2)
+    frozen, brief, pairs = FewLabels("average", 0.0), FewLabels("average", 2.0), FewLabels("difference", 0.0)
+    assert rule(64) == rule(64, settings={"task.length": 64, "seed": 3}) == rule(64, task="multi-label") == frozen
+    assert rule(65) == rule(512) == rule(512, marked=False) == brief
+    assert rule(513) is None
+    assert rule(64, ("text_b", "another")) == pairs
+    assert rule(65, ("text_b", "another")) is rule(64, ("text_b", "another"), marked=False) is None
+    assert rule(64, model="random:bert-mini") is rule(10, task="regression", labels=0) is None
     for more in ({"frozen": False}, {"frozen": True}, {"downstream": "rnn"}, {"settings": {"budget.epochs": 3}}):
-        assert not is_few(job(**more), examples(64), 2)
+        assert rule(64, **more) is rule(500, **more) is None
 
 
 def test_a_multi_label_model_of_few_labels(minilm, tmp_path):

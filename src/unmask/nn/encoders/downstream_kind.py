@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-DownstreamKind = Literal["linear", "average", "rnn"]
+DownstreamKind = Literal["linear", "average", "difference", "rnn"]
 
 DOWNSTREAM_KINDS: tuple[str, ...] = get_args(DownstreamKind)
