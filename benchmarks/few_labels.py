@@ -67,6 +67,13 @@ def snli() -> tuple[list[Example], list[Example]]:
     return rows(folder, "train_2000.jsonl.xz"), rows(folder, "dev_1000.jsonl.xz")
 
 
+def sick() -> tuple[list[Example], list[Example]]:
+    """Pairs of sentences, three labels; MiniLM was not trained on them."""
+    columns = {"text": "sentence_A", "text_b": "sentence_B", "label": "entailment_judgment"}
+    folder = "pairs/sick"
+    return rows(folder, "SICK_train.txt.xz", **columns), rows(folder, "SICK_test_annotated.txt.xz", **columns)
+
+
 def topics() -> tuple[list[Example], list[Example]]:
     """Paragraphs of the standard library, seven topics."""
     return _parted(paragraphs_by_topic())
@@ -91,6 +98,7 @@ DATA: dict[str, Callable[[], tuple[list[Example], list[Example]]]] = {
     "sst2": sst2,
     "chnsenticorp": chnsenticorp,
     "snli": snli,
+    "sick": sick,
     "topics": topics,
     "modules": modules,
 }

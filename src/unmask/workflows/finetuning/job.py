@@ -158,15 +158,19 @@ class FewLabels(NamedTuple):
     epochs: float
 
 
-def few_labels(job: FinetuningJob, examples: Sequence[Any], labels: int, *, marked: bool) -> FewLabels | None:
+def few_labels(
+    job: FinetuningJob, examples: Sequence[Any], labels: int, *, tokens: int | None, marked: bool
+) -> FewLabels | None:
     """Return the rule for few labels, or None if they are many, or if something that was passed says how to train.
 
-    docs/fine-tuning.md states on which splits of training data the numbers were chosen.
+    An encoder that was pretrained on little text must learn more than two epochs teach: then labels up to
+    `FEW_PER_LABEL` alone are few. docs/fine-tuning.md states on which splits of training data the numbers were chosen.
 
     Args:
         job: the task, the initial model, the settings.
         examples: the training examples.
         labels: number of labels.
+        tokens: number of tokens that the encoder was pretrained on; None: unknown, as of published models.
         marked: whether the model distinguishes the texts of a pair by segment ids.
     """
     trained = any(key.startswith(OF_TRAINING) for key in job.settings)
@@ -177,7 +181,9 @@ def few_labels(job: FinetuningJob, examples: Sequence[Any], labels: int, *, mark
     frozen = len(examples) <= FEW_PER_LABEL * labels
     if len(TASKS[job.task]().texts(examples[0])) > 1:
         return FewLabels("difference", 0.0) if frozen and marked else None
-    return FewLabels("average", 0.0 if frozen else BRIEF_EPOCHS)
+    if frozen:
+        return FewLabels("average", 0.0)
+    return FewLabels("average", BRIEF_EPOCHS) if tokens is None or tokens > LITTLE_TEXT else None
 
 
 PRETRAINED_RATE = 5e-5

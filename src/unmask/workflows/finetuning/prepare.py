@@ -106,7 +106,7 @@ def prepare(job: FinetuningJob, machine: Machine, display: Display, *, choosing:
     for note in read.notes:
         display.say(note)
     data = read.inner(unsettled) if choosing else read
-    few = few_labels(job, data.train, len(data.labels), marked=base.marks_pairs)
+    few = few_labels(job, data.train, len(data.labels), tokens=base.tokens, marked=base.marks_pairs)
     recipe = _resolve(job, table, base, data, few)
     ready = assemble(base, recipe, data, f"{job.start.model}", machine)
     if job.files.dev and (choosing or ready.stops_early):  # used at the end or by another run: check them now
