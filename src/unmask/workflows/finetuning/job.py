@@ -163,8 +163,8 @@ def few_labels(
 ) -> FewLabels | None:
     """Return the rule for few labels, or None if they are many, or if something that was passed says how to train.
 
-    An encoder that was pretrained on little text must learn more than two epochs teach: then labels up to
-    `FEW_PER_LABEL` alone are few. docs/fine-tuning.md states on which splits of training data the numbers were chosen.
+    It does not apply to encoders that were pretrained on little text: what they know is not enough for a regression.
+    docs/fine-tuning.md states on which splits of training data the numbers were chosen.
 
     Args:
         job: the task, the initial model, the settings.
@@ -175,15 +175,13 @@ def few_labels(
     """
     trained = any(key.startswith(OF_TRAINING) for key in job.settings)
     chosen = job.frozen is not None or job.downstream is not None or job.recipe is not None
-    possible = TASKS[job.task].training.probe and job.start.pretrained
+    possible = TASKS[job.task].training.probe and job.start.pretrained and (tokens is None or tokens > LITTLE_TEXT)
     if not possible or chosen or trained or not 0 < len(examples) <= BRIEF_PER_LABEL * labels:
         return None
     frozen = len(examples) <= FEW_PER_LABEL * labels
     if len(TASKS[job.task]().texts(examples[0])) > 1:
         return FewLabels("difference", 0.0) if frozen and marked else None
-    if frozen:
-        return FewLabels("average", 0.0)
-    return FewLabels("average", BRIEF_EPOCHS) if tokens is None or tokens > LITTLE_TEXT else None
+    return FewLabels("average", 0.0 if frozen else BRIEF_EPOCHS)
 
 
 PRETRAINED_RATE = 5e-5
