@@ -16,6 +16,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,6 +67,13 @@ def snli() -> tuple[list[Example], list[Example]]:
     return rows(folder, "train_2000.jsonl.xz"), rows(folder, "dev_1000.jsonl.xz")
 
 
+def sick() -> tuple[list[Example], list[Example]]:
+    """Pairs of sentences, three labels; MiniLM was not trained on them."""
+    columns = {"text": "sentence_A", "text_b": "sentence_B", "label": "entailment_judgment"}
+    folder = "pairs/sick"
+    return rows(folder, "SICK_train.txt.xz", **columns), rows(folder, "SICK_test_annotated.txt.xz", **columns)
+
+
 def topics() -> tuple[list[Example], list[Example]]:
     """Paragraphs of the standard library, seven topics."""
     return _parted(paragraphs_by_topic())
@@ -90,6 +98,7 @@ DATA: dict[str, Callable[[], tuple[list[Example], list[Example]]]] = {
     "sst2": sst2,
     "chnsenticorp": chnsenticorp,
     "snli": snli,
+    "sick": sick,
     "topics": topics,
     "modules": modules,
 }
@@ -139,16 +148,20 @@ def finetuned(settings: dict[str, Any] | None = None, **options: Any) -> Way:
     return way
 
 
+@cache
+def embedded(texts: tuple[str, ...]) -> np.ndarray:
+    """Return the mean vectors of texts, (texts, width)."""
+    return unmask.load(minilm()).embed(list(texts))
+
+
 def logistic(
     train: Sequence[Example], test: Sequence[Example], labels: Sequence[str], seed: int
 ) -> tuple[Probabilities, float]:
     """Logistic regression on mean vectors; of pairs, on the two vectors, their difference and their product."""
     from sklearn.linear_model import LogisticRegression
 
-    model = unmask.load(minilm())
-
     def vectors(examples: Sequence[Example]) -> np.ndarray:
-        parts = [model.embed([one.texts[part] for one in examples]) for part in range(len(examples[0].texts))]
+        parts = [embedded(texts) for texts in zip(*(example.texts for example in examples), strict=True)]
         if len(parts) == 1:
             return parts[0]
         return np.concatenate([*parts, np.abs(parts[0] - parts[1]), parts[0] * parts[1]], 1)

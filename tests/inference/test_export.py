@@ -138,7 +138,7 @@ def test_a_damaged_program_is_refused(make, tmp_path):
         load(tmp_path / "out")
 
 
-@pytest.mark.parametrize("kind", ["linear", "average"])
+@pytest.mark.parametrize("kind", ["linear", "average", "difference"])
 def test_the_program_of_a_downstream_model_is_right_or_refused(make, tmp_path, kind):
     model = make(downstream=DownstreamSettings(kind=kind, layers=(-1, -2)))
     assert write(model, tmp_path).difference < 1e-4

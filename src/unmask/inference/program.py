@@ -114,11 +114,12 @@ def default_head(model: Model) -> str:
 
 
 def probes(model: Model, signature: ProgramSignature) -> list[Sample]:
-    """Return random sequences to compare two backends of a model with, with an output at every token or text."""
+    """Return random texts and pairs to compare two backends of a model with, with an output at every token or text."""
     rng, frame, longest = np.random.default_rng(0), Frame.of(model.tokenizer), model.encoder.longest
     made = list[Sample]()
-    for length in (min(length, longest) for length in (*LENGTHS, *LENGTHS)):
-        sample = frame.wrap(rng.integers(model.tokenizer.size, size=max(1, length - 2)))
+    for length, texts in ((min(length, longest), texts) for texts in (1, 2) for length in LENGTHS):
+        ids = rng.integers(model.tokenizer.size, size=max(texts, frame.capacity(length, texts)))
+        sample = frame.wrap(*np.array_split(ids, texts))
         every = {} if signature.at in ("", SUMMARY) else {signature.at: np.arange(len(sample))}
         made.append(sample.add(positions=every).named((len(made),)))
     return made

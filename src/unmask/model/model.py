@@ -76,6 +76,11 @@ class Model:
     revision: str = ""
     pooling: Pooling | None = None
 
+    @property
+    def marks_pairs(self) -> bool:
+        """Whether segment ids tell the texts of a pair apart, also after it is saved and loaded."""
+        return self.tokenizer.segments and self.encoder.settings.segments > 1
+
     def inputs(self, role: str) -> dict[str, str]:
         """Return what identifies it among the inputs of a run, in which it has this role, such as "init"."""
         pinned = {f"{role}_revision": self.revision} if self.revision else {}

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from unmask.data.batches.batch import add_counts, collate
+from unmask.data.batches.frame import Frame
 from unmask.families.bert import BertSettings
 from unmask.nn.encoders.downstream import BidirectionalLstm, Downstream, DownstreamSettings, Mix, resolve_layers
 from unmask.nn.encoders.encoder import Keep
@@ -22,6 +23,7 @@ EVERY = {
     "linear": DownstreamSettings(kind="linear", layers=(-2, -1), combine="sum"),
     "average": DownstreamSettings(kind="average", layers=(0,)),
     "average-mix": DownstreamSettings(kind="average", layers=(0, 1, 2), combine="mix"),
+    "difference": DownstreamSettings(kind="difference", layers=(0, -1), normalize=True),
     "rnn": DownstreamSettings(kind="rnn", layers=(-2, -1), width=8),
     "rnn-mix": DownstreamSettings(kind="rnn", layers=(0, -1), combine="mix", width=8),
 }
@@ -91,6 +93,26 @@ def test_the_mean_is_over_the_tokens_of_the_text(samples):
     for number, (start, stop) in enumerate(pairwise(batch.tokens.offsets.tolist())):
         found = encoded.last[batch.positions["summary"][number]]
         torch.testing.assert_close(found, layers[0][start:stop].mean(0), rtol=0, atol=1e-6)
+
+
+def test_the_difference_is_between_the_means_of_the_two_texts():
+    rng, frame = np.random.default_rng(3), Frame(cls=2, sep=3)
+    pairs = [
+        frame.wrap(*(rng.integers(5, 100, rng.integers(0, 20)) for _ in range(2))).named((0, number))
+        for number in range(60)
+    ]
+    body, batch = body_of("difference"), collate(pairs)
+    found = body(batch.tokens).last[batch.positions["summary"]]  # (pairs, 2 * width)
+    for key, vector in zip(batch.keys, found, strict=True):
+        pair = pairs[key[1]]
+        layers = body.encoder(collate([pair]).tokens, Keep(frozenset({0, 2}))).layers
+        second = torch.from_numpy(pair.segments == 1)
+        expected = []
+        for layer in (layers[0], layers[2]):
+            means = [layer[chosen].mean(0) for chosen in (~second, second)]
+            u, v = (mean / mean.norm() for mean in means)
+            expected.append((u - v).abs())
+        torch.testing.assert_close(vector, torch.cat(expected), rtol=0, atol=1e-5)
 
 
 def test_layers_are_summed_concatenated_or_mixed(samples):
@@ -187,6 +209,7 @@ def test_layers_count_from_the_embeddings_or_from_the_end():
         ({"kind": "rnn", "combine": "mix"}, "combine has no effect on a single layer"),
         ({"kind": "average", "width": 3}, "width has no effect"),
         ({"kind": "rnn", "width": 0}, "width must be at least 1"),
+        ({"kind": "linear", "normalize": True}, 'normalize goes with kind = "average" or "difference"'),
     ],
 )
 def test_settings_without_effect_are_refused(settings, message):

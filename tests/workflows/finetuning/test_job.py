@@ -32,7 +32,7 @@ def test_consistent_jobs_pass():
             {"task": "poetry"},
             "^unknown task 'poetry'; known: answer-beams, classification, ",
         ),
-        ({"downstream": "tree"}, "^unknown downstream model 'tree'; known: average, linear, rnn$"),
+        ({"downstream": "tree"}, "^unknown downstream model 'tree'; known: average, difference, linear, rnn$"),
         (
             {"settings": {"downstream.width": 3}},
             "^downstream.… has no effect without a downstream model; pass frozen=True or downstream=KIND$",

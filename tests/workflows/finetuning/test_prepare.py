@@ -36,7 +36,7 @@ def with_setting(job, text):
 @pytest.mark.parametrize(
     ("options", "settings", "message"),
     [
-        ({"downstream": "tree"}, [], "unknown downstream model 'tree'; known: average, linear, rnn"),
+        ({"downstream": "tree"}, [], "unknown downstream model 'tree'; known: average, difference, linear, rnn"),
         ({"downstream": "rnn"}, ["downstream.layers=[3]"], "there is no layer 3; this model has 0"),
         ({"downstream": "linear"}, ["downstream.layers=[0]"], r"layer 0 of \[CLS\] is the same for every text"),
         (
@@ -48,6 +48,11 @@ def with_setting(job, text):
         ({}, ["batch.recompute=true"], "batch.recompute has no effect on a frozen encoder"),
         ({}, ["frozen=false"], 'settings={"frozen": False} is not allowed; pass frozen=True'),
         ({}, ["downstream.kind=rnn"], "pass frozen=True or downstream=KIND"),
+        (
+            {"downstream": "difference"},
+            [],
+            'compares two texts, but these examples are not pairs; use downstream="average"',
+        ),
         ({"downstream": "average"}, ["downstream.width=3"], "width has no effect on kind"),
         ({"frozen": False}, ["downstream.width=3"], "without a downstream model; pass frozen=True or downstream=KIND"),
     ],

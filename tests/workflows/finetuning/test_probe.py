@@ -11,12 +11,12 @@ from transformers import AutoModel, AutoTokenizer
 from unmask.data.labelled.labelled_file import Row
 from unmask.inference.evaluation.scoring import evaluate_task
 from unmask.inference.predictor import load
-from unmask.model.model import load_model
+from unmask.model.model import Model, build_encoder, load_model, save_model
 from unmask.support.errors import UserError
 from unmask.tasks.holding_out import assign_folds
 from unmask.training.settings import BudgetSettings
 from unmask.workflows.finetuning.finetune import finetune
-from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles, is_few
+from unmask.workflows.finetuning.job import FewLabels, FinetuningJob, InitialModel, LabelledFiles, few_labels
 from unmask.workflows.finetuning.probe import LOWER, MAX_FOLDS, STRENGTHS, Features, choose_strength
 from unmask.workflows.finetuning.run_job import describe_overfitting
 
@@ -43,15 +43,29 @@ def write(path, rows):
     return path
 
 
-def mean_layers(model, texts):
-    """Return the means of the last four layers, each scaled as the probe does, computed with transformers."""
+def mean_layers(model, texts, texts_b=None):
+    """Return the normalized means of the last four layers, computed with transformers; of pairs, their differences."""
     tokenizer, encoder = AutoTokenizer.from_pretrained(model), AutoModel.from_pretrained(model).eval()
     rows = []
     with torch.inference_mode():
-        for text in texts:
-            states = encoder(**tokenizer(text, return_tensors="pt"), output_hidden_states=True).hidden_states
-            rows.append(torch.stack([state[0].mean(0) for state in states[-4:]]))
+        for pair in zip(texts, *(() if texts_b is None else (texts_b,)), strict=True):
+            inputs = tokenizer(*pair, return_tensors="pt")
+            states = torch.stack(encoder(**inputs, output_hidden_states=True).hidden_states[-4:])[:, 0]
+            texts_of_tokens = inputs["token_type_ids"][0]
+            means = [states[:, texts_of_tokens == number].mean(1) for number in range(len(pair))]
+            u, *v = (mean / mean.norm(dim=1, keepdim=True) for mean in means)  # (layers, width)
+            rows.append((u - v[0]).abs() if v else u)
     return torch.stack(rows).numpy()  # (texts, layers, width)
+
+
+def predictions_of_sklearn(features, gold, fresh, strength):
+    """Return the probabilities of a regression on features, (texts, layers, width), the last layer weighted most."""
+    shares = np.array([LOWER] * 3 + [1.0]) / np.linalg.norm([LOWER] * 3 + [1.0])
+    scales = shares / np.sqrt(np.square(features).sum(2).mean(0))  # (layers,)
+    train, test = ((part * scales[:, None]).reshape(len(part), -1) for part in (features, fresh))
+    # of two classes scikit-learn fits one vector of weights, the difference of our two, whose norms are half of its
+    fitted = LogisticRegression(C=1 / strength * (1 if len(set(gold)) > 2 else 2), max_iter=5000, tol=1e-8)
+    return fitted.fit(train, gold).predict_proba(test)
 
 
 @pytest.mark.parametrize("labels", [("good", "bad"), ("good", "bad", "odd")])
@@ -60,21 +74,66 @@ def test_few_labels_give_the_regression_of_scikit_learn(minilm, tmp_path, labels
     train, test = texts_of(rng, labels, 6), texts_of(rng, labels, 10)
     run = tmp_path / "run"
     finetune("classification", minilm, write(tmp_path / "train.tsv", train), run, all_examples=True, quiet=True)
-    features = mean_layers(minilm, [text for text, _ in train])
-    shares = np.array([LOWER] * 3 + [1.0]) / np.linalg.norm([LOWER] * 3 + [1.0])
-    scaled, fresh = (
-        (part / np.linalg.norm(part, axis=2, keepdims=True) * shares[None, :, None]).reshape(len(part), -1)
-        for part in (features, mean_layers(minilm, [text for text, _ in test]))
-    )
-    gold = np.array([label for _, label in train])
+    features, fresh = (mean_layers(minilm, [text for text, _ in part]) for part in (train, test))
     predictions = load(run).predict([text for text, _ in test])
     ours = np.array([[prediction.scores[label] for label in sorted(labels)] for prediction in predictions])
-    distances = []
-    for strength in STRENGTHS:
-        theirs = LogisticRegression(C=1 / strength * (1 if len(labels) > 2 else 2), max_iter=5000, tol=1e-8)
-        distances.append(np.abs(theirs.fit(scaled, gold).predict_proba(fresh) - ours).max())
-    # of two classes scikit-learn fits one vector of weights, the difference of our two, whose norms are half of its
+    gold = [label for _, label in train]
+    distances = [np.abs(predictions_of_sklearn(features, gold, fresh, one) - ours).max() for one in STRENGTHS]
     assert min(distances) < 1e-2  # stored features are float16, and the fit ends at a tolerance
+
+
+def test_few_pairs_are_told_apart_by_the_differences_of_their_texts(minilm, tmp_path, capsys):
+    rng = np.random.default_rng(7)
+
+    def pairs(each):
+        texts = {label: [text for text, _ in texts_of(rng, (label,), 2 * each)] for label in ("good", "bad")}
+        alike = [
+            (*texts[label][2 * number : 2 * number + 2], "alike") for label in texts for number in range(each // 2)
+        ]
+        apart = [(*pair, "apart") for pair in zip(texts["good"][each:], texts["bad"][each:], strict=True)]
+        return [*alike, *apart]
+
+    train, test = pairs(16), pairs(30)
+    path = tmp_path / "train.tsv"
+    path.write_text("text\ttext_b\tlabel\n" + "".join("\t".join(row) + "\n" for row in train))
+    finetune("classification", minilm, path, tmp_path / "run", all_examples=True)
+    assert "under a logistic regression of the differences between the two texts" in capsys.readouterr().err
+    first, second, gold = (list(column) for column in zip(*test, strict=True))
+    model = load(tmp_path / "run")
+    predictions = model.predict(first, second)
+    ours = np.array([[prediction.scores[label] for label in ("alike", "apart")] for prediction in predictions])
+    assert np.mean([prediction.label == label for prediction, label in zip(predictions, gold, strict=True)]) > 0.8
+    a, b, known = (list(column) for column in zip(*train, strict=True))
+    features, fresh = mean_layers(minilm, a, b), mean_layers(minilm, first, second)
+    distances = [np.abs(predictions_of_sklearn(features, known, fresh, one) - ours).max() for one in STRENGTHS]
+    assert min(distances) < 1e-2
+    with pytest.raises(UserError, match="the model was trained on pairs of texts"):
+        model.predict(first)
+
+
+def test_pairs_of_a_model_without_segment_ids_are_not_compared(tmp_path, recipe, tokenizer):
+    shape = recipe.encoder.__class__(layers=2, width=32, heads=2, feed_forward=64, positions=64, segments=1)
+    save_model(tmp_path / "start", Model(build_encoder(shape, tokenizer.size), tokenizer), "")
+    assert not load_model(tmp_path / "start").marks_pairs
+    path = tmp_path / "train.tsv"
+    path.write_text("text\ttext_b\tlabel\n" + "".join(f"a day\tnight {n}\t{'ab'[n % 2]}\n" for n in range(20)))
+    with pytest.raises(UserError, match="needs segment ids, by which this model does not tell"):
+        finetune("classification", tmp_path / "start", path, tmp_path / "run", downstream="difference")
+
+
+def test_with_more_labels_training_is_brief_and_begins_at_the_regression(minilm, tmp_path, capsys):
+    labels = ("good", "bad")
+    train = write(tmp_path / "train.tsv", texts_of(np.random.default_rng(3), labels, 40))
+    finetune("classification", minilm, train, tmp_path / "run", all_examples=True)
+    said = capsys.readouterr().err
+    assert "few labels, 40 examples of each: a logistic regression on the encoder's features, then 2 epochs" in said
+    tuned, before = load_model(tmp_path / "run"), load_model(minilm)
+    assert tuned.downstream.kind == "average"
+    moved = [
+        (tuned.encoder.state_dict()[name] - value).abs().max() for name, value in before.encoder.state_dict().items()
+    ]
+    assert max(moved) > 1e-5
+    assert evaluate_task(tuned, [train])["metrics"]["accuracy"] > 90
 
 
 @pytest.mark.parametrize(
@@ -125,16 +184,21 @@ def examples(number, *more):
     return [Row({"text": f"text {index}", **dict(more), "label": "a"}, "x.tsv", index) for index in range(number)]
 
 
+def rule(number, *more, tokens=None, marked=True, labels=2, **options):
+    return few_labels(job(**options), examples(number, *more), labels, tokens=tokens, marked=marked)
+
+
 def test_labels_are_few_unless_something_says_how_to_train():
-    assert is_few(job(), examples(64), 2)
-    assert is_few(job(settings={"task.length": 64, "seed": 3}), examples(64), 2)
-    assert is_few(job(task="multi-label"), examples(64), 2)
-    assert not is_few(job(), examples(65), 2)
-    assert not is_few(job(model="random:bert-mini"), examples(64), 2)
-    assert not is_few(job(task="regression"), examples(10), 0)
-    assert not is_few(job(), examples(64, ("text_b", "another")), 2)
+    frozen, brief, pairs = FewLabels("average", 0.0), FewLabels("average", 2.0), FewLabels("difference", 0.0)
+    assert rule(64) == rule(64, settings={"task.length": 64, "seed": 3}) == rule(64, task="multi-label") == frozen
+    assert rule(65) == rule(512) == rule(512, marked=False) == brief
+    assert rule(513) is rule(64, tokens=100_000_000) is rule(65, tokens=0) is None
+    assert rule(65, tokens=200_000_000) == brief and rule(64, tokens=200_000_000) == frozen
+    assert rule(64, ("text_b", "another")) == pairs
+    assert rule(65, ("text_b", "another")) is rule(64, ("text_b", "another"), marked=False) is None
+    assert rule(64, model="random:bert-mini") is rule(10, task="regression", labels=0) is None
     for more in ({"frozen": False}, {"frozen": True}, {"downstream": "rnn"}, {"settings": {"budget.epochs": 3}}):
-        assert not is_few(job(**more), examples(64), 2)
+        assert rule(64, **more) is rule(500, **more) is None
 
 
 def test_a_multi_label_model_of_few_labels(minilm, tmp_path):

@@ -75,7 +75,7 @@ def test_downstream_models_have_their_own_rule(recipe):
 
 
 def test_every_downstream_kind_has_a_learning_rate():
-    assert {"linear", "average", "rnn"} == set(FROZEN_RATES) == set(DOWNSTREAM_KINDS)
+    assert {"linear", "average", "difference", "rnn"} == set(FROZEN_RATES) == set(DOWNSTREAM_KINDS)
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -7,13 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from unmask.model.model import load_model
+from unmask.model.model import Model, build_encoder, load_model, save_model
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides, write
 from unmask.training.evaluate import NotFiniteError
 from unmask.training.loop import Trainer
 from unmask.training.runs.directory import RunDirectory
+from unmask.training.runs.display import Display
+from unmask.workflows.finetuning import trials
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles
+from unmask.workflows.finetuning.prepare import prepare
 from unmask.workflows.finetuning.run_job import run_job
 from unmask.workflows.finetuning.trials import run_trials
 
@@ -196,6 +199,25 @@ def test_an_unfinished_run_cannot_be_loaded(job, tmp_path):
         load_model(out)
     with pytest.raises(UserError, match="this run is not finished"):
         load_model(out / "seed-0")
+
+
+class Stopped(Exception):
+    """Raised in place of a run."""
+
+
+def test_a_search_trains_with_few_labels_too(job, tmp_path, recipe, tokenizer, monkeypatch):
+    save_model(tmp_path / "start", Model(build_encoder(recipe.encoder, tokenizer.size), tokenizer), "")
+    job = replace(job, start=InitialModel(tmp_path / "start"))
+    assert prepare(job, CPU, Display(quiet=True), choosing=True).recipe.probe
+
+    def stop(job, out, **options):
+        raise Stopped(prepare(job, CPU, Display(quiet=True), choosing=True).recipe)
+
+    monkeypatch.setattr(trials, "run_job", stop)
+    with pytest.raises(Stopped) as stopped:
+        run_trials(job, tmp_path / "runs", seeds=1, search=True)
+    tried = stopped.value.args[0]
+    assert (tried.probe, tried.downstream, tried.budget.epochs) == (False, None, 20)
 
 
 def test_a_search_goes_on_without_rates_that_diverge(job, tmp_path, monkeypatch):

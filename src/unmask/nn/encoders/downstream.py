@@ -7,6 +7,8 @@ again, so that the head of every task can be added to it as to BERT. The row at 
 - `linear`: the vector of that token, or the mean of all tokens where heads read that (`HeadSpec.mean`). With only the
   last layer, no module of this file is needed: the result is the task's standard head on the pooled vector.
 - `average`: the mean over the sequence's tokens, including special ones. It has no vectors for single tokens.
+- `difference`: of a pair of texts, how far the means over the tokens of each are apart, |u - v| (one of the features of
+  Conneau et al. 2017, section 3.1; there, texts are encoded separately). Segment ids tell which token is of which text.
 - `rnn`: a bidirectional LSTM of two layers (Devlin et al. 2019, section 5.3); the last states of both directions
   represent the sequence, and each token has its own state.
 
@@ -37,6 +39,8 @@ from unmask.support.messages import argument
 if TYPE_CHECKING:
     from unmask.data.batches.batch import Tokens
 
+TINY = 1e-9
+"""Divisor of a sum over no tokens, which is 0."""
 RNN_LAYERS = 2
 """Number of layers of the LSTM, as in the paper."""
 
@@ -45,13 +49,13 @@ class DownstreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """The recipe's [downstream].
 
     Attributes:
-        kind: "linear", "average" or "rnn"; see the module.
+        kind: "linear", "average", "difference" or "rnn"; see the module.
         layers: the encoder's layers to read: 0 is the embeddings, negative numbers count from the end.
         combine: how several layers are combined: "concatenate", "sum", or "mix": softmax-normalized weights and a
             scale.
         width: width of the LSTM's states in each direction; None: 200.
-        normalize: with "average", whether the mean of each layer is scaled to length 1: what texts are about is in its
-            direction, above all in models that were trained for similarity.
+        normalize: with "average" and "difference", whether the means of each layer are scaled to length 1: what texts
+            are about is in their direction, above all in models that were trained for similarity.
     """
 
     kind: DownstreamKind
@@ -65,8 +69,8 @@ class DownstreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             raise ValueError("layers must name at least one layer")
         if self.combine != "concatenate" and len(self.layers) == 1:
             raise ValueError("combine has no effect on a single layer")
-        if self.normalize and (self.kind != "average" or self.combine != "concatenate"):
-            raise ValueError('normalize goes with kind = "average" and combine = "concatenate"')
+        if self.normalize and (self.kind not in ("average", "difference") or self.combine != "concatenate"):
+            raise ValueError('normalize goes with kind = "average" or "difference", and combine = "concatenate"')
         if self.width is not None and self.kind != "rnn":
             raise ValueError(f'width has no effect on kind = "{self.kind}"')
         if self.width is not None and self.width < 1:
@@ -210,17 +214,29 @@ class Downstream(Encoder):
         x = self._combine([layers[number] for number in self.numbers])  # (tokens, width)
         starts, ends = tokens.offsets[:-1].long(), tokens.offsets[1:].long()
         summary = starts if self.head.summary == "first" else ends - 1  # (sequences,)
+        if self.chosen.kind == "difference":
+            first, second = (self._means(x, tokens, text) for text in range(2))
+            x = x.index_copy(0, summary, (first - second).abs().to(x.dtype))
         if self.chosen.kind == "average" or (self.chosen.kind == "linear" and self.encoder.head.mean):
-            means = mean_vectors(x, tokens)  # (sequences, width)
-            if self.chosen.normalize:
-                means = normalize(torch.unflatten(means, 1, (len(self.numbers), -1)), dim=2).flatten(1)
-            x = x.index_copy(0, summary, means.to(x.dtype))
+            x = x.index_copy(0, summary, self._means(x, tokens).to(x.dtype))
         if self.lstm is not None:
             x = self.lstm(x, tokens)  # (tokens, width)
             forward, backward = x.index_select(0, ends - 1), x.index_select(0, starts)
             half = self.lstm.width
             x = x.index_copy(0, summary, torch.cat([forward[:, :half], backward[:, half:]], 1))
         return Encoded(last=x, layers={number: layers[number] for number in keep.layers})
+
+    def _means(self, x: Tensor, tokens: Tokens, text: int | None = None) -> Tensor:
+        """Return the mean over the tokens of each sequence, or of one text of a pair, (sequences, width)."""
+        if text is None:
+            means = mean_vectors(x, tokens)
+        else:
+            assert tokens.segments is not None
+            inside = (tokens.segments == text)[:, None].to(x.dtype)  # (tokens, 1)
+            means = mean_vectors(x * inside, tokens) / mean_vectors(inside, tokens).clamp(min=TINY)
+        if self.chosen.normalize:
+            means = normalize(torch.unflatten(means, 1, (len(self.numbers), -1)), dim=2).flatten(1)
+        return means
 
     def own_state(self) -> dict[str, Tensor]:
         """Return the tensors that do not belong to the encoder."""

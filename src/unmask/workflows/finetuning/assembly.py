@@ -18,6 +18,7 @@ from unmask.objectives.teacher import Teacher
 from unmask.recipes.recipe import FinetuningRecipe
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, setting
+from unmask.tasks.rows import TextTask
 from unmask.tasks.task import Task
 
 
@@ -42,6 +43,8 @@ def build_learner(
         with on_meta():
             at = recipe.task.build(Downstream(chosen, base.encoder).head, labels).at
         _check_downstream(chosen, layers, recipe.task.part, at)
+        if chosen.kind == "difference":
+            _check_difference(base, recipe.task)
     small = None if chosen is None else Downstream(chosen, base.encoder)
     body = base.encoder if small is None else small
     head = recipe.task.build(body.head, labels)
@@ -56,15 +59,30 @@ def build_learner(
 
 
 def _check_downstream(chosen: DownstreamSettings, layers: int, part: str, at: str) -> None:
-    if chosen.kind == "average" and at != "summary":
+    if chosen.kind in ("average", "difference") and at != "summary":
         raise UserError(
-            f"{argument('downstream', 'average')} yields one vector per text, but {part.replace('_', ' ')} "
+            f"{argument('downstream', chosen.kind)} yields one vector per text, but {part.replace('_', ' ')} "
             "needs one per token",
             remedy="use linear or rnn",
         )
     if chosen.kind == "linear" and at == "summary" and resolve_layers(chosen.layers, layers) == (0,):
         raise UserError(
             "layer 0 of [CLS] is the same for every text", remedy=f"use {argument('downstream', 'average')} or rnn"
+        )
+
+
+def _check_difference(base: Model, task: Task) -> None:
+    remedy = f"use {argument('downstream', 'average')}"
+    if not isinstance(task, TextTask) or not task.pairs:
+        raise UserError(
+            f"{argument('downstream', 'difference')} compares two texts, but these examples are not pairs",
+            remedy=remedy,
+        )
+    if not base.marks_pairs:
+        raise UserError(
+            f"{argument('downstream', 'difference')} needs segment ids, by which this model does not tell the texts of "
+            "a pair apart",
+            remedy=remedy,
         )
 
 

@@ -13,12 +13,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.families import BodySettings
 from unmask.nn.encoders.encoder import LEFT_TO_RIGHT
-from unmask.support.choices import DOWNSTREAM_KINDS
+from unmask.support.choices import DOWNSTREAM_KINDS, DownstreamKind
 from unmask.support.errors import UserError, counted, nearest
 from unmask.support.messages import argument, setting
 from unmask.support.settings import Overrides, check_overrides
@@ -79,9 +79,9 @@ class FinetuningJob:
         start: the initial model.
         files: the labeled files.
         settings: settings that override the defaults, by dotted key.
-        frozen: whether to keep the encoder fixed and compute its features once; None: with few labels; see `is_few`.
-        downstream: a small model over its layers, "linear", "average" or "rnn"; None: only the head of the task, which
-            is equivalent to "linear".
+        frozen: whether to keep the encoder fixed and compute its features once; None: see `few_labels`.
+        downstream: a small model over its layers, "linear", "average", "difference" or "rnn"; None: only the head of
+            the task, which is equivalent to "linear".
         machine: device and precision; None: chosen automatically.
         quiet: whether to print nothing.
         all_examples: whether to train on all examples, without scores, instead of holding out a tenth.
@@ -137,24 +137,52 @@ class FinetuningJob:
 
 
 FEW_PER_LABEL = 32
-"""Maximum number of examples of a label, on average, that are few."""
+"""Maximum number of examples of a label, on average, with which the encoder stays frozen."""
+BRIEF_PER_LABEL = 256
+"""Maximum number with which it is trained briefly."""
+BRIEF_EPOCHS = 2.0
+"""Number of epochs of a brief training: with more, probabilities are too sure."""
 OF_TRAINING = ("optimizer.", "schedule.", "budget.", "objective.", "reset", "dropout", "probe", "batch.")
-"""Beginnings of settings that say how a model is trained: the encoder is then trained with few labels too."""
+"""Beginnings of settings that say how a model is trained: the rule for few labels then does not apply."""
 
 
-def is_few(job: FinetuningJob, examples: Sequence[Any], labels: int) -> bool:
-    """Return whether labels are so few that the rule is a logistic regression on frozen features.
+class FewLabels(NamedTuple):
+    """The rule for few labels: a logistic regression on the features of the encoder, then a brief training, if any.
 
-    That is up to `FEW_PER_LABEL` examples of each label, where nothing that was passed says how to train. Pairs of
-    texts are excepted: a mean over both says little about how they are related. docs/fine-tuning.md states on which
-    splits of training data the number was chosen.
+    Attributes:
+        downstream: what the regression reads.
+        epochs: number of epochs in which all parameters are trained; 0: the encoder is frozen.
+    """
+
+    downstream: DownstreamKind
+    epochs: float
+
+
+def few_labels(
+    job: FinetuningJob, examples: Sequence[Any], labels: int, *, tokens: int | None, marked: bool
+) -> FewLabels | None:
+    """Return the rule for few labels, or None if they are many, or if something that was passed says how to train.
+
+    It does not apply to encoders that were pretrained on little text: what they know is not enough for a regression.
+    docs/fine-tuning.md states on which splits of training data the numbers were chosen.
+
+    Args:
+        job: the task, the initial model, the settings.
+        examples: the training examples.
+        labels: number of labels.
+        tokens: number of tokens that the encoder was pretrained on; None: unknown, as of published models.
+        marked: whether the model distinguishes the texts of a pair by segment ids.
     """
     unprobed = (f"task.{name}" for name in TASKS[job.task].training.unprobed)
     trained = any(key.startswith((*OF_TRAINING, *unprobed)) for key in job.settings)
     chosen = job.frozen is not None or job.downstream is not None or job.recipe is not None
-    possible = TASKS[job.task].training.probe and job.start.pretrained
-    few = 0 < len(examples) <= FEW_PER_LABEL * labels
-    return possible and few and not chosen and not trained and len(TASKS[job.task]().texts(examples[0])) == 1
+    possible = TASKS[job.task].training.probe and job.start.pretrained and (tokens is None or tokens > LITTLE_TEXT)
+    if not possible or chosen or trained or not 0 < len(examples) <= BRIEF_PER_LABEL * labels:
+        return None
+    frozen = len(examples) <= FEW_PER_LABEL * labels
+    if len(TASKS[job.task]().texts(examples[0])) > 1:
+        return FewLabels("difference", 0.0) if frozen and marked else None
+    return FewLabels("average", 0.0 if frozen else BRIEF_EPOCHS)
 
 
 PRETRAINED_RATE = 5e-5
@@ -168,12 +196,12 @@ BOOST_POWER = 0.4
 FEW_EXAMPLES = 2000
 MIN_STEPS = 400
 MAX_EPOCHS = 20
-FROZEN_RATES = {"linear": 1e-2, "average": 1e-3, "rnn": 1e-3}
+FROZEN_RATES = {"linear": 1e-2, "average": 1e-3, "difference": 1e-3, "rnn": 1e-3}
 """Peak learning rates on frozen features, independent of the width."""
 MIN_STEPS_FROZEN = 2000
 MIN_EPOCHS_FROZEN, MAX_EPOCHS_FROZEN = 10, 50
 LAYERS = 4
-"""Number of last layers that `average` and `rnn` read: the best in Devlin et al. 2019, table 7."""
+"""Number of last layers that all kinds but `linear` read: the best in Devlin et al. 2019, table 7."""
 LM_WEIGHT = 0.5
 """Weight of the auxiliary language modeling objective (Radford et al. 2018, section 4.1)."""
 
@@ -187,7 +215,7 @@ def defaults(
     tokens: int | None = None,
     frozen: bool = False,
     downstream: str | None = None,
-    few: bool = False,
+    few: FewLabels | None = None,
 ) -> dict[str, object]:
     """Return the default recipe of fine-tuning.
 
@@ -195,11 +223,10 @@ def defaults(
     higher the learning rate; the fewer the examples, the smaller the batch and the more
     epochs, so that few runs have fewer than `MIN_STEPS` steps. docs/fine-tuning.md states on which splits of training
     data the rule was chosen. With a frozen encoder, only the small model is trained, from random weights: it uses a
-    higher rate and more steps, which are cheap (docs/features.md). With `few` labels it is fitted to the mean of the
-    last layers, and there are no steps.
+    higher rate and more steps, which are cheap (docs/features.md). With `few` labels it begins as a regression.
     """
     if few:
-        frozen, downstream = True, "average"
+        frozen, downstream = few.epochs == 0, few.downstream
     sequences = 16 if examples < FEW_EXAMPLES else 32
     task = TASKS[kind]()
     epochs = min(MAX_EPOCHS, max(task.training.epochs, math.ceil(MIN_STEPS * sequences / examples)))
@@ -209,8 +236,6 @@ def defaults(
         epochs = min(MAX_EPOCHS_FROZEN, max(MIN_EPOCHS_FROZEN, math.ceil(MIN_STEPS_FROZEN * sequences / examples)))
         rate = FROZEN_RATES[downstream or "linear"]
     chosen: dict[str, object] = {}
-    if few:
-        epochs = 0
     if frozen or downstream:
         layers = [-1] if downstream in (None, "linear") else list(range(-min(LAYERS, settings.layers), 0))
         small = {"kind": downstream or "linear", "layers": layers, **({"normalize": True} if few else {})}
@@ -223,7 +248,7 @@ def defaults(
         "batch": {"sequences": sequences},
         "optimizer": {"kind": "adamw", "learning_rate": float(f"{rate:.2g}")},
         "schedule": {"kind": "linear", "warmup": 0.1},
-        "budget": {"epochs": float(epochs)},
+        "budget": {"epochs": few.epochs if few else float(epochs)},
     }
 
 

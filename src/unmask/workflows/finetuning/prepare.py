@@ -28,7 +28,7 @@ from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
 from unmask.workflows.finetuning.assembly import build_learner
 from unmask.workflows.finetuning.examples import Examples, frame_examples, read_examples
-from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, defaults, is_few
+from unmask.workflows.finetuning.job import FewLabels, FinetuningJob, InitialModel, defaults, few_labels
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Prepared:
         inputs: fingerprints of model and examples.
         source: name of what the model was made of, in messages; empty: `notes` name it.
         how: what the run does, for the card of its model.
-        few: whether labels are so few that the encoder stays frozen by rule.
+        few: the rule for few labels; None: it does not apply.
         notes: lines to print at the start.
         teacher: what objectives learn from, if they do.
         phases: the parts of the run.
@@ -77,7 +77,7 @@ class Prepared:
     inputs: dict[str, str]
     source: str
     how: str
-    few: bool = False
+    few: FewLabels | None = None
     notes: tuple[str, ...] = ()
     teacher: Teacher | None = None
     phases: tuple[Phase, ...] = ()
@@ -107,7 +107,7 @@ def prepare(job: FinetuningJob, machine: Machine, display: Display, *, choosing:
     for note in read.notes:
         display.say(note)
     data = read.inner(unsettled) if choosing else read
-    few = is_few(job, data.train, len(data.labels))
+    few = few_labels(job, data.train, len(data.labels), tokens=base.tokens, marked=base.marks_pairs)
     recipe = _resolve(job, table, base, data, few)
     ready = assemble(base, recipe, data, f"{job.start.model}", machine)
     if job.files.dev and (choosing or ready.stops_early):  # used at the end or by another run: check them now
@@ -190,7 +190,9 @@ def _table(job: FinetuningJob) -> dict[str, Any]:
     return table
 
 
-def _resolve(job: FinetuningJob, table: dict[str, Any], base: Model, data: Examples, few: bool) -> FinetuningRecipe:
+def _resolve(
+    job: FinetuningJob, table: dict[str, Any], base: Model, data: Examples, few: FewLabels | None
+) -> FinetuningRecipe:
     """Return the recipe, that of the job or the rule, overridden by its settings and resolved by the examples."""
     rule = table or defaults(
         job.task,

@@ -42,7 +42,7 @@ from unmask.training.runs.report import finetuning_report, metric_name, model_ca
 from unmask.training.settings import BudgetSettings, TrainingSettings
 from unmask.workflows.finetuning.assembly import finished_model
 from unmask.workflows.finetuning.frozen import Reindex, freeze, only_used_rows
-from unmask.workflows.finetuning.job import FinetuningJob
+from unmask.workflows.finetuning.job import FewLabels, FinetuningJob
 from unmask.workflows.finetuning.prepare import Phase, Prepared, prepare
 from unmask.workflows.finetuning.probe import begin_with_probe
 
@@ -324,6 +324,18 @@ def _tune(task: Task, model: Model, aside: Sequence[Any], machine: Machine, disp
     return tuned_task
 
 
+def _describe_rule(few: FewLabels) -> str:
+    """Return what the rule for few labels does, and how to have it otherwise."""
+    longer = argument("frozen", False)
+    if few.epochs:
+        return (
+            f"a logistic regression on the encoder's features, then {few.epochs:g} epochs of all parameters; "
+            f"to train longer: {longer}"
+        )
+    of = " of the differences between the two texts" if few.downstream == "difference" else ""
+    return f"the encoder stays frozen under a logistic regression{of}; to train it: {longer}"
+
+
 def _announce(ready: Prepared, display: Display) -> None:
     """Print what was repaired, truncated or left out in the examples, and the main settings of the run."""
     for note in (*ready.notes, *ready.train.notes, *(f"dev: {note}" for note in ready.held.notes)):
@@ -335,12 +347,9 @@ def _announce(ready: Prepared, display: Display) -> None:
     labels = f", labels: {', '.join(data.labels)}" if data.labels else ""
     lacking = f", as {source} lacks it" if source else ""
     weights = f"newly initialized{lacking}: {', '.join(new)}" if new else f"all weights from {source}" if source else ""
-    if ready.few:
+    if ready.few is not None:
         each = len(ready.split.train) / len(data.labels)
-        display.say(
-            f"few labels, {each:.0f} examples of each: the encoder stays frozen under a logistic regression; "
-            f"to train it: {argument('frozen', False)}"
-        )
+        display.say(f"few labels, {each:.0f} examples of each: {_describe_rule(ready.few)}")
     if remark := recipe.task.remark(data.labels):
         display.say(remark)
     display.say(f"{len(ready.split.train):,} training examples, {len(data.held):,} evaluation examples{labels}")

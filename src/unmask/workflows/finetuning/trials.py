@@ -63,6 +63,8 @@ def _run_trials(job: FinetuningJob, out: Path, seeds: int, search: bool, resume:
     """Fine-tune as described in `run_trials`, in a directory that is locked."""
     rates = {}
     if search:
+        if job.frozen is None:  # the rule for few labels has no learning rate to search for
+            job = replace(job, frozen=False)
         started = [run for run in out.glob("seed-*") if can_resume(run, resume)]  # they keep their learning rate
         rates = _rates(out, job.task) if started else search_rates(job, out, resume)
         chosen = _rate(started[0]) if started else max(rates, key=lambda rate: rates[rate])
