@@ -1,10 +1,14 @@
 """A comparison of two arms, end to end, and all that may happen to it on the way."""
 
 import json
+import os
+import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -322,6 +326,37 @@ def test_two_processes_divide_the_cells(inputs, finished, tmp_path):
     assert [arm["scores"]["pets"]["seeds"] for arm in outcome["arms"]] == [
         arm.scores["pets"].seeds for arm in finished[1].arms
     ]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(1800)
+def test_killed_three_times_at_random(inputs, finished, tmp_path):
+    out, rng = tmp_path / "out", random.Random(0)
+    command = [
+        sys.executable,
+        "-m",
+        "unmask",
+        "compare",
+        str(inputs / "pets.toml"),
+        "--out",
+        str(out),
+        "--workers",
+        "2",
+    ]
+    command += ["--device", "cpu", "--precision", "float32", "--quiet"]
+    for number in range(1, 4):
+        process = subprocess.Popen(command, start_new_session=True)
+        while len(list(out.glob("cells/*/result.json"))) < 3 * number and process.poll() is None:
+            time.sleep(rng.uniform(0.05, 0.3))
+        os.killpg(process.pid, signal.SIGKILL)  # all of its workers, too
+        process.wait()
+    subprocess.run(command, check=True, timeout=1200)
+    other = {"resampled", "intervals", "engines", "left_out"}  # of as many resamples as users have, and of real engines
+    unbroken, continued = (
+        {name: {key: value for key, value in result.items() if key not in other} for name, result in each.items()}
+        for each in (results(finished[0]), results(out))
+    )
+    assert continued == unbroken
 
 
 def test_slurm_and_dry_runs_train_nothing(inputs, tmp_path, capsys):

@@ -70,7 +70,7 @@ def as_markdown(outcome: Outcome) -> str:
     lines += [line for warning in outcome.warnings for line in (f"**{warning}**", "")]
     lines += [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     lines += [f"| {' | '.join(cells_of(outcome, arm))} |" for arm in outcome.arms]
-    lines += ["", *(f"- {arm.name}: {arm.how}" for arm in outcome.arms), "", _about(outcome), ""]
+    lines += ["", *(f"- {arm.name}: {arm.how} {_cost(arm)}" for arm in outcome.arms), "", _about(outcome), ""]
     if outcome.effects:
         lines += ["| factor | value | change | interval |", "|---|---|---|---|"]
         for effect in outcome.effects:
@@ -104,7 +104,7 @@ def as_page(outcome: Outcome) -> str:
     parts += _quality_and_cost(outcome, scored)
     parts += ["<h2>The arms</h2>", _table(outcome), "<ul>"]
     parts += [
-        f"<li><strong>{escape(arm.name)}</strong>: {escape(arm.how)}"
+        f"<li><strong>{escape(arm.name)}</strong>: {escape(arm.how)} {escape(_cost(arm))}"
         f"{f' <em>Failed: {escape(arm.error)}</em>' if arm.error else ''}</li>"
         for arm in outcome.arms
     ]
@@ -160,6 +160,14 @@ def _quality_and_cost(outcome: Outcome, scored: Sequence[ArmOutcome]) -> list[st
     return (
         [_figure(intervals(points, title), "Bars are 95 % intervals over seeds and test examples.")] if points else []
     )
+
+
+def _cost(arm: ArmOutcome) -> str:
+    """Return the costs of an arm that are not in the table."""
+    parts = [f"{arm.megabytes:,.0f} MB of weights in float32"] if arm.parameters else []
+    parts += [f"at most {arm.memory / 1e6:,.0f} MB in memory while it is trained"] if arm.memory else []
+    parts += [f"{arm.speed:,.0f} texts per second, many together"] if arm.speed else []
+    return ", ".join(parts) + "." if parts else ""
 
 
 def _table(outcome: Outcome) -> str:
