@@ -7,7 +7,8 @@ import pytorch_optimizer
 import torch
 from torch import nn
 
-from unmask.training.optimizer_settings import OPTIMIZERS, AdamWSettings
+from unmask.training.optimizer_settings import AdamWSettings
+from unmask.training.optimizers import OPTIMIZERS
 from unmask.workflows.pretraining.start import build_learner
 
 KINDS = ["adamw", "lamb"]

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from unmask.training.optimizer_settings import AnyOptimizer
+from unmask.training.optimizers import AnyOptimizer
 
 
 class BatchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
