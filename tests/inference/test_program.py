@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from unmask.data.batches.frame import Frame
 from unmask.inference.backend import TorchBackend
 from unmask.inference.program import FEATURES, ProgramSignature, build_program, default_head, probes
 from unmask.support.durable import refuse_filled
@@ -48,9 +49,11 @@ def test_without_a_task_the_masked_lm_head_or_the_last_layer_is_exported(make):
     assert default_head(model) == FEATURES
 
 
-def test_probes_cover_each_length_twice(make):
+def test_probes_are_texts_and_pairs_of_each_length(make):
     lengths = [len(sample) for sample in probes(make(), ProgramSignature(FEATURES, ""))]
-    assert lengths[:8] == lengths[8:] and max(lengths) == make().encoder.longest
+    pair = Frame.of(make().tokenizer).wrap([5], [5])
+    assert lengths[8:] == [max(length, len(pair)) for length in lengths[:8]]  # a token of each text at least
+    assert max(lengths) == make().encoder.longest
 
 
 def test_a_filled_directory_is_refused(tmp_path):

@@ -214,8 +214,8 @@ def test_a_process_that_ends_three_times_has_failed(inputs, finished, tmp_path):
     plan = planned(inputs)
     (cell,) = (cell for cell in plan.of("score") if (cell.arm, cell.seed) == ("random", 0))
     (out / "cells" / cell.key / "result.json").unlink()
-    (out / "cells" / cell.key / "cell.json").write_text(json.dumps({"since": 5.0, "attempts": 3}))
-    work.work(plan, out, choose_machine("cpu", "float32"), since=5.0, quiet=True)
+    (out / "cells" / cell.key / "cell.json").write_text(json.dumps({"attempt": "this", "attempts": 3}))
+    work.work(plan, out, choose_machine("cpu", "float32"), attempt="this", quiet=True)
     assert "3 times" in failure_of(out, cell).error
 
 
@@ -228,7 +228,7 @@ def test_what_another_process_computes_is_left_to_it(inputs, finished, tmp_path,
     lock = acquire(folder / ".lock")
     monkeypatch.setattr(compute, "COMPUTE", {})
     monkeypatch.setattr(work.time, "sleep", lambda seconds: (folder / "result.json").write_bytes(result))  # it finishes
-    work.work(plan, out, choose_machine("cpu", "float32"), since=0.0, quiet=True)
+    work.work(plan, out, choose_machine("cpu", "float32"), attempt="this", quiet=True)
     lock.release()
     assert failure_of(out, cell) is None
 
@@ -270,7 +270,7 @@ def pretend(out, cell, share_right):
     right = np.random.default_rng(0).random(1000) < share_right  # for each seed: two have little to say
     drawn = [right[np.random.default_rng(r).integers(1000, size=1000)].mean() * 100 for r in range(50)]
     np.save(folder / RESAMPLED, np.array(drawn, np.float32))
-    result = {"metric": "accuracy", "metrics": {"accuracy": 100 * right.mean()}, "independent": 1000}
+    result = {"metric": "accuracy", "metrics": {"accuracy": 100 * right.mean()}, "independent": 1000, "elapsed": 1.0}
     (folder / "result.json").write_text(json.dumps(result))
 
 
@@ -311,7 +311,7 @@ def test_a_race_ends(inputs, finished, tmp_path, monkeypatch):
     for kind in compute.COMPUTE:
         monkeypatch.setitem(compute.COMPUTE, kind, lambda *others: {"seconds": 0.0})
     monkeypatch.setitem(compute.COMPUTE, "score", compute_score)
-    work.work(plan, out, choose_machine("cpu", "float32"), since=0.0, quiet=True)
+    work.work(plan, out, choose_machine("cpu", "float32"), attempt="this", quiet=True)
     done = {(cell.arm, cell.seed) for cell in plan.of("score") if (out / "cells" / cell.key / "result.json").exists()}
     assert done == {("bert", seed) for seed in range(4)} | {("random", 0), ("random", 1)}
 

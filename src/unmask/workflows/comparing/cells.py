@@ -11,7 +11,7 @@ never computed again, and another arm or seed only adds cells.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -114,12 +114,12 @@ class Failure(msgspec.Struct, frozen=True):
     Attributes:
         error: the message.
         trace: the traceback; "" if the user can fix it.
-        time: when it failed, in seconds since the epoch.
+        attempt: the call of a user in which it failed.
     """
 
     error: str
     trace: str
-    time: float
+    attempt: str
 
 
 def folder_of(out: Path, cell: Cell) -> Path:
@@ -136,13 +136,13 @@ def result_of(out: Path, cell: Cell) -> dict[str, Any] | None:
     return result
 
 
-def failure_of(out: Path, cell: Cell, since: float = 0.0) -> Failure | None:
-    """Return why a cell has no result; None if it has one, or has not failed since a time."""
+def failure_of(out: Path, cell: Cell, attempt: str = "") -> Failure | None:
+    """Return why a cell has no result; None if it has one, or has not failed (in a call, if one is named)."""
     try:
         failure = msgspec.json.decode((folder_of(out, cell) / FAILED).read_bytes(), type=Failure)
     except (OSError, msgspec.DecodeError):
         return None
-    return failure if failure.time >= since and result_of(out, cell) is None else None
+    return failure if attempt in ("", failure.attempt) and result_of(out, cell) is None else None
 
 
 class Planner:
@@ -226,16 +226,16 @@ class Planner:
             "files": self.files[task]["train"],
             "columns": data.columns,
             "format": data.format,
+            "encoding": data.encoding,
             "model": None if arm.trains else self.models[arm.model],
         }
         needs = {"model": self.pretraining(name, arm, 0)} if arm.trains else {}
-        return Cell("look", inputs, name, task, paths={"train": data.train, "model": arm.model}, needs=needs)
+        return Cell("look", inputs, name, task, paths={"files": data.files, "model": arm.model}, needs=needs)
 
     def familiarity(self, name: str, arm: Arm, task: str) -> Cell:
         """Return the cell that looks whether a checkpoint knows the test texts better than the training texts."""
         cell = self.look(name, arm, task)
-        paths = {**cell.paths, "test": self.comparison.tasks[task].test}
-        return replace(cell, kind="familiarity", inputs={**cell.inputs, "files": self.files[task]}, paths=paths)
+        return replace(cell, kind="familiarity", inputs={**cell.inputs, "files": self.files[task]})
 
     def rate(self, name: str, arm: Arm, task: str) -> Cell:
         """Return the cell that chooses a learning rate of fine-tuning with the first seed."""
@@ -268,10 +268,9 @@ class Planner:
             "versions": self.common["versions"],
             "text": self.text,
             "tokenizer": tokenizer,
-            "documents": comparison.documents,
-            "field": comparison.field,
+            "reading": asdict(comparison.reading),
         }
-        return Cell("corpus", inputs, paths={"text": comparison.text, "model": model})
+        return Cell("corpus", inputs, paths={"text": comparison.text, "reading": comparison.reading, "model": model})
 
     def overlap(self, task: str) -> Cell:
         """Return the cell that looks for the test examples of a task in the text."""
@@ -283,10 +282,10 @@ class Planner:
             "task": data.task,
             "columns": data.columns,
             "format": data.format,
-            "documents": comparison.documents,
-            "field": comparison.field,
+            "encoding": data.encoding,
+            "reading": asdict(comparison.reading),
         }
-        paths = {"text": comparison.text, "train": data.train, "test": data.test}
+        paths = {"text": comparison.text, "reading": comparison.reading, "files": data.files}
         return Cell("overlap", inputs, task=task, paths=paths)
 
     def recipe(self, name: str, arm: Arm, seed: int, budget: Budget) -> Recipe:
@@ -322,12 +321,13 @@ class Planner:
             "metric": data.metric,
             "columns": data.columns,
             "format": data.format,
+            "encoding": data.encoding,
             "files": self.files[task],
             "settings": {**self.comparison.task_settings, **data.settings, **arm.task_settings},
             "use": arm.use,
             "seed": seed,
         }
-        paths: dict[str, Any] = {"train": data.train, "test": data.test, "frozen": arm.frozen, "small": arm.downstream}
+        paths: dict[str, Any] = {"files": data.files, "frozen": arm.frozen, "small": arm.downstream}
         if arm.way == "random":
             paths["recipe"] = recipe = as_recipe(arm.recipe, {**self._of_tokenizer(arm), **arm.settings})
             inputs["random"] = to_table(recipe)["encoder"]

@@ -6,7 +6,7 @@ comparison -> cells (cells.py), computed by whoever works (work.py, compute.py) 
 
 from __future__ import annotations
 
-import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +42,6 @@ from unmask.workflows.comparing.work import (
     write_plan,
 )
 from unmask.workflows.finetuning.examples import read_parts
-from unmask.workflows.finetuning.job import LabelledFiles
 from unmask.workflows.pretraining.search import cost
 
 BYTES = 16
@@ -59,6 +58,7 @@ def compare(
     test: Files = (),
     columns: Mapping[str, str] | None = None,
     format: Format | None = None,
+    encoding: str | None = None,
     metric: str | None = None,
     arms: str | Sequence[str] = (),
     budget: str | None = None,
@@ -94,6 +94,7 @@ def compare(
         test: labeled files that decide; by default a tenth of train.
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
         format: file format; by default that of the file's suffix.
+        encoding: encoding of the files, also of those of text; by default UTF-8, or what a byte-order mark declares.
         metric: metric that decides; by default that of the task.
         arms: ways to a model, separated by commas: recipes, which are pretrained on the text; DIRECTORY, a checkpoint
             as it is; DIRECTORY+adapt; DIRECTORY+distill; random; each with @frozen, @average, @rnn or @finetuned, or
@@ -128,7 +129,15 @@ def compare(
     restrictions = limits(as_texts(at_most))
     machine, display, out = choose_machine(device, precision), Display(quiet=quiet), Path(out)
     if comparison is not None:
-        given = {"text": text, "train": train, "test": test, "arms": arms, "budget": budget, "vary": vary}
+        given = {
+            "text": text,
+            "train": train,
+            "test": test,
+            "arms": arms,
+            "budget": budget,
+            "vary": vary,
+            "encoding": encoding,
+        }
         if idle := [argument(name) for name, value in given.items() if value]:
             raise UserError(f"{', '.join(idle)}: the file says what is compared", remedy="write it there")
         settings = read_comparison(comparison)
@@ -141,6 +150,7 @@ def compare(
             metric=metric or "",
             columns=dict(columns or {}),
             format=format,
+            encoding=encoding,
         )
         settings = Comparison(
             arms=[word.strip() for word in words if word.strip()],
@@ -152,6 +162,7 @@ def compare(
             race=race,
             outlook=outlook,
             documents=documents,
+            encoding=encoding,
             vary=read_factors(as_texts(vary)),
         )
     check_comparison(settings)
@@ -184,12 +195,12 @@ def compare(
 
 def _work(plan: Plan, out: Path, machine: Machine, workers: int, engine: str, *, quiet: bool) -> None:
     """Compute all cells with a number of processes."""
-    since = time.time()
-    arguments = (str(out.resolve()), machine.device.type, machine.precision, since)
+    attempt = uuid.uuid4().hex
+    arguments = (str(out.resolve()), machine.device.type, machine.precision, attempt)
     if engine == "ray":
         work_on_ray(workers, arguments)
     with local_workers(workers - 1 if engine == "local" else 0, arguments):
-        work(plan, out, machine, since=since, quiet=quiet)
+        work(plan, out, machine, attempt=attempt, quiet=quiet)
 
 
 def describe(plan: Plan, out: Path, display: Display, workers: int) -> None:
@@ -213,7 +224,7 @@ def _check_tasks(settings: Comparison) -> None:
         UserError: a file cannot be read, or there are too few examples.
     """
     for data in settings.tasks.values():
-        read_parts(TASKS[data.task](), LabelledFiles(data.train, data.test, data.columns, data.format))
+        read_parts(TASKS[data.task](), data.files)
 
 
 def _check_memory(plan: Plan, machine: Machine) -> None:

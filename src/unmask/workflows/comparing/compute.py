@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from unmask.data.corpus.build import write_corpus
-from unmask.data.text.documents import Skipped, TextOptions, read_documents
+from unmask.data.text.documents import Skipped, read_documents
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.train import TokenizerSettings, train_vocabulary
 from unmask.inference.backend import TorchBackend
@@ -42,7 +42,7 @@ from unmask.workflows.comparing.first_look import first_look
 from unmask.workflows.comparing.seen import count_seen
 from unmask.workflows.distillation.distill import distill
 from unmask.workflows.finetuning.examples import read_parts
-from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles
+from unmask.workflows.finetuning.job import FinetuningJob, InitialModel
 from unmask.workflows.finetuning.prepare import prepare
 from unmask.workflows.finetuning.run_job import run_prepared
 from unmask.workflows.finetuning.trials import can_resume, metric_of, search_rates
@@ -64,7 +64,7 @@ Compute = Callable[[Cell, Path, Mapping[str, Path], Machine, bool], Result]
 def make_corpus(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
     """Tokenize the text, with a tokenizer that is trained on it unless it is that of a model."""
     display, text = Display(quiet=quiet), cell.paths["text"]
-    options = TextOptions(cell.inputs["field"], cell.inputs["documents"])
+    options = cell.paths["reading"]
     if cell.paths["model"]:
         tokenizer = load_tokenizer(find(cell.paths["model"]))
     else:
@@ -85,10 +85,11 @@ def make_corpus(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: M
 
 def find_overlap(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
     """Count the test examples that occur in the text."""
-    task, options = TASKS[cell.inputs["task"]](), TextOptions(cell.inputs["field"], cell.inputs["documents"])
-    files = LabelledFiles(cell.paths["train"], cell.paths["test"], **_format(cell))
-    held = read_parts(task, files).held
-    seen = count_seen(read_documents(cell.paths["text"], options, Skipped()), [task.texts(example) for example in held])
+    task, paths = TASKS[cell.inputs["task"]](), cell.paths
+    held = read_parts(task, paths["files"]).held
+    seen = count_seen(
+        read_documents(paths["text"], paths["reading"], Skipped()), [task.texts(example) for example in held]
+    )
     return {"seen": seen, "examples": len(held)}
 
 
@@ -98,7 +99,7 @@ def look_first(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Ma
     inputs = cell.inputs
     looked = first_look(
         [model],
-        cell.paths["train"],
+        list(cell.paths["files"].train),
         inputs["task"],
         columns=inputs["columns"],
         format=inputs["format"],
@@ -118,7 +119,7 @@ def compare_familiarity(cell: Cell, folder: Path, needed: Mapping[str, Path], ma
         `{train, test, z}`, z being the difference in standard errors (Welch); {} if the model is no language model.
     """
     task = TASKS[cell.inputs["task"]]()
-    parts = read_parts(task, LabelledFiles(cell.paths["train"], cell.paths["test"], **_format(cell)))
+    parts = read_parts(task, cell.paths["files"])
     try:
         likelihood = Likelihood(TorchBackend(load_model(cell.paths["model"]), machine))
     except UserError:
@@ -167,9 +168,7 @@ def _curve(steps: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str
 
 def choose_rate(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
     """Choose the learning rate of fine-tuning by a tenth of the training examples; none where nothing has one."""
-    job = replace(
-        _job(cell, folder, needed, machine, quiet), files=LabelledFiles(cell.paths["train"], (), **_format(cell))
-    )
+    job = replace(_job(cell, folder, needed, machine, quiet), files=replace(cell.paths["files"], dev=()))
     ready = prepare(job, machine, Display(quiet=True), choosing=True)
     if ready.recipe.budget.epochs == 0:  # fitted, not trained
         return {"rate": None, "scores": {}}
@@ -254,10 +253,6 @@ def tidy(cell: Cell, folder: Path) -> None:
         shutil.rmtree(run / CHECKPOINTS, ignore_errors=True)
 
 
-def _format(cell: Cell) -> dict[str, Any]:
-    return {"columns": cell.inputs["columns"], "kind": cell.inputs["format"]}
-
-
 def _job(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> FinetuningJob:
     """Return the fine-tuning of a cell."""
     paths = cell.paths
@@ -271,7 +266,7 @@ def _job(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine,
     return FinetuningJob(
         cell.inputs["task"],
         start,
-        LabelledFiles(paths["train"], paths["test"], **_format(cell)),
+        paths["files"],
         {**cell.inputs["settings"], "seed": cell.seed},
         frozen=paths["frozen"],
         downstream=paths["small"],

@@ -31,8 +31,7 @@ def command_of(out: Path, cell: Cell) -> str:
         settings["optimizer.learning_rate"] = chosen["rate"]
     use = {} if paths["frozen"] is None else {"frozen": paths["frozen"]}
     use |= {"downstream": paths["small"]} if paths["small"] else {}
-    dev = {"dev": paths["test"]} if paths["test"] else {}
-    columns = {"columns": inputs["columns"]} if inputs["columns"] else {}
-    return call(
-        "finetune", inputs["task"], **model, train=paths["train"], **dev, **columns, **use, settings=settings, out="RUN"
-    )
+    train, dev = (list(map(str, files)) for files in (paths["files"].train, paths["files"].dev))
+    read = {name: inputs[name] for name in ("columns", "format", "encoding") if inputs[name]}
+    read |= {"dev": dev} if dev else {}
+    return call("finetune", inputs["task"], **model, train=train, **read, **use, settings=settings, out="RUN")

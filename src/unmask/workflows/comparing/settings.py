@@ -33,6 +33,8 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from unmask.data.labelled.table import as_sources
+from unmask.data.text.documents import TextOptions
 from unmask.recipes.recipe import shipped
 from unmask.support.choices import DownstreamKind
 from unmask.support.errors import UserError, nearest
@@ -40,6 +42,7 @@ from unmask.support.messages import argument
 from unmask.support.settings import convert
 from unmask.tasks import TASKS
 from unmask.workflows.comparing.design import Design, combined, name_of
+from unmask.workflows.finetuning.job import LabelledFiles
 
 Way = Literal["", "pretrain", "adapt", "distill", "random"]
 """How an arm comes to its model; "": a checkpoint as it is."""
@@ -171,6 +174,7 @@ class TaskData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         metric: the metric that decides; "": that of the task.
         columns: mapping of our column names to those of the files.
         format: format of the files, if the suffix does not determine it.
+        encoding: encoding of the files; None: UTF-8, or what a byte-order mark declares.
         settings: settings of fine-tuning that differ, by dotted keys.
     """
 
@@ -180,7 +184,14 @@ class TaskData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     metric: str = ""
     columns: dict[str, str] = {}
     format: str | None = None
+    encoding: str | None = None
     settings: dict[str, Any] = {}
+
+    @property
+    def files(self) -> LabelledFiles:
+        """Its files as fine-tuning reads them."""
+        train, test = (as_sources(files, self.encoding) for files in (self.train, self.test))
+        return LabelledFiles(train, test, self.columns, self.format)
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -197,6 +208,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         outlook: whether arms are also trained with an eighth, a quarter and half of the budget, for an outlook on more.
         documents: what a document is in plain text; see `unmask.pretrain`.
         field: field of JSON Lines that holds the text.
+        encoding: encoding of the text; None: UTF-8, or what a byte-order mark declares.
         vary: factors: settings with the values that are tried, of the first arm that is pretrained.
         design: how factors are combined; see `Design`.
         settings: settings of all recipes that differ.
@@ -213,6 +225,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     outlook: bool = False
     documents: Literal["auto", "file", "blank-line", "line"] = "auto"
     field: str = "text"
+    encoding: str | None = None
     vary: dict[str, list[Any]] = {}
     design: Design = "full"
     settings: dict[str, Any] = {}
@@ -232,6 +245,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 raise UserError(f"arm '{repeated[0]}' is named twice", remedy="remove one of them")
             arms = dict(zip(_short(self.arms), (read_arm(word, self.arms) for word in self.arms), strict=True))
         return {name: arm.checked(name) for name, arm in arms.items()}
+
+    @property
+    def reading(self) -> TextOptions:
+        """How the text is read."""
+        return TextOptions(self.field, self.documents, encoding=self.encoding)
 
     def named_arms(self) -> dict[str, Arm]:
         """Return the arms by name, with those of the factors.

@@ -20,6 +20,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from statistics import median
@@ -49,6 +50,7 @@ from unmask.workflows.comparing.cells import (
 )
 from unmask.workflows.comparing.scores import Held, race
 from unmask.workflows.comparing.settings import Comparison, read_budget, read_comparison
+from unmask.workflows.pretraining.search import cost, training_speed
 
 COMPARISON = "comparison.toml"
 ATTEMPTS = 3
@@ -59,14 +61,14 @@ GUESS = {"look": 15.0, "familiarity": 15.0, "overlap": 5.0, "corpus": 20.0, "rat
 """Seconds that a cell is expected to take before one of its kind has been computed."""
 
 
-def work(plan: Plan, out: Path, machine: Machine, *, since: float, quiet: bool) -> None:
+def work(plan: Plan, out: Path, machine: Machine, *, attempt: str, quiet: bool) -> None:
     """Compute all cells that nobody else computes, until each has a result or has failed.
 
     Args:
         plan: the cells.
         out: the directory of the comparison.
         machine: device and precision.
-        since: when the work began: what failed before is tried again.
+        attempt: identifies the call of a user: what failed in another one is tried again.
         quiet: print nothing.
     """
     display = Display(quiet=quiet)
@@ -74,7 +76,7 @@ def work(plan: Plan, out: Path, machine: Machine, *, since: float, quiet: bool) 
         waiting, computed = False, False
         held = race(plan, out) if plan.comparison.race else Held()
         for number, cell in enumerate(plan.cells, 1):
-            state = _state(out, cell, since)
+            state = _state(out, cell, attempt)
             if cell.key in held.stopped or state not in ("waiting", "ready"):
                 continue
             if state == "waiting" or cell.key in held.waiting:
@@ -84,8 +86,8 @@ def work(plan: Plan, out: Path, machine: Machine, *, since: float, quiet: bool) 
                 if not mine:
                     waiting = True
                 elif result_of(out, cell) is None:
-                    display.say(f"[{number}/{len(plan.cells)}] {cell.name}; about {_left(plan, out, since)} left")
-                    _compute(cell, out, machine, since)
+                    display.say(f"[{number}/{len(plan.cells)}] {cell.name}; about {_left(plan, out, attempt)} left")
+                    _compute(cell, out, machine, attempt)
                     computed = True
             if computed:
                 break
@@ -95,16 +97,16 @@ def work(plan: Plan, out: Path, machine: Machine, *, since: float, quiet: bool) 
             time.sleep(PAUSE)
 
 
-def _state(out: Path, cell: Cell, since: float) -> str:
+def _state(out: Path, cell: Cell, attempt: str) -> str:
     """Return "done", "failed", "waiting" (for others, or for a cell it needs) or "ready"."""
     if (folder_of(out, cell) / RESULT).exists():
         return "done"
-    if failure_of(out, cell, since):
+    if failure_of(out, cell, attempt):
         return "failed"
-    states = [_state(out, needed, since) for needed in cell.needs.values()]
+    states = [_state(out, needed, attempt) for needed in cell.needs.values()]
     if "failed" in states:
         broken = next(needed for needed, state in zip(cell.needs.values(), states, strict=True) if state == "failed")
-        _fail(folder_of(out, cell), f"needs what failed: {broken.name}")
+        _fail(folder_of(out, cell), attempt, f"needs what failed: {broken.name}")
         return "failed"
     return "ready" if all(state == "done" for state in states) else "waiting"
 
@@ -121,7 +123,7 @@ def _taken(folder: Path) -> Iterator[bool]:
             lock.release()
 
 
-def _compute(cell: Cell, out: Path, machine: Machine, since: float) -> None:
+def _compute(cell: Cell, out: Path, machine: Machine, attempt: str) -> None:
     """Compute a cell in its locked folder, and write its result or why there is none.
 
     Raises:
@@ -129,19 +131,19 @@ def _compute(cell: Cell, out: Path, machine: Machine, since: float) -> None:
     """
     folder = folder_of(out, cell)
     about = _read(folder / ABOUT)
-    attempts = 1 + (about.get("attempts", 0) if about.get("since") == since else 0)
+    attempts = 1 + (about.get("attempts", 0) if about.get("attempt") == attempt else 0)
     needed = {name: folder_of(out, other) for name, other in cell.needs.items()}
     described = {
         "name": cell.name,
         "kind": cell.kind,
         "inputs": cell.inputs,
         "needs": {name: other.key for name, other in cell.needs.items()},
-        "since": since,
+        "attempt": attempt,
         "attempts": attempts,
     }
     replace_file(folder / ABOUT, msgspec.json.format(msgspec.json.encode(described)))
     if attempts > ATTEMPTS:
-        _fail(folder, f"its process ended without a word {ATTEMPTS} times; is there enough memory?")
+        _fail(folder, attempt, f"its process ended without a word {ATTEMPTS} times; is there enough memory?")
         return
     from unmask.workflows.comparing.compute import COMPUTE, tidy  # all that trains
 
@@ -152,16 +154,16 @@ def _compute(cell: Cell, out: Path, machine: Machine, since: float) -> None:
         raise
     except Exception as error:
         trace = "" if isinstance(error, UserError) else traceback.format_exc()
-        _fail(folder, str(error) or type(error).__name__, trace)
+        _fail(folder, attempt, str(error) or type(error).__name__, trace)
         return
     elapsed = time.monotonic() - start
     replace_file(folder / RESULT, msgspec.json.encode({**result, "elapsed": elapsed}))
     tidy(cell, folder)
 
 
-def _fail(folder: Path, error: str, trace: str = "") -> None:
+def _fail(folder: Path, attempt: str, error: str, trace: str = "") -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    replace_file(folder / FAILED, msgspec.json.encode(Failure(error, trace, time.time())))
+    replace_file(folder / FAILED, msgspec.json.encode(Failure(error, trace, attempt)))
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -174,19 +176,24 @@ def _read(path: Path) -> dict[str, Any]:
 
 def expected_seconds(plan: Plan, out: Path, cell: Cell) -> float:
     """Return how long a cell is expected to take: as those of its kind took, or as the budget says."""
-    budget = read_budget(plan.comparison.budget) if plan.comparison.budget else None
-    if cell.kind == "pretraining" and budget is not None and budget.unit == "minutes":
-        return 60 * budget.amount * cell.share
-    taken = [
-        result["elapsed"] / (other.share if cell.kind == "pretraining" else 1)
-        for other in plan.of(cell.kind)
-        if (result := result_of(out, other)) and "elapsed" in result
-    ]
-    return (median(taken) if taken else GUESS.get(cell.kind, 600.0)) * (cell.share if cell.kind == "pretraining" else 1)
+    share = cell.share if cell.kind == "pretraining" else 1.0
+    if cell.kind == "pretraining" and (budget := read_budget(plan.comparison.budget)).unit == "minutes":
+        return 60 * budget.amount * share
+    taken = [result["elapsed"] for other in plan.of(cell.kind) if (result := result_of(out, other))]
+    if taken:
+        return median(taken) * share
+    if cell.kind == "pretraining":
+        return cost(cell.paths["recipe"]).seconds(_speed())
+    return GUESS[cell.kind]
 
 
-def _left(plan: Plan, out: Path, since: float) -> str:
-    left = [cell for cell in plan.cells if _state(out, cell, since) in ("ready", "waiting")]
+@cache
+def _speed() -> float:
+    return training_speed(choose_machine())
+
+
+def _left(plan: Plan, out: Path, attempt: str) -> str:
+    left = [cell for cell in plan.cells if _state(out, cell, attempt) in ("ready", "waiting")]
     return duration(sum(expected_seconds(plan, out, cell) for cell in left))
 
 
@@ -195,13 +202,13 @@ def write_plan(comparison: Comparison, out: Path) -> None:
     replace_file(out / COMPARISON, write(comparison).encode())
 
 
-def join(out: str, device: Any, precision: Any, since: float) -> None:
+def join(out: str, device: Any, precision: Any, attempt: str) -> None:
     """Work on a comparison whose plan is in its directory; what another process runs."""
 
     comparison = read_comparison(Path(out) / COMPARISON)
     machine = choose_machine(device, precision)
     plan = Planner(comparison, comparison.named_arms(), machine.precision).plan()
-    work(plan, Path(out), machine, since=since, quiet=True)
+    work(plan, Path(out), machine, attempt=attempt, quiet=True)
 
 
 @contextmanager
