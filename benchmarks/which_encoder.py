@@ -74,7 +74,12 @@ def main() -> None:
     folder = options.out / "files"
     write_files(folder)
     text = (HERE / "which_encoder.toml").read_text(encoding="utf8")
-    for name, value in {"shared": SHARED, "folder": folder, "minilm": minilm()}.items():
+    news = SHARED / "text" / "wikinews" / "train.jsonl.xz"
+    if options.toy:
+        excerpt = folder / "news.jsonl"
+        excerpt.write_text("\n".join(lines_of("text/wikinews/train.jsonl.xz")[:300]) + "\n", encoding="utf8")
+        news = excerpt
+    for name, value in {"text": news, "shared": SHARED, "folder": folder, "minilm": minilm()}.items():
         text = text.replace("{" + name + "}", str(value))
     text = "\n".join(line for line in text.split("\n") if " = { " not in line or wanted(line, options.arms))
     if options.toy:
