@@ -4,6 +4,7 @@
 //
 // A record is {text, text_b?, label, given, suggested, probability, rank, source, equal_to}. `given` is its label in the
 // file, null if it has none; `suggested` is another one, or null. If texts may have several labels, all three are lists.
+// `note` stands for the probability, if there is one.
 
 import { h } from "./dom.js";
 
@@ -22,13 +23,13 @@ function labelButton(label, pressed, note, act) {
 
 function menu(labels, current, act) {
   const options = labels.map((label) => h("option", { value: label, selected: label === current }, label));
-  const select = h("select", { "aria-label": "another label", onchange: () => select.value && act(select.value) }, h("option", { value: "" }, "another …"), options);
-  return select;
+  const pick = ({ target }) => target.value && act(target.value);
+  return h("select", { "aria-label": "another label", onchange: pick }, h("option", { value: "" }, "another …"), options);
 }
 
 const rowOf = (...children) => h("div.choices", { role: "group", "aria-label": "Label" }, ...children);
 
-/** Return the choice of one label; `act` is called with it. */
+/** Return the choice of one label; `act` is called with it. Unless there are `few` labels, only likely ones are buttons. */
 export function chooseLabel(labels, { label: current, given, suggested }, act, few = labels.length <= MOST_BUTTONS) {
   const likely = [...new Set([given, suggested].filter((label) => label !== null))];
   const buttons = (few ? labels : likely).map((label) => {
@@ -58,11 +59,11 @@ export function drawExample(article, record, ...content) {
   const controls = () => [...article.querySelectorAll("button, select")];
   const focused = controls().indexOf(document.activeElement);
   const place = record.source + (record.equal_to ? `, equal text with another label: ${record.equal_to}` : "");
-  const probability = record.probability === null ? "not judged" : `probability ${record.probability.toFixed(3)}`;
+  const judged = record.note ?? (record.probability === null ? "not judged" : `probability ${record.probability.toFixed(3)}`);
   const text = [record.text, record.text_b].filter((part) => part !== undefined).join("\n");
   article.setAttribute("aria-label", `Example ${record.rank}`);
   article.replaceChildren(
-    h("div.top", {}, h("span", {}, `${record.rank}. `, h("bdi", {}, place)), h("span", {}, probability)),
+    h("div.top", {}, h("span", {}, `${record.rank}. `, h("bdi", {}, place)), h("span", {}, judged)),
     ...(record.words ? [] : [h("div.text", { dir: "auto" }, text)]),
     ...content,
   );
@@ -74,7 +75,7 @@ export function drawExample(article, record, ...content) {
  * @param {(record: object, article: Element) => void} draw shows a record in its article
  */
 export function exampleList(records, end, draw) {
-  const list = h("div.examples-list", { onkeydown: (event) => pressKey(event) });
+  const list = h("div.ranked", { onkeydown: (event) => pressKey(event) });
   const more = h("button", { type: "button", onclick: () => extend() }, "Show more");
   let shown = 0;
   function extend() {
