@@ -39,9 +39,11 @@ def served(service, keys=None):
     thread.start()
     while not server.started:
         time.sleep(0.01)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
-    server.should_exit = True
-    thread.join()
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 def start_chromium(folder):
@@ -82,8 +84,8 @@ class Page:
     def texts(self, selector):
         return [element.text for element in self.all(selector)]
 
-    def wait(self, condition):
-        return WebDriverWait(self.driver, 10, poll_frequency=0.02).until(lambda driver: condition())
+    def wait(self, condition, seconds=10):
+        return WebDriverWait(self.driver, seconds, poll_frequency=0.02).until(lambda driver: condition())
 
     def wait_for_results(self):
         self.wait(lambda: self.all("#results:not([aria-busy=true]) > *"))

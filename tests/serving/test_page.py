@@ -46,6 +46,7 @@ def test_labels_entities_and_answers(page, predictors):
     assert entities
     assert page.texts("#results mark") == [f"{one.text}{one.label}" for one in entities]
     page.one("#tab-answer").click()
+    page.wait(lambda: page.all("#question"))
     page.submit(question="who sees the cat?", passage=TEXT)
     best = predictors["reader"].answer("who sees the cat?", TEXT)
     assert page.texts("#results mark") == [best.answer]

@@ -32,7 +32,8 @@ def test_models_name_the_views_that_they_serve(client):
         "masked": ["fill", "attention", "compare"],
         "permuted": ["fill", "attention", "compare"],
         "words": ["compare"],
-        "classifier": ["label", "attention", "compare"],
+        "classifier": ["label", "audit", "suggest", "attention", "compare"],
+        "several": ["label", "audit", "suggest", "attention", "compare"],
         "tagger": ["entities", "attention", "compare"],
         "relater": ["relations", "attention", "compare"],
         "reader": ["answer", "attention", "compare"],
@@ -41,9 +42,15 @@ def test_models_name_the_views_that_they_serve(client):
         "hotpotqa": ["answer", "attention", "compare"],
         "chooser": ["choose", "attention", "compare"],
     }
-    assert [one["family"] for one in models.values()] == ["bert", "xlnet", "elmo", *["bert"] * 8]
+    assert [one["family"] for one in models.values()] == ["bert", "xlnet", "elmo", *["bert"] * 9]
     assert models["masked"]["size"] == "2 layers, width 32, 4 heads"
     assert models["classifier"]["pairs"] is False
+    assert {name: one["labels"] for name, one in models.items() if one["labels"]} == {
+        "classifier": ["bad", "good"],
+        "several": ["animal", "plant", "sea"],
+    }
+    assert (models["several"]["several"], models["several"]["threshold"]) == (True, [0.4, 0.5, 0.6])
+    assert (models["classifier"]["several"], models["classifier"]["threshold"]) == (False, None)
     assert {name: one["history"] for name, one in models.items() if one["history"] is not None} == {
         "quac": 2,
         "coqa": 2,

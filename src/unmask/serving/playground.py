@@ -95,6 +95,10 @@ class ModelViews(msgspec.Struct):
         history: maximum number of earlier turns that it reads; None: it is no model of dialogues.
         passages: whether it reads several passages.
         explains: whether what it predicts is explained.
+        labels: those that a classifier of texts chooses among.
+        several: whether it gives a text any number of them.
+        threshold: the probability above which a label is predicted, or one for each label; of a classifier that gives
+            one label, by what probabilities are divided before they are compared; None: the most probable label.
     """
 
     name: str
@@ -105,6 +109,9 @@ class ModelViews(msgspec.Struct):
     history: int | None = None
     passages: bool = False
     explains: bool = False
+    labels: tuple[str, ...] = ()
+    several: bool = False
+    threshold: float | tuple[float, ...] | None = None
 
 
 def attention_job(served: Served, request: AttentionRequest) -> ComputeJob:
@@ -211,12 +218,15 @@ def describe(served: Served) -> ModelViews:
     views = ["fill"] if served.has("/fill") else []
     views += [served.route.view] if served.route is not None and served.route.view else []
     exported = isinstance(served.predictor.backend, ExportedBackend)  # without weights to compute attention with
+    labels = served.model.labels if served.has("/predict") else ()
+    views += ["audit", "suggest"] if labels else []
     views += ["attention"] if has_attention(served.model.encoder) and not exported else []
     views += ["compare"] if served.has("/playground/influence") else []
     return ModelViews(
         *(served.name, family_of(settings).kind, settings.shape, views),
         pairs=None if task is None else task.pairs,
         explains=served.has("/explain"),
+        labels=labels,
         **({} if task is None else task.controls),
     )
 

@@ -240,6 +240,11 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
         words = partial(self.sample_words, tokenizer, examples, texts)
         return Framed(texts.samples, read, texts.notes, texts.mean, texts.cut, words)
 
+    @property
+    def controls(self) -> dict[str, Any]:
+        """See `Task`."""
+        return {} if self.exclusive else {"threshold": self.threshold}
+
     def decisions(self, logits: np.ndarray, labels: Sequence[str]) -> list[Decision]:
         """See `Task`: the predicted label."""
         best = int(self._choose(softmax(logits[:1].astype(float) / divisor(self.temperature)))[0])

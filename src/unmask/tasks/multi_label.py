@@ -221,6 +221,12 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Return the threshold of each label."""
         return self.threshold if isinstance(self.threshold, tuple) else [threshold_of(self.threshold)] * number
 
+    @property
+    def controls(self) -> dict[str, Any]:
+        """See `Task`."""
+        threshold = self.threshold if isinstance(self.threshold, tuple) else threshold_of(self.threshold)
+        return {"several": True, "threshold": threshold}
+
     def decisions(self, logits: np.ndarray, labels: Sequence[str]) -> list[Decision]:
         """See `Task`: the predicted labels, or the most probable one."""
         probabilities = self._probabilities(logits[0])

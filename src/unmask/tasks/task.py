@@ -202,7 +202,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def controls(self) -> dict[str, Any]:
-        """What the playground must know to ask it: "history", a number of turns, and "passages", whether several."""
+        """What the playground must know to ask it, beside its labels; see `ModelViews` in serving/playground.py."""
         return {}
 
     @property

@@ -2,12 +2,12 @@
 
 const KEY = "unmask-key";
 
-/** An error that the server explains: `message`, what to do about it, `remedy`, and whether a key is missing. */
+/** An error that is explained: `message`, what to do about it, `remedy`, and the status of the server's response, if any. */
 export class Refused extends Error {
-  constructor(message, remedy = "", locked = false) {
+  constructor(message, remedy = "", status = 0) {
     super(message);
     this.remedy = remedy;
-    this.locked = locked;
+    this.status = status;
   }
 }
 
@@ -29,7 +29,7 @@ async function read(path, options = {}) {
   const content = await response.json().catch(() => ({}));
   if (response.ok) return content;
   const [message, ...remedy] = (content.error || `status ${response.status}`).split("; ").map(sentence);
-  throw new Refused(message, remedy.join(" "), response.status === 401);
+  throw new Refused(message, remedy.join(" "), response.status);
 }
 
 const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
@@ -48,7 +48,7 @@ function json(value) {
 
 const pair = (text, text_b) => (text_b ? [text, text_b] : text);
 
-/** Return the loaded models: {name, family, size, views: ids of the views that each has, pairs, history, passages, explains}. */
+/** Return the loaded models: {name, family, size, views: ids of the views that each has, pairs, history, passages, explains, labels, several, threshold}. */
 export const models = async () => (await read("playground/models")).models;
 
 /** Return {text, masks: [{position, candidates: [{token, probability}]}]}. */
@@ -56,6 +56,9 @@ export const fill = async (model, text, signal) => ({ text, masks: (await post("
 
 /** Return [{label, score}], the most probable label first; of a regression, one with the label "score". */
 export const label = (model, text, text_b, signal) => post("predict", { model, inputs: pair(text, text_b) }, signal);
+
+/** Return what `label` returns, for each of several lists of one or two texts; what is too long is truncated. */
+export const labelAll = (model, inputs, signal) => post("predict", { model, inputs, truncate: true }, signal);
 
 /** Return what words contribute to each decision: [{label, value, start?, end?, words: [{start, end, contribution, text?}]}]. */
 export const explain = (model, text, text_b, signal) => post("explain", { model, inputs: pair(text, text_b) }, signal);

@@ -2,9 +2,10 @@
 // a view can be shared, and the back button works.
 
 import { models as loadModels, Refused, setKey } from "./api.js";
-import { h, paintAll, roving } from "./dom.js";
+import { explain, h, paintAll, roving, withCode } from "./dom.js";
 import answer from "./answer.js";
 import attention from "./attention.js";
+import audit from "./audit.js";
 import choose from "./choose.js";
 import compare from "./compare.js";
 import entities from "./entities.js";
@@ -12,12 +13,14 @@ import fill from "./fill.js";
 import { buildForm } from "./form.js";
 import label from "./label.js";
 import relations from "./relations.js";
+import suggest from "./suggest.js";
 import { themeButton } from "./theme.js";
 
-const VIEWS = [fill, label, entities, relations, answer, choose, attention, compare];
+const VIEWS = [fill, label, entities, relations, answer, choose, audit, suggest, attention, compare];
 const panel = document.getElementById("view");
 const tabs = document.getElementById("tabs");
 const status = document.getElementById("status"); // which screen readers speak
+const built = new Map(); // views of files, which no address keeps
 let models = [];
 let running = new AbortController();
 
@@ -52,8 +55,12 @@ function open() {
   panel.setAttribute("aria-labelledby", `tab-${view.id}`);
   const about = h("p.about", {}, view.about);
   if (!servers(view).length) {
-    const words = view.none.split("`").map((text, index) => (index % 2 ? h("code", {}, text) : text));
-    panel.replaceChildren(about, h("p.note", {}, words));
+    panel.replaceChildren(about, h("p.note", {}, withCode(view.none)));
+    return;
+  }
+  if (view.build) {
+    if (!built.has(view)) built.set(view, view.build(servers(view)));
+    panel.replaceChildren(about, built.get(view)); // with what was done in it
     return;
   }
   const results = h("div.results", { id: "results", role: "region", "aria-label": "Results" });
@@ -118,10 +125,6 @@ function showResults(view, data, kept, results, focus) {
   if (focus) results.querySelector(focus)?.focus();
 }
 
-function explain({ message, remedy }) {
-  return h("div.error", { role: "alert" }, h("p", {}, h("strong", {}, message)), remedy ? h("p", {}, remedy) : null);
-}
-
 /** Return a form that asks for an API key, which this server demands, and starts again with it. */
 function keyForm() {
   const input = h("input", { id: "key", type: "password", autocomplete: "off", required: true });
@@ -142,7 +145,7 @@ async function start() {
     models = await loadModels();
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
-    panel.replaceChildren(error.locked ? keyForm() : explain(error));
+    panel.replaceChildren(error.status === 401 ? keyForm() : explain(error));
     return;
   }
   for (const view of VIEWS) {

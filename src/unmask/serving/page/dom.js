@@ -85,6 +85,16 @@ export function roving(group, selector, columns = 1) {
   return group;
 }
 
+/** Return the parts of a text in which `code` is marked. */
+export function withCode(text) {
+  return text.split("`").map((part, index) => (index % 2 ? h("code", {}, part) : part));
+}
+
+/** Return the explanation of an error; see `Refused` in api.js. */
+export function explain({ message, remedy }) {
+  return h("div.error", { role: "alert" }, h("p", {}, h("strong", {}, message)), remedy ? h("p", {}, withCode(remedy)) : null);
+}
+
 /** Return a labeled select; options are [value, text] pairs. */
 export function choice(label, options, value, pick) {
   const id = `choice-${label.toLowerCase().replaceAll(" ", "-")}`;

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
@@ -19,6 +20,9 @@ from unmask.support.errors import counted
 from unmask.workflows.auditing.suspects import Ranking
 
 FILES = resources.files("unmask.workflows.auditing") / "page"
+PLAYGROUND = resources.files("unmask.serving") / "page"
+SHARED = ("dom.js", "examples.js")
+"""Modules of the playground that the page contains, in the order in which they refer to each other."""
 
 
 def audit_page(kind: str, ranking: Ranking, records: Sequence[Mapping[str, Any]], name: str) -> str:
@@ -30,7 +34,8 @@ def audit_page(kind: str, ranking: Ranking, records: Sequence[Mapping[str, Any]]
         records: all examples in the order of their ranks; see `corrections.text_records` and `sentence_records`.
         name: name of the file that it writes.
     """
-    style, script = ((FILES / file).read_text(encoding="utf8") for file in ("audit.css", "audit.js"))
+    style = (FILES / "audit.css").read_text(encoding="utf8")
+    script = _script()
     suspects = sum(example.is_suspect for example in ranking.examples)
     content = {"kind": kind, "labels": ranking.labels, "suspects": suspects, "name": name, "records": records}
     data = msgspec.json.encode(content).decode().replace("<", "\\u003c")  # ends no element
@@ -57,9 +62,15 @@ script-src 'sha256-{digest}'">
 <div class="bar"><span id="count" role="status"></span><button id="save" type="button">Save the file</button></div>
 </header>
 <main id="examples"></main>
-<p><button id="more" type="button">Show more</button></p>
 <script type="application/json" id="data">{data}</script>
 <script>{script}</script>
 </body>
 </html>
 """
+
+
+def _script() -> str:
+    """Return the script: a page without a server cannot import modules, so they are joined."""
+    files = (*(PLAYGROUND / file for file in SHARED), FILES / "audit.js")
+    joined = "\n".join(file.read_text(encoding="utf8") for file in files)
+    return '"use strict";\n' + re.sub(r"^(import .*\n|export )", "", joined, flags=re.MULTILINE)
