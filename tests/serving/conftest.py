@@ -65,7 +65,6 @@ FAST = replace(LIMITS, header_seconds=0.4, body_seconds=0.4, seconds=20, drain_s
 PAGE_SHAPE = {"layers": 2, "width": 32, "heads": 4, "feed_forward": 32, "positions": 128, "init_std": 0.3}
 PAGE_TASKS = {
     "classifier": (Classification(length=64, pairs=False), ("bad", "good")),
-    "several": (MultiLabel(length=64, threshold=(0.4, 0.5, 0.6), pairs=False), ("animal", "plant", "sea")),
     "tagger": (TokenClassification(length=64), ("O", "B-ANIMAL", "I-ANIMAL", "B-PLANT", "I-PLANT", "B-SEA", "I-SEA")),
     "reader": (QuestionAnswering(length=64, question=16), ()),
     "quac": (Quac(length=64, no_answer=True, threshold=0.0), ()),
@@ -73,6 +72,7 @@ PAGE_TASKS = {
     "hotpotqa": (Hotpotqa(length=64, question=16, threshold=0.0), ()),
     "chooser": (MultipleChoice(length=64), ()),
     "relater": (Relations(length=64), ("O", "founded", "lives in")),
+    "several": (MultiLabel(length=64, threshold=(0.4, 0.5, 0.6), pairs=False), ("animal", "plant", "sea")),
 }
 
 
