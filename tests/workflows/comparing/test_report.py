@@ -11,10 +11,9 @@ import msgspec
 import numpy as np
 import pytest
 
-import unmask
 from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
-from unmask.workflows.comparing.cells import OUTLOOK, RESAMPLED, Planner, folder_of
+from unmask.workflows.comparing.cells import RESAMPLED, Planner, folder_of
 from unmask.workflows.comparing.outcome import ArmOutcome, Difference, Estimate, Outcome, TaskFacts, TaskScore
 from unmask.workflows.comparing.pictures import LINE, Point, curves, front, scatter
 from unmask.workflows.comparing.report import as_csv, as_markdown, as_page, write_report
@@ -81,7 +80,6 @@ def test_the_page_of_a_comparison_loads_nothing(finished):
     assert {"script", "link", "img", "iframe"}.isdisjoint(page.elements) and "svg" in page.elements
     loading = [value for name, value in page.attributes if name in ("src", "href", "srcset", "xlink:href")]
     assert loading == [] and "url(" not in text and "@import" not in text
-    assert all("//" not in (value or "") for name, value in page.attributes if name == "style")
     assert ("http-equiv", "Content-Security-Policy") in page.attributes
 
 
@@ -90,9 +88,6 @@ def test_names_are_escaped():
     page = Page(as_page(outcome))
     assert "script" not in page.elements
     assert sum(HOSTILE in text for text in page.text) >= 4  # the table, the list, a picture and an example
-    assert all(name != "onclick" for name, _ in page.attributes)
-    titles = [dict(page.attributes).get("aria-label")]
-    assert titles != [None]
 
 
 def test_pareto_fronts():
@@ -224,11 +219,9 @@ def test_an_outlook_is_shown(inputs, tmp_path):
     for each in outcome.prospects:
         expected = 90 - 10 * each.times**-0.5
         assert each.score.low <= expected <= each.score.high and each.score.mean > score
-    assert len(OUTLOOK) == 3
     assert "bert, 4 times" in " ".join(Page((tmp_path / "report.html").read_text()).text)
     assert "| bert | 10 times |" in (tmp_path / "report.md").read_text()
 
 
 def test_no_outlook_without_smaller_budgets(finished):
     assert finished[1].prospects == [] and finished[1].effects == []
-    assert isinstance(finished[1], unmask.workflows.comparing.outcome.Outcome)
