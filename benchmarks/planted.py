@@ -37,8 +37,7 @@ SETTINGS: dict[str, Any] = {f"encoder.{name}": value for name, value in SHAPE.it
 ALONE = {"stages": [], "layout.kind": "document_sentences", "objective.next_sentence": False}
 """Settings of pretraining without pairs."""
 ARM = {"recipe": "bert-tiny"}
-SEEDS, TRAIN, TEST = 3, 100, 400
-"""Numbers of seeds, and of examples to train on and to test on."""
+SEEDS, TRAIN, TEST = 3, 100, 400  # numbers of seeds, and of examples to train on and to test on
 Rows = Iterator[tuple[str, ...]]
 World = tuple[Iterator[str], Rows, Rows, dict[str, Any]]
 """Documents, labeled rows to train on and to test on, and what else the comparison has."""
@@ -83,11 +82,8 @@ def context(rng: random.Random) -> World:
             yield text(first, last), f"kind {last}"
 
     documents = (text(kind, kind) for kind in rng.choices(range(len(kinds)), k=1000))
-    arms = {
-        f"length={length}": ARM
-        | {"settings": {"layout.length": length, "encoder.positions": length}, "task_settings": {"task.length": length}}
-        for length in (16, 64)
-    }
+    settings = {length: {"layout.length": length, "encoder.positions": length} for length in (16, 64)}
+    arms = {f"length={n}": ARM | {"settings": settings[n], "task_settings": {"task.length": n}} for n in settings}
     return documents, rows(TRAIN), rows(TEST), {"arms": arms, "settings": ALONE}
 
 
@@ -100,7 +96,8 @@ def same(rng: random.Random) -> World:
             topic = rng.randrange(len(topics))
             yield " ".join(rng.sample(topics[topic][part], 4)), f"topic {topic}"
 
-    documents = (" ".join(rng.sample(rng.choice(topics), 6) + rng.sample(sum(topics, []), 6)) for _ in range(1000))
+    everything = [word for topic in topics for word in topic]
+    documents = (" ".join(rng.sample(rng.choice(topics), 6) + rng.sample(everything, 6)) for _ in range(1000))
     arms = {f"positions={number}": ARM | {"settings": {"encoder.positions": number}} for number in (64, 72)}
     return documents, rows(TRAIN, slice(12)), rows(TEST, slice(12, 24)), {"arms": arms, "settings": ALONE}
 
@@ -125,10 +122,9 @@ def write_world(folder: Path, name: str, number: int) -> Path:
         (folder / f"{part}.tsv").write_text("\n".join(["\t".join(head), *lines]))
     table = {"arms": {"base": ARM}, **changes, "settings": SETTINGS | changes["settings"], "budget": budget}
     table |= {"text": ["text.txt"], "documents": "line", "seeds": SEEDS}
-    table |= {"tasks": {name: {"train": ["train.tsv"], "test": ["test.tsv"]}}}
-    file = folder / "comparison.toml"
-    file.write_text(write(convert(table, Comparison, name)))
-    return file
+    table["tasks"] = {name: {"train": ["train.tsv"], "test": ["test.tsv"]}}
+    (folder / "comparison.toml").write_text(write(convert(table, Comparison, name)))
+    return folder / "comparison.toml"
 
 
 def main() -> None:
@@ -147,8 +143,7 @@ def main() -> None:
             scores = {arm.name: round(arm.score.mean, 1) for arm in outcome.arms if arm.score}
             record = {"world": name, "number": number, "planted": planted or "neither", "scores": scores}
             record |= {"recommended": recommended or "neither", "right": 100.0 * (recommended == planted)}
-            record["seconds"] = round(time.process_time() - start, 1)
-            add("planted", record, instead=("world", "number"))
+            add("planted", record | {"seconds": time.process_time() - start}, instead=("world", "number"))
 
 
 if __name__ == "__main__":
