@@ -307,8 +307,9 @@ class Planner:
             return as_recipe(recipe, {"budget.minutes": budget.amount})
         tokens = budget.amount if budget.unit == "tokens" else budget.amount / cost(recipe).flops
         if tokens < step:
+            amount = f"{budget} are" if budget.unit == "tokens" else f"{budget} are {tokens:,.0f} tokens,"
             raise UserError(
-                f"arm '{name}': {budget} are {tokens:,.0f} tokens, less than a step of {step:,}",
+                f"arm '{name}': {amount} less than a step of {step:,} tokens",
                 remedy=f"raise {argument('budget')}",
             )
         return as_recipe(recipe, {"budget.tokens": float(f"{tokens:.6g}")})

@@ -68,17 +68,14 @@ def as_markdown(outcome: Outcome) -> str:
     heads = columns(outcome)
     lines = ["# Which encoder?", "", *(line for text in outcome.recommendation for line in (text, ""))]
     lines += [line for warning in outcome.warnings for line in (f"**{warning}**", "")]
-    lines += [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    lines += [f"| {' | '.join(cells_of(outcome, arm))} |" for arm in outcome.arms]
+    lines += [_row(heads), "|---" * len(heads) + "|", *(_row(cells_of(outcome, arm)) for arm in outcome.arms)]
     lines += ["", *(f"- {arm.name}: {arm.how} {_cost(arm)}" for arm in outcome.arms), "", _about(outcome), ""]
     if outcome.effects:
         lines += ["| factor | value | change | interval |", "|---|---|---|---|"]
         for effect in outcome.effects:
-            change = effect.change
-            lines.append(
-                f"| {effect.factor} | {effect.value} instead of {effect.baseline} | {change.mean:+.2f} | "
-                f"{change.low:+.2f} to {change.high:+.2f} |"
-            )
+            change, values = effect.change, f"{effect.value} instead of {effect.baseline}"
+            interval = f"{change.low:+.2f} to {change.high:+.2f}"
+            lines.append(_row([effect.factor, values, f"{change.mean:+.2f}", interval]))
         lines.append("")
     for look in outcome.looks:
         order = ", ".join(f"{name} {score:.3g}" for name, score in look.scores.items())
@@ -86,14 +83,20 @@ def as_markdown(outcome: Outcome) -> str:
         lines += [f"First look at {look.task}: {order}{agreement}.", ""]
     if outcome.prospects:
         lines += ["Extrapolation, intervals of 80 %:", "", "| arm | budget | score |", "|---|---|---|"]
-        lines += [f"| {each.arm} | {each.times:g} times | {_estimate(each.score)} |" for each in outcome.prospects]
+        lines += [_row([each.arm, f"{each.times:g} times", _estimate(each.score)]) for each in outcome.prospects]
         lines.append("")
     lines += ["Cells:", "", "| cell | state | seconds | command |", "|---|---|---|---|"]
     lines += [
-        f"| {cell.name} | {cell.state}{cell.error and f': {cell.error}'} | {cell.seconds:.0f} | `{_words(cell)}` |"
+        _row([cell.name, cell.state + (cell.error and f": {cell.error}"), f"{cell.seconds:.0f}", f"`{_words(cell)}`"])
         for cell in outcome.cells
     ]
     return "\n".join(lines) + "\n"
+
+
+def _row(cells: Iterable[str]) -> str:
+    """Return a row of a table in Markdown, on one line and with as many columns as there are cells."""
+    lines = (" ".join(cell.split()).replace("|", r"\|") for cell in cells)
+    return f"| {' | '.join(lines)} |"
 
 
 def as_page(outcome: Outcome) -> str:

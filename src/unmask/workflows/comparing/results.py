@@ -92,7 +92,7 @@ def limits(words: Sequence[str]) -> list[Limit]:
     """
     read = []
     for word in words:
-        match = re.fullmatch(r"\s*([\d.]+)\s*(ms|MB)\s*", word)
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|MB)\s*", word)
         if match is None:
             raise UserError(f"{argument('at_most', word)}: not a limit", remedy="write for example 5ms or 50MB")
         read.append(Limit(float(match[1]), match[2]))

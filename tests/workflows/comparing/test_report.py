@@ -1,0 +1,227 @@
+"""The report of a comparison: a page that is complete in itself, pictures, Markdown and CSV."""
+
+import csv
+import io
+import json
+import random
+import re
+from html.parser import HTMLParser
+
+import msgspec
+import numpy as np
+import pytest
+
+from unmask.support.errors import UserError
+from unmask.training.machine import choose_machine
+from unmask.workflows.comparing.cells import RESAMPLED, Planner, folder_of
+from unmask.workflows.comparing.outcome import ArmOutcome, Difference, Estimate, Outcome, TaskFacts, TaskScore
+from unmask.workflows.comparing.pictures import LINE, Point, curves, front, scatter
+from unmask.workflows.comparing.report import as_csv, as_markdown, as_page, write_report
+from unmask.workflows.comparing.results import Limit, conclude, limits
+from unmask.workflows.comparing.settings import read_comparison
+
+VOID = {"meta", "link", "img", "br"}
+"""Elements of HTML that have no end tag."""
+HOSTILE = "<script>alert('x')</script> & \"quoted\" | x"
+
+
+class Page(HTMLParser):
+    """Elements, attributes and text of a page, whose tags must be balanced."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.elements, self.attributes, self.text = [], [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def an_outcome(names, tasks=("a", "b"), seeds=3):
+    """An outcome of arms with these names, each with scores of its own."""
+    arms = []
+    for number, name in enumerate(names):
+        scores = {
+            task: TaskScore(
+                "accuracy", Estimate(70.0 + number, 68, 74), [70.0 + number + seed for seed in range(seeds)]
+            )
+            for task in tasks
+        }
+        curve = [(minutes, 100, 5.0 / (1 + minutes + number)) for minutes in range(4)]
+        mean = Estimate(70.0 + number, 68.0, 74.0)
+        arms.append(
+            ArmOutcome(name, f"{name} how", "complete", scores=scores, score=mean, latency=1.0 + number, curve=curve)
+        )
+    facts = {task: TaskFacts("classification", "accuracy", 40, 30, 2) for task in tasks}
+    differing = [Difference(tasks[0], "file:3", names[0], "gold", names[-1], names[0])]
+    return Outcome(
+        [f"Use {names[0]}."], [names[0]], arms, facts, differing=differing, warnings=[names[-1]], seeds=seeds
+    )
+
+
+def test_the_page_of_a_comparison_loads_nothing(finished):
+    text = (finished[0] / "report.html").read_text()
+    page = Page(text)
+    assert {"script", "link", "img", "iframe"}.isdisjoint(page.elements) and "svg" in page.elements
+    loading = [value for name, value in page.attributes if name in ("src", "href", "srcset", "xlink:href")]
+    assert loading == [] and "url(" not in text and "@import" not in text
+    assert ("http-equiv", "Content-Security-Policy") in page.attributes
+
+
+def test_names_are_escaped():
+    outcome = an_outcome(["plain", HOSTILE])
+    page = Page(as_page(outcome))
+    assert "script" not in page.elements
+    assert sum(HOSTILE in text for text in page.text) >= 4  # the table, the list, a picture and an example
+
+
+def test_pareto_fronts():
+    rng = random.Random(0)
+    for _ in range(60):
+        cells = [(rng.randrange(1, 8), rng.randrange(8)) for _ in range(rng.randrange(1, 12))]
+        points = [Point(str(number), x, Estimate(y, y, y), False) for number, (x, y) in enumerate(cells)]
+        expected = {
+            (x, y) for x, y in cells if not any(a <= x and b >= y and (a, b) != (x, y) for a, b in cells)
+        }  # no other is as cheap and as good
+        chosen = front(points)
+        assert [(point.x, point.y.mean) for point in chosen] == sorted(expected)
+
+
+def names_in(picture):
+    """Heights of the names beside the points of a picture, from the top."""
+    return sorted(
+        float(y)
+        for y in re.findall(r'<text class="(?:best|other)" x="[\d.]+" y="([-\d.]+)" text-anchor="start"', picture)
+    )
+
+
+def test_names_in_pictures_do_not_overlap():
+    rng = random.Random(1)
+    for _ in range(60):
+        number = rng.randrange(2, 25)
+        middle = [rng.choice([50.0, 50.1, rng.uniform(0, 100)]) for _ in range(number)]
+        points = [
+            Point(f"arm {at}", rng.uniform(0.1, 500), Estimate(y, y - 1, y + 1), at == 0) for at, y in enumerate(middle)
+        ]
+        lines = [(point.name, [(0, 9.0), (1, point.y.mean)], False) for point in points]
+        for picture in (scatter(points, "ms", "score"), curves(lines, "minutes", "loss")):
+            Page(picture)
+            heights = names_in(picture)
+            height = float(re.search(r'viewBox="0 0 \d+ ([\d.]+)"', picture)[1])
+            assert len(heights) == number and min(np.diff(heights)) >= LINE - 0.11
+            assert heights[0] >= LINE / 2 and heights[-1] <= height
+
+
+def test_csv_and_markdown_have_all_arms_tasks_and_seeds():
+    names = ["bert, wide", 'the "best"', "a|b"]
+    outcome = an_outcome(names)
+    rows = list(csv.DictReader(io.StringIO(as_csv(outcome))))
+    assert [(row["arm"], row["task"], int(row["seed"]), float(row["score"])) for row in rows] == [
+        (arm.name, task, seed, score)
+        for arm in outcome.arms
+        for task, scored in arm.scores.items()
+        for seed, score in enumerate(scored.seeds)
+    ]
+    table = [line for line in as_markdown(outcome).splitlines() if line.startswith("|")]
+    split = [re.split(r"(?<!\\)\|", line)[1:-1] for line in table]
+    head = [cell.strip() for cell in split[0]]
+    assert head[:4] == ["arm", "a, accuracy", "b, accuracy", "mean"]
+    assert [row[0].strip().replace("\\|", "|") for row in split[2:5]] == names
+    assert all(len(row) == len(head) for row in split[1:5])
+    assert split[3][1].strip() == "71.0 (68.0 to 74.0)"
+
+
+@pytest.mark.parametrize(
+    ("word", "limit"), [("5ms", (5, "ms")), (" 0.5 ms ", (0.5, "ms")), ("50MB", (50, "MB")), ("1.25MB", (1.25, "MB"))]
+)
+def test_limits(word, limit):
+    assert limits([word]) == [Limit(*limit)]
+
+
+@pytest.mark.parametrize("word", ["5", "ms", "5s", "-5ms", "5 mb", "1.2.3ms", "nan ms", ".ms", ""])
+def test_what_is_no_limit_is_refused(word):
+    with pytest.raises(UserError, match="not a limit") as caught:
+        limits([word])
+    assert "5ms or 50MB" in str(caught.value)
+
+
+def test_limits_hold_for_the_fastest_engine():
+    arm = ArmOutcome("arm", "", "complete", parameters=2_000_000, latency=9.0, engine_latency=4.0)
+    assert [limit.holds(arm) for limit in limits(["5ms", "3ms", "8MB", "7.9MB"])] == [True, False, True, False]
+    assert not limits(["5ms"])[0].holds(ArmOutcome("unmeasured", "", "complete"))
+
+
+def faked(plan, out, accuracy):
+    """Write results of all scores, with these accuracies by cell, of 2,000 examples."""
+    for cell in plan.of("score"):
+        folder = folder_of(out, cell)
+        folder.mkdir(parents=True, exist_ok=True)
+        rng = np.random.default_rng(cell.seed)  # the same examples for all arms
+        right = rng.random(2000) < accuracy(cell)
+        drawn = [right[np.random.default_rng(r).integers(2000, size=2000)].mean() * 100 for r in range(50)]
+        np.save(folder / RESAMPLED, np.array(drawn, np.float32))
+        result = {"metric": "accuracy", "metrics": {"accuracy": 100 * right.mean()}, "independent": 2000}
+        result |= {"trained_on": 40, "examples": 2000, "labels": 2, "calibration": {}, "notes": [], "parameters": 9}
+        (folder / "result.json").write_text(json.dumps({**result, "seconds": 1.0, "memory": 0, "elapsed": 1.0}))
+
+
+def concluded(inputs, out, accuracy, **changes):
+    """The outcome of a comparison with planted results, and its report."""
+    settings = msgspec.structs.replace(read_comparison(inputs / "pets.toml"), **changes)
+    plan = Planner(settings, settings.named_arms(), "float32").plan()
+    faked(plan, out, accuracy)
+    outcome = conclude(plan, out, choose_machine("cpu", "float32"))
+    write_report(outcome, out)
+    return outcome
+
+
+def test_effects_of_a_planted_design(inputs, tmp_path):
+    """Two more layers are worth 10 points, span masking 4, and both together no more than that."""
+    factors = {"encoder.layers": [1, 2], "masking": ["token", "span"]}
+
+    def accuracy(cell):
+        return 0.6 + 0.10 * ("layers=2" in cell.arm) + 0.04 * ("masking=span" in cell.arm)
+
+    outcome = concluded(inputs, tmp_path, accuracy, vary=factors, seeds=4)
+    assert outcome.best == ["encoder.layers=2,masking=span"]
+    effects = {effect.factor: effect for effect in outcome.effects}
+    for factor, change in (("encoder.layers", 10), ("masking", 4)):
+        assert effects[factor].change.mean == pytest.approx(change, abs=0.8)
+        assert effects[factor].change.low < change < effects[factor].change.high
+    assert (effects["masking"].value, effects["masking"].baseline) == ("span", "token")
+    page, markdown = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()
+    assert "masking: span" in " ".join(Page(page).text)
+    assert f"| masking | span instead of token | {effects['masking'].change.mean:+.2f} |" in markdown
+
+
+def test_an_outlook_is_shown(inputs, tmp_path):
+    def accuracy(cell):
+        return 0.9 - 0.1 * cell.share**-0.5 if cell.arm == "bert" else 0.5
+
+    outcome = concluded(inputs, tmp_path, accuracy, outlook=True, seeds=4, budget="16ktok")
+    assert [(each.arm, each.times) for each in outcome.prospects] == [("bert", 4), ("bert", 10)]
+    score = outcome.arm("bert").score.mean
+    for each in outcome.prospects:
+        expected = 90 - 10 * each.times**-0.5
+        assert each.score.low <= expected <= each.score.high and each.score.mean > score
+    assert "bert, 4 times" in " ".join(Page((tmp_path / "report.html").read_text()).text)
+    assert "| bert | 10 times |" in (tmp_path / "report.md").read_text()
+
+
+def test_no_outlook_without_smaller_budgets(finished):
+    assert finished[1].prospects == [] and finished[1].effects == []
