@@ -347,7 +347,7 @@ def _warnings(plan: Plan, out: Path, arms: Sequence[ArmOutcome], scores: Scores)
             )
     for cell in plan.of("familiarity"):
         compared = result_of(out, cell) or {}
-        if compared and compared["z"] < KNOWN and compared["test"] < CLEARLY * compared["train"]:
+        if "z" in compared and compared["z"] < KNOWN and compared["test"] < CLEARLY * compared["train"]:
             warnings.append(
                 f"{cell.arm} predicts the test texts of {cell.task} with {compared['test']:.2f} bits per character, "
                 f"the training texts with {compared['train']:.2f}: it may have been trained on the test texts."
