@@ -21,7 +21,6 @@ from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
 from unmask.workflows.comparing import compute, work
 from unmask.workflows.comparing.cells import RESAMPLED, Planner, failure_of, folder_of
-from unmask.workflows.comparing.compare import _absolute
 from unmask.workflows.comparing.results import CLEARLY, KNOWN
 from unmask.workflows.comparing.scores import race
 from unmask.workflows.comparing.settings import Arm, read_comparison
@@ -34,7 +33,7 @@ SAME = ("elapsed", "seconds", "memory")
 
 
 def planned(inputs, **changes):
-    comparison = msgspec.structs.replace(_absolute(read_comparison(inputs / "pets.toml")), **changes)
+    comparison = msgspec.structs.replace(read_comparison(inputs / "pets.toml"), **changes)
     return Planner(comparison, comparison.named_arms(), "float32").plan()
 
 

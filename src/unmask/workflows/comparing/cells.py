@@ -206,12 +206,8 @@ class Planner:
 
     def score(self, name: str, arm: Arm, task: str, seed: int, share: float = 1.0) -> Cell:
         """Return the cell that learns a task and is scored."""
-        data, needs = self.comparison.tasks[task], dict[str, Cell]()
-        inputs, paths = self._learned(arm, data, task, seed)
-        if arm.trains:
-            needs["model"] = self.pretraining(name, arm, seed, share)
-        elif arm.way == "random" and self.comparison.text:
-            needs["tokenizer"] = self.corpus(self._tokenizer_of(arm))
+        inputs, paths = self._learned(arm, self.comparison.tasks[task], task, seed)
+        needs = self._start(name, arm, seed, share)
         if self.comparison.search and "optimizer.learning_rate" not in inputs["settings"]:
             needs["rate"] = self.rate(name, arm, task)
         first = seed == 0 and share == 1
@@ -222,15 +218,12 @@ class Planner:
         data = self.comparison.tasks[task]
         inputs = {
             "versions": self.common["versions"],
-            "task": data.task,
             "files": self.files[task]["train"],
-            "columns": data.columns,
-            "format": data.format,
-            "encoding": data.encoding,
+            **_read_as(data),
             "model": None if arm.trains else self.models[arm.model],
         }
-        needs = {"model": self.pretraining(name, arm, 0)} if arm.trains else {}
-        return Cell("look", inputs, name, task, paths={"files": data.files, "model": arm.model}, needs=needs)
+        paths = {"files": data.files, "model": arm.model}
+        return Cell("look", inputs, name, task, paths=paths, needs=self._start(name, arm, 0))
 
     def familiarity(self, name: str, arm: Arm, task: str) -> Cell:
         """Return the cell that looks whether a checkpoint knows the test texts better than the training texts."""
@@ -240,10 +233,15 @@ class Planner:
     def rate(self, name: str, arm: Arm, task: str) -> Cell:
         """Return the cell that chooses a learning rate of fine-tuning with the first seed."""
         inputs, paths = self._learned(arm, self.comparison.tasks[task], task, 0)
-        needs = {"model": self.pretraining(name, arm, 0)} if arm.trains else {}
+        return Cell("rate", inputs, name, task, paths=paths, needs=self._start(name, arm, 0))
+
+    def _start(self, name: str, arm: Arm, seed: int, share: float = 1.0) -> dict[str, Cell]:
+        """Return the cells that make what tasks are learned from: the model, or the tokenizer of random weights."""
+        if arm.trains:
+            return {"model": self.pretraining(name, arm, seed, share)}
         if arm.way == "random" and self.comparison.text:
-            needs["tokenizer"] = self.corpus(self._tokenizer_of(arm))
-        return Cell("rate", inputs, name, task, paths=paths, needs=needs)
+            return {"tokenizer": self.corpus(self._tokenizer_of(arm))}
+        return {}
 
     def pretraining(self, name: str, arm: Arm, seed: int, share: float = 1.0) -> Cell:
         """Return the cell that trains the model of an arm on the text."""
@@ -279,10 +277,7 @@ class Planner:
             "versions": self.common["versions"],
             "text": self.text,
             "files": self.files[task],
-            "task": data.task,
-            "columns": data.columns,
-            "format": data.format,
-            "encoding": data.encoding,
+            **_read_as(data),
             "reading": asdict(comparison.reading),
         }
         paths = {"text": comparison.text, "reading": comparison.reading, "files": data.files}
@@ -318,11 +313,8 @@ class Planner:
         """Return the inputs and the paths of what is learned from labels."""
         inputs = {
             **self.common,
-            "task": data.task,
+            **_read_as(data),
             "metric": data.metric,
-            "columns": data.columns,
-            "format": data.format,
-            "encoding": data.encoding,
             "files": self.files[task],
             "settings": {**self.comparison.task_settings, **data.settings, **arm.task_settings},
             "use": arm.use,
@@ -365,6 +357,11 @@ class Planner:
         if getattr(recipe.encoder, "offset", 0):  # positions begin after the padding token, as in fairseq
             changes["encoder.offset"] = PADDING[self.tokenizer["kind"]] + 1
         return {**self.comparison.settings, **changes}
+
+
+def _read_as(data: TaskData) -> dict[str, Any]:
+    """Return how the files of a task are read, on which all that is made of them depends."""
+    return {"task": data.task, "columns": data.columns, "format": data.format, "encoding": data.encoding}
 
 
 def _contents(name: str, files: Sequence[str]) -> list[str]:

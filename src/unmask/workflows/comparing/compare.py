@@ -37,6 +37,7 @@ from unmask.workflows.comparing.work import (
     array_script,
     expected_seconds,
     local_workers,
+    seconds_taken,
     work,
     work_on_ray,
     write_plan,
@@ -166,7 +167,7 @@ def compare(
             vary=read_factors(as_texts(vary)),
         )
     check_comparison(settings)
-    settings = _absolute(settings)
+    settings = settings.located(lambda path: str(Path(path).resolve()) if Path(path).exists() else path)
     _check_tasks(settings)
     plan = Planner(settings, settings.named_arms(), machine.precision).plan()
     if first:
@@ -178,14 +179,13 @@ def compare(
     if dry_run:
         describe(plan, out, display, workers)
         return Outcome()
-    if slurm:
-        _check_changed(plan, out, recompute=recompute)
-        out.mkdir(parents=True, exist_ok=True)
-        write_plan(settings, out)
-        return Outcome(script=array_script(out, workers))
     _check_changed(plan, out, recompute=recompute)
     out.mkdir(parents=True, exist_ok=True)
     write_plan(settings, out)
+    if slurm:
+        return Outcome(script=array_script(out, workers))
+    if first:  # others would compute all cells of the comparison
+        workers, engine = 1, "local"
     _work(plan, out, machine, workers, engine, quiet=quiet)
     outcome = conclude(plan, out, machine, restrictions)
     write_report(outcome, out)
@@ -205,10 +205,10 @@ def _work(plan: Plan, out: Path, machine: Machine, workers: int, engine: str, *,
 
 def describe(plan: Plan, out: Path, display: Display, workers: int) -> None:
     """Print the cells with their states, expected minutes and bytes."""
-    total = 0.0
+    total, taken = 0.0, seconds_taken(plan, out)
     for cell in plan.cells:
         state = "done" if result_of(out, cell) else "failed" if failure_of(out, cell) else ""
-        seconds = 0.0 if state == "done" else expected_seconds(plan, out, cell)
+        seconds = 0.0 if state == "done" else expected_seconds(plan, cell, taken)
         total += seconds
         display.say(f"{cell.key}  {state or duration(seconds):>8}  {cell.name}")
     size = sum(cell.keeps for cell in plan.cells)
@@ -275,17 +275,3 @@ def _check_changed(plan: Plan, out: Path, *, recompute: bool) -> None:
             file=out,
             remedy=f"pass {argument('recompute', True)}, or choose another {argument('out')}",
         )
-
-
-def _absolute(settings: Comparison) -> Comparison:
-    """Return a comparison whose paths do not depend on the current folder."""
-
-    def located(name: str) -> str:
-        return str(Path(name).resolve()) if name and Path(name).exists() else name
-
-    tasks = {
-        name: msgspec.structs.replace(task, train=list(map(located, task.train)), test=list(map(located, task.test)))
-        for name, task in settings.tasks.items()
-    }
-    arms = {name: msgspec.structs.replace(arm, model=located(arm.model)) for name, arm in settings.basic_arms.items()}
-    return msgspec.structs.replace(settings, arms=arms, tasks=tasks, text=list(map(located, settings.text)))

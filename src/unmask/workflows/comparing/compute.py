@@ -24,7 +24,7 @@ from unmask.inference.bench import measure_engines
 from unmask.inference.evaluation.bits import document_bits
 from unmask.inference.evaluation.likelihood import Likelihood
 from unmask.inference.predictor import Predictor
-from unmask.metrics.intervals import CORRELATIONS, SHARES, intervals, measure_all, resampled
+from unmask.metrics.intervals import CORRELATIONS, SHARES, measure_all, resampled
 from unmask.model.directory import find
 from unmask.model.model import load_model
 from unmask.support.durable import new_directory, replace_file
@@ -208,7 +208,6 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
     return {
         "metric": metric,
         "metrics": metrics,
-        "intervals": intervals(measure, len(examples), groups=groups),
         "calibration": task.calibration(examples, predictions),
         "examples": len(examples),
         "independent": len(set(groups)) if groups else len(examples),
@@ -217,10 +216,7 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
         "seconds": seconds,
         "memory": memory,
         "parameters": parameters,
-        "bytes": 4 * parameters,
-        "frozen": recipe.frozen,
         "learning_rate": None if recipe.budget.epochs == 0 else recipe.optimizer.learning_rate,
-        "epochs": recipe.budget.epochs,
         "notes": [note for note in ready.data.notes if note],
     }
 

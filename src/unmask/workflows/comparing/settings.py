@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -251,6 +251,18 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """How the text is read."""
         return TextOptions(self.field, self.documents, encoding=self.encoding)
 
+    def located(self, locate: Callable[[str], str]) -> Comparison:
+        """Return the comparison with all of its paths replaced; arms in words become arms by name."""
+        arms = {
+            name: msgspec.structs.replace(arm, model=arm.model and locate(arm.model))
+            for name, arm in self.basic_arms.items()
+        }
+        tasks = {
+            name: msgspec.structs.replace(task, train=list(map(locate, task.train)), test=list(map(locate, task.test)))
+            for name, task in self.tasks.items()
+        }
+        return msgspec.structs.replace(self, arms=arms, tasks=tasks, text=list(map(locate, self.text)))
+
     def named_arms(self) -> dict[str, Arm]:
         """Return the arms by name, with those of the factors.
 
@@ -328,20 +340,7 @@ def read_comparison(path: str | Path) -> Comparison:
         raise UserError(f"is not TOML: {error}", file=path) from error
     comparison = convert(table, Comparison, str(path))
 
-    def located(name: str) -> str:
-        beside = path.parent / name
-        return str(beside) if beside.exists() else name
-
-    arms: Any = comparison.arms
-    if isinstance(arms, dict):
-        arms = {
-            name: msgspec.structs.replace(arm, model=arm.model and located(arm.model)) for name, arm in arms.items()
-        }
-    tasks = {
-        name: msgspec.structs.replace(task, train=list(map(located, task.train)), test=list(map(located, task.test)))
-        for name, task in comparison.tasks.items()
-    }
-    return msgspec.structs.replace(comparison, arms=arms, tasks=tasks, text=list(map(located, comparison.text)))
+    return comparison.located(lambda name: str(path.parent / name) if (path.parent / name).exists() else name)
 
 
 def check_comparison(comparison: Comparison) -> dict[str, Arm]:

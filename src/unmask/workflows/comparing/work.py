@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib import resources
@@ -174,14 +174,22 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
-def expected_seconds(plan: Plan, out: Path, cell: Cell) -> float:
+def seconds_taken(plan: Plan, out: Path) -> dict[str, float]:
+    """Return how long the finished cells took, the median by kind."""
+    taken: dict[str, list[float]] = {}
+    for cell in plan.cells:
+        if result := result_of(out, cell):
+            taken.setdefault(cell.kind, []).append(result["elapsed"])
+    return {kind: median(seconds) for kind, seconds in taken.items()}
+
+
+def expected_seconds(plan: Plan, cell: Cell, taken: Mapping[str, float]) -> float:
     """Return how long a cell is expected to take: as those of its kind took, or as the budget says."""
     share = cell.share if cell.kind == "pretraining" else 1.0
     if cell.kind == "pretraining" and (budget := read_budget(plan.comparison.budget)).unit == "minutes":
         return 60 * budget.amount * share
-    taken = [result["elapsed"] for other in plan.of(cell.kind) if (result := result_of(out, other))]
-    if taken:
-        return median(taken) * share
+    if cell.kind in taken:
+        return taken[cell.kind] * share
     if cell.kind == "pretraining":
         return cost(cell.paths["recipe"]).seconds(_speed())
     return GUESS[cell.kind]
@@ -194,7 +202,8 @@ def _speed() -> float:
 
 def _left(plan: Plan, out: Path, attempt: str) -> str:
     left = [cell for cell in plan.cells if _state(out, cell, attempt) in ("ready", "waiting")]
-    return duration(sum(expected_seconds(plan, out, cell) for cell in left))
+    taken = seconds_taken(plan, out)
+    return duration(sum(expected_seconds(plan, cell, taken) for cell in left))
 
 
 def write_plan(comparison: Comparison, out: Path) -> None:
