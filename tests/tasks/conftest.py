@@ -2,8 +2,8 @@
 
 import pytest
 
-from unmask.recipes.recipe import read_recipe
-from unmask.support.settings import parse_overrides, write
+from unmask.recipes.recipe import FinetuningRecipe, read_recipe
+from unmask.support.settings import convert, parse_overrides, put, write
 from unmask.workflows.finetuning.finetune import finetune
 
 from ..undrawn import _undrawn, drawn  # noqa: F401
@@ -46,3 +46,15 @@ def fine_tuned(recipe_file, tokenizer_directory):
         return out
 
     return run
+
+
+def read_task(kind, *settings):
+    """The task of a recipe of fine-tuning with settings such as "task.focal=2"."""
+    table = {
+        "task": {"kind": kind, "length": 16},
+        "batch": {"sequences": 4},
+        "optimizer": {"kind": "adamw"},
+        "schedule": {"kind": "linear", "warmup": 0.1},
+        "budget": {"epochs": 1.0},
+    }
+    return convert(put(table, parse_overrides(settings), FinetuningRecipe), FinetuningRecipe, "test").task

@@ -1,6 +1,7 @@
 """Weights of labels and the focal loss: scikit-learn's weights, the published formulas, in training only."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,12 +15,12 @@ from unmask.data.batches.batch import collate
 from unmask.data.labelled.labelled_file import Row
 from unmask.families.bert import BertSettings
 from unmask.objectives.learner import Learner
-from unmask.recipes.recipe import FinetuningRecipe
 from unmask.support.errors import UserError
-from unmask.support.settings import convert, parse_overrides, put
 from unmask.tasks.classification import Classification
 from unmask.tasks.multi_label import MultiLabel
 from unmask.tasks.pooled_head import binary_focal_loss, focal_loss
+
+from .conftest import read_task
 
 LABELS = ("a", "b", "c")
 
@@ -139,17 +140,7 @@ def test_the_focal_loss_is_one_of_training_only(tokenizer, task, examples):
 
 @pytest.mark.parametrize("kind", ["classification", "multi-label"])
 def test_they_are_settings_of_a_recipe(kind):
-    table = {
-        "task": {"kind": kind, "length": 16},
-        "batch": {"sequences": 4},
-        "optimizer": {"kind": "adamw"},
-        "schedule": {"kind": "linear", "warmup": 0.1},
-        "budget": {"epochs": 1.0},
-    }
-
-    def read(*settings):
-        return convert(put(table, parse_overrides(settings), FinetuningRecipe), FinetuningRecipe, "test").task
-
+    read = partial(read_task, kind)
     chosen = read("task.focal=2", "task.weights=balanced")
     assert (chosen.focal, chosen.weights) == (2.0, "balanced")
     assert (read().focal, read("task.weights=[1, 2.5]").weights) == (0.0, (1.0, 2.5))

@@ -1,5 +1,7 @@
 """Tests of label smoothing and R-Drop: the published formulas, in training only."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch.nn import functional
@@ -9,12 +11,12 @@ from unmask.data.labelled.labelled_file import Row
 from unmask.families.bert import BertSettings
 from unmask.objectives.flops import body_flops, forward_flops
 from unmask.objectives.learner import Learner
-from unmask.recipes.recipe import FinetuningRecipe
 from unmask.support.errors import UserError
-from unmask.support.settings import convert, parse_overrides, put
 from unmask.tasks.classification import Classification
 from unmask.tasks.pooled_head import Regularization, divergence
 from unmask.tasks.token_classification import TokenClassification
+
+from .conftest import read_task
 
 LABELS = ("a", "b", "c")
 NAMES = ("a", "c", "b", "c", "a")
@@ -82,17 +84,7 @@ def test_the_second_pass_is_counted(tokenizer):
 
 @pytest.mark.parametrize("kind", ["classification", "token-classification"])
 def test_they_are_settings_of_a_recipe(kind):
-    table = {
-        "task": {"kind": kind, "length": 16},
-        "batch": {"sequences": 4},
-        "optimizer": {"kind": "adamw"},
-        "schedule": {"kind": "linear", "warmup": 0.1},
-        "budget": {"epochs": 1.0},
-    }
-
-    def read(*settings):
-        return convert(put(table, parse_overrides(settings), FinetuningRecipe), FinetuningRecipe, "test").task
-
+    read = partial(read_task, kind)
     chosen = read("task.regularization.r_drop=1", "task.regularization.label_smoothing=0.1").regularization
     assert chosen == Regularization(r_drop=1.0, label_smoothing=0.1)
     assert read().regularization == Regularization()

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,7 @@ import unmask
 from unmask.support.durable import acquire
 from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
+from unmask.workflows.comparing import compare as compare_module
 from unmask.workflows.comparing import compute, work
 from unmask.workflows.comparing.cells import RESAMPLED, Planner, failure_of, folder_of
 from unmask.workflows.comparing.results import CLEARLY, KNOWN
@@ -271,6 +273,16 @@ def pretend(out, cell, share_right):
     np.save(folder / RESAMPLED, np.array(drawn, np.float32))
     result = {"metric": "accuracy", "metrics": {"accuracy": 100 * right.mean()}, "independent": 1000, "elapsed": 1.0}
     (folder / "result.json").write_text(json.dumps(result))
+
+
+def test_a_first_look_is_taken_by_this_process_alone(inputs, finished, tmp_path, monkeypatch):
+    model = folder_of(finished[0], next(iter(planned(inputs).of("pretraining")))) / "run"
+    monkeypatch.setattr(compare_module, "local_workers", lambda count, arguments: nullcontext(counts.append(count)))
+    counts = []
+    files = {"train": inputs / "train.tsv", "test": inputs / "test.tsv", "arms": [f"{model}", f"{model}@frozen"]}
+    outcome = unmask.compare(**files, first=True, workers=3, out=tmp_path / "out", **HERE)
+    assert counts == [0] and [cell.name.partition(":")[0] for cell in outcome.cells] == ["look"]
+    assert "without training" in outcome.recommendation[0]
 
 
 def test_races_stop_what_is_clearly_worse(inputs, tmp_path):
