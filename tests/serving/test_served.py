@@ -112,7 +112,7 @@ def test_a_model_that_was_exported_with_its_head_answers_the_routes_of_that_head
     service = Service([served], LIMITS, meter)
     (info,) = [service.describe(one) for one in service.models.values()]
     assert (info.routes, info.model_dtype) == (["/predict", "/explain"], "int8")
-    assert describe(served).views == ["label"]
+    assert describe(served).views == ["label", "audit", "suggest"]
     for route in ("/embed", "/v1/embeddings", "/features", "/playground/influence"):
         with pytest.raises(Refusal, match="this model cannot do this"):
             service.find("exported", route)
