@@ -71,7 +71,7 @@ def saved(page, tmp_path):
 
     def save(name):
         page.one(".saving button").click()
-        page.wait(lambda: (folder / name).exists())
+        page.wait(lambda: (folder / name).exists() and (folder / name).stat().st_size)  # begun as an empty file
         return (folder / name).read_bytes().decode()
 
     return save
