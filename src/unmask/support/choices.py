@@ -72,6 +72,6 @@ def as_files(files: Files) -> Sequence[str | Path]:
         if any(len(name.encode("utf8", "surrogateescape")) > MAX_NAME for name in str(path).split("/")):
             raise UserError(
                 f"'{str(path)[:30]}…' is a text, where the path of a file is expected",
-                remedy="write it to a file first",
+                remedy="write it to a file first; labeled examples and texts to predict may be {'text': [...]}",
             )
     return paths

@@ -96,3 +96,10 @@ def test_a_missing_label_is_refused_wherever_the_frame_is(dtype, seed, tmp_path)
 def test_a_number_that_python_does_not_write_is_refused():
     with pytest.raises(UserError, match="<dict>:2: 'label' is a number with too many digits"):
         read({"text": ["a", "b"], "label": [1, 10**5000]})
+
+
+@pytest.mark.parametrize("text", ["the dog", "the dog sees the sea " * 20, "the dog/the sea", "Is it # 1?"])
+@pytest.mark.parametrize("several", [False, True])
+def test_texts_that_are_passed_as_files_are_refused(text, several):
+    with pytest.raises(UserError, match=r"\{'text': \[...\]\}|no file"):
+        read_rows(as_sources([text, text] if several else text), columns={})

@@ -238,6 +238,8 @@ def _format(path: str | Path, kind: str | None) -> str:
                 file=display_name(path),
                 remedy="use tsv, csv or jsonl",
             )
+        if str(path) != "-" and not Path(path).exists():
+            raise UserError("does not exist", file=path, remedy="texts in memory are passed as {'text': [...]}")
         raise UserError(
             "the format of labeled examples is determined by the file's suffix",
             file=display_name(path),
