@@ -84,7 +84,7 @@ def test_estimates_find_what_nearly_equals_a_sample(monkeypatch, seed):
 
 @pytest.mark.parametrize("seed", range(50))
 def test_the_share_of_what_is_found_in_a_sample_is_its_share(monkeypatch, seed):
-    """Each held-out text nearly equals one training text; the order of the training texts, sorted or not, is no matter."""
+    """Each held-out text nearly equals one training text; the sample is from all parts of them."""
     rng = random.Random(seed)
     train = ["".join(rng.choices("abcdefgh", k=90)) for _ in range(400)]
     if seed % 2:
