@@ -17,6 +17,7 @@ from unmask.data.labelled.identities import Identities
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.support.errors import UserError
+from unmask.tasks import holding_out
 from unmask.tasks.classification import Classification
 from unmask.tasks.holding_out import (
     DEV_SHARE,
@@ -201,20 +202,20 @@ def test_questions_about_passages_that_differ_in_spaces_stay_together():
 def test_what_overlaps_is_counted_and_named():
     train = [Row({"text": str(number)}, "train.csv", number + 2) for number in range(6)]
     held = [Row({"text": str(number)}, "dev.csv", number + 2) for number in range(8)]
-    notes = describe_overlap(Overlap({0: 3, 1: 1, 2: 0, 4: 4}, {5: 2}, 4), train, held, "dev")
+    notes = describe_overlap(Overlap({0: 3, 1: 1, 2: 0, 4: 4}, {5: 2}, 4, 6), train, held, "dev")
     assert notes == [
         "4 of the 8 dev examples (50.0 %) are also training examples, so scores are too high: dev.csv:2 as "
         "train.csv:5, dev.csv:3 as train.csv:3, dev.csv:4 as train.csv:2, …",
         "1 of the 8 dev examples (12.5 %) nearly equal training examples, so scores may be too high: dev.csv:7 "
         "as train.csv:4",
     ]
-    assert describe_overlap(Overlap({}, {}, 8), train, held, "dev") == []
-    assert without(held, Overlap({0: 3}, {5: 2}, 7)).tolist() == [False, True, True, True, True, False, True, True]
+    assert describe_overlap(Overlap({}, {}, 8, 6), train, held, "dev") == []
+    assert without(held, Overlap({0: 3}, {5: 2}, 7, 6)).tolist() == [False, True, True, True, True, False, True, True]
 
 
 def test_examples_in_memory_are_named_too():
     memory = Classification().from_texts(["a"])
-    assert "one in memory as one in memory" in describe_overlap(Overlap({0: 0}, {}, 0), memory, memory, "dev")[0]
+    assert "one in memory as one in memory" in describe_overlap(Overlap({0: 0}, {}, 0, 1), memory, memory, "dev")[0]
 
 
 def test_the_stratum_of_equal_texts_is_that_of_the_first():
@@ -225,8 +226,56 @@ def test_the_stratum_of_equal_texts_is_that_of_the_first():
 
 def test_of_many_held_out_examples_those_that_were_compared_are_counted():
     held = [Row({"text": str(number)}, "dev.csv", number + 2) for number in range(8)]
-    (note,) = describe_overlap(Overlap({}, {5: 2}, 4), held, held, "dev")
+    (note,) = describe_overlap(Overlap({}, {5: 2}, 4, 8), held, held, "dev")
     assert note.startswith("1 of the 4 dev examples that were compared (25.0 %) nearly equal training examples")
+
+
+def test_what_was_estimated_is_said():
+    train = [Row({"text": str(number)}, "train.csv", number + 2) for number in range(60)]
+    held = [Row({"text": str(number)}, "dev.csv", number + 2) for number in range(8)]
+    assert describe_overlap(Overlap({}, {5: 2}, 8, 20), train, held, "dev") == [
+        "1 of the 8 dev examples (12.5 %) nearly equal one of 20 of the 60 training examples, estimated 12.5 to 37.5 % "
+        "one of all, so scores may be too high: dev.csv:7 as train.csv:4"
+    ]
+    (note,) = describe_overlap(Overlap({}, dict.fromkeys(range(5), 2), 8, 20), train, held, "dev")
+    assert "estimated 62.5 to 100.0 % one of all" in note
+    assert describe_overlap(Overlap({}, {}, 4, 20), train, held, "dev") == [
+        "none of the 4 dev examples that were compared nearly equals one of 20 of the 60 training examples"
+    ]
+
+
+def naive_units(firsts, strata):
+    """The units of each stratum, in the order of the first unit of each."""
+    by_stratum = {}
+    for index, first in enumerate(firsts):
+        if index == first:
+            by_stratum.setdefault(strata[index], []).append(index)
+    return list(by_stratum.values())
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_strata_are_numbered_by_their_first_units(monkeypatch, seed):
+    """The choice depends on these numbers; strata of which all examples equal earlier ones have none."""
+    rng = random.Random(seed)
+    texts = [str(rng.randrange(40)) for _ in range(rng.randrange(20, 120))]
+    strata = [rng.choice("abcdefgh") for _ in texts]
+    sizes = []
+
+    def derive(*path):
+        class Recording:
+            def permutation(self, size):
+                sizes.append((path[-1], size))
+                return np.arange(size)
+
+        return Recording()
+
+    monkeypatch.setattr(holding_out, "derive_rng", derive)
+    first_of = {}
+    firsts = np.array([first_of.setdefault(text, index) for index, text in enumerate(texts)])
+    holding_out._choose_stratified(firsts, strata, 0)
+    assert [pair for pair in sizes if pair[1]] == [
+        (number, len(units)) for number, units in enumerate(naive_units(firsts, strata))
+    ]
 
 
 @pytest.mark.parametrize("seed", range(50))

@@ -7,8 +7,8 @@ passage, or the sentences of a document. Units differ in size, so a tenth of the
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
-from itertools import compress
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import compress, islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -64,10 +64,12 @@ def _choose_stratified(firsts: np.ndarray, strata: Sequence[Hashable], seed: int
     """Return which examples are held out, (examples,) bool, possibly none: random units, given each example's first."""
     units = np.flatnonzero(firsts == np.arange(len(firsts)))
     sizes = np.bincount(firsts, minlength=len(firsts))[units]
-    of_units = strata if len(units) == len(strata) else [strata[unit] for unit in units.tolist()]
-    numbers = {stratum: number for number, stratum in enumerate(dict.fromkeys(of_units))}
-    indices = np.fromiter(map(numbers.__getitem__, of_units), np.int64, len(units))
-    by_stratum = np.split(np.argsort(indices, kind="stable"), np.cumsum(np.bincount(indices))[:-1])
+    numbers = {stratum: number for number, stratum in enumerate(dict.fromkeys(strata))}
+    indices = np.fromiter(map(numbers.__getitem__, strata), np.int64, len(strata))[units]
+    places = np.full(len(numbers), len(units))
+    places[indices[::-1]] = np.arange(len(units))[::-1]  # the last value stays: the first unit of each stratum
+    indices = np.argsort(np.argsort(places, kind="stable"))[indices]  # in the order of these
+    by_stratum = np.split(np.argsort(_small(indices), kind="stable"), np.cumsum(np.bincount(indices))[:-1])
     chosen: list[int] = []
     seen = total = 0
     for number, members in enumerate(by_stratum):
@@ -87,6 +89,11 @@ def _choose_stratified(firsts: np.ndarray, strata: Sequence[Hashable], seed: int
     held = np.zeros(len(firsts), bool)
     held[units[chosen]] = True
     return held[firsts]
+
+
+def _small(numbers: np.ndarray) -> np.ndarray:
+    """Return numbers from 0 in as few bytes as they need: those of two bytes are sorted by counting."""
+    return numbers.astype(np.min_scalar_type(numbers.max(initial=0)))
 
 
 def choose_enough_units(
@@ -181,29 +188,48 @@ def describe_overlap(overlap: Overlap, train: Sequence[Any], held: Sequence[Any]
     """Return notes about the held-out examples that are training examples.
 
     Args:
-        overlap: see `unmask.data.labelled.duplicates.overlap`.
+        overlap: see `unmask.data.labelled.duplicates.overlap`; if it is an estimate, it is said what from.
         train, held: the examples.
         kind: what the held-out ones are called, such as "dev".
     """
     notes = []
-    everything = f"{len(held):,} {kind} examples", len(held)
+    everything = f"{len(held):,} {kind} examples"
     compared = everything
     if overlap.compared + len(overlap.equal) < len(held):
-        compared = f"{overlap.compared:,} {kind} examples that were compared", overlap.compared
-    for pairs, (which, number), how in (
-        (overlap.equal, everything, "are also training examples, so scores are too high"),
-        (overlap.near, compared, "nearly equal training examples, so scores may be too high"),
-    ):
-        if pairs:
-            named = [
-                f"{place_of(held[index])} as {place_of(train[place])}"
-                for index, place in list(pairs.items())[:MOST_NAMED]
-            ]
-            notes.append(
-                f"{len(pairs):,} of the {which} ({100 * len(pairs) / number:.1f} %) {how}: "
-                f"{', '.join(named)}{', …' if len(pairs) > MOST_NAMED else ''}"
-            )
+        compared = f"{overlap.compared:,} {kind} examples that were compared"
+    else:
+        overlap = overlap._replace(compared=len(held))  # equal examples are among those that were looked at
+    if overlap.equal:
+        share = f"{len(overlap.equal):,} of the {everything} ({100 * len(overlap.equal) / len(held):.1f} %)"
+        how = "are also training examples, so scores are too high"
+        notes.append(f"{share} {how}: {_named(overlap.equal, train, held)}")
+    how = "nearly equal training examples, so scores may be too high"
+    if overlap.near and overlap.searched < len(train):
+        sample = f"{overlap.searched:,} of the {len(train):,} training examples"
+        how = f"nearly equal one of {sample}, {_estimated(overlap, len(train))}"
+    if overlap.near:
+        share = f"{len(overlap.near):,} of the {compared} ({100 * len(overlap.near) / overlap.compared:.1f} %)"
+        notes.append(f"{share} {how}: {_named(overlap.near, train, held)}")
+    elif overlap.compared and overlap.searched < len(train):
+        notes.append(
+            f"none of the {compared} nearly equals one of {overlap.searched:,} of the {len(train):,} training examples"
+        )
     return notes
+
+
+def _estimated(overlap: Overlap, size: int) -> str:
+    """Return how many nearly equal any training example: most if each equals one, least if each equals many."""
+    least = 100 * len(overlap.near) / overlap.compared
+    most = min(100.0, least * size / overlap.searched)
+    return f"estimated {least:.1f} to {most:.1f} % one of all, so scores may be too high"
+
+
+def _named(pairs: Mapping[int, int], train: Sequence[Any], held: Sequence[Any]) -> str:
+    """Return where some held-out examples are, and the training examples that they equal."""
+    some = [
+        f"{place_of(held[index])} as {place_of(train[place])}" for index, place in islice(pairs.items(), MOST_NAMED)
+    ]
+    return f"{', '.join(some)}{', …' if len(pairs) > MOST_NAMED else ''}"
 
 
 def place_of(example: Any) -> str:

@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from unmask.data.labelled import duplicates, folding
-from unmask.data.labelled.duplicates import NGRAM, SIMILAR, distinct, near_duplicates, ngrams, overlap
+from unmask.data.labelled.duplicates import (
+    NGRAM,
+    SIMILAR,
+    distinct,
+    estimate_overlap,
+    near_duplicates,
+    ngrams,
+    overlap,
+)
 from unmask.data.labelled.folding import FoldedTexts
 from unmask.data.labelled.identities import Identities, identities
 
@@ -36,8 +44,8 @@ def made(seed):
     return train, held
 
 
-def compare(train, held):
-    return overlap(*(Identities.of((text,) for text in part) for part in (train, held)))
+def compare(train, held, search=overlap):
+    return search(*(Identities.of((text,) for text in part) for part in (train, held)))
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -57,6 +65,39 @@ def test_overlap_is_what_a_comparison_of_all_pairs_finds(seed):
     for index, place in found.near.items():
         grams = ngrams(asked[index].encode())
         assert len(grams & known[place]) >= SIMILAR * len(grams | known[place])
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_estimates_find_what_nearly_equals_a_sample(monkeypatch, seed):
+    train, held = made(seed)
+    known, asked = (Identities.of((text,) for text in part) for part in (train, held))
+    whole = overlap(known, asked)
+    assert estimate_overlap(known, asked) == whole
+    monkeypatch.setattr(duplicates, "MOST_SEARCHED", 80)
+    estimate = estimate_overlap(known, asked)
+    assert (whole.searched, estimate.searched) == (len(train), 80)
+    assert (estimate.equal, estimate.compared) == (whole.equal, whole.compared)
+    assert estimate.near.keys() <= whole.near.keys()
+    for index, place in estimate.near.items():
+        assert similar(naive(asked.texts[index]).encode(), naive(train[place]).encode())
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_the_share_of_what_is_found_in_a_sample_is_its_share(monkeypatch, seed):
+    """Each held-out text nearly equals one training text; the sample is from all parts of them."""
+    rng = random.Random(seed)
+    train = ["".join(rng.choices("abcdefgh", k=90)) for _ in range(400)]
+    if seed % 2:
+        train.sort()
+    monkeypatch.setattr(duplicates, "MOST_SEARCHED", 100)
+    estimate = compare(train, [text + "x" for text in train], estimate_overlap)
+    assert not estimate.equal
+    assert 98 <= len(estimate.near) <= 100  # sketches miss one of 600
+    assert all(index == place for index, place in estimate.near.items())
+    assert all(
+        15 <= sum(start <= place < start + 100 for place in estimate.near.values()) <= 35
+        for start in (0, 100, 200, 300)
+    )
 
 
 def test_texts_that_share_a_phrase_are_compared():

@@ -24,6 +24,8 @@ SKETCH = 16
 """Hashes of a sketch: with a text of similarity 0.8, half of them are in common in all but one of 600 cases."""
 MOST_COMPARED = 2_000
 """Held-out texts whose near duplicates are sought; of more, as many, evenly spaced."""
+MOST_SEARCHED = 100_000
+"""Training texts that `estimate_overlap` searches for near duplicates; of more, as many, chosen at random."""
 FEW = 8
 """Texts that are compared pair by pair."""
 FORGOTTEN = 0.1
@@ -44,11 +46,13 @@ class Overlap(NamedTuple):
         equal: the held-out examples that equal a training example, each with that example's index; in order.
         near: those that nearly equal one.
         compared: for how many of the others near duplicates were sought.
+        searched: among how many training examples.
     """
 
     equal: dict[int, int]
     near: dict[int, int]
     compared: int
+    searched: int
 
 
 def overlap(train: Identities, held: Identities) -> Overlap:
@@ -57,12 +61,33 @@ def overlap(train: Identities, held: Identities) -> Overlap:
     Args:
         train, held: what is compared of each example.
     """
+    return _overlap(train, held, np.arange(len(train)))
+
+
+def estimate_overlap(train: Identities, held: Identities) -> Overlap:
+    """Return what `overlap` returns, but seek near duplicates only among at most `MOST_SEARCHED` training examples.
+
+    These are a random sample: those whose positions have the smallest hashes. Equal examples are sought among all.
+
+    Args:
+        train, held: what is compared of each example.
+    """
+    sample = np.arange(len(train))
+    if len(train) > MOST_SEARCHED:
+        hashes = _mixed(np.arange(len(train)).astype(np.uint64) * _FACTOR)
+        sample = np.sort(np.argpartition(hashes, MOST_SEARCHED)[:MOST_SEARCHED])
+    return _overlap(train, held, sample)
+
+
+def _overlap(train: Identities, held: Identities, sample: np.ndarray) -> Overlap:
+    """Find equal examples, and near duplicates among some of the training examples, given their indices."""
     equal = held.equal(train)
     others = np.setdiff1d(np.arange(len(held)), list(equal), assume_unique=True)
     if len(others) > MOST_COMPARED:
         others = others[np.linspace(0, len(others) - 1, MOST_COMPARED).astype(int)]
-    near = near_duplicates(train.texts, list(held.texts.select(others)))
-    return Overlap(equal, {int(others[index]): place for index, place in near.items()}, len(others))
+    near = near_duplicates(train.select(sample).folded(), list(held.select(others).folded()))
+    places = {int(others[index]): int(sample[place]) for index, place in near.items()}
+    return Overlap(equal, places, len(others), len(sample))
 
 
 def near_duplicates(train: FoldedTexts, held: Sequence[bytes]) -> dict[int, int]:

@@ -113,6 +113,30 @@ def fold_all(texts: Sequence[str], is_ascii: np.ndarray | None = None) -> Folded
     """
     if is_ascii is None:
         is_ascii = np.fromiter(map(str.isascii, texts), bool, len(texts))
+    folded = fold_letters(texts, is_ascii)
+    first, last = folded.spans()
+    empty = np.flatnonzero(first == last)
+    if not len(empty):
+        return folded
+    content, ends, slots = folded.content, folded.ends, folded.slots
+    texts = [texts[index].replace("\0", " ") for index in empty.tolist()]
+    kept = [text.strip().encode("utf8", "surrogatepass") for text in texts]
+    slots[empty] = len(ends) + np.arange(len(empty))
+    ends = np.append(ends, len(content) - WORD + np.cumsum([len(text) + 1 for text in kept]) - 1)
+    content = content[:-WORD] + SEPARATOR.join([*kept, bytes(WORD)])
+    return FoldedTexts(content, ends, slots, np.append(folded.chunks, len(ends)))
+
+
+def fold_letters(texts: Sequence[str], is_ascii: np.ndarray) -> FoldedTexts:
+    """Return what `fold` returns of each text, and nothing of those that consist of spaces and punctuation.
+
+    The result of a text up to an ASCII character is the start of that of the whole text: no ASCII character composes
+    with those before it (UAX #15).
+
+    Args:
+        texts: the texts.
+        is_ascii: which of them are ASCII, (texts,) bool.
+    """
     others = np.flatnonzero(~is_ascii)
     starts, stops = _chunks(texts)
     before = np.searchsorted(others, starts)  # the number of other texts before each chunk
@@ -131,16 +155,8 @@ def fold_all(texts: Sequence[str], is_ascii: np.ndarray | None = None) -> Folded
     content = b"".join([*parts, bytes(WORD)])
     ends = _ends(parts)
     if len(ends) > len(texts) + len(others):
-        return fold_all([text.replace("\0", " ") for text in texts], is_ascii)
-    first, last = _spans(ends, slots)
-    empty = np.flatnonzero(first == last)
-    if not len(empty):
-        return FoldedTexts(content, ends, slots, stops + after)
-    kept = [texts[index].strip().encode("utf8", "surrogatepass") for index in empty.tolist()]
-    slots[empty] = len(ends) + np.arange(len(empty))
-    ends = np.append(ends, len(content) - WORD + np.cumsum([len(text) + 1 for text in kept]) - 1)
-    content = content[:-WORD] + SEPARATOR.join([*kept, bytes(WORD)])
-    return FoldedTexts(content, ends, slots, np.append(stops + after, len(ends)))
+        return fold_letters([text.replace("\0", " ") for text in texts], is_ascii)
+    return FoldedTexts(content, ends, slots, stops + after)
 
 
 def _ends(parts: Sequence[bytes]) -> np.ndarray:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from unmask.data.batches.batch import Sample
-from unmask.data.labelled.duplicates import overlap
+from unmask.data.labelled.duplicates import estimate_overlap
 from unmask.data.labelled.labelled_file import is_plain, read_texts
 from unmask.inference.backend import TorchBackend
 from unmask.inference.fill import no_masked_lm
@@ -115,7 +115,7 @@ def read_lesson(
         notes.append("scored by how often the student agrees with the teacher: there are no labeled examples")
     train = [*train, *labelled]
     notes += describe_damaged([*train, *held], task.texts)
-    common = overlap(task.identities(train), task.identities(held))
+    common = estimate_overlap(task.identities(train), task.identities(held))
     notes += describe_overlap(common, train, held, "dev" if files.dev else "held-out")
     if lesson.augment:
         train += _variants(lesson, train, model, machine, display, notes)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from unmask.data.labelled.duplicates import overlap
+from unmask.data.labelled.duplicates import estimate_overlap
 from unmask.data.labelled.identities import Identities
 from unmask.data.labelled.labelled_file import SoftRow, SoftSetRow
 from unmask.data.labelled.records import describe_numbers
@@ -75,7 +75,7 @@ def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bo
     others = (compress(examples, (~identities.is_ascii).tolist()) for examples, identities in known)
     notes += describe_damaged(chain.from_iterable(others), task.texts)  # ASCII is not damaged
     kind = "dev" if files.dev else "held-out"
-    notes += describe_overlap(overlap(parts.identities, parts.held_identities), parts.train, parts.held, kind)
+    notes += describe_overlap(estimate_overlap(parts.identities, parts.held_identities), parts.train, parts.held, kind)
     return Examples(parts.train, parts.held, labels, notes, files.in_memory)
 
 
