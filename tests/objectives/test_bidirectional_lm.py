@@ -101,7 +101,7 @@ def test_the_report_has_perplexities():
     metrics = {"lm_forward": math.log(50), "lm_backward": math.log(1200)}
     notes = BidirectionalLM(WIDTH, WORDS).notes("lm", metrics, {"lm_accuracy": 0.05})
     assert notes[0] == "Perplexity: 50.0 forwards, 1,200.0 backwards."
-    assert "5.00 % of the following tokens" in notes[1]
+    assert "5.00 % of the targets of lm" in notes[1]
 
 
 def test_settings():

@@ -136,7 +136,6 @@ class Recall(Objective):
     """Classification of the cue that the previous window started with."""
 
     at = "query"
-    requires = frozenset({"cue"})
 
     def __init__(self):
         super().__init__()

@@ -248,7 +248,7 @@ def objective_parts(objectives: Mapping[str, ObjectiveSettings]) -> list[RecipeP
 
 def _check_weights(objectives: Mapping[str, ObjectiveSettings]) -> None:
     for name, settings in objectives.items():
-        if not all(0 < weight < math.inf for weight in settings.weights):
+        if not all(0 < weight < math.inf for weight in settings.part_weights(name).values()):
             raise ValueError(f"objective.{name}: a weight must be above 0; to remove the objective, set {name} = false")
 
 

@@ -118,7 +118,6 @@ class AnswerBeamsHead(Objective):
     """
 
     at = "passage"
-    requires = frozenset({LABEL})
 
     def __init__(self, spec: HeadSpec, starts: int = 5) -> None:
         super().__init__()

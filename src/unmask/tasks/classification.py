@@ -350,7 +350,6 @@ class ClassificationHead(ProbedHead):
         focal: exponent of the focal loss in training.
     """
 
-    requires = frozenset({"classification"})
     exclusive = True
 
     def __init__(

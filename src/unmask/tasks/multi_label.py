@@ -314,7 +314,6 @@ class MultiLabelHead(ProbedHead):
         focal: exponent of the focal loss in training.
     """
 
-    requires = frozenset({"multi_label"})
     exclusive = False
 
     def __init__(self, spec: HeadSpec, num_labels: int, weights: Sequence[float] = (), focal: float = 0.0) -> None:

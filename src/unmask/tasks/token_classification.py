@@ -214,7 +214,6 @@ class TokenClassificationHead(Objective):
     """
 
     at = "first"
-    requires = frozenset({"token_classification"})
 
     def __init__(self, spec: HeadSpec, num_labels: int, regularization: Regularization = NONE) -> None:
         super().__init__()

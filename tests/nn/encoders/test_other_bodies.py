@@ -120,7 +120,6 @@ class MaskedWord(Objective):
     """Predicts the masked word with a separate decoder over words."""
 
     at = MASKED
-    requires = frozenset({MASKED})
 
     def __init__(self, context):
         super().__init__()

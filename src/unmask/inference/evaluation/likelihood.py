@@ -156,10 +156,10 @@ class Likelihood:
                 )
             ]
         if self.starts:
-            return [sample.add(positions={"before": index}, labels={GOLD: ids})]
+            return [sample.add(positions={"next": index}, labels={GOLD: ids})]
         assert sample.segments is not None
         bare = sample.changed(ids=sample.ids[1:-1], segments=sample.segments[1:-1], positions={})
-        return [bare.add(positions={"before": index[:-1]}, labels={GOLD: ids[1:]})]
+        return [bare.add(positions={"next": index[:-1]}, labels={GOLD: ids[1:]})]
 
     def _joined(self, rows: Sequence[np.ndarray], length: int) -> np.ndarray:
         """Return the log-probabilities of the tokens of a text, given those of its samples."""

@@ -68,7 +68,7 @@ def prepare_lesson(lesson: Lesson, machine: Machine, display: Display) -> Prepar
     identity = model.fingerprint()
     ready = assemble(student, recipe, data, "", machine, taught)
     assert recipe.distillation is not None
-    ready.learner.parts[recipe.task.part].weight = recipe.distillation.gold
+    ready.learner.weights[recipe.task.part] = recipe.distillation.gold
     phases, store = phases_of(recipe), None
     if lesson.targets is not None:
         check_targets(phases[-1].objectives)

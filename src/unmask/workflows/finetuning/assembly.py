@@ -12,7 +12,7 @@ from unmask.families.checkpoints.check import check_size, on_meta
 from unmask.model.model import Model
 from unmask.nn.encoders.downstream import Downstream, DownstreamSettings, resolve_layers
 from unmask.nn.encoders.encoder import POOLER, SEPARATE_LAYERS, WithPooler
-from unmask.objectives.learner import Learner
+from unmask.objectives.learner import Learner, loss_weights
 from unmask.objectives.objective import BuildContext, Objective
 from unmask.objectives.teacher import Teacher
 from unmask.recipes.recipe import FinetuningRecipe
@@ -55,7 +55,7 @@ def build_learner(
     context = BuildContext(body, teacher, base.tokenizer.size, objectives)
     for name, settings in recipe.objectives.items():
         objectives[name] = settings.build(context)
-    return Learner(body, objectives), reused
+    return Learner(body, objectives, {recipe.task.part: 1.0, **loss_weights(recipe.objectives)}), reused
 
 
 def _check_downstream(chosen: DownstreamSettings, layers: int, part: str, at: str) -> None:
