@@ -25,9 +25,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from unmask.data.batches.batch import Batch, Sample
 from unmask.data.labelled.columns import Fields
 from unmask.data.labelled.labelled_file import Row, SoftSetRow
-from unmask.data.labelled.soft_labels import Vote
+from unmask.data.labelled.row_labels import Vote
 from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.metrics import multi_label as metrics
+from unmask.metrics import classification as metrics
 from unmask.metrics.agreement import agreement_by_label, describe_agreement, mean_agreement
 from unmask.metrics.intervals import Measure, measure_all
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
@@ -246,10 +246,10 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
         """See `Task`."""
         predicted = np.array([[name in prediction.labels for name in labels] for prediction in predictions], bool)
         scores = np.array([[prediction.scores[name] for name in labels] for prediction in predictions])
-        measure = metrics.measure(_gold(examples, labels), predicted, scores)
+        measure = metrics.measure_label_sets(_gold(examples, labels), predicted, scores)
         if not any(isinstance(row, SoftSetRow) for row in examples):
             return measure
-        return metrics.with_soft_labels(measure, _soft(examples, labels), scores)
+        return metrics.with_soft_label_sets(measure, _soft(examples, labels), scores)
 
     def details(self, examples: Sequence[Row], predictions: Sequence[Labels], labels: Sequence[str]) -> dict[str, Any]:
         """See `Task`: what thresholds of single labels change.
@@ -259,12 +259,14 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
         details, probabilities = dict[str, Any](), _probabilities(predictions)
         if isinstance(self.threshold, tuple):
             gold, without = _gold(examples, labels), probabilities > threshold_of(None)
-            details["without_thresholds"] = measure_all(metrics.measure(gold, without, probabilities), len(gold))
+            details["without_thresholds"] = measure_all(
+                metrics.measure_label_sets(gold, without, probabilities), len(gold)
+            )
             thresholds = np.array(self.threshold)
             details["thresholds"] = compare(labels, thresholds, gold, without, probabilities > thresholds)
         if not any(isinstance(row, SoftSetRow) for row in examples):
             return details
-        details["by_label"] = metrics.soft_by_label(_soft(examples, labels), probabilities, labels)
+        details["by_label"] = metrics.soft_sets_by_label(_soft(examples, labels), probabilities, labels)
         if votes := _votes(examples):
             by_label = agreement_by_label(votes, labels)
             details["agreement"] = {**mean_agreement(by_label), "by_label": by_label}

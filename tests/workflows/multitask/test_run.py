@@ -12,7 +12,7 @@ import transformers
 
 import unmask
 from unmask.data.batches.batch import collate
-from unmask.data.batches.mixing import mixing_rates
+from unmask.data.batches.sources import mixing_rates
 from unmask.model.directory import models_of_tasks
 from unmask.model.model import load_model
 from unmask.support.errors import UserError

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from unmask.data.batches.mixing import mixing_rates
+from unmask.data.batches.sources import mixing_rates
 from unmask.model.model import Model
 from unmask.objectives.learner import Learner
 from unmask.recipes.recipe import FinetuningRecipe
@@ -42,7 +42,7 @@ class MultitaskRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknow
     Attributes:
         tasks: the settings of each task, by name.
         temperature: T of the probability of a task with n examples, n^(1/T): 1 mixes by size, inf equally; see
-            `unmask.data.batches.mixing`.
+            `unmask.data.batches.sources`.
         dropout: dropout rate of the encoder and before the last layer of heads; None keeps the encoder's own.
     """
 

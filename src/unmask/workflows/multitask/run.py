@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from unmask.data.batches.batch import Sample, collate, split
-from unmask.data.batches.mixing import MixedSource, mixing_rates
+from unmask.data.batches.sources import MixedSource, mixing_rates
 from unmask.model.directory import write_tasks
 from unmask.support.durable import replace_file, replaced_directory
 from unmask.support.messages import setting
