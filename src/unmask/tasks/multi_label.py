@@ -4,7 +4,7 @@ Input: labeled rows. Output: samples, the head with its loss, predictions.
 
 As `BertForSequenceClassification` with `problem_type="multi_label_classification"`: the loss is the mean of the binary
 cross-entropies of all labels. A label is predicted if its probability exceeds a threshold, that with the best micro F1
-on training examples that were set aside; rare labels have lower ones (see `unmask.tasks.thresholds`).
+on training examples that were set aside; rare labels have lower ones (see `unmask.tasks.tuning`).
 
 Labels may be soft: a text then has an independent probability of each label, which is the target of its binary
 cross-entropy.
@@ -28,8 +28,8 @@ from unmask.data.labelled.labelled_file import Row, SoftSetRow
 from unmask.data.labelled.row_labels import Vote
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import classification as metrics
-from unmask.metrics.agreement import agreement_by_label, describe_agreement, mean_agreement
 from unmask.metrics.intervals import Measure, measure_all
+from unmask.metrics.label_quality import agreement_by_label, describe_agreement, mean_agreement
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
 from unmask.support.errors import UserError
@@ -39,24 +39,22 @@ from unmask.tasks.pooled_head import ProbedHead, Weights, binary_focal_loss, che
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, passages
 from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Training
-from unmask.tasks.thresholds import (
+from unmask.tasks.tuning import (
     RARE,
+    Temperature,
     Threshold,
+    at_temperature,
     best_threshold,
     by_shares,
     check_number,
+    check_temperature,
     check_thresholds,
     compare,
-    label_thresholds,
-    threshold_of,
-)
-from unmask.tasks.tuning import (
-    Temperature,
-    at_temperature,
-    check_temperature,
     describe_calibration,
     divisor,
     find_temperature,
+    label_thresholds,
+    threshold_of,
 )
 
 

@@ -22,9 +22,8 @@ from unmask.training.runs.display import Display
 from unmask.training.runs.summary import read_run
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel
 from unmask.workflows.finetuning.prepare import prepare
-from unmask.workflows.multitask.mixture import prepare_mixture
-from unmask.workflows.multitask.run import describe_training
-from unmask.workflows.multitask.task_tables import read_tables
+from unmask.workflows.multitask.mixture import prepare_mixture, read_tables
+from unmask.workflows.multitask.multitask import describe_training
 
 from .conftest import HERE
 

@@ -28,10 +28,9 @@ from unmask.support.settings import convert, put
 from unmask.tasks.task import Task
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
-from unmask.workflows.distillation.lesson import Lesson
+from unmask.workflows.distillation.lesson import Lesson, read_lesson, with_predictions
 from unmask.workflows.distillation.student import student_of, student_settings, vocabulary_difference
 from unmask.workflows.distillation.targets import TargetStore, check_targets
-from unmask.workflows.distillation.teacher_labels import read_lesson, with_predictions
 from unmask.workflows.finetuning.examples import Examples
 from unmask.workflows.finetuning.job import defaults
 from unmask.workflows.finetuning.prepare import Phase, Prepared, assemble, check_effects
