@@ -22,8 +22,8 @@ import torch
 
 import unmask
 from unmask.model.model import load_model
+from unmask.support import __version__
 from unmask.support.settings import write as write_recipe
-from unmask.support.version import __version__
 from unmask.training.machine import processor
 from unmask.training.runs.directory import RunDirectory
 from unmask.workflows.distillation.comparison import FILE as COMPARED

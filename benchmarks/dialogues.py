@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from unmask.data.labelled.squad_file import Question
+from unmask.data.labelled.question_files import Question
 from unmask.data.text.sentences import split_sentences
 
 YEAR = re.compile(r"\b(?:1\d|20)\d\d\b")

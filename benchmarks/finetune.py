@@ -40,7 +40,7 @@ from quality import (
 )
 
 import unmask
-from unmask.data.labelled.squad_file import read_squad
+from unmask.data.labelled.question_files import read_squad
 from unmask.inference.evaluation.scoring import evaluate_task
 from unmask.model.model import load_model, save_model
 from unmask.support.settings import Overrides, parse_overrides

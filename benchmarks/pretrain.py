@@ -34,7 +34,7 @@ import unmask
 from unmask.data.batches.curriculum import Feed
 from unmask.data.corpus.corpus import Corpus
 from unmask.data.labelled.labelled_file import read_rows
-from unmask.data.labelled.squad_file import read_squad
+from unmask.data.labelled.question_files import read_squad
 from unmask.data.text.documents import Skipped, TextOptions, read_documents
 from unmask.data.tokenizers.train import CASED, Trained, train_vocabulary
 from unmask.model.model import load_model

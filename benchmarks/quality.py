@@ -21,7 +21,7 @@ import msgspec
 import unmask
 from unmask.data.batches.rng import derive_rng
 from unmask.data.labelled.labelled_file import read_rows
-from unmask.data.labelled.squad_file import Answer, Question, read_squad
+from unmask.data.labelled.question_files import Answer, Question, read_squad
 from unmask.data.labelled.tagged_file import read_sentences, write_columns
 from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.recipes.recipe import Recipe

@@ -21,7 +21,7 @@ from quality import excerpt, sample
 import unmask
 from unmask.inference.evaluation.scoring import evaluate_task
 from unmask.inference.export import Export, export_model
-from unmask.inference.quantize import CALIBRATION
+from unmask.inference.program import CALIBRATION
 from unmask.model.model import load_model
 
 ENGINES = (

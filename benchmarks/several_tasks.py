@@ -21,7 +21,7 @@ from common import SHARED, add, minilm
 import unmask
 from unmask.data.labelled.labelled_file import read_rows
 from unmask.data.labelled.table import as_sources
-from unmask.workflows.multitask.alone import compare
+from unmask.workflows.multitask.multitask import compare
 
 TASKS = {
     "entailment": ("classification", "entailment_judgment"),

@@ -33,9 +33,8 @@ from unmask.support.settings import Overrides, write
 from unmask.tasks.answer_head import NEVER, AnswerHead
 from unmask.training.machine import choose_machine, keep_memory
 from unmask.training.runs.display import Display
-from unmask.workflows.finetuning.assembly import finished_model
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles
-from unmask.workflows.finetuning.prepare import Prepared, prepare
+from unmask.workflows.finetuning.prepare import Prepared, finished_model, prepare
 from unmask.workflows.finetuning.run_job import SCORES
 
 IGNORED = -100

@@ -17,8 +17,7 @@ import hypothesis
 import numpy as np
 import torch
 
-from unmask.data.batches.batch import TARGETS, Sample
-from unmask.data.batches.reading import Reading
+from unmask.data.batches.batch import TARGETS, Reading, Sample
 from unmask.data.corpus.build import write_corpus
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.nn.layers import linear

@@ -20,7 +20,7 @@ import torch
 
 from unmask.cli.main import main
 from unmask.data.batches.sources import Cursor
-from unmask.data.labelled.squad_file import read_squad
+from unmask.data.labelled.question_files import read_squad
 from unmask.data.labelled.tagged_file import read_sentences
 from unmask.data.text.documents import Skipped, TextOptions, read_documents
 from unmask.data.tokenizers.bpe import train_bpe

@@ -16,8 +16,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from unmask.support import __version__
 from unmask.support.errors import InputWarning, UnmaskError, UserError
-from unmask.support.version import __version__
 
 if TYPE_CHECKING:
     from unmask.data.corpus.corpus import open_corpus
@@ -31,10 +31,9 @@ if TYPE_CHECKING:
     from unmask.inference.calls import bench, embed, fill, predict, write_features
     from unmask.inference.evaluation.evaluate_model import evaluate
     from unmask.inference.predictor import Predictor, load
-    from unmask.recipes.recipe import read_recipe, shipped
-    from unmask.recipes.schema import recipe_schema
+    from unmask.recipes.recipe import read_recipe, recipe_schema, shipped
     from unmask.serving.serve import serve
-    from unmask.training.runs.commands import describe_run, list_runs, plot_runs
+    from unmask.training.runs.report import describe_run, list_runs, plot_runs
     from unmask.training.runs.summary import find_runs, read_run
     from unmask.workflows.auditing.audit import audit
     from unmask.workflows.comparing.compare import compare
@@ -60,7 +59,7 @@ _MODULES = {
     "build_corpus": "unmask.workflows.text",
     "compare": "unmask.workflows.comparing.compare",
     "describe_corpus": "unmask.workflows.text",
-    "describe_run": "unmask.training.runs.commands",
+    "describe_run": "unmask.training.runs.report",
     "diff_recipes": "unmask.workflows.library",
     "distill": "unmask.workflows.distillation.distill",
     "doctor": "unmask.workflows.doctor",
@@ -73,19 +72,19 @@ _MODULES = {
     "finetune": "unmask.workflows.finetuning.finetune",
     "first_look": "unmask.workflows.comparing.first_look",
     "list_recipes": "unmask.workflows.library",
-    "list_runs": "unmask.training.runs.commands",
+    "list_runs": "unmask.training.runs.report",
     "load": "unmask.inference.predictor",
     "load_tokenizer": "unmask.data.tokenizers.load",
     "multitask": "unmask.workflows.multitask.multitask",
     "open_corpus": "unmask.data.corpus.corpus",
-    "plot_runs": "unmask.training.runs.commands",
+    "plot_runs": "unmask.training.runs.report",
     "predict": "unmask.inference.calls",
     "pretrain": "unmask.workflows.pretraining.launch",
     "push": "unmask.workflows.library",
     "read_documents": "unmask.data.text.documents",
     "read_recipe": "unmask.recipes.recipe",
     "read_run": "unmask.training.runs.summary",
-    "recipe_schema": "unmask.recipes.schema",
+    "recipe_schema": "unmask.recipes.recipe",
     "run_demo": "unmask.demo.demonstration",
     "serve": "unmask.serving.serve",
     "shipped": "unmask.recipes.recipe",

@@ -6,8 +6,7 @@ from collections import Counter
 import pytest
 
 from unmask.data.labelled.dialogue_files import describe_rationales, read_coqa, read_quac
-from unmask.data.labelled.hotpotqa_file import describe_paragraphs, read_hotpotqa
-from unmask.data.labelled.squad_file import Answer, Question
+from unmask.data.labelled.question_files import Answer, Question, describe_paragraphs, read_hotpotqa
 
 ANIMALS = ("dog", "cat", "owl", "fox", "cow")
 

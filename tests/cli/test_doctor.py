@@ -2,7 +2,7 @@
 
 import json
 
-from unmask.support.version import __version__
+from unmask.support import __version__
 
 from .conftest import run
 

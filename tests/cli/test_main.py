@@ -10,7 +10,7 @@ import pytest
 
 from unmask.cli.main import command_parser, main
 from unmask.cli.verbs import VERBS
-from unmask.support.version import __version__
+from unmask.support import __version__
 from unmask.training.runs import display
 
 from .conftest import COMMAND, run_process

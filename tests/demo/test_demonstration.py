@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from unmask.demo import demonstration as demo
-from unmask.demo.topics import Labelled
+from unmask.demo.demonstration import Labelled
 
 RESULTS = {
     name: {"accuracies": [mean - 1, mean, mean + 1], "interval": [mean - 3.5, mean + 3.5], "run": f"topics-{name}"}

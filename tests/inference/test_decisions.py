@@ -6,9 +6,8 @@ import torch
 
 from unmask.data.batches.batch import Sample
 from unmask.families.bert import BertSettings
-from unmask.inference import decisions
-from unmask.inference.backend import TorchBackend
-from unmask.inference.decisions import DecisionBackend, error, margin
+from unmask.inference import backend as decisions
+from unmask.inference.backend import DecisionBackend, TorchBackend, error, margin
 from unmask.inference.predictor import Predictor
 from unmask.model.model import Model
 from unmask.tasks.classification import Classification

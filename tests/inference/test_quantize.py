@@ -6,7 +6,7 @@ from importlib import import_module
 import pytest
 
 from unmask.inference.export import Export, export_model
-from unmask.inference.quantize import quiet_logging
+from unmask.inference.program import quiet_logging
 from unmask.tasks.rows import as_rows, frame_rows
 
 from .conftest import TEXTS

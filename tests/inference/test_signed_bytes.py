@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from unmask.inference import engines
-from unmask.inference.engines import OnnxEngine
-from unmask.inference.signed_bytes import OFFSET, multiplies_signed_bytes, with_weights
+from unmask.inference.engines import OFFSET, OnnxEngine, multiplies_signed_bytes, with_weights
 
 onnx = pytest.importorskip("onnx", reason="the extra onnx is not installed")
 runtime = pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from unmask.data.labelled.labelled_file import Row
-from unmask.data.labelled.squad_file import Question
+from unmask.data.labelled.question_files import Question
 from unmask.data.labelled.tagged_sentence import split_text
 from unmask.inference.predictor import Predictor
 from unmask.inference.stream import identity, save_predictions, summed, write_predictions

@@ -6,7 +6,7 @@ from itertools import permutations
 import pytest
 from sklearn.metrics import accuracy_score, cohen_kappa_score
 
-from unmask.metrics.agreement import (
+from unmask.metrics.label_quality import (
     agreement,
     agreement_by_label,
     cohen_kappa,

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from unmask.metrics.confident_learning import confident_joint, noise_rate, probably_wrong, self_confidence
+from unmask.metrics.label_quality import confident_joint, noise_rate, probably_wrong, self_confidence
 
 COUNT = pytest.importorskip("cleanlab.count", reason="cleanlab is not installed")
 FILTER = pytest.importorskip("cleanlab.filter")

@@ -7,8 +7,8 @@ import string
 import numpy as np
 import pytest
 
-from unmask.metrics import coqa
-from unmask.metrics.coqa import by_domain, measure, turn_scores
+from unmask.metrics import dialogues
+from unmask.metrics.dialogues import by_domain, measure_coqa, turn_scores
 
 
 def plain(text):
@@ -76,7 +76,7 @@ def test_hand_worked_turns(references, predicted, scores):
 
 
 def test_domains():
-    of = measure([["a"], ["dog"], ["cat"], ["sea"]], ["a", "dog", "dog", "sea"])
+    of = measure_coqa([["a"], ["dog"], ["cat"], ["sea"]], ["a", "dog", "dog", "sea"])
     assert of(np.arange(4)) == {"f1": 75, "exact_match": 75}
     found = by_domain(["cnn", "cnn", "race", "science"], of)
     assert {name: scores["f1"] for name, scores in found.items()} == {
@@ -93,20 +93,20 @@ def test_domains():
 def test_a_planted_fault_is_noticed(monkeypatch, fault):
     if fault == "one fold":
         monkeypatch.setattr(
-            coqa,
+            dialogues,
             "turn_scores",
             lambda references, guess: tuple(np.max([expected([one], guess) for one in references], 0)),
         )
     elif fault == "articles":
         monkeypatch.setattr(
-            coqa,
+            dialogues,
             "normalize",
             lambda text: " ".join(text.lower().translate(str.maketrans("", "", string.punctuation)).split()),
         )
     else:
-        monkeypatch.setattr(coqa, "overlap", lambda gold, guess: float(bool(set(gold) & set(guess))))
+        monkeypatch.setattr(dialogues, "overlap", lambda gold, guess: float(bool(set(gold) & set(guess))))
     rng = random.Random(1)
     with pytest.raises(AssertionError):
         for _ in range(300):
             references, predicted = drawn(rng)
-            assert coqa.turn_scores(references, predicted) == pytest.approx(expected(references, predicted))
+            assert dialogues.turn_scores(references, predicted) == pytest.approx(expected(references, predicted))

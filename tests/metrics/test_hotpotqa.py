@@ -7,8 +7,8 @@ import string
 import numpy as np
 import pytest
 
-from unmask.metrics import hotpotqa
-from unmask.metrics.hotpotqa import NAMES, Solution, measure, question_scores, support_f1
+from unmask.metrics import question_answering
+from unmask.metrics.question_answering import NAMES, Solution, measure_hotpotqa, question_scores, support_f1
 
 
 def plain(text):
@@ -75,7 +75,7 @@ def test_random_questions():
         assert found == pytest.approx(expected(gold, predicted))
         between |= {name for name, value in found.items() if 0 < value < 1}
     assert between == {name for name in NAMES if not name.endswith("exact_match")}
-    whole = measure(*zip(*rows, strict=True))(np.arange(len(rows)))
+    whole = measure_hotpotqa(*zip(*rows, strict=True))(np.arange(len(rows)))
     means = {name: 100 * np.mean([expected(*row)[name] for row in rows]) for name in NAMES}
     assert whole == pytest.approx(means)
 
@@ -113,12 +113,14 @@ def test_support_alone():
 @pytest.mark.parametrize("fault", ["closed", "sets", "joint"])
 def test_a_planted_fault_is_noticed(monkeypatch, fault):
     if fault == "closed":
-        monkeypatch.setattr(hotpotqa, "CLOSED", ("yes", "no"))
+        monkeypatch.setattr(question_answering, "CLOSED", ("yes", "no"))
     elif fault == "sets":
-        monkeypatch.setattr(hotpotqa, "_support", lambda gold, found: (float(found >= gold), 1.0, 1.0))
+        monkeypatch.setattr(question_answering, "_support", lambda gold, found: (float(found >= gold), 1.0, 1.0))
     else:
         monkeypatch.setattr(
-            hotpotqa, "_row", lambda exact, precision, recall: (exact, (precision + recall) / 2, precision, recall)
+            question_answering,
+            "_row",
+            lambda exact, precision, recall: (exact, (precision + recall) / 2, precision, recall),
         )
     rng = random.Random(1)
     with pytest.raises(AssertionError):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from unmask.metrics import classification, hotpotqa, regression
+from unmask.metrics import classification, question_answering, regression
 from unmask.metrics import intervals as module
 from unmask.metrics.intervals import (
     CORRELATIONS,
@@ -267,7 +267,7 @@ def test_metrics_of_another_unit_have_percentiles():
 
 
 def test_hotpotqa_has_shares():
-    assert set(hotpotqa.NAMES) <= SHARES
+    assert set(question_answering.NAMES) <= SHARES
 
 
 def test_the_interval_of_a_mean_of_shares_has_its_coverage():

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, f1_score
 
+from unmask.metrics.classification import measure_label_sets as measure
 from unmask.metrics.intervals import intervals
-from unmask.metrics.multi_label import measure
 
 
 def reference(gold, predicted, scores):

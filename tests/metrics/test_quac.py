@@ -9,9 +9,9 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from unmask.metrics import quac
+from unmask.metrics import dialogues
+from unmask.metrics.dialogues import Gold, Guess, answer_f1, human_f1, measure_quac, settle_references
 from unmask.metrics.intervals import intervals, wilson
-from unmask.metrics.quac import Gold, Guess, answer_f1, human_f1, measure, settle_references
 
 CANNOT = "CANNOTANSWER"
 
@@ -102,7 +102,7 @@ def test_random_dialogues():
     seen = set()
     for _ in range(1500):
         gold, predicted = drawn(rng)
-        found = measure(gold, predicted)(np.arange(len(gold)))
+        found = measure_quac(gold, predicted)(np.arange(len(gold)))
         assert found == pytest.approx(expected(gold, predicted))
         seen |= {name for name, value in found.items() if 0 < value < 100}
     assert seen == set(found), "every metric had a value other than 0 and 100"
@@ -145,7 +145,7 @@ def test_a_prediction_is_scored_without_each_answer_in_turn():
 
 def test_questions_on_which_humans_disagree_count_only_unfiltered():
     gold = [Gold("d", ("cat", "dog"), "x", "m"), Gold("d", ("sea",), "y", "y")]
-    found = measure(gold, [Guess("bird", "y", "y"), Guess("sea", "y", "n")])(np.arange(2))
+    found = measure_quac(gold, [Guess("bird", "y", "y"), Guess("sea", "y", "n")])(np.arange(2))
     assert found == pytest.approx(
         {
             "f1": 100,
@@ -159,14 +159,14 @@ def test_questions_on_which_humans_disagree_count_only_unfiltered():
         }
     )
     # but a missing prediction counts, also on these
-    found = measure(gold, [None, Guess("sea", "y", "n")])(np.arange(2))
+    found = measure_quac(gold, [None, Guess("sea", "y", "n")])(np.arange(2))
     assert (found["f1"], found["heq_q"], found["heq_d"], found["human_f1"]) == (50, 50, 0, 100)
 
 
 def test_dialogues_are_resampled_as_wholes():
     gold = [Gold(name, ("sea",), "x", "m") for name in "aabbcc"]
     guesses = [Guess("sea" if right else "cat", "x", "m") for right in (1, 1, 1, 0, 1, 1)]
-    of = measure(gold, guesses)
+    of = measure_quac(gold, guesses)
     assert of(np.arange(6))["heq_d"] == pytest.approx(200 / 3)
     assert of(np.array([0, 1, 0, 1, 2, 3]))["heq_d"] == pytest.approx(200 / 3), "a dialogue drawn twice counts twice"
     ends = intervals(of, 6, groups=[one.dialogue for one in gold])["heq_d"]
@@ -176,17 +176,17 @@ def test_dialogues_are_resampled_as_wholes():
 @pytest.mark.parametrize("planted", ["filter", "majority", "folds", "ties"])
 def test_a_planted_fault_is_noticed(monkeypatch, planted):
     if planted == "filter":
-        monkeypatch.setattr(quac, "MIN_HUMAN_F1", 0.5)
+        monkeypatch.setattr(dialogues, "MIN_HUMAN_F1", 0.5)
     elif planted == "majority":
         monkeypatch.setattr(
-            quac, "settle_references", lambda texts: [text for text in texts if text != CANNOT] or [CANNOT]
+            dialogues, "settle_references", lambda texts: [text for text in texts if text != CANNOT] or [CANNOT]
         )
     elif planted == "folds":
-        monkeypatch.setattr(quac, "answer_f1", lambda texts, span: max(of_span(span, text) for text in texts))
+        monkeypatch.setattr(dialogues, "answer_f1", lambda texts, span: max(of_span(span, text) for text in texts))
     else:
-        monkeypatch.setattr(quac, "human_f1", lambda texts: human_f1(texts) + 1e-9)
+        monkeypatch.setattr(dialogues, "human_f1", lambda texts: human_f1(texts) + 1e-9)
     rng = random.Random(1)
     with pytest.raises(AssertionError):
         for _ in range(300):
             gold, predicted = drawn(rng)
-            assert measure(gold, predicted)(np.arange(len(gold))) == pytest.approx(expected(gold, predicted))
+            assert measure_quac(gold, predicted)(np.arange(len(gold))) == pytest.approx(expected(gold, predicted))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from unmask.metrics.confident_learning import confident_joint, noise_rate, probably_wrong
+from unmask.metrics.label_quality import confident_joint, noise_rate, probably_wrong
 
 
 def test_a_label_that_is_improbable_is_wrong():

@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from unmask.data.batches.batch import Sample, collate
-from unmask.data.batches.reading import Reading
+from unmask.data.batches.batch import Reading, Sample, collate
 from unmask.nn.encoders.encoder import Encoded
 from unmask.objectives.bidirectional_lm import BidirectionalLM, BidirectionalLMSettings
 from unmask.objectives.flops import head_flops
@@ -101,7 +100,7 @@ def test_the_report_has_perplexities():
     metrics = {"lm_forward": math.log(50), "lm_backward": math.log(1200)}
     notes = BidirectionalLM(WIDTH, WORDS).notes("lm", metrics, {"lm_accuracy": 0.05})
     assert notes[0] == "Perplexity: 50.0 forwards, 1,200.0 backwards."
-    assert "5.00 % of the following tokens" in notes[1]
+    assert "5.00 % of the targets of lm" in notes[1]
 
 
 def test_settings():

@@ -33,10 +33,10 @@ def samples(seed=0):
 def test_every_token_but_the_first_is_a_target(learner):
     batch = collate([learner.prepare(sample) for sample in samples()])
     assert batch.counts == {"causal_lm": sum(length + 1 for length in LENGTHS)}
-    following = torch.roll(batch.tokens.ids, -1)[batch.positions["before"]]
+    following = torch.roll(batch.tokens.ids, -1)[batch.positions["next"]]
     assert torch.equal(following, batch.labels["next"])
     ends = batch.tokens.offsets[1:].long() - 1
-    assert not torch.isin(ends, batch.positions["before"]).any()
+    assert not torch.isin(ends, batch.positions["next"]).any()
 
 
 def test_the_loss_is_that_of_the_formula_in_numpy(learner):

@@ -1,7 +1,6 @@
 """A learner requests from the body once what its active objectives read, and passes state through."""
 
 import numpy as np
-import pytest
 import torch
 from torch import nn
 
@@ -67,9 +66,7 @@ def test_state_is_passed_in_and_out():
 
 
 class Asking(Reading):
-    """Needs a label, and computes a part of the loss before the encoder."""
-
-    requires = frozenset({"label"})
+    """Computes a part of the loss before the encoder."""
 
     def before(self, encoder, batch):
         return batch, {"first": Part(torch.zeros(()), {})}
@@ -78,13 +75,11 @@ class Asking(Reading):
 def test_only_the_objectives_that_a_batch_was_prepared_for_run():
     learner = Learner(Noting(), {"a": Reading([1], []), "b": Asking([2], [])})
     sample = Sample(key=(), ids=np.arange(3), segments=np.zeros(3))
-    with pytest.raises(ValueError, match="b needs the labels"):
-        learner.prepare(sample)
     prepared = learner.prepare(sample, ["a"])
     assert prepared.counts == {"a": 1}
     batch = collate([prepared])
     assert list(learner.active(batch)) == list(learner(batch)) == ["a"]
     assert learner.encoder.calls[-1][1] == Keep(frozenset({1}), frozenset())
-    both = collate([learner.prepare(sample.add(labels={"label": np.zeros(1)}))])
+    both = collate([learner.prepare(sample)])
     assert list(learner(both)) == ["first", "a", "b"]
     assert learner.encoder.calls[-1][1] == Keep(frozenset({1, 2}), frozenset())

@@ -11,7 +11,7 @@ from unmask.data.batches.frame import Frame
 from unmask.families.bert import BertSettings
 from unmask.families.modernbert import ModernBertSettings
 from unmask.objectives.flops import head_flops
-from unmask.objectives.learner import Learner
+from unmask.objectives.learner import Learner, loss_weights
 from unmask.objectives.masked_lm import MaskedLMSettings
 from unmask.objectives.objective import BuildContext
 
@@ -22,7 +22,7 @@ VOCABULARY = 40
 @pytest.fixture
 def learner():
     torch.manual_seed(0)
-    objective = MaskedLMSettings(weight=0.5).build(BuildContext(SETTINGS.build(VOCABULARY)))
+    objective = MaskedLMSettings().build(BuildContext(SETTINGS.build(VOCABULARY)))
     for parameter in objective.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return Learner(SETTINGS.build(VOCABULARY), {"masked_lm": objective}).eval()
@@ -59,7 +59,7 @@ def test_the_loss_is_that_of_the_formula_in_numpy(learner):
     batch = collate(prepared)
     assert learner(batch)["masked_lm"].sum.item() == pytest.approx(total, rel=1e-5)
     assert batch.counts == {"masked_lm": 3}
-    assert learner.weights == {"masked_lm": 0.5}
+    assert loss_weights({"masked_lm": MaskedLMSettings(weight=0.5)}) == {"masked_lm": 0.5}
 
 
 def test_the_operations_are_those_of_the_dense_layer_and_the_decoder(learner):

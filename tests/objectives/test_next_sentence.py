@@ -8,7 +8,7 @@ from unmask.data.batches.batch import collate
 from unmask.data.batches.frame import Frame
 from unmask.families.bert import BertSettings
 from unmask.objectives.flops import head_flops
-from unmask.objectives.learner import Learner
+from unmask.objectives.learner import Learner, loss_weights
 from unmask.objectives.next_sentence import NextSentenceSettings
 from unmask.objectives.objective import BuildContext
 
@@ -19,9 +19,10 @@ SETTINGS = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=
 def learner():
     torch.manual_seed(0)
     encoder = SETTINGS.build(40)
-    objective = NextSentenceSettings(weight=2.0).build(BuildContext(encoder))
+    settings = NextSentenceSettings(weight=2.0)
+    objective = settings.build(BuildContext(encoder))
     torch.nn.init.normal_(objective.out.bias)
-    return Learner(encoder, {"next_sentence": objective}).eval()
+    return Learner(encoder, {"next_sentence": objective}, loss_weights({"next_sentence": settings})).eval()
 
 
 def pairs():
@@ -54,8 +55,3 @@ def test_operations_baseline_and_weight(learner):
     assert head_flops(objective, learner.encoder, batch) == 3 * 2 * 16 * (16 + 2)
     assert objective.baseline("next_sentence", [batch], 7) == {"next_sentence_accuracy": 0.5}
     assert learner.weights == {"next_sentence": 2.0}
-
-
-def test_samples_without_a_label_are_refused(learner):
-    with pytest.raises(ValueError, match=r"next_sentence needs the labels \['next_sentence'\]"):
-        learner.prepare(Frame(2, 3).wrap(np.arange(5, 9)))

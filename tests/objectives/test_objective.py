@@ -13,11 +13,10 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from unmask.data.batches.batch import add_counts, collate
+from unmask.data.batches.batch import Reading, add_counts, collate
 from unmask.data.batches.frame import Frame
-from unmask.data.batches.masking import MaskingSettings
+from unmask.data.batches.masking import MASKED, MaskingSettings
 from unmask.data.batches.permutation_masking import PermutationMaskingSettings
-from unmask.data.batches.reading import Reading
 from unmask.data.batches.registries import MASKINGS
 from unmask.data.batches.rng import derive_rng
 from unmask.data.tokenizers.word_level import train_words
@@ -31,8 +30,8 @@ from unmask.nn.encoders.encoder import LEFT_TO_RIGHT, POOLER
 from unmask.nn.encoders.two_lms import TwoLms
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.flops import body_flops, forward_flops, head_flops
-from unmask.objectives.learner import Learner
-from unmask.objectives.objective import BuildContext
+from unmask.objectives.learner import Learner, loss_weights
+from unmask.objectives.objective import BuildContext, VocabularyObjective
 from unmask.objectives.replaced_token import GENERATOR
 from unmask.objectives.teacher import TEACHER
 from unmask.tasks.answer_head import AnswerHead
@@ -60,8 +59,8 @@ OWNERS = [name for name in NAMES if name != "causal_lm"]
 """All except the one without parameters and labels of its own."""
 WITHOUT_POOLER = {name for name, one in OBJECTIVES.items() if not one.requires & {POOLER, LEFT_TO_RIGHT}}
 WITHOUT_POOLER |= {"question_answering", "token_classification"}
-GOLD = {"span_boundary": "span_gold", "causal_lm": "next"}
-"""Labels of the targets, if they are not the labels that the objective needs."""
+GOLD = {"span_boundary": "span_gold", "bidirectional_lm": "following"}
+"""Labels of the targets, if they have not the name of the objective; see `gold_of`."""
 SETTINGS = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, dropout=0.0, init_std=0.2)
 CAUSAL = GptSettings(layers=2, width=32, heads=2, positions=64, dropout=0.0, init_std=0.2)
 """The body for `causal_lm` alone. On the common body it can see its targets, which does not affect any sum."""
@@ -86,12 +85,12 @@ MASKING = next(one for one in MASKS.values() if one.provides >= ASKED)
 SPLITS = {"one": [10], "four": [1, 2, 3, 4], "each": [1] * 10}
 
 
-def build(name, weight=1.0, seed=1, settings=SETTINGS, vocabulary=VOCABULARY):
+def build(name, seed=1, settings=SETTINGS, vocabulary=VOCABULARY):
     torch.manual_seed(seed)
     if name in HEADS:
         return HEADS[name](settings)
     settings = settings if name in TOGETHER else OTHER_BODIES[name]
-    return OBJECTIVES[name](weight=weight).build(BuildContext(settings.build(vocabulary)))
+    return OBJECTIVES[name]().build(BuildContext(settings.build(vocabulary)))
 
 
 class Spelling(TwoLms):
@@ -106,6 +105,12 @@ def _(encoder: Spelling, tokens, rows=None):
     return body_flops.dispatch(TwoLms)(encoder, replace(tokens, ids=SPELLED[tokens.ids]))
 
 
+def gold_of(name):
+    """Return the name of the labels of an objective's targets."""
+    objective = build(name)
+    return objective.at if isinstance(objective, VocabularyObjective) else GOLD.get(name, name)
+
+
 def body_of(*names, vocabulary=VOCABULARY):
     """Return the body for objectives."""
     body = (OTHER_BODIES.get(names[0], SETTINGS) if len(names) == 1 else SETTINGS).build(vocabulary)
@@ -115,7 +120,9 @@ def body_of(*names, vocabulary=VOCABULARY):
 
 
 def learner_of(*names, weight=1.0):
-    return Learner(body_of(*names), {name: build(name, weight) for name in names}).eval()
+    weights = dict.fromkeys(HEADS, weight)
+    weights |= loss_weights({name: OBJECTIVES[name](weight=weight) for name in names if name not in HEADS})
+    return Learner(body_of(*names), {name: build(name) for name in names}, weights).eval()
 
 
 def samples(seed=0):
@@ -193,11 +200,11 @@ def test_same_seed_same_head(name):
 @pytest.mark.parametrize("name", OWNERS)
 def test_an_objective_reads_the_labels_that_it_needs(name):
     learner = learner_of(name)
-    (needed,) = learner.parts[name].requires
+    needed = MASKED if name in ("span_boundary", "replaced_token") else gold_of(name)
     lacking = [sample.named(sample.key) for sample in samples()]
     for sample in lacking:
         sample.labels.pop(needed)
-    with pytest.raises(ValueError, match=needed):
+    with pytest.raises(KeyError, match=needed):
         learner(collate([learner.prepare(sample) for sample in lacking]))
 
 
@@ -206,7 +213,7 @@ def test_the_sum_runs_over_the_counted_targets(name):
     learner = learner_of(name)
     prepared = [learner.prepare(sample) for sample in samples()]
     batch = collate(prepared)
-    logits, gold = run(learner, batch)[name], batch.labels[GOLD.get(name, *learner.parts[name].requires)]
+    logits, gold = run(learner, batch)[name], batch.labels[gold_of(name)]
     assert batch.counts[name] == len(logits) == len(gold) == sum(sample.counts[name] for sample in prepared)
     part = learner(batch)[name]
     summed = SUMMED.get(name, partial(cross_entropy, reduction="sum"))
@@ -347,16 +354,11 @@ def test_operations_add_up_over_micro_batches_and_are_0_without_targets(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "metric", "which"),
-    [
-        ("masked_lm", "masked_lm", "masked"),
-        ("replaced_token", GENERATOR, "masked"),
-        ("causal_lm", "causal_lm", "next"),
-    ],
+    ("name", "part"), [("masked_lm", "masked_lm"), ("replaced_token", GENERATOR), ("causal_lm", "causal_lm")]
 )
-def test_the_report_gives_the_accuracy_of_the_most_frequent_token(name, metric, which):
-    notes = build(name).notes(name, {}, {f"{metric}_accuracy": 0.0946})
-    assert notes[0] == f"Always predicting the most frequent token would be right for 9.46 % of the {which} tokens."
+def test_the_report_gives_the_accuracy_of_the_most_frequent_token(name, part):
+    notes = build(name).notes(name, {}, {f"{part}_accuracy": 0.0946})
+    assert notes[0] == f"Always predicting the most frequent token would be right for 9.46 % of the targets of {part}."
 
 
 def test_the_report_has_no_baseline_for_pairs_or_without_held_out_text():

@@ -56,4 +56,4 @@ def test_the_report_compares_with_the_most_frequent_token(learner, batch):
     found = head.baseline("permutation_lm", [batch], token)
     assert found == {"permutation_lm_accuracy": pytest.approx(float((gold == token).float().mean()))}
     (note,) = head.notes("permutation_lm", {}, found)
-    assert note.endswith("% of the predicted tokens.")
+    assert note.endswith("% of the targets of permutation_lm.")

@@ -46,10 +46,10 @@ def learner_of(dtype=torch.float32):
     """Return a learner with all objectives, and the teacher; both in evaluation mode."""
     torch.manual_seed(7)
     teacher = Teacher(Learner(DEEP.build(VOCABULARY), {"masked_lm": build("masked_lm", seed=3)}).to(dtype))
-    built = {name: build(name, 0.7, seed=4) for name in ("masked_lm", "next_sentence")}
+    built = {name: build(name, seed=4) for name in ("masked_lm", "next_sentence")}
     context = BuildContext(SETTINGS.build(VOCABULARY), teacher, built=built)
     for name in NAMES:
-        built[name] = OBJECTIVES[name](weight=0.7).build(context)
+        built[name] = OBJECTIVES[name]().build(context)
     return Learner(context.body, built).eval().to(dtype), teacher
 
 

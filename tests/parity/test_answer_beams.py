@@ -10,7 +10,7 @@ import torch
 import transformers
 
 from unmask.data.batches.batch import collate
-from unmask.data.labelled.squad_file import Answer, Question
+from unmask.data.labelled.question_files import Answer, Question
 from unmask.families.checkpoints import huggingface
 from unmask.objectives.learner import Learner
 from unmask.tasks.answer_beams import AnswerBeams, AnswerBeamsHead

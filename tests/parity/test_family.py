@@ -167,7 +167,7 @@ def samples(summary="first"):
     for number, lengths in enumerate(LENGTHS):
         sample = frame.wrap(*(rng.integers(5, 300, n) for n in lengths)).named((number,))
         inside, whole = np.arange(len(sample) - 2) + frame.start, np.arange(len(sample))
-        positions = {"masked": inside, "first": inside, "before": inside, "passage": whole, "every": whole}
+        positions = {"masked": inside, "first": inside, "next": inside, "passage": whole, "every": whole}
         made.append(sample.add(positions=positions))
     return made
 

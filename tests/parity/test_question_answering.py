@@ -23,7 +23,7 @@ from transformers import (
 
 import unmask
 from unmask.data.batches.batch import collate
-from unmask.data.labelled.squad_file import Answer, Question
+from unmask.data.labelled.question_files import Answer, Question
 from unmask.data.tokenizers.bpe import train_bpe
 from unmask.model.model import Model, load_model, save_model
 from unmask.nn.encoders.transformer import Transformer

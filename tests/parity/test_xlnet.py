@@ -14,11 +14,10 @@ import torch
 import transformers
 
 import unmask
-from unmask.data.batches.batch import TARGETS, collate
+from unmask.data.batches.batch import TARGETS, collate, collate_readings
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.paired_streams import PairedText
 from unmask.data.batches.permutation_masking import PermutationMaskingSettings
-from unmask.data.batches.reading import collate_readings
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.unigram import train_unigram
 from unmask.families.checkpoints import huggingface

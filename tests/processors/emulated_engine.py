@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unmask.inference.engines import ENGINES
-from unmask.inference.signed_bytes import multiplies_signed_bytes
+from unmask.inference.engines import ENGINES, multiplies_signed_bytes
 
 
 class Plain:

@@ -14,11 +14,10 @@ import torch
 
 from unmask.families.bert import BertSettings
 from unmask.inference import export
-from unmask.inference.engines import ENGINES
+from unmask.inference.engines import ENGINES, OPERATOR, multiplies_signed_bytes
 from unmask.inference.export import Export, export_model
 from unmask.inference.exported import load_exported
 from unmask.inference.program import INPUTS
-from unmask.inference.signed_bytes import OPERATOR, multiplies_signed_bytes
 from unmask.model.model import Model
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification

@@ -7,8 +7,7 @@ import tomllib
 import msgspec
 
 from unmask.cli.main import main
-from unmask.recipes.recipe import FinetuningRecipe, Recipe, read_recipe, recipe_text, shipped
-from unmask.recipes.schema import recipe_schema
+from unmask.recipes.recipe import FinetuningRecipe, Recipe, read_recipe, recipe_schema, recipe_text, shipped
 
 
 def properties(schema, name):

@@ -10,10 +10,9 @@ import pytest
 from tests.serving.conftest import LIMITS, testclient
 from unmask.serving.app import create_app
 from unmask.serving.endpoints import ENDPOINTS
-from unmask.serving.faults import describe, explain, field_of, main_field
 from unmask.serving.playground import ENDPOINTS as PLAYGROUND
 from unmask.serving.playground import playground_routes
-from unmask.serving.types import FeaturesRequest, OpenAIRequest
+from unmask.serving.types import FeaturesRequest, OpenAIRequest, describe, explain, field_of, main_field
 from unmask.support.messages import in_python, rendered
 from unmask.tasks.routes import AnswerRequest, ChooseRequest, PredictRequest, RelateRequest, TagRequest
 

@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 
 import unmask
-from unmask.support.version import __version__
+from unmask.support import __version__
 
 
 def test_the_version_has_one_source():
@@ -13,4 +13,4 @@ def test_the_version_has_one_source():
     assert unmask.__version__ == __version__
     project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text(encoding="utf8"))
     assert project["project"]["dynamic"] == ["version"]
-    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "unmask.support.version.__version__"}
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "unmask.support.__version__"}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import unmask
-from unmask.data.labelled.squad_file import Answer, Question
+from unmask.data.labelled.question_files import Answer, Question
 from unmask.tasks.answer_beams import AnswerBeams
 from unmask.tasks.passage_windows import PassageWindow
 from unmask.tasks.question_answering import best_threshold

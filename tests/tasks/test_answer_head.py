@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from unmask.data.batches.batch import collate
-from unmask.data.labelled.squad_file import Answer, Question
+from unmask.data.labelled.question_files import Answer, Question
 from unmask.objectives.learner import Learner
 from unmask.tasks.answer_head import SENTENCES, SHARE, SUPPORT, UNTRAINED, AnswerHead
 from unmask.tasks.passage_windows import LABEL, WindowSettings, cut_passages

@@ -8,7 +8,7 @@ import pytest
 import unmask
 from unmask.cli.main import main
 from unmask.data.labelled.dialogue_files import CoqaQuestion, Turn, read_coqa
-from unmask.data.labelled.squad_file import Answer
+from unmask.data.labelled.question_files import Answer
 from unmask.support.errors import UserError
 from unmask.tasks.answer_head import KIND, KINDS, KindAnswered
 from unmask.tasks.coqa import Coqa

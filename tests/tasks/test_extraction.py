@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unmask.data.labelled.squad_file import Answer, Question
+from unmask.data.labelled.question_files import Answer, Question
 from unmask.support.errors import UserError
 from unmask.tasks.extraction import check_answers, refuse_columns, span_mistake
 from unmask.tasks.passage_windows import PassageWindow

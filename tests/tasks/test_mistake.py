@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from unmask.data.labelled.labelled_file import Row
-from unmask.data.labelled.squad_file import Answer, Question
+from unmask.data.labelled.question_files import Answer, Question
 from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.tasks.classification import Classification, Prediction
 from unmask.tasks.question_answering import Answered, QuestionAnswering

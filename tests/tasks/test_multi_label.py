@@ -18,7 +18,7 @@ from unmask.model.model import load_model
 from unmask.objectives.learner import Learner
 from unmask.support.errors import UserError
 from unmask.tasks.multi_label import Labels, MultiLabel
-from unmask.tasks.thresholds import best_threshold
+from unmask.tasks.tuning import best_threshold
 
 LABELS = ("animal", "place", "person")
 WORDS = {"dog": ["animal", "person"], "cat": ["animal"], "house": [], "river": ["person", "place"]}

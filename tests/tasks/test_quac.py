@@ -8,7 +8,7 @@ import pytest
 import unmask
 from unmask.cli.main import main
 from unmask.data.labelled.dialogue_files import QuacQuestion, Turn, read_quac
-from unmask.data.labelled.squad_file import Answer
+from unmask.data.labelled.question_files import Answer
 from unmask.model.model import load_model
 from unmask.support.errors import UserError
 from unmask.tasks.answer_head import UNTRAINED

@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from unmask.data.batches.batch import collate
-from unmask.data.labelled.squad_file import Answer, Question
+from unmask.data.labelled.question_files import Answer, Question
 from unmask.data.tokenizers.train import train_vocabulary
 from unmask.metrics import question_answering as metrics
 from unmask.objectives.learner import Learner

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from unmask.cli.main import main
-from unmask.data.labelled.squad_file import Answer, Question
+from unmask.data.labelled.question_files import Answer, Question
 from unmask.inference.predictor import Predictor, load
 from unmask.model.model import load_model
 from unmask.support.errors import UserError

@@ -13,7 +13,7 @@ from unmask.data.labelled.labelled_file import Row
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification, Prediction
 from unmask.tasks.multi_label import Labels, MultiLabel
-from unmask.tasks.thresholds import (
+from unmask.tasks.tuning import (
     EVIDENCE,
     POWERS,
     best_threshold,

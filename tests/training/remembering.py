@@ -19,8 +19,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from unmask.data.batches.batch import TARGETS, Sample, collate
-from unmask.data.batches.reading import Reading
+from unmask.data.batches.batch import TARGETS, Reading, Sample, collate
 from unmask.data.batches.rng import derive_rng
 from unmask.data.batches.sources import Stage
 from unmask.families.xlnet import XlnetSettings
@@ -136,7 +135,6 @@ class Recall(Objective):
     """Classification of the cue that the previous window started with."""
 
     at = "query"
-    requires = frozenset({"cue"})
 
     def __init__(self):
         super().__init__()

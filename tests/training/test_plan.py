@@ -8,11 +8,11 @@ import pytest
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.sources import ExampleSource
 from unmask.training.optimizer_settings import AdamWSettings
-from unmask.training.plan import Plan
 from unmask.training.runs.display import Display
 from unmask.training.settings import (
     BatchSettings,
     BudgetSettings,
+    Plan,
     ScheduleSettings,
     TrainingSettings,
 )

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from unmask.support import capabilities
-from unmask.support.version import __version__
+from unmask.support import __version__, capabilities
 from unmask.workflows import doctor
 
 HEADINGS = [

@@ -23,10 +23,10 @@ from typing import Any
 
 from unmask.cli.arguments import Parameter, add_parameters, parsed, signature, summary
 from unmask.cli.verbs import GROUPS, VERBS, Verb, print_text
+from unmask.support import __version__
 from unmask.support.environment import Times, busy_cores, is_out_of_memory, num_cores, read_times
 from unmask.support.errors import SharedDirectoryWarning, UnmaskError, UserError, check_unicode, counted, printable
 from unmask.support.messages import in_command, rendered, speak
-from unmask.support.version import __version__
 
 SPINS = "10000"
 """GOMP_SPINCOUNT: iterations for which an OpenMP thread spins at a barrier before it sleeps; read when torch is loaded.

@@ -289,7 +289,7 @@ GROUPS = {
 COMMANDS = "unmask.inference.calls"
 TEXT = "unmask.workflows.text"
 LIBRARY = "unmask.workflows.library"
-RUNS = "unmask.training.runs.commands"
+RUNS = "unmask.training.runs.report"
 VERBS = {
     "tokenizer train": Verb(f"{TEXT}:train_tokenizer", ("files",)),
     "tokenizer extend": Verb(f"{TEXT}:extend_tokenizer", ("files",)),
@@ -318,7 +318,7 @@ VERBS = {
     "recipes list": Verb(f"{LIBRARY}:list_recipes", (), print_lines),
     "recipes show": Verb(f"{LIBRARY}:show_recipe", ("name",), print_file),
     "recipes diff": Verb(f"{LIBRARY}:diff_recipes", ("first", "second"), print_lines),
-    "recipes schema": Verb("unmask.recipes.schema:recipe_schema", (), show_schema),
+    "recipes schema": Verb("unmask.recipes.recipe:recipe_schema", (), show_schema),
     "completion": Verb("unmask.cli.verbs:completion", ("shell",), print_lines),
     "runs list": Verb(f"{RUNS}:list_runs", ("folders",), print_lines),
     "runs show": Verb(f"{RUNS}:describe_run", ("run",), print_lines),

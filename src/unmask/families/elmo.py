@@ -15,8 +15,7 @@ from unmask.data.tokenizers.words import LONGEST
 from unmask.families.body import MAX_LAYERS, BodySettings, check_size
 from unmask.families.format import TASK_HEADS, Family, Format, architectures
 from unmask.nn.encoders.encoder import CARRY, CHARACTERS, SEPARATE_LAYERS, TWO_LMS, HeadSpec, Initializer
-from unmask.nn.encoders.two_lms import TwoLms
-from unmask.nn.layers.characters import CharacterCnn, WordActivation
+from unmask.nn.encoders.two_lms import CharacterCnn, TwoLms, WordActivation
 from unmask.nn.layers.lstm import Lstm
 
 

@@ -1,7 +1,7 @@
 """MPNet (Song et al. 2020): BERT with a bias for each distance of two tokens, and its directories.
 
 Positions are both absolute, in a table that starts at 2 as RoBERTa's does, and relative: all layers add the same biases
-to their scores (nn/layers/distance_bias.py). There are no segments; WordPiece has RoBERTa's special tokens. Heads are
+to their scores (nn/layers/plain_attention.py). There are no segments; WordPiece has RoBERTa's special tokens. Heads are
 RoBERTa's (modeling_mpnet.py of transformers 5, where the padding id is always 1). Its own pretraining, masked and
 permuted language modeling, is not implemented: it is pretrained with `masked_lm` here.
 """
@@ -27,10 +27,9 @@ from unmask.families.format import (
 from unmask.nn.encoders.encoder import NARROW_BLOCKS, HeadSpec
 from unmask.nn.encoders.transformer import Transformer
 from unmask.nn.layers.block import Block, SelfAttention
-from unmask.nn.layers.distance_bias import BUCKETS, DistanceBias
 from unmask.nn.layers.embeddings import DistanceEmbeddings
 from unmask.nn.layers.norm import LayerNorm, Pooler
-from unmask.nn.layers.plain_attention import AttentionSpec
+from unmask.nn.layers.plain_attention import BUCKETS, AttentionSpec, DistanceBias
 
 OFFSET = 2
 """Number of unused rows at the start of the table of positions."""

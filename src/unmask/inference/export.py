@@ -21,13 +21,14 @@ import torch
 from torch.export import Dim
 
 from unmask.data.batches.batch import Sample
-from unmask.data.tokenizers.kind import ALL_FILES as TOKENIZER_FILES
+from unmask.data.tokenizers.tokenizer import ALL_FILES as TOKENIZER_FILES
 from unmask.families.checkpoints.check import write_checksums
 from unmask.families.checkpoints.huggingface import write_config
 from unmask.inference.backend import Backend, TorchBackend
-from unmask.inference.engines import need, openvino_computes_bf16
+from unmask.inference.engines import multiplies_signed_bytes, need, openvino_computes_bf16
 from unmask.inference.exported import CHECK, MANIFEST, ExportManifest, open_exported, outputs, write_check
 from unmask.inference.program import (
+    CALIBRATION,
     FEATURES,
     INPUTS,
     Program,
@@ -35,9 +36,10 @@ from unmask.inference.program import (
     build_program,
     default_head,
     probes,
+    quantize_onnx,
+    quantize_openvino,
+    quiet_logging,
 )
-from unmask.inference.quantize import CALIBRATION, quantize_onnx, quantize_openvino, quiet_logging
-from unmask.inference.signed_bytes import multiplies_signed_bytes
 from unmask.model.model import Model
 from unmask.support.durable import new_directory, refuse_filled, replace_file
 from unmask.support.errors import UserError
@@ -155,7 +157,7 @@ def _refuse(wanted: Export, samples: Sequence[Sample]) -> None:
 
 
 def _weights(wanted: Export) -> list[bool]:
-    """Return which weights to try, signed or not, the safe ones first; see inference/quantize.py."""
+    """Return which weights to try, signed or not, the safe ones first; see inference/engines.py."""
     if wanted.precision != "int8" or wanted.target == "any":
         return [False]
     return [False, True] if wanted.format == "openvino" else [multiplies_signed_bytes()]

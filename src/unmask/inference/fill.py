@@ -16,10 +16,9 @@ import msgspec
 import numpy as np
 import torch
 
-from unmask.data.batches.batch import TARGETS, Sample
+from unmask.data.batches.batch import TARGETS, Reading, Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.masking import MASKED
-from unmask.data.batches.reading import Reading
 from unmask.nn.encoders.encoder import LEFT_TO_RIGHT
 from unmask.objectives import OBJECTIVES
 from unmask.support.errors import UserError, check_unicode

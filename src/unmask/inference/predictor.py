@@ -13,7 +13,7 @@ import numpy as np
 
 from unmask.data.labelled.choices_file import Choices
 from unmask.data.labelled.labelled_file import Row
-from unmask.data.labelled.squad_file import Question
+from unmask.data.labelled.question_files import Question
 from unmask.data.labelled.table import Data, is_table
 from unmask.families.checkpoints.heads import supported
 from unmask.inference.backend import Backend, TorchBackend

@@ -36,8 +36,7 @@ from unmask.support.messages import argument
 from unmask.tasks.classification import Classification, Prediction
 from unmask.tasks.multi_label import Labels, MultiLabel
 from unmask.tasks.task import Framed
-from unmask.tasks.thresholds import threshold_of
-from unmask.tasks.tuning import softmax
+from unmask.tasks.tuning import softmax, threshold_of
 
 SLOT = "{}"
 """Stands for the label in a template."""

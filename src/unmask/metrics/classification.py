@@ -1,7 +1,9 @@
-"""Metrics of classification, times 100 as in GLUE.
+"""Metrics of classification, times 100 as in GLUE: of texts with one label, and of texts with several.
 
 Definitions: `accuracy_score`, `balanced_accuracy_score`, `f1_score`, `matthews_corrcoef`, `average_precision_score` and
-`precision_recall_fscore_support` of scikit-learn; the tests compare with them.
+`precision_recall_fscore_support` of scikit-learn; the tests compare with them. Of several labels, F1 is micro and
+macro: a label that no example has counts as 0 in the macro F1 (`zero_division=0`), and is left out of the mean average
+precision.
 
 Calibration is whether what is predicted with probability p is right in a share p of cases: the expected calibration
 error over 15 bins of equal width (Guo et al. 2017, equations 3 and 5).
@@ -166,6 +168,97 @@ def average_precision(positive: np.ndarray, scores: np.ndarray) -> float:
     return float((hits / (ends + 1) * np.diff(hits, prepend=0)).sum() / positive.sum())
 
 
+def measure_label_sets(gold: np.ndarray, predicted: np.ndarray, scores: np.ndarray) -> Measure:
+    """Return a function from examples to metrics.
+
+    Everything that does not depend on the selection is computed once; a selection is then a weight per example.
+
+    Args:
+        gold: which labels are right, (examples, labels) bool.
+        predicted: which labels are predicted, (examples, labels) bool.
+        scores: by which the labels of all examples are ranked, (examples, labels).
+    """
+    both = (gold & predicted).astype(float)
+    gold, predicted = gold.astype(float), predicted.astype(float)
+    ranked = _Ranked(gold, scores)
+
+    def chosen(examples: np.ndarray) -> dict[str, float]:
+        weights = np.bincount(examples, minlength=len(gold)).astype(float)
+        correct, either = weights @ both, weights @ (gold + predicted)  # (labels,)
+        return {
+            "f1_micro": float(100 * _ratio(2 * correct.sum(), either.sum())),
+            "f1_macro": float(100 * _ratio(2 * correct, either).mean()),
+            "mean_average_precision": 100 * ranked.mean_average_precision(weights),
+        }
+
+    return chosen
+
+
+def with_soft_label_sets(measure: Measure, gold: np.ndarray, probabilities: np.ndarray) -> Measure:
+    """Return a measure that also has `cross_entropy`, in nats, and `brier`, from 0 to 1; neither is times 100.
+
+    Both are means over examples and labels, as of `BCELoss` of PyTorch, and of `brier_score_loss` of scikit-learn for
+    each label. Predicted probabilities that were rounded to 0 or 1 count as the smallest float32, and as that from 1.
+
+    Args:
+        measure: the other metrics.
+        gold, probabilities: those of the data and of the model, (examples, labels).
+    """
+    entropy, distance = (values.mean(1) for values in _distances(gold, probabilities))  # (examples,) each
+
+    def chosen(examples: np.ndarray) -> dict[str, float]:
+        soft = {"cross_entropy": float(entropy[examples].mean()), "brier": float(distance[examples].mean())}
+        return measure(examples) | soft
+
+    return chosen
+
+
+def soft_sets_by_label(
+    gold: np.ndarray, probabilities: np.ndarray, labels: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Return `{cross_entropy, brier}` of each label; see `with_soft_label_sets`."""
+    entropy, distance = (values.mean(0) for values in _distances(gold, probabilities))  # (labels,) each
+    return {
+        label: {"cross_entropy": float(entropy[number]), "brier": float(distance[number])}
+        for number, label in enumerate(labels)
+    }
+
+
+class _Ranked:
+    """The examples in the order of their scores, for each label.
+
+    Shape:
+        gold, scores: (examples, labels).
+    """
+
+    def __init__(self, gold: np.ndarray, scores: np.ndarray) -> None:
+        self.order = np.argsort(-scores.T, axis=1, kind="stable")  # (labels, examples)
+        self.gold = np.take_along_axis(gold.T, self.order, axis=1)
+        ordered = np.take_along_axis(scores.T, self.order, axis=1)
+        last = np.ones(ordered.shape, bool)
+        last[:, :-1] = ordered[:, :-1] != ordered[:, 1:]
+        # examples with equal scores share the precision at the last of them
+        ends = np.where(last, np.arange(ordered.shape[1]), ordered.shape[1])
+        self.ends = np.minimum.accumulate(ends[:, ::-1], axis=1)[:, ::-1]
+
+    def mean_average_precision(self, weights: np.ndarray) -> float:
+        """Return the mean over the labels that an example with a weight has; weights: (examples,)."""
+        ordered = weights[self.order]
+        right = ordered * self.gold
+        precision = _ratio(right.cumsum(1), ordered.cumsum(1))
+        precision = np.take_along_axis(precision, self.ends, axis=1)
+        totals = right.sum(1)
+        average = _ratio((right * precision).sum(1), totals)
+        return float(average[totals > 0].mean()) if totals.any() else 0.0
+
+
 def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     zeros = np.zeros(np.broadcast(above, below).shape)
     return np.divide(above, below, out=zeros, where=below > 0)
+
+
+def _distances(gold: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the binary cross-entropies and the squared differences, (examples, labels) each."""
+    least = np.finfo(np.float32).tiny
+    yes, no = np.log(np.maximum(probabilities, least)), np.log(np.maximum(1 - probabilities, least))
+    return -(gold * yes + (1 - gold) * no), (gold - probabilities) ** 2

@@ -8,6 +8,11 @@ on the longest common run of Chinese characters and words in other scripts. The 
 tests compare both with independent implementations. We differ from CMRC's script, which splits non-Chinese text with
 NLTK's tokenizer: here a word extends to the next space or ASCII punctuation mark (periods and commas may be inside),
 and each such mark is a token.
+
+HotpotQA (hotpot_evaluate_v1.py; Yang et al. 2018) also has supporting sentences: exact match, F1, precision and recall
+of answers, of support, and of both together. Those of answers are SQuAD's, but an answer that is "yes", "no" or
+"noanswer" has words in common only with itself. The joint precision and recall of a question are the products of both,
+and so is the joint exact match. A missing answer, or missing support, counts 0.
 """
 
 from __future__ import annotations
@@ -15,15 +20,14 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Collection, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from unmask.metrics.intervals import Measure
 
 Scorer = Literal["SQuAD", "CMRC 2018"]
-
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _ASCII = str.maketrans("", "", string.punctuation)
 _IDEOGRAPHS = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]")
@@ -31,6 +35,13 @@ _MARKS = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·�
 """Punctuation according to CMRC's script; its list also has "……", which never matches a single character."""
 _LETTERS = r"[^\s!-/:-@\[-`{-~\u4e00-\u9fa5]+"
 _WORD = re.compile(rf"[\u4e00-\u9fa5]|{_LETTERS}(?:[.,]{_LETTERS})*|\S")
+Fact = tuple[str, int]
+"""A sentence: the title of its paragraph and its number in it, from 0."""
+PARTS = ("", "support_", "joint_")
+KINDS = ("exact_match", "f1", "precision", "recall")
+NAMES = tuple(part + kind for part in PARTS for kind in KINDS)
+CLOSED = ("yes", "no", "noanswer")
+"""Answers that have no words in common with others."""
 
 
 def choose_scorer(gold: Sequence[Sequence[str]]) -> Scorer:
@@ -67,6 +78,52 @@ def measure(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> Measure:
     return chosen
 
 
+def normalize(text: str) -> str:
+    """Return a text as SQuAD's script compares it: without case, ASCII punctuation and English articles."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_ASCII)).split())
+
+
+def overlap(gold: Sequence[str], predicted: Sequence[str]) -> float:
+    """Return the F1 of the words of an answer, in any order; 0 if they share none."""
+    shared = sum((Counter(gold) & Counter(predicted)).values())
+    return _f1(shared, len(gold), len(predicted))
+
+
+class Solution(NamedTuple):
+    """An answer and the sentences that support it; None: missing."""
+
+    answer: str | None
+    support: Collection[Fact] | None
+
+
+def question_scores(gold: Solution, predicted: Solution) -> list[float]:
+    """Return the metrics of a question in the order of `NAMES`, from 0 to 1."""
+    answer = support = joint = (0.0, 0.0, 0.0)
+    if predicted.answer is not None:
+        answer = _answer(gold.answer or "", predicted.answer)
+    if predicted.support is not None:
+        support = _support(set(gold.support or ()), set(predicted.support))
+    if predicted.answer is not None and predicted.support is not None:
+        joint = tuple(scores * other for scores, other in zip(answer, support, strict=True))  # type: ignore[assignment]
+    return [value for scores in (answer, support, joint) for value in _row(*scores)]
+
+
+def measure_hotpotqa(gold: Sequence[Solution], predicted: Sequence[Solution]) -> Measure:
+    """Return a function from questions to metrics."""
+    rows = [question_scores(*pair) for pair in zip(gold, predicted, strict=True)]
+    values = 100 * np.array(rows, float).reshape(-1, len(NAMES))  # (questions, metrics)
+
+    def chosen(examples: np.ndarray) -> dict[str, float]:
+        return dict(zip(NAMES, values[examples].mean(0).tolist(), strict=True))
+
+    return chosen
+
+
+def support_f1(gold: Collection[Fact], predicted: Collection[Fact]) -> float:
+    """Return the F1 of the supporting sentences of a question, from 0 to 1."""
+    return _row(*_support(set(gold), set(predicted)))[1]
+
+
 def _squad_1(gold: str, predicted: str) -> tuple[bool, float]:
     gold, predicted = normalize(gold), normalize(predicted)
     return gold == predicted, overlap(gold.split(), predicted.split())
@@ -77,17 +134,6 @@ def _squad_2(gold: str, predicted: str) -> tuple[bool, float]:
     gold, predicted = normalize(gold), normalize(predicted)
     exact = gold == predicted
     return exact, overlap(gold.split(), predicted.split()) if gold and predicted else float(exact)
-
-
-def normalize(text: str) -> str:
-    """Return a text as SQuAD's script compares it: without case, ASCII punctuation and English articles."""
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_ASCII)).split())
-
-
-def overlap(gold: Sequence[str], predicted: Sequence[str]) -> float:
-    """Return the F1 of the words of an answer, in any order; 0 if they share none."""
-    shared = sum((Counter(gold) & Counter(predicted)).values())
-    return _f1(shared, len(gold), len(predicted))
 
 
 def _cmrc(gold: str, predicted: str) -> tuple[bool, float]:
@@ -116,3 +162,26 @@ def _f1(shared: int, gold: int, predicted: int) -> float:
         return 0.0
     precision, recall = shared / predicted, shared / gold
     return (2 * precision * recall) / (precision + recall)
+
+
+def _row(exact: float, precision: float, recall: float) -> tuple[float, float, float, float]:
+    """Return exact match, F1, precision and recall."""
+    f1 = 2 * precision * recall / (precision + recall) if precision + recall > 0 else 0.0
+    return exact, f1, precision, recall
+
+
+def _answer(gold: str, predicted: str) -> tuple[float, float, float]:
+    """Return exact match, precision and recall of an answer."""
+    gold, predicted = normalize(gold), normalize(predicted)
+    exact = float(gold == predicted)
+    if not exact and (gold in CLOSED or predicted in CLOSED):
+        return 0.0, 0.0, 0.0
+    words, guessed = gold.split(), predicted.split()
+    shared = sum((Counter(words) & Counter(guessed)).values())
+    return (exact, shared / len(guessed), shared / len(words)) if shared else (exact, 0.0, 0.0)
+
+
+def _support(gold: set[Fact], predicted: set[Fact]) -> tuple[float, float, float]:
+    """Return exact match, precision and recall of supporting sentences."""
+    shared = len(gold & predicted)
+    return float(gold == predicted), shared / len(predicted) if predicted else 0.0, shared / len(gold) if gold else 0.0

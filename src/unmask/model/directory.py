@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from unmask.data.tokenizers.kind import ALL_FILES as TOKENIZER_FILES
+from unmask.data.tokenizers.tokenizer import ALL_FILES as TOKENIZER_FILES
 from unmask.families import BodySettings
 from unmask.families.checkpoints import allennlp, hub, huggingface
 from unmask.families.checkpoints.sentence_files import encoder_folder

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from unmask.data.batches.frame import adopt_framing
 from unmask.data.batches.rng import derive_seed
-from unmask.data.tokenizers.kind import ALL_FILES as TOKENIZER_FILES
 from unmask.data.tokenizers.load import load_tokenizer, read_length
+from unmask.data.tokenizers.tokenizer import ALL_FILES as TOKENIZER_FILES
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.word_level import without_words
 from unmask.families import BodySettings

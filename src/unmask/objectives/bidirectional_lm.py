@@ -53,7 +53,7 @@ class BidirectionalLMSettings(ObjectiveSettings, frozen=True, kw_only=True, forb
     def build(self, context: BuildContext) -> BidirectionalLM:
         """See `ObjectiveSettings`."""
         words = min(self.vocabulary or context.num_tokens, context.num_tokens)
-        return BidirectionalLM(context.body.width // 2, words, self.samples, self.weight)
+        return BidirectionalLM(context.body.width // 2, words, self.samples)
 
     @classmethod
     def of_head(cls, tensors: Mapping[str, Tensor], width: int) -> BidirectionalLMSettings:
@@ -68,16 +68,13 @@ class BidirectionalLM(Objective):
         width: width of the states of one direction.
         vocabulary: number of words that are predicted.
         samples: see `BidirectionalLMSettings`.
-        weight: weight in the sum of losses.
     """
 
     at = "preceding"
-    requires = frozenset({"following"})
 
-    def __init__(self, width: int, vocabulary: int, samples: int = 0, weight: float = 1.0) -> None:
+    def __init__(self, width: int, vocabulary: int, samples: int = 0) -> None:
         super().__init__()
         self.samples = samples
-        self.weight = weight
         self.decoder = nn.Parameter(torch.empty(vocabulary, width))
         self.bias = nn.Parameter(torch.zeros(vocabulary))
         nn.init.normal_(self.decoder, std=width**-0.5)
@@ -148,4 +145,4 @@ class BidirectionalLM(Objective):
         """See `Objective`."""
         forward, backward = self.derived(name, metrics).values()
         share = baseline.get(f"{name}_accuracy")
-        return [f"Perplexity: {forward:,.1f} forwards, {backward:,.1f} backwards.", *most_frequent("following", share)]
+        return [f"Perplexity: {forward:,.1f} forwards, {backward:,.1f} backwards.", *most_frequent(name, share)]

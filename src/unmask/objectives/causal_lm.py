@@ -32,29 +32,19 @@ class CausalLMSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unkn
 
     def build(self, context: BuildContext) -> CausalLM:
         """See `ObjectiveSettings`; the objective has no parameters."""
-        return CausalLM(self.weight)
+        return CausalLM()
 
 
 class CausalLM(VocabularyObjective):
-    """See the module.
+    """See the module: the label at a position is the token after it."""
 
-    Args:
-        weight: weight in the sum of losses.
-    """
-
-    at = "before"
-    gold = "next"
-    token_kind = "next"
-
-    def __init__(self, weight: float = 1.0) -> None:
-        super().__init__()
-        self.weight = weight
+    at = "next"
 
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`; each token except the first is a target, predicted at the position before it."""
         return sample.add(
             positions={self.at: np.arange(len(sample) - 1)},
-            labels={"next": sample.ids[1:].astype(np.int64)},
+            labels={self.at: sample.ids[1:].astype(np.int64)},
             counts={name: len(sample) - 1},
         )
 

@@ -22,10 +22,9 @@ from unmask.data.tokenizers.words import PADDING
 from unmask.nn.encoders.downstream import Downstream
 from unmask.nn.encoders.encoder import POOLER, Encoder, WithPooler
 from unmask.nn.encoders.stored import Stored
-from unmask.nn.encoders.two_lms import TwoLms
+from unmask.nn.encoders.two_lms import TwoLms, distinct
 from unmask.nn.encoders.two_streams import TwoStreams
 from unmask.nn.layers.block import SelfAttention
-from unmask.nn.layers.characters import distinct
 from unmask.nn.layers.disentangled import DisentangledAttention
 from unmask.nn.layers.relative import RelativeAttention
 from unmask.objectives.bidirectional_lm import BidirectionalLM

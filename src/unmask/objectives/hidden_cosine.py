@@ -38,7 +38,7 @@ class HiddenCosineSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_
                 f"and the teacher's {teacher.encoder.width}",
                 remedy=f"pass {setting(f'objective.{NAME}', False)}, or give the student this width",
             )
-        return HiddenCosine(teacher, self.weight)
+        return HiddenCosine(teacher)
 
 
 class HiddenCosine(Objective):
@@ -46,13 +46,11 @@ class HiddenCosine(Objective):
 
     Args:
         teacher: the teacher.
-        weight: weight in the sum of losses.
     """
 
-    def __init__(self, teacher: Teacher, weight: float = 1.0) -> None:
+    def __init__(self, teacher: Teacher) -> None:
         super().__init__()
         self.teacher = teacher
-        self.weight = weight
 
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`; one term per token."""

@@ -99,7 +99,6 @@ class LayerMatching(Objective):
         self, settings: LayerMatchingSettings, context: BuildContext, teacher: Teacher, pairs: dict[int, int]
     ) -> None:
         super().__init__()
-        self.weight = settings.weight
         self.factors = {"embeddings": settings.embeddings, "hidden": settings.hidden, "attention": settings.attention}
         self.teacher = teacher
         self.pairs = pairs

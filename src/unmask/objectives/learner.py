@@ -13,7 +13,7 @@ from torch import nn
 
 from unmask.data.batches.batch import Batch, Sample
 from unmask.nn.encoders.encoder import CARRY, NOTHING, TWO_STREAMS, Carry, Encoder, Keep, WithCarry
-from unmask.objectives.objective import Objective, Part
+from unmask.objectives.objective import Objective, ObjectiveSettings, Part
 
 MOST_ROWS = 0.75
 """Maximum share of the tokens that objectives read for which the others are left out of the last layer."""
@@ -39,11 +39,15 @@ class Learner(nn.Module):
     Args:
         encoder: the body.
         objectives: objectives by name; these are also the names of parts of the loss, of metrics and of recipe tables.
+        weights: the weight of each part in the loss (see `loss_weights`); None: 1 of each objective.
     """
 
-    def __init__(self, encoder: Encoder, objectives: Mapping[str, Objective]) -> None:
+    def __init__(
+        self, encoder: Encoder, objectives: Mapping[str, Objective], weights: Mapping[str, float] | None = None
+    ) -> None:
         super().__init__()
         self.encoder = encoder
+        self.weights = dict.fromkeys(objectives, 1.0) if weights is None else dict(weights)
         self.objectives = nn.ModuleDict(objectives)
 
     @property
@@ -51,27 +55,11 @@ class Learner(nn.Module):
         """The objectives by name."""
         return {name: part for name, part in self.objectives.items() if isinstance(part, Objective)}
 
-    @property
-    def weights(self) -> Mapping[str, float]:
-        """Each part's weight in the loss."""
-        return {
-            part_name: weight
-            for name, part in self.parts.items()
-            for part_name, weight in part.part_weights(name).items()
-        }
-
     def prepare(self, sample: Sample, objectives: Collection[str] | None = None) -> Sample:
-        """Return the sample prepared by the objectives with these names; None: by every objective.
-
-        Raises:
-            ValueError: the layout and the masking did not provide a label that an objective needs.
-        """
+        """Return the sample prepared by the objectives with these names; None: by every objective."""
         for name, part in self.parts.items():
-            if objectives is not None and name not in objectives:
-                continue
-            if missing := part.requires - sample.labels.keys():
-                raise ValueError(f"{name} needs the labels {sorted(missing)}")
-            sample = part.prepare(sample, name)
+            if objectives is None or name in objectives:
+                sample = part.prepare(sample, name)
         return sample
 
     def active(self, batch: Batch) -> Mapping[str, Objective]:
@@ -106,3 +94,10 @@ class Learner(nn.Module):
         few = len(rows) < MOST_ROWS * len(batch.tokens.ids)
         any_rows = len(rows) > 0 or TWO_STREAMS in self.encoder.provides  # whose queries may be all that is read
         return replace(keep, rows=rows) if few and any_rows else keep
+
+
+def loss_weights(objectives: Mapping[str, ObjectiveSettings]) -> dict[str, float]:
+    """Return the weight of each part of the loss, given the settings of the objectives by name."""
+    return {
+        part: weight for name, settings in objectives.items() for part, weight in settings.part_weights(name).items()
+    }

@@ -37,7 +37,7 @@ class MaskedLMSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unkn
 
     def build(self, context: BuildContext) -> MaskedLM:
         """See `ObjectiveSettings`."""
-        return MaskedLM(context, self.weight)
+        return MaskedLM(context)
 
 
 class MaskedLM(VocabularyObjective):
@@ -45,18 +45,13 @@ class MaskedLM(VocabularyObjective):
 
     Args:
         context: the body below the head.
-        weight: weight in the sum of losses.
     """
 
-    at = "masked"
-    gold = MASKED
-    token_kind = "masked"
-    requires = frozenset({MASKED})
+    at = MASKED
 
-    def __init__(self, context: BuildContext, weight: float = 1.0) -> None:
+    def __init__(self, context: BuildContext) -> None:
         super().__init__()
         head, narrow = context.head, context.decoder_width
-        self.weight = weight
         self.tied = not head.untied
         self.decoder = Linear(head.width, context.vocabulary, bias=head.decoder_bias) if head.untied else None
         if self.decoder is not None:

@@ -25,7 +25,7 @@ class NextSentenceSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_
 
     def build(self, context: BuildContext) -> NextSentence:
         """See `ObjectiveSettings`."""
-        return NextSentence(context, self.weight)
+        return NextSentence(context)
 
 
 class NextSentence(Objective):
@@ -33,16 +33,13 @@ class NextSentence(Objective):
 
     Args:
         context: the body below the head.
-        weight: weight in the sum of losses.
     """
 
     at = "summary"
     label = "next_sentence"
-    requires = frozenset({label})
 
-    def __init__(self, context: BuildContext, weight: float = 1.0) -> None:
+    def __init__(self, context: BuildContext) -> None:
         super().__init__()
-        self.weight = weight
         self.out = nn.Linear(context.head.width, 2)
         context.head.init(self)
 

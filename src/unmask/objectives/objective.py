@@ -92,10 +92,9 @@ class ObjectiveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     requires: ClassVar[frozenset[str]] = frozenset()
     exclusive: ClassVar[frozenset[str]] = frozenset()
 
-    @property
-    def weights(self) -> tuple[float, ...]:
-        """The weight of each of its parts in the loss."""
-        return (self.weight,)
+    def part_weights(self, name: str) -> Mapping[str, float]:
+        """Return the weight of each part of the loss that the objective returns; its main part is called `name`."""
+        return {name: self.weight}
 
     @abstractmethod
     def build(self, context: BuildContext) -> Objective:
@@ -162,26 +161,18 @@ class Objective(nn.Module):
     """Base class of objectives, which own their heads. Subclasses prepare samples and score the encoder's output.
 
     Attributes:
-        requires: names of labels that the layout or the masking must provide.
         at: name of the positions at which `predict` returns logits; "": at every token.
-        weight: weight in the sum of losses.
         keep: layers and attention scores that the body must return.
         optional: parts of its heads that a published model may lack: prefixes of their names, mapped to descriptions.
     """
 
     at: str = ""
-    requires: frozenset[str] = frozenset()
-    weight: float = 1.0
     keep: Keep = NOTHING
     optional: Mapping[str, str] = {}
 
     @abstractmethod
     def prepare(self, sample: Sample, name: str) -> Sample:
         """Return the sample with the number of its loss terms added to `counts` under `name`; pure, runs on the CPU."""
-
-    def part_weights(self, name: str) -> Mapping[str, float]:
-        """Return the weight of each part of the loss that this objective returns; its main part is called `name`."""
-        return {name: self.weight}
 
     def reads(self, encoder: Encoder, batch: Batch) -> Tensor | None:
         """Return the distinct tokens whose output `score` reads, (rows,) int64: no other is computed. None: all."""
@@ -252,16 +243,12 @@ class Objective(nn.Module):
 
 
 class VocabularyObjective(Objective):
-    """Base class of objectives that predict tokens by a decoder over the vocabulary.
+    """Base class of objectives that predict tokens by a decoder over the vocabulary: those in the labels named `at`.
 
     Attributes:
-        gold: name of the labels, the tokens to predict.
-        token_kind: what these tokens are called in reports.
         tied: whether the decoder is the table of token embeddings; if not, it is a layer of the head.
     """
 
-    gold: str
-    token_kind: str
     tied: bool = True
 
     @abstractmethod
@@ -274,16 +261,16 @@ class VocabularyObjective(Objective):
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
-        loss, correct = vocabulary_loss(*self.decoding(encoder, encoded, batch), batch.labels[self.gold])
+        loss, correct = vocabulary_loss(*self.decoding(encoder, encoded, batch), batch.labels[self.at])
         return Part(loss, {"accuracy": correct})
 
     def baseline(self, name: str, batches: Sequence[Batch], token: int) -> Mapping[str, float]:
         """See `Objective`."""
-        return accuracy_of(token, name, self.gold, batches)
+        return accuracy_of(token, name, self.at, batches)
 
     def notes(self, name: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> Sequence[str]:
         """See `Objective`."""
-        return most_frequent(self.token_kind, baseline.get(f"{name}_accuracy"))
+        return most_frequent(name, baseline.get(f"{name}_accuracy"))
 
 
 def classify(logits: Tensor, gold: Tensor) -> Part:
@@ -316,12 +303,12 @@ def accuracy_of(token: int, name: str, label: str, batches: Sequence[Batch]) -> 
     return {f"{name}_accuracy": float((gold == token).float().mean())} if len(gold) else {}
 
 
-def most_frequent(token_kind: str, share: float | None) -> list[str]:
-    """Return the sentence that reports the accuracy of always predicting the most frequent token."""
+def most_frequent(name: str, share: float | None) -> list[str]:
+    """Return the sentence that reports the accuracy of always predicting the most frequent token, for a part."""
     if share is None:
         return []
     return [
-        f"Always predicting the most frequent token would be right for {100 * share:.2f} % of the {token_kind} tokens."
+        f"Always predicting the most frequent token would be right for {100 * share:.2f} % of the targets of {name}."
     ]
 
 

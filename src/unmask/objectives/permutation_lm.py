@@ -32,7 +32,7 @@ class PermutationLMSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid
 
     def build(self, context: BuildContext) -> PermutationLM:
         """See `ObjectiveSettings`."""
-        return PermutationLM(context.vocabulary, self.weight)
+        return PermutationLM(context.vocabulary)
 
 
 class PermutationLM(VocabularyObjective):
@@ -40,17 +40,12 @@ class PermutationLM(VocabularyObjective):
 
     Args:
         vocabulary: number of token ids.
-        weight: weight in the sum of losses.
     """
 
     at = TARGETS
-    gold = TARGETS
-    token_kind = "predicted"
-    requires = frozenset({TARGETS})
 
-    def __init__(self, vocabulary: int, weight: float = 1.0) -> None:
+    def __init__(self, vocabulary: int) -> None:
         super().__init__()
-        self.weight = weight
         self.bias = nn.Parameter(torch.zeros(vocabulary))
 
     def prepare(self, sample: Sample, name: str) -> Sample:

@@ -92,10 +92,9 @@ class ReplacedTokenSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid
         if not 0 < self.generator_size <= 1:
             raise ValueError("generator_size must lie in (0, 1]")
 
-    @property
-    def weights(self) -> tuple[float, ...]:
-        """See `ObjectiveSettings`; includes that of the generator."""
-        return self.weight, self.generator_weight
+    def part_weights(self, name: str) -> Mapping[str, float]:
+        """See `ObjectiveSettings`; includes the part of the generator."""
+        return {name: self.weight, GENERATOR: self.generator_weight}
 
     def build(self, context: BuildContext) -> ReplacedToken:
         """See `ObjectiveSettings`."""
@@ -154,14 +153,11 @@ class ReplacedToken(Objective):
     """
 
     at = "every"
-    requires = frozenset({MASKED})
     optional = {"generator.": "the generator"}  # noqa: RUF012 (never changed); published discriminators lack it
 
     def __init__(self, settings: ReplacedTokenSettings, context: BuildContext) -> None:
         super().__init__()
         head = context.head
-        self.weight = settings.weight
-        self.generator_weight = settings.generator_weight
         self.generator = Generator(context, max(1, round(head.width * settings.generator_size)))
         self.dense = Linear(head.width, head.width)
         self.activation = ACTIVATIONS[head.activation]()
@@ -172,10 +168,6 @@ class ReplacedToken(Objective):
                 nn.init.xavier_uniform_(layer.weight)
         if head.init.offsets and self.generator.reads_sinusoids and self.generator.project is not None:
             pass_on_(self.generator.project)
-
-    def part_weights(self, name: str) -> Mapping[str, float]:
-        """See `Objective`; includes the part of the generator."""
-        return {name: self.weight, GENERATOR: self.generator_weight}
 
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`; the random numbers of the draws are derived from the masked sample."""
@@ -223,7 +215,7 @@ class ReplacedToken(Objective):
         """See `Objective`."""
         unreplaced = 100 * metrics.get(f"{name}_baseline", 0.0)
         return [
-            *most_frequent("masked", baseline.get(f"{GENERATOR}_accuracy")),
+            *most_frequent(GENERATOR, baseline.get(f"{GENERATOR}_accuracy")),
             f"Always predicting that a token was not replaced would be right for {unreplaced:.2f} % of all tokens.",
         ]
 

@@ -21,11 +21,10 @@ class SentenceOrderSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid
 
     def build(self, context: BuildContext) -> SentenceOrder:
         """See `ObjectiveSettings`."""
-        return SentenceOrder(context, self.weight)
+        return SentenceOrder(context)
 
 
 class SentenceOrder(NextSentence):
     """See the module; `predict` returns the logits of (in order, swapped), (sequences, 2)."""
 
     label = "sentence_order"
-    requires = frozenset({label})

@@ -87,7 +87,6 @@ class SoftTargets(Objective):
 
     def __init__(self, settings: SoftTargetsSettings, name: str, head: Objective, teacher: Teacher) -> None:
         super().__init__()
-        self.weight = settings.weight
         self.temperature = settings.temperature
         self.all_tokens = settings.all_tokens
         self.at = head.at

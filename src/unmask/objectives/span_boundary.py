@@ -69,12 +69,10 @@ class SpanBoundary(Objective):
     """
 
     at = "span_left"
-    requires = frozenset({MASKED})
 
     def __init__(self, settings: SpanBoundarySettings, context: BuildContext) -> None:
         super().__init__()
         head, narrow = context.head, context.decoder_width
-        self.weight = settings.weight
         self.places = nn.Embedding(settings.places, settings.place_width)
         self.first = Linear(2 * head.width + settings.place_width, head.width)
         self.first_norm = LayerNorm(head.width, head.epsilon)

@@ -2,6 +2,8 @@
 
 Input: the name of a shipped recipe or a file, and settings from the command line. Output: frozen, typed settings; each
 table is documented beside the code that it configures.
+
+Their types give the JSON Schema, with which editors complete and check TOML files.
 """
 
 from __future__ import annotations
@@ -232,42 +234,12 @@ class FinetuningRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unkno
         return _by_name(self.objective)
 
 
-def _by_name(objective: Any) -> dict[str, ObjectiveSettings]:
-    """Return the settings in [objective.NAME] tables, by name."""
-    tables = {name: getattr(objective, name) for name in OBJECTIVES}
-    return {name: settings for name, settings in tables.items() if settings is not None}
-
-
 def objective_parts(objectives: Mapping[str, ObjectiveSettings]) -> list[RecipePart]:
     """Return the objectives as parts that ask for names and take them."""
     return [
         RecipePart(f"objective.{name}", requires=objective.requires, exclusive=objective.exclusive)
         for name, objective in objectives.items()
     ]
-
-
-def _check_weights(objectives: Mapping[str, ObjectiveSettings]) -> None:
-    for name, settings in objectives.items():
-        if not all(0 < weight < math.inf for weight in settings.weights):
-            raise ValueError(f"objective.{name}: a weight must be above 0; to remove the objective, set {name} = false")
-
-
-def _offers() -> dict[str, list[Mapping[str, Any]]]:
-    """Return the settings that give what objectives ask for, and those that ask for what layouts give; see `check`."""
-    offers: dict[str, list[Mapping[str, Any]]] = {}
-    for kind, masking in MASKINGS.items():
-        for name in masking.provides:
-            offers.setdefault(name, []).append({"masking.kind": kind})
-    for layout in LAYOUTS.values():
-        for name, values in layout.offers.items():
-            offers.setdefault(name, []).append(values)
-    for kind, family in FAMILIES.items():
-        for name in family.settings.capabilities:
-            offers.setdefault(name, []).append({"encoder.kind": kind})
-    for objective, settings in OBJECTIVES.items():
-        for name in settings.requires:
-            offers.setdefault(f"ask {name}", []).append({f"objective.{objective}.weight": 1})
-    return offers
 
 
 def shipped() -> list[str]:
@@ -309,20 +281,6 @@ def recipe_table(source: str | Path) -> tuple[dict[str, Any], str]:
     return _parse(text, name), name
 
 
-def _parse(text: str, name: str) -> dict[str, Any]:
-    """Parse TOML; numbers of thousands of digits and deep nesting are not valid either.
-
-    The `kind` of the optimizer is "adamw" if it is not set.
-    """
-    try:
-        table = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"not valid TOML: {error}", file=name) from error
-    if isinstance(optimizer := table.get("optimizer"), dict):
-        optimizer.setdefault("kind", "adamw")
-    return table
-
-
 def recipe_text(source: str | Path) -> tuple[str, str]:
     """Return the text of a recipe, and its name in errors."""
     if str(source) in shipped():
@@ -342,5 +300,83 @@ def purpose(source: str | Path) -> str:
     return re.split(r"[:;] |\.(?= [A-Z]|$)", comment, maxsplit=1)[0]
 
 
+def recipe_schema() -> dict[str, Any]:
+    """Return the schema of recipes: those of fine-tuning are recognized by their [task].
+
+    Where a setting may be unset, the schema has `false` for it, as recipes do, because TOML has no null.
+    """
+    (pretraining, finetuning), components = msgspec.json.schema_components(
+        (Recipe, FinetuningRecipe), ref_template="#/$defs/{name}"
+    )
+    del components["AdamWSettings"]["required"]  # the `kind` of the optimizer, which has a default
+    schema: dict[str, Any] = _without_null(
+        {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": "Recipe of unmask",
+            "type": "object",
+            "if": {"required": ["task"]},
+            "then": finetuning,
+            "else": pretraining,
+            "$defs": components,
+        }
+    )
+    return schema
+
+
+def _by_name(objective: Any) -> dict[str, ObjectiveSettings]:
+    """Return the settings in [objective.NAME] tables, by name."""
+    tables = {name: getattr(objective, name) for name in OBJECTIVES}
+    return {name: settings for name, settings in tables.items() if settings is not None}
+
+
+def _check_weights(objectives: Mapping[str, ObjectiveSettings]) -> None:
+    for name, settings in objectives.items():
+        if not all(0 < weight < math.inf for weight in settings.part_weights(name).values()):
+            raise ValueError(f"objective.{name}: a weight must be above 0; to remove the objective, set {name} = false")
+
+
+def _offers() -> dict[str, list[Mapping[str, Any]]]:
+    """Return the settings that give what objectives ask for, and those that ask for what layouts give; see `check`."""
+    offers: dict[str, list[Mapping[str, Any]]] = {}
+    for kind, masking in MASKINGS.items():
+        for name in masking.provides:
+            offers.setdefault(name, []).append({"masking.kind": kind})
+    for layout in LAYOUTS.values():
+        for name, values in layout.offers.items():
+            offers.setdefault(name, []).append(values)
+    for kind, family in FAMILIES.items():
+        for name in family.settings.capabilities:
+            offers.setdefault(name, []).append({"encoder.kind": kind})
+    for objective, settings in OBJECTIVES.items():
+        for name in settings.requires:
+            offers.setdefault(f"ask {name}", []).append({f"objective.{objective}.weight": 1})
+    return offers
+
+
+def _parse(text: str, name: str) -> dict[str, Any]:
+    """Parse TOML; numbers of thousands of digits and deep nesting are not valid either.
+
+    The `kind` of the optimizer is "adamw" if it is not set.
+    """
+    try:
+        table = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"not valid TOML: {error}", file=name) from error
+    if isinstance(optimizer := table.get("optimizer"), dict):
+        optimizer.setdefault("kind", "adamw")
+    return table
+
+
 def _folder() -> Path:
     return cast(Path, resources.files("unmask") / "recipes")
+
+
+def _without_null(value: Any) -> Any:
+    """Return a schema in which false takes the place of null."""
+    if isinstance(value, list):
+        return [_without_null(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value == {"type": "null"}:
+        return {"const": False}
+    return {name: _without_null(inner) for name, inner in value.items() if inner is not None}

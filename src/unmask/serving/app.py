@@ -25,15 +25,14 @@ from unmask.data.batches.batch import total_length
 from unmask.data.text.json_keys import check_keys
 from unmask.serving.batcher import ComputeJob
 from unmask.serving.endpoints import ENDPOINTS, Endpoint, describe
-from unmask.serving.faults import explain
 from unmask.serving.guard import ANY, Guard, Keys
 from unmask.serving.metrics import CONTENT_TYPE, Meter
 from unmask.serving.protocol import ClientDisconnect, Gate
 from unmask.serving.served import Served
-from unmask.serving.types import Info, Limits, Refusal, Server, invalid, unhealthy
+from unmask.serving.types import Info, Limits, Refusal, Server, explain, invalid, unhealthy
+from unmask.support import __version__
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
-from unmask.support.version import __version__
 
 Value = TypeVar("Value")
 

@@ -20,9 +20,9 @@ from unmask.serving import types
 from unmask.serving.batcher import ComputeJob
 from unmask.serving.served import Served
 from unmask.serving.types import Failure, Server, invalid, too_large
+from unmask.support import __version__
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
-from unmask.support.version import __version__
 from unmask.tasks import TASKS
 from unmask.tasks.routes import Request, Route
 

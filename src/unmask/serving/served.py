@@ -23,7 +23,6 @@ from unmask.inference.pooling import embed_samples, normalized
 from unmask.inference.predictor import Predictor
 from unmask.nn.encoders.downstream import resolve_layers
 from unmask.serving.batcher import Batcher, ComputeJob, Head
-from unmask.serving.faults import field_of, main_field, too_long
 from unmask.serving.metrics import Meter
 from unmask.serving.types import (
     EmbedRequest,
@@ -32,8 +31,11 @@ from unmask.serving.types import (
     FillRequest,
     Limits,
     TextFeatures,
+    field_of,
     invalid,
+    main_field,
     too_large,
+    too_long,
 )
 from unmask.support.errors import UserError
 from unmask.support.messages import argument

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from unmask.support.version import __version__
+from unmask.support import __version__
 
 if TYPE_CHECKING:
     from torch import Tensor

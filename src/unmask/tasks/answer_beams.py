@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, linear
 
 from unmask.data.batches.batch import Batch, Sample
-from unmask.data.labelled.squad_file import Question
+from unmask.data.labelled.question_files import Question
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec, WithPooler, token_vectors
 from unmask.nn.layers.linear import Linear
 from unmask.nn.layers.norm import LayerNorm
@@ -118,7 +118,6 @@ class AnswerBeamsHead(Objective):
     """
 
     at = "passage"
-    requires = frozenset({LABEL})
 
     def __init__(self, spec: HeadSpec, starts: int = 5) -> None:
         super().__init__()

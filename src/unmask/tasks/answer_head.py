@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from unmask.data.batches.batch import Batch, Sample
-from unmask.data.labelled.squad_file import Question
+from unmask.data.labelled.question_files import Question
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
 from unmask.nn.layers.linear import Linear
 from unmask.objectives.objective import Objective, Part, imitate_softmax
@@ -135,7 +135,6 @@ class WindowClassifier(PooledHead):
 
     def __init__(self, spec: HeadSpec, classes: int, label: str) -> None:
         super().__init__(spec, classes)
-        self.requires = frozenset({label})
         self.label = label
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
@@ -162,7 +161,6 @@ class AnswerHead(Objective):
     def __init__(self, spec: HeadSpec, classes: Mapping[str, int] | None = None, *, support: bool = False) -> None:
         super().__init__()
         classes = classes or {}
-        self.requires = frozenset({LABEL, *classes, *((SUPPORT, SHARE) if support else ())})
         self.out = Linear(spec.width, 2)
         self.classes = nn.ModuleDict({name: WindowClassifier(spec, number, name) for name, number in classes.items()})
         self.support = Linear(spec.width, 1) if support else None

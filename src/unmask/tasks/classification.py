@@ -24,8 +24,8 @@ from unmask.data.labelled.columns import Fields
 from unmask.data.labelled.labelled_file import Row, SoftRow
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import classification as metrics
-from unmask.metrics.agreement import agreement, describe_agreement
 from unmask.metrics.intervals import Measure, measure_all
+from unmask.metrics.label_quality import agreement, describe_agreement
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part, imitate_softmax
 from unmask.support.errors import UserError
@@ -45,21 +45,19 @@ from unmask.tasks.pooled_head import (
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, passages, with_labels
 from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Training
-from unmask.tasks.thresholds import (
-    Threshold,
-    check_thresholds,
-    compare,
-    describe_thresholds,
-    exclusive_thresholds,
-    settled_threshold,
-)
 from unmask.tasks.tuning import (
     Temperature,
+    Threshold,
     at_temperature,
     check_temperature,
+    check_thresholds,
+    compare,
     describe_calibration,
+    describe_thresholds,
     divisor,
+    exclusive_thresholds,
     find_temperature,
+    settled_threshold,
     softmax,
 )
 
@@ -105,7 +103,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
             model's order: the label with the largest ratio of probability to threshold is predicted; 0.5: the most
             probable label; "tuned": found on a tenth of the training examples, which are then not used for training;
             None: 0.5, or, if the rarest label has less than 2 % of the examples of the most frequent one, and the loss
-            is neither weighted nor focal, the fourth roots of the labels' shares; see `unmask.tasks.thresholds`.
+            is neither weighted nor focal, the fourth roots of the labels' shares; see `unmask.tasks.tuning`.
     """
 
     weights: Weights = ()
@@ -350,7 +348,6 @@ class ClassificationHead(ProbedHead):
         focal: exponent of the focal loss in training.
     """
 
-    requires = frozenset({"classification"})
     exclusive = True
 
     def __init__(

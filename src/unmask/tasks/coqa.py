@@ -19,7 +19,7 @@ import numpy as np
 
 from unmask.data.labelled.dialogue_files import SPAN, UNKNOWN, CoqaQuestion, describe_rationales, read_coqa
 from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.metrics import coqa as metrics
+from unmask.metrics import dialogues as metrics
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.support.errors import UserError
@@ -97,7 +97,7 @@ class Coqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     ) -> Measure:
         """See `Task`."""
         gold = [example.references for example in examples]
-        return metrics.measure(gold, [prediction.answer for prediction in predictions])
+        return metrics.measure_coqa(gold, [prediction.answer for prediction in predictions])
 
     def groups(self, examples: Sequence[CoqaQuestion]) -> list[str]:
         """See `Task`: dialogues."""

@@ -276,7 +276,6 @@ class EmbeddingHead(Objective):
     def __init__(self, pooling: str, temperature: float | None = None, *, symmetric: bool = False) -> None:
         super().__init__()
         self.pooling, self.temperature, self.symmetric = pooling, temperature, symmetric
-        self.requires = frozenset({SIDE, TEXT} if temperature else {SIDE, TARGET})
 
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`: one loss term per pair."""

@@ -25,8 +25,7 @@ from unmask.support.errors import UserError, check_unicode, counted
 from unmask.support.messages import argument
 from unmask.tasks.holding_out import choose_enough_units, choose_units
 from unmask.tasks.routes import Route, TagRequest
-from unmask.tasks.tag_labels import marked
-from unmask.tasks.tagged import Entity, Tagged
+from unmask.tasks.tagged import Entity, Tagged, marked
 from unmask.tasks.task import Columns, Mark, Mistake, Notes, Passage, Paths, Task
 
 TAG = Route(

@@ -17,7 +17,7 @@ import torch
 
 from unmask.data.batches.frame import Frame
 from unmask.data.labelled.identities import Identities
-from unmask.data.labelled.squad_file import Question
+from unmask.data.labelled.question_files import Question
 from unmask.support.errors import UserError, check_unicode
 from unmask.support.messages import argument, setting
 from unmask.tasks.holding_out import choose_enough_units

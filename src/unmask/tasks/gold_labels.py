@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from unmask.data.labelled.label_cells import LONGEST_NUMBER, shown
 from unmask.data.labelled.labelled_file import Row, SoftRow
-from unmask.data.labelled.spellings import LONGEST_NUMBER, shown
 from unmask.support.errors import UserError
 from unmask.support.messages import setting
 

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from unmask.data.labelled.hotpotqa_file import (
+from unmask.data.labelled.question_files import (
     CLOSED,
     HotpotQuestion,
     PassageSentence,
@@ -31,9 +31,9 @@ from unmask.data.labelled.hotpotqa_file import (
 )
 from unmask.data.text.sentences import split_sentences
 from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.metrics import hotpotqa as metrics
-from unmask.metrics.hotpotqa import Solution
+from unmask.metrics import question_answering as metrics
 from unmask.metrics.intervals import Measure
+from unmask.metrics.question_answering import Solution
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.support.errors import UserError
 from unmask.tasks.answer_head import (
@@ -195,7 +195,9 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True
     ) -> Measure:
         """See `Task`."""
         gold = [Solution(example.answer, example.support) for example in examples]
-        return metrics.measure(gold, [Solution(prediction.answer, _facts(prediction)) for prediction in predictions])
+        return metrics.measure_hotpotqa(
+            gold, [Solution(prediction.answer, _facts(prediction)) for prediction in predictions]
+        )
 
     def details(
         self, examples: Sequence[HotpotQuestion], predictions: Sequence[HotpotAnswered], labels: Sequence[str]

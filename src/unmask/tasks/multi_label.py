@@ -4,7 +4,7 @@ Input: labeled rows. Output: samples, the head with its loss, predictions.
 
 As `BertForSequenceClassification` with `problem_type="multi_label_classification"`: the loss is the mean of the binary
 cross-entropies of all labels. A label is predicted if its probability exceeds a threshold, that with the best micro F1
-on training examples that were set aside; rare labels have lower ones (see `unmask.tasks.thresholds`).
+on training examples that were set aside; rare labels have lower ones (see `unmask.tasks.tuning`).
 
 Labels may be soft: a text then has an independent probability of each label, which is the target of its binary
 cross-entropy.
@@ -25,11 +25,11 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from unmask.data.batches.batch import Batch, Sample
 from unmask.data.labelled.columns import Fields
 from unmask.data.labelled.labelled_file import Row, SoftSetRow
-from unmask.data.labelled.soft_labels import Vote
+from unmask.data.labelled.row_labels import Vote
 from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.metrics import multi_label as metrics
-from unmask.metrics.agreement import agreement_by_label, describe_agreement, mean_agreement
+from unmask.metrics import classification as metrics
 from unmask.metrics.intervals import Measure, measure_all
+from unmask.metrics.label_quality import agreement_by_label, describe_agreement, mean_agreement
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
 from unmask.support.errors import UserError
@@ -39,24 +39,22 @@ from unmask.tasks.pooled_head import ProbedHead, Weights, binary_focal_loss, che
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, passages
 from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Training
-from unmask.tasks.thresholds import (
+from unmask.tasks.tuning import (
     RARE,
+    Temperature,
     Threshold,
+    at_temperature,
     best_threshold,
     by_shares,
     check_number,
+    check_temperature,
     check_thresholds,
     compare,
-    label_thresholds,
-    threshold_of,
-)
-from unmask.tasks.tuning import (
-    Temperature,
-    at_temperature,
-    check_temperature,
     describe_calibration,
     divisor,
     find_temperature,
+    label_thresholds,
+    threshold_of,
 )
 
 
@@ -246,10 +244,10 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
         """See `Task`."""
         predicted = np.array([[name in prediction.labels for name in labels] for prediction in predictions], bool)
         scores = np.array([[prediction.scores[name] for name in labels] for prediction in predictions])
-        measure = metrics.measure(_gold(examples, labels), predicted, scores)
+        measure = metrics.measure_label_sets(_gold(examples, labels), predicted, scores)
         if not any(isinstance(row, SoftSetRow) for row in examples):
             return measure
-        return metrics.with_soft_labels(measure, _soft(examples, labels), scores)
+        return metrics.with_soft_label_sets(measure, _soft(examples, labels), scores)
 
     def details(self, examples: Sequence[Row], predictions: Sequence[Labels], labels: Sequence[str]) -> dict[str, Any]:
         """See `Task`: what thresholds of single labels change.
@@ -259,12 +257,14 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
         details, probabilities = dict[str, Any](), _probabilities(predictions)
         if isinstance(self.threshold, tuple):
             gold, without = _gold(examples, labels), probabilities > threshold_of(None)
-            details["without_thresholds"] = measure_all(metrics.measure(gold, without, probabilities), len(gold))
+            details["without_thresholds"] = measure_all(
+                metrics.measure_label_sets(gold, without, probabilities), len(gold)
+            )
             thresholds = np.array(self.threshold)
             details["thresholds"] = compare(labels, thresholds, gold, without, probabilities > thresholds)
         if not any(isinstance(row, SoftSetRow) for row in examples):
             return details
-        details["by_label"] = metrics.soft_by_label(_soft(examples, labels), probabilities, labels)
+        details["by_label"] = metrics.soft_sets_by_label(_soft(examples, labels), probabilities, labels)
         if votes := _votes(examples):
             by_label = agreement_by_label(votes, labels)
             details["agreement"] = {**mean_agreement(by_label), "by_label": by_label}
@@ -314,7 +314,6 @@ class MultiLabelHead(ProbedHead):
         focal: exponent of the focal loss in training.
     """
 
-    requires = frozenset({"multi_label"})
     exclusive = False
 
     def __init__(self, spec: HeadSpec, num_labels: int, weights: Sequence[float] = (), focal: float = 0.0) -> None:

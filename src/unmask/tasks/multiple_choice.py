@@ -199,8 +199,6 @@ class MultipleChoice(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
 class MultipleChoiceHead(PooledHead):
     """Head of multiple choice with its loss: the cross-entropy of each question, over its choices."""
 
-    requires = frozenset({LABEL})
-
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
         logits = self.predict(encoder, encoded, batch).squeeze(1).float()  # (sequences,)

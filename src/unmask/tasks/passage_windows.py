@@ -25,7 +25,7 @@ from torch import Tensor
 
 from unmask.data.batches.batch import Batch, Sample
 from unmask.data.batches.frame import Frame
-from unmask.data.labelled.squad_file import Question
+from unmask.data.labelled.question_files import Question
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 
 

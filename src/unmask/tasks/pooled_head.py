@@ -189,7 +189,7 @@ def divergence(first: Tensor, second: Tensor) -> Tensor:
 
 
 class PooledHead(Objective):
-    """Dropout and a linear layer over the pooled vector. Subclasses define `requires` and `score`.
+    """Dropout and a linear layer over the pooled vector. Subclasses define `score`.
 
     Args:
         spec: the properties of the body under the head.

@@ -22,9 +22,9 @@ import msgspec
 import numpy as np
 
 from unmask.data.labelled.dialogue_files import CANNOT, FOLLOWUP, YESNO, QuacQuestion, read_quac
-from unmask.data.labelled.squad_file import describe_repairs
+from unmask.data.labelled.question_files import describe_repairs
 from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.metrics import quac as metrics
+from unmask.metrics import dialogues as metrics
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.tasks.answer_head import UNTRAINED, AnswerHead
@@ -121,7 +121,7 @@ class Quac(QuestionAnswering, frozen=True, kw_only=True, forbid_unknown_fields=T
         """See `Task`."""
         gold = [metrics.Gold(asked.dialogue, asked.references, asked.yesno, asked.followup) for asked in examples]
         guesses = [metrics.Guess(_text(answer), answer.yesno, answer.followup) for answer in predictions]
-        return metrics.measure(gold, guesses)
+        return metrics.measure_quac(gold, guesses)
 
     def groups(self, examples: Sequence[Any]) -> list[str]:
         """See `Task`: dialogues."""

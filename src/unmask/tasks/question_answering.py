@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from unmask.data.labelled.squad_file import Answer, Question, describe_repairs, read_squad
+from unmask.data.labelled.question_files import Answer, Question, describe_repairs, read_squad
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import question_answering as metrics
 from unmask.metrics.intervals import Measure

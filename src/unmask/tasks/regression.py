@@ -193,8 +193,6 @@ class RegressionHead(TextHead):
         activation: what is applied to the numbers; see `Regression`.
     """
 
-    requires = frozenset({"regression"})
-
     def __init__(
         self, spec: HeadSpec, mean: float = 0.0, deviation: float = 1.0, activation: Literal["sigmoid"] | None = None
     ) -> None:

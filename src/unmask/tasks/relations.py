@@ -305,7 +305,6 @@ class RelationHead(Objective):
     """
 
     at = "head"
-    requires = frozenset({"relations"})
 
     def __init__(self, spec: HeadSpec, num_labels: int) -> None:
         super().__init__()

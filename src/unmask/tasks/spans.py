@@ -190,7 +190,6 @@ class SpanHead(Objective):
     """
 
     at = "first"
-    requires = frozenset({"spans"})
 
     def __init__(self, spec: HeadSpec, num_labels: int, max_width: int) -> None:
         super().__init__()

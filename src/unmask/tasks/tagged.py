@@ -1,9 +1,10 @@
-"""What tasks over words share: data without labels, windows of whole words, and predictions from their logits.
+"""What tasks over words share: data without labels, windows of whole words, labels and predictions.
 
 - Files, or examples in memory, become examples of a task, or rows of texts where there is no task.
 - A sentence is divided into overlapping windows of whole words. A word is predicted in the window where it has the most
   context (`_check_is_max_context` in run_squad.py of google-research/bert).
 - The logits of the words become entities; the logits are kept, as probabilities are calibrated by them.
+- The labels are those that examples need, or those that a model may have; predictions are written as tags.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ import msgspec
 import numpy as np
 
 from unmask.data.labelled.labelled_file import Row, is_plain, iterate_texts, read_rows, read_texts
+from unmask.data.labelled.span_export import Marked
 from unmask.data.labelled.table import Data, Source, as_sources
 from unmask.data.labelled.tagged_sentence import TaggedSentence, write_tags
 from unmask.data.text.damage import DamagedTexts
-from unmask.metrics.token_classification import Chunk, are_word_tags, chunks, is_word_tag
+from unmask.metrics.token_classification import Chunk, are_word_tags, chunks, is_word_tag, split_tag
+from unmask.support.errors import UserError
 from unmask.tasks.damaged_examples import count_damaged, describe_damaged
 from unmask.tasks.explained import Explanation
 from unmask.tasks.rows import as_rows, texts_of
@@ -77,11 +80,6 @@ def iterate_examples(
     damaged = DamagedTexts()
     yield from count_damaged(examples, task.texts, damaged)
     notes += damaged.notes("example")
-
-
-def _has_lines(source: Source, kind: str | None, task: Task) -> TypeGuard[str | Path]:
-    """Return whether a source has one text per line, which cannot be a pair."""
-    return is_plain(source, kind) and not (kind is None and task.pairs)
 
 
 class WordWindow(NamedTuple):
@@ -195,11 +193,6 @@ def read_tags(
     return tagged
 
 
-def _prefixed(label: str, labels: Sequence[str]) -> str:
-    """Return a label of a model; one without a prefix beside O is inside of an entity: runs of it are entities."""
-    return f"I-{label}" if "O" in labels and is_word_tag(label) else label
-
-
 def tags_of(sentence: TaggedSentence, prediction: Tagged) -> list[str]:
     """Return the tags of a prediction, one per word, in IOB2, or without prefixes if the model's have none."""
     if prediction.scores and are_word_tags(prediction.scores.labels):
@@ -208,3 +201,70 @@ def tags_of(sentence: TaggedSentence, prediction: Tagged) -> list[str]:
     stops = {stop: number + 1 for number, stop in enumerate(sentence.stops)}
     entities = [Chunk(entity.label, starts[entity.start], stops[entity.end]) for entity in prediction.entities]
     return write_tags(entities, len(sentence.starts))
+
+
+def labels_of(examples: Sequence[TaggedSentence]) -> tuple[str, ...]:
+    """Return the labels that sentences need: O, then B- and I- of each type, or all tags without prefixes.
+
+    Raises:
+        UserError: no entity is tagged, all words have the same tag, or tags of words and of entities are mixed.
+    """
+    tags = {tag for sentence in examples for tag in sentence.tags}
+    if are_word_tags(tags):
+        if len(tags) == 1:
+            raise UserError(
+                f"all words have the tag '{min(tags)}'", file=examples[0].file, remedy="is it the right column?"
+            )
+        return tuple(sorted(tags))
+    if wrong := sorted(filter(is_word_tag, tags)):
+        raise UserError(f"'{wrong[0]}' is a tag of words, but other files have tags of entities", file=examples[0].file)
+    kinds = sorted({split_tag(tag)[1] for tag in tags} - {""})
+    if not kinds:
+        raise UserError(
+            f"no entity is tagged in {len(examples)} sentences",
+            file=examples[0].file,
+            remedy="is it the right column?",
+        )
+    return ("O", *(f"{role}-{kind}" for kind in kinds for role in "BI"))
+
+
+def check_labels(labels: Sequence[str]) -> None:
+    """Raise an error if the labels of a model are not tags, as in models for other tasks."""
+    plain = [label for label in labels if is_word_tag(label)]
+    prefixed = any(label != "O" for label in labels if not is_word_tag(label))
+    try:
+        for label in labels:
+            split_tag(label)
+            if label in plain and prefixed:
+                raise ValueError(f"'{label}' is not a tag such as O, B-PER or I-PER")
+    except ValueError as error:
+        raise UserError(
+            f"a label of this model: {error}", remedy="name its labels under id2label in config.json"
+        ) from error
+
+
+def all_tags(
+    examples: Sequence[TaggedSentence], predictions: Sequence[Tagged]
+) -> tuple[list[Sequence[str]], list[Sequence[str]]]:
+    """Return the gold and the predicted tags of each sentence."""
+    return [sentence.tags for sentence in examples], [
+        tags_of(*pair) for pair in zip(examples, predictions, strict=True)
+    ]
+
+
+def marked(prediction: Tagged) -> list[Marked]:
+    """Return the entities of a prediction as annotators import them."""
+    return [
+        Marked(entity.start, entity.end, entity.label, entity.text, entity.probability)
+        for entity in prediction.entities
+    ]
+
+
+def _has_lines(source: Source, kind: str | None, task: Task) -> TypeGuard[str | Path]:
+    """Return whether a source has one text per line, which cannot be a pair."""
+    return is_plain(source, kind) and not (kind is None and task.pairs)
+
+
+def _prefixed(label: str, labels: Sequence[str]) -> str:
+    """Return a label of a model; one without a prefix beside O is inside of an entity: runs of it are entities."""
+    return f"I-{label}" if "O" in labels and is_word_tag(label) else label

@@ -40,8 +40,7 @@ from unmask.support.errors import ShareNote, UserError
 from unmask.tasks.entity_task import EntityTask, encode_words, in_code_points
 from unmask.tasks.explained import Decision, SampleWords, Word
 from unmask.tasks.pooled_head import NONE, TUNED, Regularization, score
-from unmask.tasks.tag_labels import all_tags, check_labels, labels_of
-from unmask.tasks.tagged import Tagged, cut_windows, read_tags, tags_of
+from unmask.tasks.tagged import Tagged, all_tags, check_labels, cut_windows, labels_of, read_tags, tags_of
 from unmask.tasks.task import Framed, Training
 from unmask.tasks.tuning import (
     Temperature,
@@ -214,7 +213,6 @@ class TokenClassificationHead(Objective):
     """
 
     at = "first"
-    requires = frozenset({"token_classification"})
 
     def __init__(self, spec: HeadSpec, num_labels: int, regularization: Regularization = NONE) -> None:
         super().__init__()

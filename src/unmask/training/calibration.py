@@ -14,12 +14,11 @@ from unmask.data.batches.batch import Sample, total_length
 from unmask.data.batches.sources import Source
 from unmask.support.errors import UserError
 from unmask.training.machine import Machine
-from unmask.training.plan import Plan
 from unmask.training.precision import find_micro_tokens
 from unmask.training.processes import Processes
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display, duration
-from unmask.training.settings import TrainingSettings
+from unmask.training.settings import Plan, TrainingSettings
 
 BUDGETS = {"budget.steps", "budget.tokens", "budget.minutes", "budget.epochs", "budget.max_minutes"}
 """If one of these settings changes, a resumed run converts its budget into steps again."""

@@ -49,14 +49,13 @@ from unmask.training.evaluate import (
 )
 from unmask.training.interrupt import Interrupt, Interrupted
 from unmask.training.machine import KERNELS, Machine, keep_few_kernels
-from unmask.training.plan import EVALUATION_SHARE, FORWARDS_PER_STEP
 from unmask.training.precision import PROBE, name_remedy
 from unmask.training.processes import Processes, StepFeed, Sums
 from unmask.training.replicas import replicate
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
 from unmask.training.runs.extras import missing
-from unmask.training.settings import TrainingSettings
+from unmask.training.settings import EVALUATION_SHARE, FORWARDS_PER_STEP, TrainingSettings
 
 MAY_CHANGE = frozenset(BUDGETS | FITTING)
 """Settings that a resumed run may change: the budget may grow, and the memory settings only affect rounding."""

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import torch
 
-from unmask.inference.signed_bytes import multiplies_signed_bytes
+from unmask.inference.engines import multiplies_signed_bytes
+from unmask.support import __version__
 from unmask.support.capabilities import ROWS, emulates_bf16, multiplies_bf16, onednn_multiplies, products
 from unmask.support.environment import busy_cores, num_cores, read_times, total_memory
 from unmask.support.messages import argument, rendered
-from unmask.support.version import __version__
 from unmask.training.machine import Machine, choose_machine, processor
 
 RESTRICTIONS = (

@@ -16,8 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from unmask.data.labelled.label_cells import is_missing
-from unmask.data.labelled.spellings import shown
+from unmask.data.labelled.label_cells import is_missing, shown
 from unmask.data.labelled.table import ExampleTable, column_values
 from unmask.data.labelled.tagged_file import read_sentences
 from unmask.data.labelled.tagged_sentence import TaggedSentence

@@ -11,7 +11,7 @@ from unmask.families.checkpoints.allennlp import write
 from unmask.inference.evaluation.scoring import evaluate_task
 from unmask.inference.export import Export, export_model
 from unmask.inference.predictor import load
-from unmask.inference.quantize import CALIBRATION
+from unmask.inference.program import CALIBRATION
 from unmask.model.directory import models_of_tasks, write_tasks
 from unmask.model.model import Model, load_model, save_model
 from unmask.support.durable import new_directory, refuse_filled

@@ -1,6 +1,8 @@
 """What to label next: from texts without labels, those that a model learns most from, as a file for annotators.
 
-Input: a fine-tuned model, or an encoder, and texts. Output: some of the texts, with the model's predictions.
+Input: a fine-tuned model, or an encoder, and texts. Output: some of the texts, in a file of
+the format of its suffix: tables and JSON Lines, and what Label Studio and doccano import. The model's predictions are
+in it, to be corrected: `predicted`, or what the annotators' programs show at first (pre-annotations).
 
 - A classifier suggests texts that it is uncertain about and that differ from each other (`inference.selection`): by the
   margin between the two most probable labels (Scheffer et al. 2001), by the label that is nearest to its threshold
@@ -14,18 +16,21 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from unmask.data.batches.rng import derive_rng
 from unmask.data.labelled.duplicates import distinct, near_duplicates
 from unmask.data.labelled.folding import FoldedTexts
 from unmask.data.labelled.identities import identities
+from unmask.data.labelled.labelled_file import Row
+from unmask.data.labelled.span_export import EXPORTS, export_array, export_labels, export_record, is_export
 from unmask.data.labelled.table import Data, ExampleTable, as_sources
 from unmask.data.text.files import display_name
 from unmask.inference.predictor import Predictor, open_predictor
@@ -37,12 +42,12 @@ from unmask.support.errors import InputWarning, UserError, counted
 from unmask.support.messages import argument
 from unmask.tasks.classification import Classification, Prediction
 from unmask.tasks.multi_label import Labels, MultiLabel
-from unmask.tasks.tagged import Tagged, iterate_examples
+from unmask.tasks.prediction_tables import TABLES, as_row, with_columns, write_table
+from unmask.tasks.tagged import Entity, Tagged, iterate_examples, marked
 from unmask.tasks.task import Task
 from unmask.tasks.tuning import softmax
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
-from unmask.workflows.suggestion_files import Suggestion, check_suffix, content, suggestion
 
 TASKS = ("classification", "multi-label", "token-classification")
 """Tasks whose models are uncertain about texts in a way that is defined here."""
@@ -50,6 +55,66 @@ MIN_TYPICAL = 10_000
 """Number of texts, chosen at random, among which typical ones are sought."""
 MAX_COUNT = 5_000
 """Maximum number of suggestions, as the time to find them grows with its square."""
+
+
+class Suggestion(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A text to label.
+
+    Attributes:
+        text, text_b: the texts as given.
+        uncertainty: how uncertain the model is, from 0 to 1; None: it has no task.
+        predicted: the predicted label, labels or entities; None: the model has no task.
+    """
+
+    text: str
+    text_b: str | None = None
+    uncertainty: float | None = None
+    predicted: str | tuple[str, ...] | list[Entity] | None = None
+
+
+def suggestion(texts: tuple[str, ...], prediction: Any, uncertainty: float) -> Suggestion:
+    """Return a text, or a pair, with what was predicted of it; None: nothing was."""
+    text, text_b = texts[0], texts[1] if len(texts) > 1 else None
+    if prediction is None:
+        return Suggestion(text, text_b)
+    if isinstance(prediction, Tagged):
+        return Suggestion(text, text_b, uncertainty, prediction.entities)
+    labels = prediction.labels if isinstance(prediction, Labels) else prediction.label
+    return Suggestion(text, text_b, uncertainty, labels)
+
+
+def check_suffix(path: Path, task: Task) -> None:
+    """Raise an error if suggestions of a task are not written to files with this suffix."""
+    tables = TABLES if task.part in ("classification", "multi_label") else ()
+    if not is_export(path) and path.suffix not in (".jsonl", *tables):
+        raise UserError(
+            f"suggestions are not written as {path.suffix or 'a file without a suffix'}",
+            file=path,
+            remedy=f"use {', '.join(('.jsonl', *tables, *EXPORTS))}",
+        )
+
+
+def content(
+    path: Path, examples: Sequence[Any], predictions: Sequence[Any], suggestions: Sequence[Suggestion]
+) -> bytes:
+    """Return the content of a file of suggestions.
+
+    Args:
+        path: the file; see `check_suffix`.
+        examples: the examples as the task reads them; their other columns are written, too, but for annotators.
+        predictions: those of the model, None each if it has no task.
+        suggestions: the suggestions.
+    """
+    if is_export(path):
+        records = [_exported(path, *pair) for pair in zip(predictions, suggestions, strict=True)]
+        if path.suffix == ".json":
+            return b"".join(export_array(records))
+        return b"".join(msgspec.json.encode(record) + b"\n" for record in records)
+    pairs = zip(examples, suggestions, strict=True)
+    if path.suffix in TABLES:
+        return b"".join(write_table(path.suffix, [as_row(*pair) for pair in pairs]))
+    lines = (with_columns(*pair) if isinstance(pair[0], Row) else pair[1] for pair in pairs)
+    return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
 
 
 class Candidate(NamedTuple):
@@ -230,6 +295,17 @@ def uncertainty(prediction: Any, task: Task) -> tuple[float, str]:
         return 0.0, ""
     probabilities = softmax(prediction.scores.logits.astype(np.float64)).max(1)  # (words,)
     return float(1 - np.exp(np.log(probabilities).mean())), least.label if least else ""
+
+
+def _exported(path: Path, prediction: Any, suggestion: Suggestion) -> dict[str, Any]:
+    """Return the record of an annotators' program."""
+    texts = {"text": suggestion.text} | ({} if suggestion.text_b is None else {"text_b": suggestion.text_b})
+    if isinstance(prediction, Tagged):
+        return export_record(path, suggestion.text, marked(prediction))
+    if prediction is None:
+        return export_labels(path, texts)
+    labels = (prediction.label,) if isinstance(prediction, Prediction) else prediction.labels
+    return export_labels(path, texts, {label: prediction.scores[label] for label in labels})
 
 
 def _task(predictor: Predictor) -> Task:

@@ -8,8 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.data.batches.batch import GROUP, Sample, collate, split
-from unmask.data.batches.reading import Reading, Readings
+from unmask.data.batches.batch import GROUP, Reading, Readings, Sample, collate, split
 
 from .conftest import LENGTHS, make_samples
 

@@ -9,9 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.data.batches.batch import TARGETS, collate
+from unmask.data.batches.batch import TARGETS, Reading, collate
 from unmask.data.batches.groups import GROUP_COST, ROW, ROW_STEP
-from unmask.data.batches.reading import Reading
 
 from .conftest import LENGTHS, make_samples
 

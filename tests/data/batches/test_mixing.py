@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask.data.batches.batch import Sample
-from unmask.data.batches.mixing import MixedSource, mixing_rates
-from unmask.data.batches.sources import ExampleSource
+from unmask.data.batches.sources import ExampleSource, MixedSource, mixing_rates
 
 SIZES = st.lists(st.integers(1, 1_000_000), min_size=2, max_size=8)
 

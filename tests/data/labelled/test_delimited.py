@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from unmask.data.labelled.labelled_file import read_rows
-from unmask.data.labelled.sentence_table import delimiter_of
+from unmask.data.labelled.tagged_file import delimiter_of
 from unmask.support.errors import UserError
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}

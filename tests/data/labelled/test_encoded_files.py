@@ -8,7 +8,7 @@ import pytest
 from unmask.data.labelled.annotations import iterate_annotations, read_annotations
 from unmask.data.labelled.choices_file import read_choices
 from unmask.data.labelled.labelled_file import read_rows, read_texts
-from unmask.data.labelled.squad_file import read_squad
+from unmask.data.labelled.question_files import read_squad
 from unmask.data.labelled.table import ExampleTable, as_sources
 from unmask.data.text.documents import TextOptions, refuse_idle_options
 from unmask.data.text.record_files import read_file

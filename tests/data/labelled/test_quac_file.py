@@ -6,7 +6,7 @@ import zipfile
 import pytest
 
 from unmask.data.labelled.dialogue_files import Turn, is_impossible, read_quac
-from unmask.data.labelled.squad_file import Answer, describe_repairs
+from unmask.data.labelled.question_files import Answer, describe_repairs
 from unmask.support.errors import UserError
 
 PASSAGE = "Eve won in 1983. She then moved to Rome."

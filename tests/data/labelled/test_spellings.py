@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.data.labelled.spellings import alike, describe_alike, fold_label, shown
+from unmask.data.labelled.label_cells import alike, describe_alike, fold_label, shown
 
 CHANGES = [
     str.upper,

@@ -6,7 +6,7 @@ import lzma
 
 import pytest
 
-from unmask.data.labelled.squad_file import Answer, describe_repairs, read_squad
+from unmask.data.labelled.question_files import Answer, describe_repairs, read_squad
 from unmask.support.errors import UserError
 
 PASSAGE = "The tower in Paris was built in Paris by Eiffel's firm; 😀 it is 330 m high."

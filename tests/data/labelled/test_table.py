@@ -7,7 +7,7 @@ import pytest
 
 from unmask.data.labelled.columns import Fields
 from unmask.data.labelled.labelled_file import read_rows
-from unmask.data.labelled.squad_file import read_squad
+from unmask.data.labelled.question_files import read_squad
 from unmask.data.labelled.table import ExampleTable, as_sources, as_table, is_table, refuse_tables
 from unmask.data.labelled.tagged_file import read_sentences
 from unmask.support.errors import UserError

@@ -8,7 +8,7 @@ import pytest
 from pyarrow import ipc
 
 from unmask.data.text import record_files
-from unmask.data.text.arrow_messages import decompressed_size
+from unmask.data.text.arrow_sizes import decompressed_size
 from unmask.data.text.record_files import read_arrow
 from unmask.support.errors import UserError
 

@@ -4,9 +4,8 @@ import random
 
 import pytest
 
-from unmask.data.text import text_copy
-from unmask.data.text.documents import Skipped, TextOptions, read_documents
-from unmask.data.text.text_copy import copy_documents
+from unmask.data.text import documents as module
+from unmask.data.text.documents import Skipped, TextOptions, copy_documents, read_documents
 from unmask.support.errors import UserError
 
 PIECES = ["word", " ", "\n", "\n\n", "\r\n", "\0", "é", "漢字", "🜁", "\u2028", "﻿", "x" * 700]
@@ -16,7 +15,7 @@ PIECES = ["word", " ", "\n", "\n\n", "\r\n", "\0", "é", "漢字", "🜁", "\u20
 def test_the_documents_are_those_of_the_files(mode, tmp_path, monkeypatch):
     rng = random.Random(mode)
     for number in range(50):
-        monkeypatch.setattr(text_copy, "_BLOCK", rng.choice([1, 7, 100, 1 << 20]))
+        monkeypatch.setattr(module, "_BLOCK", rng.choice([1, 7, 100, 1 << 20]))
         path = tmp_path / f"{number}.txt"
         text = "".join(rng.choices(PIECES, k=rng.randint(1, 60))) + "end"
         path.write_bytes(text.encode() + rng.choice([b"", b"\n\n\xff\n\n"]))

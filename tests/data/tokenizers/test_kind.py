@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from unmask.data.tokenizers.bpe import BERT_BPE, BPE, WORD_BPE
-from unmask.data.tokenizers.kind import read_json, read_text, write_json
-from unmask.data.tokenizers.tokenizer import ROLES
+from unmask.data.tokenizers.tokenizer import ROLES, read_json, read_text, write_json
 from unmask.data.tokenizers.unigram import UNIGRAM
 from unmask.data.tokenizers.wordpiece import WORDPIECE
 from unmask.support.errors import UserError

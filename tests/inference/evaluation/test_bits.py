@@ -9,8 +9,8 @@ import torch
 from unmask.data.text.documents import TextOptions
 from unmask.families.gpt import GptSettings
 from unmask.inference.backend import TorchBackend
-from unmask.inference.evaluation import bits as module
-from unmask.inference.evaluation.bits import cut, document_bits, evaluate_bits, read_texts
+from unmask.inference.evaluation import language_models as module
+from unmask.inference.evaluation.language_models import cut, document_bits, evaluate_bits, read_texts
 from unmask.inference.evaluation.likelihood import Likelihood, TokenizedText
 from unmask.model.model import Model
 from unmask.support.errors import UserError

@@ -7,8 +7,8 @@ import torch
 from unmask.data.labelled.minimal_pairs import MinimalPair
 from unmask.families.bert import BertSettings
 from unmask.inference.backend import TorchBackend
+from unmask.inference.evaluation.language_models import evaluate_pairs, score_pairs
 from unmask.inference.evaluation.likelihood import Likelihood
-from unmask.inference.evaluation.minimal_pairs import evaluate_pairs, score_pairs
 from unmask.metrics.intervals import wilson
 from unmask.model.model import Model
 from unmask.objectives.masked_lm import MaskedLM

@@ -18,7 +18,7 @@ from unmask.data.batches.masking import MASKED, NoMaskingSettings, TokenMaskingS
 from unmask.data.batches.one_segment import DocumentSentencesSettings
 from unmask.data.batches.sources import ExampleSource
 from unmask.data.batches.steps import Steps
-from unmask.data.labelled.squad_file import Question
+from unmask.data.labelled.question_files import Question
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.families.bert import BertSettings
 from unmask.families.body import BodySettings
@@ -120,7 +120,6 @@ class MaskedWord(Objective):
     """Predicts the masked word with a separate decoder over words."""
 
     at = MASKED
-    requires = frozenset({MASKED})
 
     def __init__(self, context):
         super().__init__()

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.data.batches.batch import Sample, collate
-from unmask.data.batches.reading import Reading
+from unmask.data.batches.batch import Reading, Sample, collate
 from unmask.data.tokenizers.words import BEGIN_WORD, END_WORD, PADDING
 from unmask.nn.encoders.encoder import CARRY, HeadSpec, Keep
-from unmask.nn.encoders.two_lms import TwoLms
-from unmask.nn.layers.characters import CharacterCnn
+from unmask.nn.encoders.two_lms import CharacterCnn, TwoLms
 from unmask.nn.layers.lstm import Lstm
 
 WIDTH, CELLS, BYTES = 6, 10, 8

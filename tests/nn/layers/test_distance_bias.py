@@ -6,8 +6,7 @@ import torch
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
 from unmask.nn.layers.block import SelfAttention
-from unmask.nn.layers.distance_bias import DistanceBias, buckets
-from unmask.nn.layers.plain_attention import AttentionSpec
+from unmask.nn.layers.plain_attention import AttentionSpec, DistanceBias, buckets
 
 from .conftest import HEADS, tokens_of
 

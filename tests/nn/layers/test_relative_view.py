@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from unmask.data.batches.batch import collate
-from unmask.data.batches.reading import Reading
+from unmask.data.batches.batch import Reading, collate
 from unmask.nn.layers.relative_kernels import views
 
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from unmask.recipes.recipe import read_recipe
+from unmask.support import __version__
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides, write
-from unmask.support.version import __version__
 from unmask.training.machine import Machine
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.plots import plot_confusion

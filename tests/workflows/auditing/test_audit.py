@@ -9,7 +9,7 @@ import pytest
 
 import unmask
 from unmask.cli.main import main
-from unmask.metrics.confident_learning import probably_wrong
+from unmask.metrics.label_quality import probably_wrong
 from unmask.model.model import Model, load_model, save_model
 from unmask.support.errors import UserError
 from unmask.tasks import TASKS

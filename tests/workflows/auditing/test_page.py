@@ -8,7 +8,7 @@ import re
 import pytest
 
 from unmask.tasks import TASKS
-from unmask.workflows.auditing.page import audit_page
+from unmask.workflows.auditing.corrections import audit_page
 from unmask.workflows.auditing.suspects import Audited, Ranking
 
 HOSTILE = "</script><script>alert(1)</script><b>&amp;"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from unmask.data.labelled.labelled_file import Row
-from unmask.data.labelled.squad_file import Answer, Question
+from unmask.data.labelled.question_files import Answer, Question
 from unmask.data.labelled.tagged_sentence import TaggedSentence, join_words, split_text
 from unmask.data.tokenizers.bpe import train_bpe
 from unmask.inference.predictor import Predictor

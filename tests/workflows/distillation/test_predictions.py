@@ -18,9 +18,8 @@ from unmask.support.errors import UserError
 from unmask.training.runs.display import Display
 from unmask.workflows.distillation import task_distillation
 from unmask.workflows.distillation.distill import distill
-from unmask.workflows.distillation.lesson import Lesson
+from unmask.workflows.distillation.lesson import Lesson, attach
 from unmask.workflows.distillation.task_distillation import prepare_lesson
-from unmask.workflows.distillation.teacher_labels import attach
 from unmask.workflows.finetuning.job import LabelledFiles
 
 from .conftest import CPU, FILES, LABELS, SHAPE, TASKS_OF, learn

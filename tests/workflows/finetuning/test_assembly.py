@@ -9,8 +9,8 @@ from unmask.families.gpt import GptSettings
 from unmask.model.model import Model, build_encoder, load_model, save_model
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides
-from unmask.workflows.finetuning.assembly import build_learner, finished_model
 from unmask.workflows.finetuning.finetune import finetune
+from unmask.workflows.finetuning.prepare import build_learner, finished_model
 
 from .conftest import recipe_of, run, tune
 

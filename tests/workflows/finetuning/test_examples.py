@@ -2,7 +2,7 @@
 
 import pytest
 
-from unmask.data.labelled.squad_file import Question
+from unmask.data.labelled.question_files import Question
 from unmask.model.model import load_model
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification

@@ -22,9 +22,8 @@ from unmask.training.machine import Machine
 from unmask.training.processes import Processes
 from unmask.training.runs.display import Display
 from unmask.workflows.finetuning import frozen
-from unmask.workflows.finetuning.assembly import build_learner
-from unmask.workflows.finetuning.finetune import finetune
-from unmask.workflows.finetuning.trials import run_trials
+from unmask.workflows.finetuning.finetune import finetune, run_trials
+from unmask.workflows.finetuning.prepare import build_learner
 
 from .conftest import CPU, job_of, recipe_of, tune
 

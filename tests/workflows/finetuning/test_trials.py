@@ -14,11 +14,11 @@ from unmask.training.evaluate import NotFiniteError
 from unmask.training.loop import Trainer
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
-from unmask.workflows.finetuning import trials
+from unmask.workflows.finetuning import finetune as trials
+from unmask.workflows.finetuning.finetune import run_trials
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles
 from unmask.workflows.finetuning.prepare import prepare
 from unmask.workflows.finetuning.run_job import run_job
-from unmask.workflows.finetuning.trials import run_trials
 
 from .conftest import CPU
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import unmask
-from unmask.workflows.multitask.alone import Comparison, compare
+from unmask.workflows.multitask.multitask import Comparison, compare
 
 from .conftest import HERE
 

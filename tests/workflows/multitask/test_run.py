@@ -12,7 +12,7 @@ import transformers
 
 import unmask
 from unmask.data.batches.batch import collate
-from unmask.data.batches.mixing import mixing_rates
+from unmask.data.batches.sources import mixing_rates
 from unmask.model.directory import models_of_tasks
 from unmask.model.model import load_model
 from unmask.support.errors import UserError
@@ -22,9 +22,8 @@ from unmask.training.runs.display import Display
 from unmask.training.runs.summary import read_run
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel
 from unmask.workflows.finetuning.prepare import prepare
-from unmask.workflows.multitask.mixture import prepare_mixture
-from unmask.workflows.multitask.run import describe_training
-from unmask.workflows.multitask.task_tables import read_tables
+from unmask.workflows.multitask.mixture import prepare_mixture, read_tables
+from unmask.workflows.multitask.multitask import describe_training
 
 from .conftest import HERE
 

@@ -7,7 +7,7 @@ import pytest
 
 import unmask
 from unmask.support.errors import UserError
-from unmask.workflows.multitask.task_tables import TaskTable, read_tables
+from unmask.workflows.multitask.mixture import TaskTable, read_tables
 
 from .conftest import HERE
 

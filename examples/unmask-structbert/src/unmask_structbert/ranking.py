@@ -153,8 +153,6 @@ class RankingHead(PooledHead):
         num_ranks: number of ranks.
     """
 
-    requires = frozenset({"ranking"})
-
     def __init__(self, spec: HeadSpec, num_ranks: int) -> None:
         super().__init__(spec, 1, bias=False)
         self.biases = nn.Parameter(torch.zeros(num_ranks - 1))

@@ -28,7 +28,7 @@ class WordOrderSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unk
 
     def build(self, context: BuildContext) -> WordOrder:
         """See `ObjectiveSettings`."""
-        return WordOrder(context, self.weight)
+        return WordOrder(context)
 
 
 class WordOrder(VocabularyObjective):
@@ -36,17 +36,13 @@ class WordOrder(VocabularyObjective):
 
     Args:
         context: the body below the head.
-        weight: weight in the sum of losses.
     """
 
-    at = gold = SHUFFLED
-    token_kind = "shuffled"
-    requires = frozenset({SHUFFLED})
+    at = SHUFFLED
 
-    def __init__(self, context: BuildContext, weight: float = 1.0) -> None:
+    def __init__(self, context: BuildContext) -> None:
         super().__init__()
         head, narrow = context.head, context.decoder_width
-        self.weight = weight
         self.dense = nn.Linear(head.width, narrow)
         self.activation = ACTIVATIONS[head.lm_activation]()
         self.norm = LayerNorm(narrow, head.epsilon)

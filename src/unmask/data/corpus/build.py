@@ -19,9 +19,15 @@ from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.corpus.encode import DocumentEncoder, encode_documents, refuse_unguarded
 from unmask.data.corpus.manifest import VERSION, CorpusManifest, SkippedEntry, TokenizerEntry
 from unmask.data.corpus.partial import INSIDE, PartialCorpus
-from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_idle_options, resolve_documents
+from unmask.data.text.documents import (
+    Skipped,
+    TextCopy,
+    TextOptions,
+    read_documents,
+    refuse_idle_options,
+    resolve_documents,
+)
 from unmask.data.text.files import as_paths, display_name
-from unmask.data.text.text_copy import TextCopy
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, check_unicode, counted

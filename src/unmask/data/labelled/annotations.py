@@ -24,14 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from unmask.data.labelled import tagged_file
-from unmask.data.labelled.brat_files import is_brat, read_brat
+from unmask.data.labelled.annotation_tools import WEBANNO_HEADER, is_brat, read_brat, read_spacy, read_webanno
 from unmask.data.labelled.conllu_file import commented_kind, read_commented
 from unmask.data.labelled.json_file import suffix_of
-from unmask.data.labelled.plain_tags import Tags
 from unmask.data.labelled.records import has_records
 from unmask.data.labelled.relations import relate
-from unmask.data.labelled.sentence_table import delimiter_of, read_sentence_table
-from unmask.data.labelled.spacy_file import read_spacy
 from unmask.data.labelled.span_records import (
     READ,
     has_words,
@@ -43,8 +40,8 @@ from unmask.data.labelled.span_records import (
 )
 from unmask.data.labelled.spans import Annotated, Inexact, Reading, Units, convert_spans, to_sentence
 from unmask.data.labelled.table import ExampleTable, Source
-from unmask.data.labelled.tagged_sentence import WORDS, TaggedSentence, in_iob2, join_words
-from unmask.data.labelled.webanno_file import HEADER, read_webanno
+from unmask.data.labelled.tagged_file import delimiter_of, read_sentence_table
+from unmask.data.labelled.tagged_sentence import WORDS, TaggedSentence, Tags, in_iob2, join_words
 from unmask.data.text.files import display_name, open_bytes, read_text_lines
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
@@ -136,7 +133,7 @@ def _iterate(
         return
     if head.startswith(FOREIGN) or "\0" in head:
         raise UserError("the file has no words with tags", file=reading.name, remedy=READ)
-    if head.startswith(HEADER):
+    if head.startswith(WEBANNO_HEADER):
         pairs = list(read_webanno(path, columns, reading, gold=gold))
         if any(tags for _, tags in pairs):
             plain = (replace(to_sentence(one, reading), tags=tags, spans=None) for one, tags in pairs)

@@ -84,7 +84,7 @@ class Fields:
         several: whether a text may have several labels, or none; see `Row.labels` and data/labelled/labelled_file.py.
         optional: whether all rows of a file may lack labels.
         triplets: whether a third text is read, a negative, if there is a column of them.
-        soft: whether a label may be a distribution; see data/labelled/soft_labels.py.
+        soft: whether a label may be a distribution; see data/labelled/row_labels.py.
     """
 
     labels: tuple[str, ...] = LABELS

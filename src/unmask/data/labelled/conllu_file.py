@@ -20,9 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from unmask.data.labelled.plain_tags import Tags
 from unmask.data.labelled.spans import Reading
-from unmask.data.labelled.tagged_sentence import TaggedSentence, join_words
+from unmask.data.labelled.tagged_sentence import TaggedSentence, Tags, join_words
 from unmask.data.text.files import display_name, read_text_lines
 from unmask.metrics.token_classification import is_word_tag
 from unmask.support.errors import UserError

@@ -33,7 +33,7 @@ from typing import Any
 import msgspec
 
 from unmask.data.labelled.json_file import Place, claim, decode_object
-from unmask.data.labelled.squad_file import Answer, Question, read_answer
+from unmask.data.labelled.question_files import Answer, Question, read_answer
 from unmask.data.labelled.table import Source, refuse_tables
 from unmask.data.text.files import display_name
 from unmask.metrics.question_answering import normalize, overlap

@@ -24,8 +24,7 @@ from unmask.data.labelled.delimited import OWN, SEPARATORS, DelimitedFile, Line,
 from unmask.data.labelled.json_file import suffix_of
 from unmask.data.labelled.label_cells import Cell, check_not_missing
 from unmask.data.labelled.records import has_records, read_records
-from unmask.data.labelled.row_labels import Labels, RowLabels
-from unmask.data.labelled.soft_labels import SoftLabel, SoftLabelSet, Vote
+from unmask.data.labelled.row_labels import Labels, RowLabels, SoftLabel, SoftLabelSet, Vote
 from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import display_name, read_text_lines
 from unmask.support.errors import UserError, counted, nearest

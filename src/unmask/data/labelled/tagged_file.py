@@ -1,4 +1,4 @@
-"""Reader and writer of tagged words: CoNLL's columns, JSON, Parquet or Arrow, optionally compressed, or in memory.
+"""Reader and writer of tagged words: CoNLL's columns, tables, JSON, Parquet or Arrow, compressed too, or in memory.
 
 Input: columns with one word per line (the first column is the word, the last one its tag; they are separated by spaces,
 or by tabs if the first line contains one; a blank line ends a sentence, a line -DOCSTART- begins a document); or rows
@@ -7,24 +7,55 @@ location, so that errors can name file and line. A bad line is an error: nothing
 
 Entities that violate the scheme of a file (such as I- without B- in a file that uses B-) are read as by conlleval, and
 counted in `TaggedSentence.irregular`.
+
+Tables of words have the id of their sentence, as the data set of entities on Kaggle: CSV or TSV with a header that
+names a column of sentence ids (`Sentence #`), one of words (`Word`), and columns of tags (`Tag`, `POS`). The id may be
+in every row, or only in the first one of its sentence. In the other form of the data set, each row is a sentence, with
+its text under `Sentence` and lists of tags. The original file is Windows-1252, so this encoding is read where a file is
+not UTF-8, with a note.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from unmask.data.labelled.delimited import header_separator
 from unmask.data.labelled.json_file import suffix_of
-from unmask.data.labelled.plain_tags import Tags
+from unmask.data.labelled.label_cells import parse_list
 from unmask.data.labelled.records import has_records, read_records
+from unmask.data.labelled.spans import Reading
 from unmask.data.labelled.table import ExampleTable, Source
-from unmask.data.labelled.tagged_sentence import TAGS, TEXTS, WORDS, TaggedSentence, in_iob2, join_words, split_text
-from unmask.data.text.files import display_name, read_text_lines
+from unmask.data.labelled.tagged_sentence import (
+    TAGS,
+    TEXTS,
+    WORDS,
+    TaggedSentence,
+    Tags,
+    in_iob2,
+    join_words,
+    split_text,
+)
+from unmask.data.text.files import (
+    MAX_DOCUMENT,
+    MAX_JSON,
+    decode_text,
+    display_name,
+    open_bytes,
+    read_at_most,
+    read_text_lines,
+)
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 
 DOCUMENT = "-DOCSTART-"
+ID_COLUMNS = ("sentence #", "sentence_id", "sentence id", "sent_id", "sentence_idx", "sentence#", "sentence_number")
+WORD_COLUMNS = ("word", "words", "token", "tokens", "sentence")
+TAG_COLUMNS = ("tag", "tags", "ner", "ner_tag", "label", "labels", "pos")
 
 
 def read_sentences(
@@ -87,6 +118,64 @@ def write_columns(sentence: TaggedSentence, tags: Sequence[str]) -> str:
                 remedy=f"write JSON Lines: {argument('out', 'FILE.jsonl')}",
             )
     return "".join(f"{word}\t{tag}\n" for word, tag in zip(sentence.words, tags, strict=True)) + "\n"
+
+
+def read_tagged_records(
+    records: Iterator[tuple[int, Any]], columns: Mapping[str, str], gold: bool, known: Tags, *, in_memory: bool = False
+) -> Iterator[TaggedSentence]:
+    """Yield the sentences of numbered records, which must be words with tags, or without tags also texts.
+
+    The other arguments and the errors are those of `read_sentences`; `known` receives the tags.
+    """
+    name = known.name
+    word_keys = (columns["text"],) if "text" in columns else WORDS if gold and not in_memory else (*WORDS, *TEXTS)
+    tag_keys = (columns["label"],) if "label" in columns else (*TAGS, "label") if in_memory else TAGS
+    for number, record in records:
+        _, content = _value(record, word_keys, name, number)
+        if isinstance(content, str) and not gold:
+            yield replace(split_text(content), file=name, line=number)
+            continue
+        words = _strings(record, word_keys, name, number)
+        tags = _strings(record, tag_keys, name, number) if gold else []
+        if gold and len(words) != len(tags):
+            raise UserError(f"{len(words)} words, but {len(tags)} tags", file=name, line=number)
+        try:
+            placed = join_words(words)
+        except ValueError as error:
+            raise UserError(str(error), file=name, line=number) from error
+        yield TaggedSentence(*placed, tuple(known.check(tag, number) for tag in tags), name, number)
+
+
+def delimiter_of(head: str) -> str:
+    """Return what separates the columns of a table of words, from the beginning of its file; "": it is none."""
+
+    def fits(cells: Sequence[str]) -> bool:
+        names = {cell.strip().lower() for cell in cells}
+        return not names.isdisjoint(ID_COLUMNS) and not names.isdisjoint(WORD_COLUMNS)
+
+    return header_separator(head.lstrip("\ufeff").split("\n")[0].rstrip("\r"), fits)
+
+
+def read_sentence_table(
+    path: str | Path, delimiter: str, columns: Mapping[str, str], reading: Reading, *, gold: bool
+) -> Iterator[TaggedSentence]:
+    """Yield the sentences of a table, with tags in its own scheme if `gold`.
+
+    Raises:
+        UserError: a row is malformed, or a column is missing.
+    """
+    name = display_name(path)
+    csv.field_size_limit(MAX_DOCUMENT)
+    rows = csv.reader(io.StringIO(_read_table(path, name, reading), newline=""), delimiter=delimiter, strict=True)
+    try:
+        header = next(rows)
+        names = [cell.strip().lower() for cell in header]
+        id_at = next(at for at, one in enumerate(names) if one in ID_COLUMNS)
+        word_at = _table_column(columns.get("text"), names, WORD_COLUMNS, name)
+        tag_at = _table_column(columns.get("label"), names, TAG_COLUMNS, name) if gold else 0
+        yield from _table_sentences(rows, names, (id_at, word_at, tag_at), name, gold)
+    except csv.Error as error:
+        raise UserError(f"not valid CSV ({error})", file=name, line=rows.line_num) from error
 
 
 def _has_rows(path: Source, kind: str | None) -> bool:
@@ -162,32 +251,6 @@ def _read_rows(
     )
 
 
-def read_tagged_records(
-    records: Iterator[tuple[int, Any]], columns: Mapping[str, str], gold: bool, known: Tags, *, in_memory: bool = False
-) -> Iterator[TaggedSentence]:
-    """Yield the sentences of numbered records, which must be words with tags, or without tags also texts.
-
-    The other arguments and the errors are those of `read_sentences`; `known` receives the tags.
-    """
-    name = known.name
-    word_keys = (columns["text"],) if "text" in columns else WORDS if gold and not in_memory else (*WORDS, *TEXTS)
-    tag_keys = (columns["label"],) if "label" in columns else (*TAGS, "label") if in_memory else TAGS
-    for number, record in records:
-        _, content = _value(record, word_keys, name, number)
-        if isinstance(content, str) and not gold:
-            yield replace(split_text(content), file=name, line=number)
-            continue
-        words = _strings(record, word_keys, name, number)
-        tags = _strings(record, tag_keys, name, number) if gold else []
-        if gold and len(words) != len(tags):
-            raise UserError(f"{len(words)} words, but {len(tags)} tags", file=name, line=number)
-        try:
-            placed = join_words(words)
-        except ValueError as error:
-            raise UserError(str(error), file=name, line=number) from error
-        yield TaggedSentence(*placed, tuple(known.check(tag, number) for tag in tags), name, number)
-
-
 def _value(record: Mapping[str, Any], keys: Sequence[str], name: str, line: int) -> tuple[str, Any]:
     """Return the first key that is present, and its value, which must not be empty."""
     key = next((key for key in keys if key in record), None)
@@ -208,3 +271,83 @@ def _strings(record: Mapping[str, Any], keys: Sequence[str], name: str, line: in
     if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
         raise UserError(f"'{key}' is not a list of strings", file=name, line=line, remedy="give tags by name")
     return list(values)
+
+
+def _read_table(path: str | Path, name: str, reading: Reading) -> str:
+    with open_bytes(path) as stream:
+        raw = read_at_most(stream, MAX_JSON + 1)
+    if len(raw) > MAX_JSON:
+        raise UserError(f"more than {MAX_JSON:,} bytes", file=name, remedy="split it into several files")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        try:
+            text = raw.decode("cp1252")
+        except UnicodeDecodeError:
+            return decode_text(raw, name)  # names the line
+        reading.remarks.append(f"read as Windows-1252, because line {line:,} is not UTF-8")
+        return text
+
+
+def _table_column(wanted: str | None, names: Sequence[str], known: Sequence[str], name: str) -> int:
+    """Return the column that is wanted, by its name or number, or else the first known name that is present."""
+    if wanted is not None and wanted.isdecimal() and int(wanted) < len(names):
+        return int(wanted)
+    candidates = known if wanted is None else (wanted.strip().lower(),)
+    at = next((names.index(one) for one in candidates if one in names), None)
+    if at is None:
+        key = "text" if known is WORD_COLUMNS else "label"
+        raise UserError(
+            f"no column {' or '.join(candidates)}; columns: {', '.join(names)}",
+            file=name,
+            line=1,
+            remedy=f"pass {argument('columns', {key: 'NAME'})}",
+        )
+    return at
+
+
+def _table_sentences(
+    rows: Iterator[list[str]], names: Sequence[str], places: tuple[int, int, int], name: str, gold: bool
+) -> Iterator[TaggedSentence]:
+    id_at, word_at, tag_at = places
+    known, current, first = Tags(name), "", 0
+    words: list[str] = []
+    tags: list[str] = []
+
+    def finished() -> Iterator[TaggedSentence]:
+        if words:
+            yield TaggedSentence(*join_words(words), tuple(tags), name, first, 1)
+            words.clear()
+            tags.clear()
+
+    line = 1
+    for cells in rows:
+        line = getattr(rows, "line_num", line + 1)
+        if not any(cells):
+            continue
+        if len(cells) != len(names):
+            raise UserError(f"{len(cells)} columns where there should be {len(names)}", file=name, line=line)
+        sentence = cells[id_at].strip()
+        if sentence and sentence != current:
+            yield from finished()
+            current = sentence
+        if not words:
+            first = line
+        row_words, row_tags = [cells[word_at].strip()], [cells[tag_at].strip()]
+        if names[word_at] == "sentence":
+            row_words, row_tags = row_words[0].split(), _list_in_cell(row_tags[0], name, line) if gold else []
+        if "" in row_words:
+            raise UserError("the word is empty", file=name, line=line, remedy="fix or remove the row")
+        if gold and len(row_words) != len(row_tags):
+            raise UserError(f"{len(row_words)} words, but {len(row_tags)} tags", file=name, line=line)
+        words += row_words
+        tags += [known.check(tag, line) for tag in row_tags] if gold else []
+    yield from finished()
+
+
+def _list_in_cell(cell: str, name: str, line: int) -> list[str]:
+    values = parse_list(cell)
+    if values is None:
+        raise UserError(f"'{cell[:40]}' is not a list of tags", file=name, line=line)
+    return [str(value) for value in values]

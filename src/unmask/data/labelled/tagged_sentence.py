@@ -1,7 +1,11 @@
-"""Words of a text with their tags: the text and the offsets of its words, in code points.
+"""Words of a text with their tags: the text and the offsets of its words, in code points, and the kinds of tags.
 
-Input: a text, which is split into words as by BERT's pre-tokenizer, or words, which are joined into a text.
-Output: a `TaggedSentence`, its tags in IOB2.
+Input: a text, which is split into words as by BERT's pre-tokenizer, or words, which are joined into a text; the tags of
+the sentences of a file, as they are written. Output: a `TaggedSentence`, its tags in IOB2. Three kinds of tags:
+
+- tags of entities (`O`, `B-PER`), in a scheme that is detected;
+- tags without prefixes beside `O`: each run of equal tags is an entity, as in Few-NERD;
+- tags without prefixes and without `O`: every word has one, such as its part of speech, which is learned as it is.
 
 IOB1 (Ramshaw and Marcus 1995): B- only if an entity immediately follows another one of the same type; IOB2 (Tjong Kim
 Sang and Veenstra 1999): B- on every first word; BIOES, also known as BMES, BMEWO and BILOU: different prefixes for
@@ -12,28 +16,134 @@ first, inner and last words and for entities of a single word. All are read by t
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
-from unmask.data.labelled.plain_tags import RUNS, check_plain, mark_runs
 from unmask.metrics.token_classification import Chunk, chunks, is_word_tag, split_tag
+from unmask.support.errors import UserError
+from unmask.support.messages import argument, call
 
+PREFIXES = ("BI", "BIES", "BMES", "BMEW", "BILU")
+"""Sets of prefixes that may occur in the same file."""
+SUSPICIOUS = re.compile(r"[A-Za-z]?[-_].+|[BIESLUMWbieslumwo0]")
+"""Tags without a known prefix that are probably meant as tags of entities, if the file has the tag O too."""
+MISSPELLED = re.compile("[BIbi][-_].+")
+"""Tags that are meant as tags of entities anyway."""
+HEADERS = frozenset(
+    (
+        *("word", "words", "token", "tokens", "form", "text"),
+        *("tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "pos", "pos_tag", "upos", "xpos"),
+    )
+)
+"""Names of columns, which are a word and its tag only if a header was read as such."""
+MANY = 100
+"""Number of different tags from which they must be far fewer than words; treebanks have up to a few hundred."""
+RUNS = "tags have no prefixes such as B-: each run of equal tags other than O is read as one entity"
+"""The note on such a file."""
 WORDS = ("words", "tokens")
 TAGS = ("tags", "ner_tags", "labels")
 """Keys of words and tags in JSON Lines, unless `columns` gives others."""
 TEXTS = ("text", "sentence")
 """Keys of a text that is split into words, if tags are not read."""
-
 CHINESE = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002ceaf\U0002f800-\U0002fa1f"
 """Characters that BERT surrounds with spaces (google-research/bert, `_is_chinese_char`)."""
-
 _PARTS = re.compile(f"[{CHINESE}]|[^{CHINESE}]+")
 UNSPACED = re.compile(f"[\u3000-\u30ff\uff00-\uffef{CHINESE}]")
 """Characters of scripts written without spaces: also kana and full-width punctuation."""
 _PUNCTUATION = BertPreTokenizer()
+Scheme = Literal["IOB1", "IOB2", "BIOES"]
+
+
+@dataclass
+class Tags:
+    """The tags of a file that have been read so far; each distinct tag is checked once."""
+
+    name: str
+    known: dict[str, str] = field(default_factory=dict)
+    prefixes: set[str] = field(default_factory=set)
+    plain: dict[str, int] = field(default_factory=dict)
+    """Lines of the tags without a prefix."""
+
+    def check(self, tag: str, line: int) -> str:
+        """Return the tag (always the same object).
+
+        Raises:
+            UserError: it is not a tag, or no scheme combines its prefix with the others of the file.
+        """
+        if tag not in self.known:
+            try:
+                split_tag(tag)
+                if is_word_tag(tag):
+                    self.plain.setdefault(tag, line)
+                elif tag != "O":
+                    self.prefixes.add(tag[0])
+                wrong = self._wrong(tag)
+                if wrong is not None:
+                    tag, line = wrong, self.plain[wrong]
+                    raise ValueError(f"'{tag}' is not a tag such as O, B-PER or I-PER")
+            except ValueError as error:
+                remedy = (
+                    "is it the right column? choose it by number from 0, as in "
+                    f"{argument('columns', {'text': 0, 'label': 3})}"
+                )
+                raise UserError(str(error), file=self.name, line=line, remedy=remedy) from error
+            if not any(self.prefixes <= set(together) for together in PREFIXES):
+                prefixes = ", ".join(sorted(self.prefixes))
+                raise UserError(f"'{tag}': no scheme combines the prefixes {prefixes}", file=self.name, line=line)
+            self.known[tag] = tag
+        return self.known[tag]
+
+    def _wrong(self, tag: str) -> str | None:
+        """Return a tag without a prefix that cannot be beside a new one, the new one included."""
+        if is_word_tag(tag):
+            beside_o = "O" in self.known and SUSPICIOUS.fullmatch(tag)
+            return tag if self.prefixes or MISSPELLED.fullmatch(tag) or beside_o else None
+        if tag == "O":
+            return next(filter(SUSPICIOUS.fullmatch, self.plain), None)
+        return next(iter(self.plain), None)
+
+
+def mark_runs(tags: Sequence[Sequence[str]]) -> list[list[str]] | None:
+    """Return tags without prefixes as those of entities in the scheme IOB1; None: there is no O beside them."""
+    if not any("O" in sentence for sentence in tags):
+        return None
+    return [[tag if tag == "O" else f"I-{tag}" for tag in sentence] for sentence in tags]
+
+
+def check_plain(words: Sequence[Sequence[str]], tags: Sequence[Sequence[str]], file: str, line: int) -> None:
+    """Check that tags without prefixes are not something else: texts with labels, a header, the column of words.
+
+    Args:
+        words, tags: those of the sentences of a file.
+        file, line: the file, and the line of its first word.
+
+    Raises:
+        UserError: they are.
+    """
+    counts = Counter(tag for sentence in tags for tag in sentence)
+    total = counts.total()
+    texts = sum(" " in word for sentence in words for word in sentence)
+    if texts > total / 5:
+        raise UserError(
+            f"{texts:,} of {total:,} words contain spaces: they are texts with labels, not words with tags",
+            file=file,
+            line=line,
+            remedy=f"is it a file for {call('finetune', 'classification')}?",
+        )
+    word, tag = words[0][0], tags[0][0]
+    if word.lower() in HEADERS and tag.lower() in HEADERS and counts[tag] == 1 and len(counts) > 1:
+        raise UserError(f"the line is a header, whose '{tag}' would be a tag", file=file, line=line, remedy="remove it")
+    if len(counts) > MANY and len(counts) > total / 10:
+        raise UserError(
+            f"{len(counts):,} different tags for {total:,} words",
+            file=file,
+            line=line,
+            remedy=f"is it the right column? choose it by number from 0, as in {argument('columns', {'label': 3})}",
+        )
 
 
 class Relation(NamedTuple):
@@ -127,9 +237,6 @@ def join_words(words: Sequence[str]) -> tuple[str, tuple[int, ...], tuple[int, .
     return "".join(text), tuple(starts), tuple(stops)
 
 
-Scheme = Literal["IOB1", "IOB2", "BIOES"]
-
-
 def write_tags(entities: Sequence[Chunk], number: int, scheme: Scheme = "IOB2") -> list[str]:
     """Return the tags of `number` words for these entities, which must be in order and must not overlap."""
     tags = ["O"] * number
@@ -162,16 +269,6 @@ def detect_scheme(sentences: Sequence[Sequence[str]]) -> tuple[Scheme, list[int]
     return best, counts[best]
 
 
-def _irregular(tags: Sequence[str], scheme: Scheme) -> int:
-    """Count the entities that are tagged differently in this scheme."""
-    entities = chunks(tags)
-    written = write_tags(entities, len(tags), scheme)
-    return sum(
-        any(split_tag(tags[index]) != split_tag(written[index]) for index in range(chunk.start, chunk.stop))
-        for chunk in entities
-    )
-
-
 def in_iob2(sentences: Sequence[TaggedSentence], notes: list[str] | None = None) -> list[TaggedSentence]:
     """Convert the tags of the sentences of one file to IOB2; tags of words, such as parts of speech, stay as they are.
 
@@ -195,3 +292,13 @@ def in_iob2(sentences: Sequence[TaggedSentence], notes: list[str] | None = None)
         replace(sentence, tags=tuple(write_tags(chunks(old), len(old))), irregular=irregular[number])
         for number, (sentence, old) in enumerate(zip(sentences, tags, strict=True))
     ]
+
+
+def _irregular(tags: Sequence[str], scheme: Scheme) -> int:
+    """Count the entities that are tagged differently in this scheme."""
+    entities = chunks(tags)
+    written = write_tags(entities, len(tags), scheme)
+    return sum(
+        any(split_tag(tags[index]) != split_tag(written[index]) for index in range(chunk.start, chunk.stop))
+        for chunk in entities
+    )

@@ -1,8 +1,12 @@
-"""Splitting of raw files into documents.
+"""Splitting of raw files into documents, and a copy of them for text that is needed several times but read once.
 
 Input: plain text or JSON Lines (`.jsonl`, `.ndjson`, `.json`), optionally compressed, or Parquet, Arrow and directories
 of `datasets`; and the text options of the command line. Output: the text of each document, with paragraphs separated by
 blank lines and no newlines inside a paragraph; and a record of the documents that were skipped.
+
+A vocabulary is learned from all of a text before its first token is encoded. So that raw files are not decompressed,
+parsed and cleaned again for that, and may be pipes, their documents are written to a file as UTF-8. Each ends with NUL,
+which no document contains. The copy takes as much space as the text does uncompressed.
 """
 
 from __future__ import annotations
@@ -30,15 +34,17 @@ from unmask.data.text.files import (
 )
 from unmask.data.text.json_keys import check_keys
 from unmask.data.text.record_files import has_reader, read_file
+from unmask.support.durable import create, named, new_directory, replace_file
 from unmask.support.errors import UserError, counted, nearest
 from unmask.support.messages import argument
 
 Line = tuple[int, bytes | None]
-
 _MODES = ("auto", "file", "blank-line", "line")
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 _SHOWN = 10  # fields of a line that an error message lists
 _PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
+_TEXT, _SKIPPED = "documents", "skipped.json"
+_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -178,6 +184,68 @@ def read_documents(paths: Sequence[str | Path], options: TextOptions, skipped: S
                 yield document
 
 
+def refuse_none(documents: Iterator[str], skipped: Skipped, paths: Sequence[str | Path]) -> Iterator[str]:
+    """Yield the documents unchanged.
+
+    Raises:
+        UserError: there were none, because all were skipped or because the files at `paths` are empty.
+    """
+    empty = True
+    for document in documents:
+        empty = False
+        yield document
+    if empty and skipped.count:
+        raise UserError(f"every document was skipped, the first at {skipped.places[0]}", remedy=skipped.remedy)
+    if empty:
+        others = f" and {counted(len(paths) - 1, 'other file')}" * (len(paths) > 1)
+        raise UserError(
+            f"there is no text in {display_name(paths[0])}{others}",
+            remedy=f"check the files and {argument('documents')}",
+        )
+
+
+@dataclass(frozen=True)
+class TextCopy:
+    """Documents that were copied from raw files.
+
+    Attributes:
+        directory: where the copy is.
+        skipped: documents that could not be used, and were not copied.
+    """
+
+    directory: Path
+    skipped: Skipped
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the documents, holding at most one and a block of the file in memory."""
+        rest = b""
+        with (self.directory / _TEXT).open("rb") as file:
+            while block := file.read(_BLOCK):
+                *documents, rest = (rest + block).split(b"\0")
+                yield from (document.decode() for document in documents)
+
+
+def copy_documents(paths: Sequence[str | Path], options: TextOptions, directory: Path) -> TextCopy:
+    """Return a copy of the documents of raw files, which is made unless there is one in the directory.
+
+    Args:
+        paths, options: see `read_documents`.
+        directory: that of the copy, which is complete or not there.
+
+    Raises:
+        UserError: a file cannot be read, or there are no documents.
+    """
+    if not directory.exists():
+        skipped = Skipped()
+        documents = refuse_none(read_documents(paths, options, skipped), skipped, paths)
+        with new_directory(directory) as aside:
+            with named(directory), create(aside / _TEXT) as file:
+                for document in documents:
+                    file.write(document.encode() + b"\0")
+            replace_file(aside / _SKIPPED, msgspec.json.encode(skipped))
+    return TextCopy(directory, msgspec.json.decode((directory / _SKIPPED).read_bytes(), type=Skipped))
+
+
 def _skip(fault: _Fault, path: str | Path, options: TextOptions, skipped: Skipped) -> None:
     """Record that a document is skipped, or raise an error if `strict` is set."""
     if options.strict:
@@ -283,23 +351,3 @@ def _tidy(text: str) -> str:
         return text
     paragraphs = (paragraph.split("\n") for paragraph in _PARAGRAPH_BREAK.split(text))
     return "\n\n".join(" ".join(line.strip() for line in lines) for lines in paragraphs)
-
-
-def refuse_none(documents: Iterator[str], skipped: Skipped, paths: Sequence[str | Path]) -> Iterator[str]:
-    """Yield the documents unchanged.
-
-    Raises:
-        UserError: there were none, because all were skipped or because the files at `paths` are empty.
-    """
-    empty = True
-    for document in documents:
-        empty = False
-        yield document
-    if empty and skipped.count:
-        raise UserError(f"every document was skipped, the first at {skipped.places[0]}", remedy=skipped.remedy)
-    if empty:
-        others = f" and {counted(len(paths) - 1, 'other file')}" * (len(paths) > 1)
-        raise UserError(
-            f"there is no text in {display_name(paths[0])}{others}",
-            remedy=f"check the files and {argument('documents')}",
-        )

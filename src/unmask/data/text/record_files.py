@@ -1,6 +1,6 @@
 """Files of records, for text and for labeled examples, by suffix.
 
-Parquet and Arrow, SQLite (sqlite_file.py), spreadsheets (xlsx_file.py, ods_file.py), and those of installed packages.
+Parquet and Arrow, SQLite (sqlite_file.py), spreadsheets (spreadsheet.py), and those of installed packages.
 
 `read_arrow` reads Parquet and Arrow files, and directories that `datasets` writes (`save_to_disk`), row by row.
 
@@ -9,7 +9,7 @@ columns of texts, numbers, truth values, lists of them, and structures of number
 Numbers of classes are replaced by their names, if the schema has those of `datasets` (`ClassLabel`, also in lists).
 
 Needs pyarrow (the extra `arrow`). The limits of `files.py` apply: `MAX_DOCUMENT` to each text, and `MAX_RATIO` both to
-the sizes that a file declares (arrow_messages.py) and to what is read. A file of a kilobyte can hold a text once and
+the sizes that a file declares (arrow_sizes.py) and to what is read. A file of a kilobyte can hold a text once and
 name it in every row: what rows take as Python objects is computed from the lengths before they are made
 (arrow_sizes.py), and Parquet is decoded a few rows at a time. Nothing is memory-mapped, and the offsets inside each
 batch are validated before they are used.
@@ -25,8 +25,7 @@ from typing import Any
 
 import msgspec
 
-from unmask.data.text.arrow_messages import decompressed_size
-from unmask.data.text.arrow_sizes import sizes_of_rows, sizes_of_values, split_rows
+from unmask.data.text.arrow_sizes import decompressed_size, sizes_of_rows, sizes_of_values, split_rows
 from unmask.data.text.files import (
     FREE,
     MAX_DOCUMENT,
@@ -272,7 +271,7 @@ READERS: Registry[Reader] = Registry(
     "unmask.readers",
     dict.fromkeys(("parquet", "arrow", "feather"), read_arrow)
     | dict.fromkeys(("sqlite", "sqlite3", "db"), _SQLITE)
-    | {"xlsx": "unmask.data.text.xlsx_file:read_xlsx", "ods": "unmask.data.text.ods_file:read_ods"},
+    | {"xlsx": "unmask.data.text.spreadsheet:read_xlsx", "ods": "unmask.data.text.spreadsheet:read_ods"},
 )
 """Reader by suffix, in lower case and without the dot."""
 

@@ -31,8 +31,7 @@ import numpy.typing as npt
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from unmask.data.tokenizers.kind import Kind, Starts, write_model
-from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.data.tokenizers.tokenizer import Kind, Starts, Tokenizer, write_model
 from unmask.data.tokenizers.wordpiece import SPECIAL_TOKENS
 from unmask.data.tokenizers.words import WordStarts
 from unmask.support.errors import UserError, refuse_string

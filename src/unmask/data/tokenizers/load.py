@@ -19,9 +19,8 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 from unmask.data.tokenizers.bounds import check_bounds, check_growth, check_ids, check_special
 from unmask.data.tokenizers.bpe import BERT_BPE, BPE, END, FALLBACK_BPE, WORD_BPE, byte_bpe, keeps_spaces, word_bpe
-from unmask.data.tokenizers.kind import CONFIG, FILES, SPIECE, Kind, read_json, read_text
 from unmask.data.tokenizers.published import SHIFTED, framing, read_published, rebuilt
-from unmask.data.tokenizers.tokenizer import ROLES, Tokenizer
+from unmask.data.tokenizers.tokenizer import CONFIG, FILES, ROLES, SPIECE, Kind, Tokenizer, read_json, read_text
 from unmask.data.tokenizers.unigram import (
     DEBERTA_UNIGRAM,
     FAIRSEQ_UNIGRAM,

@@ -22,8 +22,7 @@ import tokenizers
 from tokenizers import AddedToken, normalizers
 
 from unmask.data.tokenizers.classes import CLASSES, GENERAL, OF_MODELS, ROBERTA, Config, TokenizerClass, bert_words
-from unmask.data.tokenizers.kind import ADDED, CONFIG, SPECIAL, SPIECE, read_json
-from unmask.data.tokenizers.tokenizer import Framing
+from unmask.data.tokenizers.tokenizer import ADDED, CONFIG, SPECIAL, SPIECE, Framing, read_json
 from unmask.support.beside import EXTRA, FILES, ROLES
 from unmask.support.errors import UserError
 

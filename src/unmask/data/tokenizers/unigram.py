@@ -30,8 +30,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from unmask.data.text.files import read_whole
 from unmask.data.tokenizers.coverage import COVERAGE, covered_words
-from unmask.data.tokenizers.kind import Kind, Starts
-from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.data.tokenizers.tokenizer import Kind, Starts, Tokenizer
 from unmask.data.tokenizers.wordpiece import SPECIAL_TOKENS, repeat
 from unmask.data.tokenizers.words import WordStarts
 from unmask.support.errors import UserError, refuse_string

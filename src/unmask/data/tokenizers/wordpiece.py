@@ -21,8 +21,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from unmask.data.tokenizers.coverage import COVERAGE, covered_words
-from unmask.data.tokenizers.kind import Kind, Starts, read_text
-from unmask.data.tokenizers.tokenizer import Tokenizer, count_words
+from unmask.data.tokenizers.tokenizer import Kind, Starts, Tokenizer, count_words, read_text
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, refuse_string
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unmask.data.tokenizers.kind import read_json
+from unmask.data.tokenizers.tokenizer import read_json
 from unmask.families.body import MAX_SIZE
 from unmask.support.beside import ALIASES, FAMILIES, FILES, HEAD_SIZES, REFUSED_FILES
 from unmask.support.errors import UserError

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from unmask.data.tokenizers.kind import read_json, read_text
-from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.data.tokenizers.tokenizer import Tokenizer, read_json, read_text
 from unmask.families.checkpoints.config_file import CROSS_ENCODER, SENTENCES
 from unmask.families.checkpoints.heads import LENGTH, MODULES, Pooling
 from unmask.support.beside import FILES, NORMALIZE, POOLING

@@ -11,9 +11,8 @@ from unmask.data.labelled.minimal_pairs import read_pairs
 from unmask.data.labelled.table import Data, ExampleTable, as_sources
 from unmask.data.text.documents import TextOptions
 from unmask.inference.backend import TorchBackend
-from unmask.inference.evaluation.bits import evaluate_bits, read_texts
+from unmask.inference.evaluation.language_models import evaluate_bits, evaluate_pairs, read_texts
 from unmask.inference.evaluation.likelihood import Likelihood
-from unmask.inference.evaluation.minimal_pairs import evaluate_pairs
 from unmask.inference.evaluation.scoring import evaluate_encoder, evaluate_task
 from unmask.inference.predictor import Predictor, open_predictor
 from unmask.inference.stream import refuse_input
@@ -21,7 +20,7 @@ from unmask.support.choices import Device, Documents, Format, PllKind, Precision
 from unmask.support.durable import only_writer
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
-from unmask.tasks.thresholds import describe_effect
+from unmask.tasks.tuning import describe_effect
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
 

@@ -28,10 +28,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from unmask.data.batches.batch import TARGETS, Batch, Sample
+from unmask.data.batches.batch import TARGETS, Batch, Reading, Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.masking import MASKED
-from unmask.data.batches.reading import Reading
 from unmask.inference.backend import BATCH_TOKENS, TorchBackend, in_order, run_in_batches
 from unmask.model.model import Model
 from unmask.nn.encoders.encoder import Keep
@@ -156,10 +155,10 @@ class Likelihood:
                 )
             ]
         if self.starts:
-            return [sample.add(positions={"before": index}, labels={GOLD: ids})]
+            return [sample.add(positions={"next": index}, labels={GOLD: ids})]
         assert sample.segments is not None
         bare = sample.changed(ids=sample.ids[1:-1], segments=sample.segments[1:-1], positions={})
-        return [bare.add(positions={"before": index[:-1]}, labels={GOLD: ids[1:]})]
+        return [bare.add(positions={"next": index[:-1]}, labels={GOLD: ids[1:]})]
 
     def _joined(self, rows: Sequence[np.ndarray], length: int) -> np.ndarray:
         """Return the log-probabilities of the tokens of a text, given those of its samples."""

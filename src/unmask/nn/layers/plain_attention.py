@@ -1,17 +1,22 @@
-"""The interface of attention kernels, and attention with ordinary PyTorch operations.
+"""The interface of attention kernels, attention with ordinary PyTorch operations, and biases of its scores.
 
 `plain` is for export, for scores before the softmax, and for biases. Outputs and gradients equal those of the faster
 kernels, but it needs no custom autograd function, no private operator and no data-dependent shapes.
+
+`DistanceBias` has relative positions as biases, one per head and bucket of distances (Raffel et al. 2020 (T5), section
+2.1): distances share a bucket the more, the longer they are. Half of the buckets are for tokens before, half for those
+after. All layers share the table, as in MPNet (modeling_mpnet.py of transformers 5).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import dropout, pad
 
 if TYPE_CHECKING:
@@ -23,6 +28,13 @@ Bias: TypeAlias = "Callable[[Tensor, Tensor, Tokens, Group], Tensor]"
 """Maps a group's queries and keys, (sequences, heads, longest, head width) each, to a bias on its scores that can be
 broadcast to (sequences, heads, longest, longest). MPNet's depends only on the group's length, DeBERTa's also on queries
 and keys. Queries are not scaled."""
+Kernel: TypeAlias = "Callable[[Tensor, Tokens, AttentionSpec], Tensor]"
+"""Computes attention: maps queries, keys and values of all heads, (rows, 3 * width), to the tokens' outputs,
+(rows, width). On a CPU there may be more rows than tokens (`fill_up` in nn/layers/linear.py): their outputs are 0."""
+BUCKETS = 32
+"""Number of buckets. transformers computes with 32, whatever the config says."""
+LONGEST = 128
+"""Distance from which all distances share a bucket."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +75,6 @@ class AttentionSpec:
         return within if self.window is None else within & (distances.abs() <= self.window)
 
 
-Kernel: TypeAlias = "Callable[[Tensor, Tokens, AttentionSpec], Tensor]"
-"""Computes attention: maps queries, keys and values of all heads, (rows, 3 * width), to the tokens' outputs,
-(rows, width). On a CPU there may be more rows than tokens (`fill_up` in nn/layers/linear.py): their outputs are 0."""
-
-
 def plain(qkv: Tensor, tokens: Tokens, spec: AttentionSpec, scores: list[Tensor] | None = None) -> Tensor:
     """Compute attention; see `Kernel`.
 
@@ -90,6 +97,52 @@ def probabilities(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> list[Tens
     Rows sum to 1; those of padding tokens are arbitrary. The arguments are those of `plain`.
     """
     return [_probabilities(*by_heads(qkv, group, spec)[:2], tokens, group, spec, None) for group in tokens.groups]
+
+
+def by_heads(qkv: Tensor, group: Group, spec: AttentionSpec) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a group's queries, keys and values, rotated, (sequences, heads, longest, head width) each."""
+    rows = qkv[group.start : group.stop] if group.slots is None else qkv.index_select(0, group.slots)
+    x = rows.view(group.sequences, group.longest, 3, spec.heads, -1).permute(2, 0, 3, 1, 4)
+    if spec.rotation is None:
+        return x[0], x[1], x[2]
+    rotated = spec.rotation.rotate(x[:2], *spec.rotation.tables(group.longest, x.shape[-1], x))
+    return rotated[0], rotated[1], x[2]
+
+
+def attended_positions(group: Group, spec: AttentionSpec, device: torch.device) -> Tensor | None:
+    """Return a mask of attended positions, broadcastable to (sequences, heads, longest, longest); None: all of them."""
+    attended = None if group.real is None else group.real[:, None, None, :]
+    if spec.limited:
+        positions = torch.arange(group.longest, device=device)
+        within = spec.attends(positions - positions[:, None])  # (longest, longest)
+        attended = within if attended is None else attended & within
+    return attended
+
+
+class DistanceBias(nn.Embedding):
+    """The biases, (buckets, heads); `bias` is the one that attention takes.
+
+    Args:
+        heads: number of heads.
+    """
+
+    def __init__(self, heads: int) -> None:
+        super().__init__(BUCKETS, heads)
+
+    def bias(self, query: Tensor, key: Tensor, tokens: Tokens, group: Group) -> Tensor:
+        """Return the biases of a group's scores, (1, heads, longest, longest); see `Bias`."""
+        positions = torch.arange(group.longest, device=query.device)
+        return self(buckets(positions - positions[:, None])).permute(2, 0, 1)[None]
+
+
+def buckets(distances: Tensor) -> Tensor:
+    """Return the bucket of each distance, the position of the key minus that of the query, int64 of the same shape."""
+    half = BUCKETS // 2
+    exact = half // 2
+    size = distances.abs()
+    ratio = (size.clamp(min=1).float() / exact).log() / math.log(LONGEST / exact)
+    large = (exact + (ratio * (half - exact)).long()).clamp(max=half - 1)
+    return (distances > 0) * half + torch.where(size < exact, size, large)
 
 
 def _attend(qkv: Tensor, tokens: Tokens, group: Group, spec: AttentionSpec, collected: list[Tensor] | None) -> Tensor:
@@ -116,26 +169,6 @@ def _probabilities(
     if attended is not None:
         scores = scores.masked_fill(~attended, torch.finfo(scores.dtype).min)
     return scores.softmax(-1)
-
-
-def by_heads(qkv: Tensor, group: Group, spec: AttentionSpec) -> tuple[Tensor, Tensor, Tensor]:
-    """Return a group's queries, keys and values, rotated, (sequences, heads, longest, head width) each."""
-    rows = qkv[group.start : group.stop] if group.slots is None else qkv.index_select(0, group.slots)
-    x = rows.view(group.sequences, group.longest, 3, spec.heads, -1).permute(2, 0, 3, 1, 4)
-    if spec.rotation is None:
-        return x[0], x[1], x[2]
-    rotated = spec.rotation.rotate(x[:2], *spec.rotation.tables(group.longest, x.shape[-1], x))
-    return rotated[0], rotated[1], x[2]
-
-
-def attended_positions(group: Group, spec: AttentionSpec, device: torch.device) -> Tensor | None:
-    """Return a mask of attended positions, broadcastable to (sequences, heads, longest, longest); None: all of them."""
-    attended = None if group.real is None else group.real[:, None, None, :]
-    if spec.limited:
-        positions = torch.arange(group.longest, device=device)
-        within = spec.attends(positions - positions[:, None])  # (longest, longest)
-        attended = within if attended is None else attended & within
-    return attended
 
 
 def _without_padding(scores: Tensor, group: Group, attended: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 // Examples whose labels are chosen by clicks, or by keys: the digits choose a label, the arrows go to the next example.
 //
-// The page that `unmask audit` writes contains this file and dom.js; see workflows/auditing/page.py.
+// The page that `unmask audit` writes contains this file and dom.js; see workflows/auditing/corrections.py.
 //
 // A record is {text, text_b?, label, given, suggested, probability, rank, source, equal_to}. `given` is its label in the
 // file, null if it has none; `suggested` is another one, or null. If texts may have several labels, all three are lists.

@@ -15,7 +15,9 @@ RUN/
 
 from __future__ import annotations
 
+import platform
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,12 +28,12 @@ from filelock import FileLock
 
 from unmask.support.durable import acquire, is_locked, replace_file
 from unmask.support.errors import UserError
-from unmask.support.fingerprint import differences
+from unmask.support.fingerprint import differences, versions
 from unmask.support.messages import argument, rendered
 from unmask.support.settings import flatten
 from unmask.training.runs.extras import Sinks
-from unmask.training.runs.provenance import Provenance
 
+LIBRARIES = ("torch", "numpy", "tokenizers", "safetensors")
 CHECKPOINTS = "checkpoints"
 """Folder of a run with its checkpoints; its only name in the source (docs and tests spell it out)."""
 PREPARED = "text"
@@ -49,11 +51,46 @@ CHECKPOINT, FIRST = f"{CHECKPOINTS}/step-*", "step-00000000"
 PARTS = {".recipe.toml.part", ".provenance.json.part"}
 UNSTARTED = {*PARTS, "recipe.toml", "provenance.json", "metrics.jsonl", "events", CHECKPOINTS}
 """Entries that may exist in a run directory before the first checkpoint; its preparation is kept (`BEFORE`)."""
-
 _KEPT: dict[Path, FileLock] = {}
 """Locks of the directories in which runs were prepared, until they start: another program must not start them first."""
-
 _Read = TypeVar("_Read")
+
+
+class Provenance(msgspec.Struct, frozen=True, kw_only=True):
+    """provenance.json: the origin of a run.
+
+    Attributes:
+        unmask, python, platform, libraries: versions.
+        command: the command line.
+        machine: machine that the run was last computed on, with `matmul_flops_per_second` if it was measured.
+        inputs: fingerprints of the inputs.
+    """
+
+    unmask: str
+    command: list[str]
+    python: str
+    platform: str
+    libraries: dict[str, str]
+    machine: dict[str, Any]
+    inputs: dict[str, str]
+
+    @classmethod
+    def of_this_process(cls, inputs: Mapping[str, str], machine: Mapping[str, Any]) -> Provenance:
+        """Return the origin of a run that this process starts."""
+        libraries = versions(LIBRARIES)
+        return cls(
+            unmask=libraries.pop("unmask"),
+            command=[word.encode("utf8", "backslashreplace").decode() for word in sys.argv],
+            python=platform.python_version(),
+            platform=platform.platform(),
+            libraries=libraries,
+            machine=dict(machine),
+            inputs=dict(inputs),
+        )
+
+    def other_versions(self) -> list[str]:
+        """Return which versions are not those of this process, such as "torch was 2.12.0, now 2.13.0"."""
+        return differences({"unmask": self.unmask, **self.libraries}, versions(LIBRARIES))
 
 
 class RunDirectory:

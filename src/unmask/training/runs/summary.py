@@ -18,9 +18,8 @@ import msgspec
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument, rendered
 from unmask.support.settings import flatten
-from unmask.training.runs.directory import BEFORE, CHECKPOINTS, RunDirectory
+from unmask.training.runs.directory import BEFORE, CHECKPOINTS, Provenance, RunDirectory
 from unmask.training.runs.display import duration, speed
-from unmask.training.runs.provenance import Provenance
 
 MARKS = {"recipe.toml", "provenance.json", "metrics.jsonl"}
 """A folder with at least two of these files is considered a run, intact or damaged."""

@@ -31,13 +31,13 @@ from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
 from unmask.workflows.auditing.corrections import (
     Record,
+    audit_page,
     other_columns,
     sentence_records,
     text_records,
     write_records,
     write_words,
 )
-from unmask.workflows.auditing.page import audit_page
 from unmask.workflows.auditing.suspects import RANKERS, Ranking, rank_examples
 
 OF_TEXTS, OF_WORDS = (".tsv", ".csv", ".jsonl", ".parquet"), (".conll", ".tsv", ".txt", ".jsonl")

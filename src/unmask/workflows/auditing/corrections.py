@@ -1,7 +1,6 @@
-"""The file to correct labels in: the examples in the order of their ranks, with their labels and what is suggested.
+"""What labels are corrected in after an audit: a file with the examples in the order of their ranks, and a page.
 
 Input: examples, and what the audit says about them. Output: the content of a file that `finetune` reads as it is.
-
 | suffix | rows | corrected in |
 |---|---|---|
 | `.tsv`, `.csv`, `.jsonl`, `.parquet` | texts by rank, with the other columns of their file | `label` |
@@ -10,11 +9,20 @@ Input: examples, and what the audit says about them. Output: the content of a fi
 
 Texts and labels are in the columns text, text_b and label, whatever they were called. Columns of the input that would
 be read as one of these, or are named as a result, are preceded by `input_`.
+
+The page is one HTML file that needs no server: it contains its style, its script and the records of an audit, the first
+to look at first, and loads nothing. One clicks the right labels, and the page writes the corrected records as JSON
+Lines.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
 from collections.abc import Mapping, Sequence
+from html import escape
+from importlib import resources
 from itertools import chain
 from typing import Any
 
@@ -26,9 +34,10 @@ from unmask.data.labelled.labelled_file import TEXTS, Row, read_rows
 from unmask.data.labelled.table import Source
 from unmask.data.labelled.tagged_file import DOCUMENT, write_columns
 from unmask.data.labelled.tagged_sentence import TaggedSentence
+from unmask.support.errors import counted
 from unmask.tasks.prediction_tables import TABLES, write_table
 from unmask.tasks.rows import RowTask
-from unmask.workflows.auditing.suspects import Audited
+from unmask.workflows.auditing.suspects import Audited, Ranking
 
 RESULTS = ("given", "suggested", "probability", "rank", "source", "equal_to")
 """Columns that are added."""
@@ -36,6 +45,10 @@ NONE = "_"
 """What columns of words have in place of nothing."""
 _READ = {*chain.from_iterable(PAIRS), *TEXT_NAMES, *LABELS, *NEGATIVES, *RESULTS}
 Record = dict[str, Any]
+FILES = resources.files("unmask.workflows.auditing") / "page"
+PLAYGROUND = resources.files("unmask.serving") / "page"
+SHARED = ("dom.js", "examples.js")
+"""Modules of the playground that the page contains, in the order in which they refer to each other."""
 
 
 def other_columns(
@@ -61,19 +74,6 @@ def other_columns(
             used[names] = _used(wanted, names, row)
         others.append({_renamed(name): value for name, value in source.items() if name not in used[names]})
     return others
-
-
-def _used(wanted: Wanted, names: Sequence[str], row: Row) -> set[str]:
-    """Return the columns, of those of a row, from which its texts and labels were read."""
-    numbered = wanted.numbered(row.file)
-    if numbered is None and all(name.isdecimal() for name in names):  # a published format without a header
-        return {names[index] for index in wanted.fields.headerless.indices.values()}
-    selected = numbered or wanted.named(names, row.file, row.line)
-    return {names[index] for index in (*selected.indices.values(), *selected.indicators.values())}
-
-
-def _renamed(name: str) -> str:
-    return f"input_{name}" if name in _READ or name.startswith((PROBABILITY, VOTE)) else name
 
 
 def text_records(
@@ -106,19 +106,6 @@ def sentence_records(sentences: Sequence[TaggedSentence], audited: Sequence[Audi
     return records
 
 
-def _results(examples: Sequence[Any], example: Any, audited: Audited, given: Any, suggested: Any) -> Record:
-    """Return what is added to an example; see `RESULTS`."""
-    equal = None if audited.equal is None else examples[audited.equal]
-    return {
-        "given": given,
-        "suggested": suggested if audited.wrong else None,
-        "probability": None if audited.probability is None else round(audited.probability, 4),
-        "rank": audited.rank,
-        "source": f"{example.file}:{example.line}",
-        "equal_to": equal and f"{equal.file}:{equal.line}",
-    }
-
-
 def write_records(suffix: str, records: Sequence[Record]) -> bytes:
     """Return the file of records; in tables, lists are written in JSON.
 
@@ -128,10 +115,6 @@ def write_records(suffix: str, records: Sequence[Record]) -> bytes:
     if suffix not in TABLES:
         return b"".join(msgspec.json.encode(record) + b"\n" for record in records)
     return b"".join(write_table(suffix, [{name: _cell(value) for name, value in record.items()} for record in records]))
-
-
-def _cell(value: Any) -> Any:
-    return msgspec.json.encode(value).decode() if isinstance(value, list | dict) else value
 
 
 def write_words(sentences: Sequence[TaggedSentence], audited: Sequence[Audited]) -> bytes:
@@ -153,3 +136,84 @@ def write_words(sentences: Sequence[TaggedSentence], audited: Sequence[Audited])
         ]
         lines.append(write_columns(sentence, cells))
     return "".join(lines).encode()
+
+
+def audit_page(kind: str, ranking: Ranking, records: Sequence[Mapping[str, Any]], name: str) -> str:
+    """Return the page.
+
+    Args:
+        kind: the task.
+        ranking: the audit.
+        records: all examples in the order of their ranks; see `corrections.text_records` and `sentence_records`.
+        name: name of the file that it writes.
+    """
+    style = (FILES / "audit.css").read_text(encoding="utf8")
+    script = _script()
+    suspects = sum(example.is_suspect for example in ranking.examples)
+    content = {"kind": kind, "labels": ranking.labels, "suspects": suspects, "name": name, "records": records}
+    data = msgspec.json.encode(content).decode().replace("<", "\\u003c")  # ends no element
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    title = "Labels to look at"
+    about = (
+        f"{counted(suspects, 'example')} of {len(records):,}. The classifier agrees with {100 * ranking.agreement:.1f} "
+        f"% of all labels; the estimated share of wrong ones is {100 * ranking.noise:.1f} %."
+    )
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; \
+script-src 'sha256-{digest}'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<header>
+<h1>{title}</h1>
+<p>{escape(about)} Choose the right label of each; one that is right stays as it is.</p>
+<div class="bar"><span id="count" role="status"></span><button id="save" type="button">Save the file</button></div>
+</header>
+<main id="examples"></main>
+<script type="application/json" id="data">{data}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def _used(wanted: Wanted, names: Sequence[str], row: Row) -> set[str]:
+    """Return the columns, of those of a row, from which its texts and labels were read."""
+    numbered = wanted.numbered(row.file)
+    if numbered is None and all(name.isdecimal() for name in names):  # a published format without a header
+        return {names[index] for index in wanted.fields.headerless.indices.values()}
+    selected = numbered or wanted.named(names, row.file, row.line)
+    return {names[index] for index in (*selected.indices.values(), *selected.indicators.values())}
+
+
+def _renamed(name: str) -> str:
+    return f"input_{name}" if name in _READ or name.startswith((PROBABILITY, VOTE)) else name
+
+
+def _results(examples: Sequence[Any], example: Any, audited: Audited, given: Any, suggested: Any) -> Record:
+    """Return what is added to an example; see `RESULTS`."""
+    equal = None if audited.equal is None else examples[audited.equal]
+    return {
+        "given": given,
+        "suggested": suggested if audited.wrong else None,
+        "probability": None if audited.probability is None else round(audited.probability, 4),
+        "rank": audited.rank,
+        "source": f"{example.file}:{example.line}",
+        "equal_to": equal and f"{equal.file}:{equal.line}",
+    }
+
+
+def _cell(value: Any) -> Any:
+    return msgspec.json.encode(value).decode() if isinstance(value, list | dict) else value
+
+
+def _script() -> str:
+    """Return the script: a page without a server cannot import modules, so they are joined."""
+    files = (*(PLAYGROUND / file for file in SHARED), FILES / "audit.js")
+    joined = "\n".join(file.read_text(encoding="utf8") for file in files)
+    return '"use strict";\n' + re.sub(r"^(import .*\n|export )", "", joined, flags=re.MULTILINE)

@@ -1,7 +1,7 @@
 """Out-of-fold probabilities: what a linear probe, trained on the other examples, says about the label of each.
 
 Input: a model, whose encoder stays as it is; examples, their labels and their folds. Output: vectors of texts or words,
-and the verdict on each label by confident learning (metrics/confident_learning.py).
+and the verdict on each label by confident learning (metrics/label_quality.py).
 
 The vector of a text is the mean of its tokens in the last layer, that of a word its first subword there. The vectors
 are scaled to a mean of 0 and a standard deviation of 1 by those that the probe is trained on. How strongly it is
@@ -21,10 +21,10 @@ from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.inference.backend import TorchBackend
 from unmask.inference.pooling import embed_samples
-from unmask.metrics.confident_learning import confident_joint, noise_rate, probably_wrong, self_confidence
-from unmask.nn.layers.probe import fit_probe, summed_loss
+from unmask.metrics.label_quality import confident_joint, noise_rate, probably_wrong, self_confidence
 from unmask.tasks.rows import frame_rows
 from unmask.tasks.token_classification import TokenClassification
+from unmask.workflows.finetuning.probe import fit_probe, summed_loss
 
 LONGEST = 512
 """Maximum number of tokens of a text that are read."""

@@ -16,8 +16,8 @@ import numpy as np
 
 from unmask.data.labelled.folding import fold
 from unmask.data.labelled.identities import identities
+from unmask.data.labelled.label_cells import describe_alike
 from unmask.data.labelled.labelled_file import Row
-from unmask.data.labelled.spellings import describe_alike
 from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.inference.backend import TorchBackend
 from unmask.support.errors import UserError, counted

@@ -21,7 +21,7 @@ from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.train import TokenizerSettings, train_vocabulary
 from unmask.inference.backend import TorchBackend
 from unmask.inference.bench import measure_engines
-from unmask.inference.evaluation.bits import document_bits
+from unmask.inference.evaluation.language_models import document_bits
 from unmask.inference.evaluation.likelihood import Likelihood
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import CORRELATIONS, SHARES, measure_all, resampled
@@ -42,10 +42,10 @@ from unmask.workflows.comparing.first_look import first_look
 from unmask.workflows.comparing.seen import count_seen
 from unmask.workflows.distillation.distill import distill
 from unmask.workflows.finetuning.examples import read_parts
+from unmask.workflows.finetuning.finetune import can_resume, metric_of, search_rates
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel
 from unmask.workflows.finetuning.prepare import prepare
 from unmask.workflows.finetuning.run_job import run_prepared
-from unmask.workflows.finetuning.trials import can_resume, metric_of, search_rates
 from unmask.workflows.pretraining.launch import pretrain
 from unmask.workflows.pretraining.restarts import started
 

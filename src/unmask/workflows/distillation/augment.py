@@ -29,7 +29,7 @@ from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.rng import derive_rng
 from unmask.data.labelled.labelled_file import Row
-from unmask.data.labelled.squad_file import Answer, Question
+from unmask.data.labelled.question_files import Answer, Question
 from unmask.data.labelled.tagged_sentence import TaggedSentence, split_text
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.inference.backend import TorchBackend

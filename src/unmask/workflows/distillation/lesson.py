@@ -1,17 +1,43 @@
-"""Specification of a task distillation: the student, the teacher, the examples and the settings."""
+"""A task distillation's lesson: the student, the teacher and the examples, with the teacher's predictions as labels.
+
+Input: files, and the teacher. Output: `Examples` to train on and to evaluate on (labeled ones, texts that the teacher
+labels, and variants of both), as samples with the logits of their targets as labels of `soft_targets`, so that no
+teacher runs in training. The logits are stored, also where teacher and student read texts otherwise.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from unmask.data.batches.batch import Sample
+from unmask.data.labelled.duplicates import estimate_overlap
+from unmask.data.labelled.labelled_file import is_plain, read_texts
 from unmask.data.labelled.table import Source
+from unmask.inference.backend import TorchBackend
+from unmask.inference.fill import no_masked_lm
+from unmask.inference.predictor import Predictor
+from unmask.model.model import Model, load_model
+from unmask.objectives.soft_targets import NAME as SOFT_TARGETS
 from unmask.recipes.recipe import Recipe
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, setting
 from unmask.support.settings import Overrides
+from unmask.tasks.damaged_examples import describe_damaged
+from unmask.tasks.holding_out import describe_overlap
+from unmask.tasks.task import Framed, Task
+from unmask.training.machine import Machine
+from unmask.training.runs.display import Display
+from unmask.workflows.distillation.augment import Proposer, augment
+from unmask.workflows.distillation.targets import TargetStore, sample_key
+from unmask.workflows.finetuning.examples import HOLD_OUT_SEED, Examples
 from unmask.workflows.finetuning.job import LabelledFiles
+from unmask.workflows.finetuning.prepare import Prepared
 
 ELSEWHERE = ("frozen", "downstream", "reset")
 """Settings of fine-tuning that students do not have."""
@@ -72,3 +98,130 @@ class Lesson:
         for key, value in self.settings.items():
             if key.split(".")[0] in ELSEWHERE:
                 raise UserError(f"{setting(key, value)} is not allowed: students are trained as a whole")
+
+
+def with_predictions(
+    ready: Prepared, model: Model, machine: Machine, display: Display, store: TargetStore | None, *, same: bool
+) -> Prepared:
+    """Return samples with the teacher's predictions as labels.
+
+    Args:
+        ready: the student's samples.
+        model: the teacher.
+        machine: device and precision.
+        display: shows the progress.
+        store: what was predicted before.
+        same: whether the teacher reads the student's samples; otherwise it reads the examples in its own vocabulary.
+    """
+    task, backend = ready.recipe.task, TorchBackend(model, machine, display)
+    at, evaluated = ready.learner.parts[task.part].at, (ready.split if ready.stops_early else ready.data).held
+
+    def predicted(framed: Framed, examples: Sequence[Any]) -> Framed:
+        of_teacher = framed if same else task.frame(model.tokenizer, examples, model.labels, gold=True)
+        compute = partial(backend.logits, task.part)
+        logits = compute(of_teacher.samples) if store is None else stored(store, of_teacher.samples, at, compute)
+        return replace(framed, samples=attach(framed.samples, logits, at))
+
+    train, held = predicted(ready.train, ready.split.train), predicted(ready.held, evaluated)
+    if store is not None:
+        store.flush()
+    return replace(ready, train=train, held=held)
+
+
+def stored(
+    store: TargetStore, samples: Sequence[Sample], at: str, compute: Callable[[list[Sample]], list[np.ndarray]]
+) -> list[np.ndarray]:
+    """Return the logits of each sample, (targets, classes), and store those that had to be computed."""
+    keys = [sample_key(sample.ids, sample.segments, sample.positions[at]) for sample in samples]
+    new = {key: sample for key, sample in zip(keys, samples, strict=True) if key not in store}
+    for key, logits in zip(new, compute(list(new.values())), strict=True):
+        store.put(key, logits)
+    return [store[key][0] for key in keys]
+
+
+def attach(samples: Sequence[Sample], logits: Sequence[np.ndarray], at: str) -> list[Sample]:
+    """Return samples with the logits of their targets as labels.
+
+    Args:
+        samples: the samples.
+        logits: those of all targets in the order of the samples, in arrays of any lengths, (targets, classes) each.
+        at: name of the targets' positions.
+    """
+    if not samples:
+        return []
+    rows, ends = np.concatenate(logits), np.cumsum([len(sample.positions[at]) for sample in samples])
+    assert len(rows) == ends[-1], "teacher and student predict the same targets"
+    parts = np.split(rows, ends[:-1])
+    return [sample.add(labels={SOFT_TARGETS: targets.ravel()}) for sample, targets in zip(samples, parts, strict=True)]
+
+
+def read_lesson(
+    lesson: Lesson, task: Task, model: Model, machine: Machine, display: Display, notes: list[str]
+) -> Examples:
+    """Return the examples to train on and those to evaluate on; texts without labels have those of the teacher.
+
+    Without dev files a tenth of the labeled examples is held out, or if there are none, a tenth of the others.
+
+    Raises:
+        UserError: a file cannot be read, or is not suitable for the task.
+    """
+    files = lesson.files
+    read = partial(task.read, columns=files.columns, kind=files.kind, notes=notes)
+    train = read(files.train) if files.train else []
+    texts = [text for path in lesson.unlabelled for text in _read_unlabelled(path, task, lesson, notes)]
+    labelled = task.labelled(texts, Predictor(model, machine, display).run(texts, notes)) if texts else []
+    if files.dev:
+        held = read(files.dev)
+    elif train:
+        train, held = task.hold_out(train, HOLD_OUT_SEED, notes)
+    else:
+        labelled, held = _hold_out(task, labelled)
+        notes.append("scored by how often the student agrees with the teacher: there are no labeled examples")
+    train = [*train, *labelled]
+    notes += describe_damaged([*train, *held], task.texts)
+    common = estimate_overlap(task.identities(train), task.identities(held))
+    notes += describe_overlap(common, train, held, "dev" if files.dev else "held-out")
+    if lesson.augment:
+        train += _variants(lesson, train, model, machine, display, notes)
+    return Examples(train, held, model.labels, notes, files.in_memory)
+
+
+def _variants(
+    lesson: Lesson, train: Sequence[Any], model: Model, machine: Machine, display: Display, notes: list[str]
+) -> list[Any]:
+    """Return variants of the training examples; see augment.py."""
+    proposing = model
+    if lesson.masked_lm is not None:
+        proposing = load_model(lesson.masked_lm, allow_pickle=lesson.allow_pickle)
+        if "masked_lm" not in proposing.heads:
+            raise no_masked_lm(proposing)
+    elif "masked_lm" not in model.heads:
+        notes.append(
+            f"words are replaced by those with similar embeddings, as {lesson.teacher} cannot fill masks; for words "
+            f"that fit their context, pass {argument('masked_lm', 'MODEL')}"
+        )
+    seed = int(lesson.settings.get("seed", 0))
+    variants = augment(train, lesson.augment, Proposer(proposing, machine), seed, display)
+    notes.append(f"{len(variants):,} variants of {len(train):,} training examples")
+    return variants
+
+
+def _read_unlabelled(path: Any, task: Task, lesson: Lesson, notes: list[str]) -> list[Any]:
+    """Return the examples of a file of texts, or of examples whose labels are ignored."""
+    files = lesson.files
+    columns = {name: column for name, column in files.columns.items() if name != "label"}
+    if is_plain(path, files.kind) and not task.pairs:
+        return task.from_texts(read_texts(path, columns=columns, notes=notes))
+    return task.read([path], columns=columns, kind=files.kind, gold=False, notes=notes)
+
+
+def _hold_out(task: Task, labelled: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Return examples that the teacher labeled, to train on and to evaluate on."""
+    try:
+        return task.hold_out(labelled, HOLD_OUT_SEED)
+    except UserError as error:
+        reason = f"{error}".partition(";")[0]  # its remedy is for labels of files
+        raise UserError(
+            f"no texts can be held out with the labels that the teacher gives them: {reason}",
+            remedy=f"pass labeled examples to score the student on: {argument('dev', 'FILE')}",
+        ) from error

@@ -28,10 +28,9 @@ from unmask.support.settings import convert, put
 from unmask.tasks.task import Task
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
-from unmask.workflows.distillation.lesson import Lesson
+from unmask.workflows.distillation.lesson import Lesson, read_lesson, with_predictions
 from unmask.workflows.distillation.student import student_of, student_settings, vocabulary_difference
 from unmask.workflows.distillation.targets import TargetStore, check_targets
-from unmask.workflows.distillation.teacher_labels import read_lesson, with_predictions
 from unmask.workflows.finetuning.examples import Examples
 from unmask.workflows.finetuning.job import defaults
 from unmask.workflows.finetuning.prepare import Phase, Prepared, assemble, check_effects
@@ -68,7 +67,7 @@ def prepare_lesson(lesson: Lesson, machine: Machine, display: Display) -> Prepar
     identity = model.fingerprint()
     ready = assemble(student, recipe, data, "", machine, taught)
     assert recipe.distillation is not None
-    ready.learner.parts[recipe.task.part].weight = recipe.distillation.gold
+    ready.learner.weights[recipe.task.part] = recipe.distillation.gold
     phases, store = phases_of(recipe), None
     if lesson.targets is not None:
         check_targets(phases[-1].objectives)

@@ -15,9 +15,9 @@ import numpy as np
 
 from unmask.data.labelled.duplicates import estimate_overlap
 from unmask.data.labelled.identities import Identities
+from unmask.data.labelled.label_cells import describe_alike
 from unmask.data.labelled.labelled_file import SoftRow, SoftSetRow
 from unmask.data.labelled.records import describe_numbers
-from unmask.data.labelled.spellings import describe_alike
 from unmask.model.model import Model
 from unmask.support.errors import UserError
 from unmask.support.messages import argument

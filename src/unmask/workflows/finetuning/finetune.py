@@ -1,18 +1,45 @@
-"""Fine-tuning of a model on labeled examples: all parameters, one new layer, one documented rule for the defaults."""
+"""Fine-tuning of a model on labeled examples: all parameters, one new layer, one documented rule for the defaults.
+
+One run, or several of one recipe: one per seed, optionally after a small search for the learning rate.
+
+Results of fine-tuning vary between seeds (Dodge et al. 2020), so a single score is unreliable. RUN/seed-0, RUN/seed-1,
+… are complete runs, RUN/report.md states their mean and standard deviation, and RUN/model is the best of them on the
+dev data. Data that was used for a choice is not reported on: learning rates are compared on a tenth of the training
+examples, by the runs RUN/rate-…. Only the score of the best seed is biased by the selection, as the report states.
+"""
 
 from __future__ import annotations
 
+import shutil
+import statistics
+import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from unmask.data.labelled.table import Data, as_sources
 from unmask.support.choices import Device, DownstreamKind, Format, Precision
+from unmask.support.durable import only_writer, replace_file, replaced_directory
+from unmask.support.environment import rank_and_size
+from unmask.support.errors import UserError
+from unmask.support.messages import argument, call, rendered, setting
 from unmask.support.settings import Overrides, check_overrides
+from unmask.tasks import TASKS
+from unmask.training.evaluate import NotFiniteError
 from unmask.training.machine import choose_machine
+from unmask.training.runs.directory import FEATURES
 from unmask.training.runs.display import Display
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles
 from unmask.workflows.finetuning.run_job import run_job
-from unmask.workflows.finetuning.trials import run_trials
+from unmask.workflows.pretraining.restarts import started
+
+FACTORS = (0.5, 1.0, 2.0, 4.0)
+"""Multiples of the default learning rate that a search tries."""
+RATE = "optimizer.learning_rate"
+"""Key of the setting that is searched."""
 
 
 def finetune(
@@ -96,3 +123,178 @@ def finetune(
     best = run_trials(job, out, seeds=1 if seeds is None else seeds, search=search, resume=resume)
     Display(quiet=quiet).say((Path(out) / "report.md").read_text(encoding="utf8"))
     return best
+
+
+def run_trials(job: FinetuningJob, out: str | Path, *, seeds: int, search: bool = False, resume: bool = False) -> Path:
+    """Fine-tune with several seeds; write the best model and a report.
+
+    Args:
+        job: the task, the model, the files and the settings.
+        out: the directory of all runs.
+        seeds: number of seeds; the first is that of the job's settings, or 0.
+        search: whether to try half, once, twice and four times the default learning rate first.
+        resume: whether to continue the runs in `out`.
+
+    Returns:
+        The directory of the best model, RUN/model.
+
+    Raises:
+        UserError: the directory is not empty, or the search has no effect.
+    """
+    out = Path(out)
+    job.check()
+    _check(job, out, seeds, search, resume)
+    out.resolve().parent.mkdir(parents=True, exist_ok=True)
+    with only_writer(out):
+        return _run_trials(job, out, seeds, search, resume)
+
+
+def search_rates(job: FinetuningJob, out: Path, resume: bool) -> dict[float, float]:
+    """Return the score of each learning rate on a tenth of the training examples; none where training diverges.
+
+    Raises:
+        NotFiniteError: it diverges with all of them.
+    """
+    scores = {}
+    rate = None
+    for factor in sorted(FACTORS, key=lambda factor: factor != 1):  # the default rate first, to read it from the run
+        run = out / f"rate-x{factor:g}"
+        trial = job if rate is None else _with(job, RATE, float(f"{rate * factor:.3g}"))
+        try:
+            run_job(trial, run, resume=can_resume(run, resume), choosing=True, features=out / FEATURES)
+            scores[_rate(run)] = _score(run, job.task)
+        except NotFiniteError:
+            if not scores and factor == FACTORS[-1]:
+                raise
+        rate = rate or _rate(run)
+    return scores
+
+
+def can_resume(run: Path, resume: bool) -> bool:
+    """Return whether a run is to be resumed and can be; another one starts, again if it had not saved a step."""
+    return resume and (run / "recipe.toml").exists() and started(run)
+
+
+def metric_of(task: str, metrics: Mapping[str, float]) -> str:
+    """Return the metric that selects; if the data do not have it, their first one."""
+    return TASKS[task].metric if TASKS[task].metric in metrics else next(iter(metrics))
+
+
+def _run_trials(job: FinetuningJob, out: Path, seeds: int, search: bool, resume: bool) -> Path:
+    """Fine-tune as described in `run_trials`, in a directory that is locked."""
+    rates = {}
+    if search:
+        if job.frozen is None:  # the rule for few labels has no learning rate to search for
+            job = replace(job, frozen=False)
+        started = [run for run in out.glob("seed-*") if can_resume(run, resume)]  # they keep their learning rate
+        rates = _rates(out, job.task) if started else search_rates(job, out, resume)
+        chosen = _rate(started[0]) if started else max(rates, key=lambda rate: rates[rate])
+        job = _with(job, RATE, chosen)
+    first = job.settings.get("seed", 0)
+    metrics: dict[str, dict[str, float]] = {}
+    for seed in range(first, first + seeds):
+        run = out / f"seed-{seed}"
+        run_job(_with(job, "seed", seed), run, resume=can_resume(run, resume), features=out / FEATURES)
+        metrics[run.name] = _metrics(run)
+    best = max(metrics, key=lambda name: metrics[name][metric_of(job.task, metrics[name])])
+    with replaced_directory(out / "model") as aside:
+        shutil.copytree(out / best / "model", aside, dirs_exist_ok=True)
+    shutil.rmtree(out / FEATURES, ignore_errors=True)
+    replace_file(out / "seeds.json", msgspec.json.format(msgspec.json.encode({"rates": rates, "seeds": metrics})))
+    replace_file(out / "report.md", rendered(_report(out, job.task, rates, metrics, best)).encode())
+    return out / "model"
+
+
+def _check(job: FinetuningJob, out: Path, seeds: int, search: bool, resume: bool) -> None:
+    """Raise an error for options that are impossible or have no effect."""
+    if seeds < 1:
+        raise UserError(
+            f"{argument('seeds')} is {seeds}, but at least one seed is needed",
+            remedy=f"pass {argument('seeds', 1)} or more",
+        )
+    if rank_and_size()[1] > 1:
+        raise UserError(
+            f"{argument('seeds')} and {argument('search', True)} do not run under torchrun",
+            remedy="start each seed separately",
+        )
+    if job.all_examples:
+        raise UserError(
+            f"{argument('all_examples')} leaves no scores for {argument('seeds')} and "
+            f"{argument('search', True)} to choose by",
+            remedy="remove it",
+        )
+    if not resume and out.exists() and any(out.iterdir()):
+        raise UserError(
+            "the directory is not empty",
+            file=out,
+            remedy=f"choose another {argument('out')}, or pass {argument('resume', True)}",
+        )
+    if search and RATE in job.settings:
+        raise UserError(f"{argument('search')} has no effect with {setting(RATE, '…')}", remedy="remove one of them")
+    seed = job.settings.get("seed", 0)
+    if type(seed) is not int or seed < 0:
+        raise UserError(f"{setting('seed', seed)}: not a whole number from 0")
+
+
+def _with(job: FinetuningJob, key: str, value: Any) -> FinetuningJob:
+    """Return the job with one setting changed."""
+    return replace(job, settings={**job.settings, key: value})
+
+
+def _rates(out: Path, task: str) -> dict[float, float]:
+    """Return the scores of an earlier search by learning rate."""
+    return {_rate(run): _score(run, task) for run in _converged(out)}
+
+
+def _converged(out: Path) -> list[Path]:
+    """Return the runs of a search that have scores."""
+    return [scores.parent for scores in sorted(out.glob("rate-x*/dev.json"))]
+
+
+def _rate(run: Path) -> float:
+    recipe: dict[str, Any] = tomllib.loads((run / "recipe.toml").read_text(encoding="utf8"))
+    return float(recipe["optimizer"]["learning_rate"])
+
+
+def _metrics(run: Path) -> dict[str, float]:
+    metrics: dict[str, float] = msgspec.json.decode((run / "dev.json").read_bytes())["metrics"]
+    return metrics
+
+
+def _score(run: Path, task: str) -> float:
+    metrics = _metrics(run)
+    return metrics[metric_of(task, metrics)]
+
+
+def _report(
+    out: Path, task: str, rates: Mapping[float, float], trials: Mapping[str, Mapping[str, float]], best: str
+) -> str:
+    names = list(next(iter(trials.values())))
+    many = f"{len(trials)} seeds" if len(trials) > 1 else "one seed"
+    lines = [f"# {task.replace('-', ' ').capitalize()}, {many}", ""]
+    if rates:
+        chosen_by = metric_of(task, _metrics(_converged(out)[0]))
+        lines += [f"| learning rate | {chosen_by} on a tenth of the training examples |", "|---|---|"]
+        lines += [f"| {rate:g} | {score:.2f} |" for rate, score in rates.items()]
+        lines += ["", f"Selected: {_rate(out / best):g}.", ""]
+    lines += ["| dev data | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for run, metrics in trials.items():
+        lines.append(f"| [{run}]({run}/report.md) | " + " | ".join(f"{metrics[name]:.2f}" for name in names) + " |")
+    columns = [[metrics[name] for metrics in trials.values()] for name in names]
+    lines.append("| **mean** | " + " | ".join(f"{statistics.mean(column):.2f}" for column in columns) + " |")
+    if len(trials) > 1:
+        spread = " | ".join(f"{statistics.stdev(column):.2f}" for column in columns)
+        lines.append(f"| standard deviation | {spread} |")
+    if len(trials) > 1:
+        lines += [
+            "",
+            f"`model/` is that of {best}, the best by {metric_of(task, trials[best])} on the dev data. Expect it to "
+            "score like the mean: its own score is biased by the selection.",
+        ]
+    lines += [
+        "",
+        "```",
+        f"{call('evaluate', model=out, data='FILE')}",
+        "```",
+    ]
+    return "\n".join(lines) + "\n"

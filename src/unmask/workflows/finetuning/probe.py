@@ -9,6 +9,9 @@ features less than one that begins with a random head (Kumar et al. 2022).
 
 The features are scaled to a mean squared norm of 1 before, so that the same grid of strengths suits every encoder; of
 several layers, the last one counts most. The scales are then multiplied into the weights.
+
+The loss is that of scikit-learn's `LogisticRegression` with C = 1 / l2: the sum of the cross-entropies, plus l2 / 2
+times the squared norm of the weights; biases are not regularized. It is convex, so there is nothing to choose but l2.
 """
 
 from __future__ import annotations
@@ -16,18 +19,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, log_softmax
 
 from unmask.data.batches.batch import Sample, collate, split
-from unmask.nn.layers.probe import Probe, fit_probe, summed_loss
 from unmask.objectives.learner import Learner
 from unmask.tasks.holding_out import assign_folds
 from unmask.tasks.pooled_head import ProbedHead
 from unmask.training.machine import Machine
 
+MAX_STEPS = 500
+TOLERANCE = 1e-4
+"""Largest derivative of the mean loss at which the fit ends."""
 STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 """Weights of the squared norm that are tried: inverses of scikit-learn's C."""
 USUAL = 0.1
@@ -38,6 +45,61 @@ LOWER = 0.3
 """Scale of all layers but the last, compared with it."""
 TOKENS = 8192
 """Number of tokens of a batch."""
+
+
+class Probe(NamedTuple):
+    """A linear layer: weights, (classes, width), and bias, (classes,)."""
+
+    weights: Tensor
+    bias: Tensor
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return the logits of vectors, (examples, classes)."""
+        return features @ self.weights.T + self.bias
+
+
+def summed_loss(logits: Tensor, targets: Tensor, *, exclusive: bool = False) -> Tensor:
+    """Return the sum of the cross-entropies of logits, (examples, classes); the other arguments are of `fit_probe`."""
+    if targets.ndim == 1:
+        return cross_entropy(logits, targets, reduction="sum")
+    if exclusive:
+        return -(targets * log_softmax(logits, 1)).sum()
+    return binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="sum")
+
+
+def fit_probe(features: Tensor, targets: Tensor, classes: int, l2: float, *, exclusive: bool = False) -> Probe:
+    """Fit a linear probe.
+
+    Args:
+        features: (examples, width), float.
+        targets: the class of each example, (examples,) int64, for a softmax; or whether it is of each class,
+            (examples, classes) of 0 and 1, for a sigmoid for each class.
+        classes: number of classes; some may have no examples.
+        l2: weight of the squared norm, above 0.
+        exclusive: whether targets of (examples, classes) are for a softmax: the weight of each class of each example,
+            such as its probability.
+    """
+    weights = features.new_zeros((classes, features.shape[1]), requires_grad=True)
+    bias = features.new_zeros(classes, requires_grad=True)
+    search = torch.optim.LBFGS(
+        [weights, bias],
+        max_iter=MAX_STEPS,
+        history_size=20,
+        tolerance_grad=TOLERANCE,
+        tolerance_change=0.0,
+        line_search_fn="strong_wolfe",
+    )
+
+    def closure() -> Tensor:
+        search.zero_grad()
+        logits = features @ weights.T + bias  # (examples, classes)
+        loss = summed_loss(logits, targets, exclusive=exclusive)
+        loss = (loss + l2 / 2 * weights.square().sum()) / len(features)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    search.step(closure)  # type: ignore[no-untyped-call]
+    return Probe(weights.detach(), bias.detach())
 
 
 @dataclass(frozen=True)
@@ -125,16 +187,6 @@ def choose_strength(features: Features, texts: Sequence[Hashable]) -> tuple[floa
     return STRENGTHS[int(np.argmin(losses))], number
 
 
-def _scales(vectors: Tensor, layers: Sequence[int]) -> Tensor:
-    """Return the factor of each feature, (width,): the concatenated `layers` have equal norms, the last a larger."""
-    blocks = torch.unflatten(vectors, 1, (max(1, len(layers)), -1))  # (examples, layers, width of a layer)
-    norms = blocks.square().sum(2).mean(0).sqrt().clamp(min=torch.finfo(vectors.dtype).tiny)  # (layers,)
-    shares = torch.full_like(norms, LOWER)
-    shares[int(np.argmax(layers)) if layers else 0] = 1.0
-    scales = shares / shares.norm() / norms
-    return scales[:, None].expand(-1, blocks.shape[2]).reshape(-1)
-
-
 @torch.no_grad()
 def _read(learner: Learner, head: ProbedHead, samples: Sequence[Sample], machine: Machine) -> Features:
     """Return what a head reads of samples, without dropout, in float32 on the host."""
@@ -148,3 +200,13 @@ def _read(learner: Learner, head: ProbedHead, samples: Sequence[Sample], machine
         targets.append(head.targets(batch).float().cpu())
     learner.train(training)
     return Features(torch.cat(vectors), torch.cat(targets), head.exclusive)
+
+
+def _scales(vectors: Tensor, layers: Sequence[int]) -> Tensor:
+    """Return the factor of each feature, (width,): the concatenated `layers` have equal norms, the last a larger."""
+    blocks = torch.unflatten(vectors, 1, (max(1, len(layers)), -1))  # (examples, layers, width of a layer)
+    norms = blocks.square().sum(2).mean(0).sqrt().clamp(min=torch.finfo(vectors.dtype).tiny)  # (layers,)
+    shares = torch.full_like(norms, LOWER)
+    shares[int(np.argmax(layers)) if layers else 0] = 1.0
+    scales = shares / shares.norm() / norms
+    return scales[:, None].expand(-1, blocks.shape[2]).reshape(-1)

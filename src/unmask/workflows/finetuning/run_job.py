@@ -19,31 +19,29 @@ import numpy as np
 from unmask.data.batches.batch import Sample, collate, split, total_length
 from unmask.data.batches.sources import ExampleSource
 from unmask.data.labelled.identities import identities
-from unmask.inference.decisions import DecisionBackend
+from unmask.inference.backend import DecisionBackend
 from unmask.inference.evaluation.scoring import score_examples
 from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, save_model
 from unmask.nn.encoders.encoder import TOKEN_EMBEDDINGS, Encoder, WithTokenEmbeddings
+from unmask.support import __version__
 from unmask.support.durable import replace_file, replaced_directory
 from unmask.support.messages import argument, setting
 from unmask.support.settings import write
-from unmask.support.version import __version__
 from unmask.tasks.task import Task
-from unmask.tasks.thresholds import describe_effect
+from unmask.tasks.tuning import describe_effect
 from unmask.training.checkpoint import Progress
 from unmask.training.loop import Trainer, open_run
 from unmask.training.machine import Machine, choose_machine
-from unmask.training.plan import FEWEST_EVALUATIONS, FORWARDS_PER_STEP
 from unmask.training.processes import Processes
 from unmask.training.runs.directory import FEATURES, RunDirectory
 from unmask.training.runs.display import Display
 from unmask.training.runs.plots import plot_confusion, plot_training, try_to_draw
 from unmask.training.runs.report import finetuning_report, metric_name, model_card
-from unmask.training.settings import BudgetSettings, TrainingSettings
-from unmask.workflows.finetuning.assembly import finished_model
+from unmask.training.settings import FEWEST_EVALUATIONS, FORWARDS_PER_STEP, BudgetSettings, TrainingSettings
 from unmask.workflows.finetuning.frozen import Reindex, freeze, only_used_rows
 from unmask.workflows.finetuning.job import FewLabels, FinetuningJob
-from unmask.workflows.finetuning.prepare import Phase, Prepared, prepare
+from unmask.workflows.finetuning.prepare import Phase, Prepared, finished_model, prepare
 from unmask.workflows.finetuning.probe import begin_with_probe
 
 EVALUATION_SHARE = 0.05

@@ -19,11 +19,11 @@ from unmask.model.model import Model, save_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.teacher import TEACHER, Teacher
 from unmask.recipes.recipe import Recipe, as_recipe
+from unmask.support import __version__
 from unmask.support.durable import replaced_directory
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_values
 from unmask.support.settings import write
-from unmask.support.version import __version__
 from unmask.training.evaluate import evaluate
 from unmask.training.loop import Trainer, open_run
 from unmask.training.machine import Machine, choose_machine

@@ -23,23 +23,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.data.batches.batch import Sample, collate
-from unmask.data.batches.reading import Reading
+from unmask.data.batches.batch import Reading, Sample, collate
 from unmask.data.tokenizers.words import spell
 from unmask.families.checkpoints.check import on_meta
 from unmask.nn.encoders.encoder import CHARACTERS, TWO_LMS
 from unmask.objectives.flops import forward_flops
 from unmask.recipes.recipe import Recipe
+from unmask.support import __version__
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.support.settings import write
-from unmask.support.version import __version__
 from unmask.training.evaluate import NotFiniteError
 from unmask.training.machine import Machine
-from unmask.training.plan import FORWARDS_PER_STEP
 from unmask.training.runs.directory import CHECKPOINTS, MARK, SEARCHED, RunDirectory
-from unmask.training.settings import BudgetSettings
+from unmask.training.settings import FORWARDS_PER_STEP, BudgetSettings
 from unmask.workflows.pretraining.restarts import started
 from unmask.workflows.pretraining.start import build_learner
 

@@ -33,7 +33,7 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families import BodySettings
 from unmask.families.checkpoints.check import body_on_meta, on_meta
 from unmask.model.model import Model, build_encoder, load_model
-from unmask.objectives.learner import Learner
+from unmask.objectives.learner import Learner, loss_weights
 from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings
 from unmask.objectives.teacher import TEACHER, Teacher
 from unmask.recipes.recipe import Recipe
@@ -61,13 +61,14 @@ def build_learner(
     objectives: dict[str, Objective] = {}
     context = BuildContext(encoder, teacher, vocabulary, objectives)
     taught = {name for name, settings in recipe.all_objectives.items() if TEACHER in settings.requires}
-    for name, settings in recipe.all_objectives.items():
-        if teacher is not None or name not in taught:
-            objectives[name] = settings.build(context)
+    chosen = {name: it for name, it in recipe.all_objectives.items() if teacher is not None or name not in taught}
+    for name, settings in chosen.items():
+        objectives[name] = settings.build(context)
+    learner = Learner(encoder, objectives, loss_weights(chosen))
     if base is None:
-        return Learner(encoder, objectives), []
+        return learner, []
     lacking = [part for name, head in objectives.items() if name not in taught for part in base.take(name, head)]
-    return Learner(encoder, objectives), [*base.created, *lacking]
+    return learner, [*base.created, *lacking]
 
 
 Tensors = Mapping[str, Tensor]

@@ -6,7 +6,7 @@ that it was started on, whatever the files are called: the checksums of their co
 0.7 s for a gigabyte.
 
 If a vocabulary is learned from the text, its documents are copied into the run until the corpus is complete: the raw
-files are read once, for their characters, the vocabulary and the corpus (data/text/text_copy.py).
+files are read once, for their characters, the vocabulary and the corpus (data/text/documents.py).
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ import msgspec
 from unmask.data.corpus.build import check_sources, write_corpus
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.corpus.encode import refuse_unguarded
-from unmask.data.text.documents import TextOptions
+from unmask.data.text.documents import TextOptions, copy_documents
 from unmask.data.text.files import display_name
 from unmask.data.text.record_files import fingerprint_source
-from unmask.data.text.text_copy import copy_documents
 from unmask.data.tokenizers.coverage import suited_vocabulary
 from unmask.data.tokenizers.extend import learn_tokens
 from unmask.data.tokenizers.load import load_tokenizer

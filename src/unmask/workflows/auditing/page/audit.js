@@ -1,4 +1,4 @@
-// The records of an audit, as articles whose labels are chosen by clicks; see page.py. The functions that are not
+// The records of an audit, as articles whose labels are chosen by clicks; see corrections.py. The functions that are not
 // defined here are those of serving/page/dom.js and serving/page/examples.js, which the page contains.
 
 const data = JSON.parse(document.getElementById("data").textContent);

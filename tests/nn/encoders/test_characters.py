@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from unmask.data.tokenizers.words import BEGIN_WORD, CHARACTERS, END_WORD, PADDING
-from unmask.nn.layers import characters
-from unmask.nn.layers.characters import CharacterCnn, distinct
+from unmask.nn.encoders import two_lms
+from unmask.nn.encoders.two_lms import CharacterCnn, distinct
 
 LONGEST = 12
 FILTERS = [(1, 3), (2, 5), (4, 6)]
@@ -44,7 +44,7 @@ def plain(layer, ids):
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 @pytest.mark.parametrize("chunk", [2, 512])
 def test_vectors_and_gradients_equal_those_of_all_positions(monkeypatch, activation, chunk):
-    monkeypatch.setattr(characters, "CHUNK", chunk)
+    monkeypatch.setattr(two_lms, "CHUNK", chunk)
     layer = new_layer(activation)
     found = []
     for run in (layer, lambda ids: plain(layer, ids)):
@@ -58,7 +58,7 @@ def test_vectors_and_gradients_equal_those_of_all_positions(monkeypatch, activat
 
 
 def test_the_comparison_notices_a_planted_fault(monkeypatch):
-    monkeypatch.setattr(characters, "distinct", lambda ids: (torch.arange(len(ids)), torch.arange(len(ids)).flip(0)))
+    monkeypatch.setattr(two_lms, "distinct", lambda ids: (torch.arange(len(ids)), torch.arange(len(ids)).flip(0)))
     with pytest.raises(AssertionError):
         test_vectors_and_gradients_equal_those_of_all_positions(monkeypatch, "tanh", 512)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.nn.layers.probe import fit_probe
+from unmask.workflows.finetuning.probe import fit_probe
 
 LINEAR = pytest.importorskip("sklearn.linear_model", reason="scikit-learn is not installed")
 

@@ -1,12 +1,15 @@
-"""The metrics of QuAC, times 100, as its official scorer computes them (scorer.py on quac.ai; Choi et al. 2018).
+"""The metrics of dialogues about a passage, CoQA and QuAC, times 100, as their official scorers compute them.
 
-Input: predicted spans and dialogue acts, and the gold answers of each question. Output: F1 and the share of questions
-(HEQ-Q) and of dialogues (HEQ-D) for which the model is as good as humans are.
+Input: predicted answers, and the gold answers of each question. F1 is that of words, as in SQuAD 2.0; one of several
+gold answers is left out in turn, as humans can be scored only with the others. A missing prediction counts 0.
 
-F1 is that of words, as in SQuAD. If at least half of the gold answers are CANNOTANSWER, it is the only one; otherwise
-it is none of them. The F1 of a prediction is the mean over the gold answers of the best F1 with the others, as humans
-can be scored only with the others; that of humans is computed in the same way. Questions on which humans reach less
-than 0.4 are left out of everything but the "unfiltered" F1. A missing prediction counts 0, even on such a question.
+**CoQA** (evaluate-v1.0.py; Reddy et al. 2019). Output: exact match and F1, of all questions and of those of each
+domain. The score is the mean, over the gold answers left out, of the best match with the others.
+
+**QuAC** (scorer.py on quac.ai; Choi et al. 2018). Input: also dialogue acts. Output: F1 and the share of questions
+(HEQ-Q) and of dialogues (HEQ-D) for which the model is as good as humans are. If at least half of the gold answers are
+CANNOTANSWER, it is the only one; otherwise it is none of them. Questions on which humans reach less than 0.4 are left
+out of everything but the "unfiltered" F1, except those without a prediction, which count 0.
 """
 
 from __future__ import annotations
@@ -19,9 +22,57 @@ import numpy as np
 from unmask.metrics.intervals import Measure
 from unmask.metrics.question_answering import normalize, overlap
 
+IN_DOMAIN = {
+    "mctest": "children_stories",
+    "gutenberg": "literature",
+    "race": "mid-high_school",
+    "cnn": "news",
+    "wikipedia": "wikipedia",
+}
+"""Names of the domains that CoQA has training data of, by source."""
+OUT_DOMAIN = {"reddit": "reddit", "science": "science"}
+"""Names of the others."""
 CANNOT = "CANNOTANSWER"
 MIN_HUMAN_F1 = 0.4
 """Smallest F1 of humans of the questions that count."""
+
+
+def turn_scores(references: Sequence[str], predicted: str | None) -> tuple[float, float]:
+    """Return exact match and F1 of a prediction, from 0 to 1; None is a missing one."""
+    if predicted is None:
+        return 0.0, 0.0
+    scores = [_exact_and_f1(gold, predicted) for gold in references]
+    folds = [[*scores[:number], *scores[number + 1 :]] for number in range(len(scores))]
+    if len(scores) == 1:
+        folds = [scores]
+    exact = sum(max(exact_match for exact_match, _ in fold) for fold in folds) / len(folds)
+    return exact, sum(max(f1 for _, f1 in fold) for fold in folds) / len(folds)
+
+
+def measure_coqa(gold: Sequence[Sequence[str]], predicted: Sequence[str | None]) -> Measure:
+    """Return a function from questions to metrics."""
+    pairs = zip(gold, predicted, strict=True)
+    values = 100 * np.array([turn_scores(*pair) for pair in pairs], float).reshape(-1, 2)  # (questions, 2)
+
+    def chosen(examples: np.ndarray) -> dict[str, float]:
+        exact, f1 = values[examples].mean(0)
+        return {"f1": float(f1), "exact_match": float(exact)}
+
+    return chosen
+
+
+def by_domain(sources: Sequence[str], of: Measure) -> dict[str, dict[str, float]]:
+    """Return the metrics of the questions of each domain that occurs, and of those in and out of domain.
+
+    Args:
+        sources: the source of each question's story.
+        of: the metrics of a selection of questions.
+    """
+    names = {**IN_DOMAIN, **OUT_DOMAIN}
+    parts = {names.get(source, source): [source] for source in dict.fromkeys(sources) if source}
+    parts |= {"in_domain": list(IN_DOMAIN), "out_domain": list(OUT_DOMAIN)}
+    selections = {name: np.flatnonzero(np.isin(sources, part)) for name, part in parts.items()}
+    return {name: of(examples) for name, examples in selections.items() if len(examples)}
 
 
 class Gold(NamedTuple):
@@ -71,7 +122,7 @@ def answer_f1(references: Sequence[str], span: str) -> float:
     return sum(best) / len(best)
 
 
-def measure(gold: Sequence[Gold], predicted: Sequence[Guess | None]) -> Measure:
+def measure_quac(gold: Sequence[Gold], predicted: Sequence[Guess | None]) -> Measure:
     """Return a function from questions to metrics; None is a missing prediction.
 
     In a selection of questions, a dialogue counts by the share of its questions that are selected.
@@ -111,6 +162,12 @@ def measure(gold: Sequence[Gold], predicted: Sequence[Guess | None]) -> Measure:
         }
 
     return chosen
+
+
+def _exact_and_f1(gold: str, predicted: str) -> tuple[float, float]:
+    gold, predicted = normalize(gold), normalize(predicted)
+    exact = float(gold == predicted)
+    return exact, overlap(gold.split(), predicted.split()) if gold and predicted else exact
 
 
 def _others(references: Sequence[str]) -> list[list[str]]:
