@@ -21,7 +21,7 @@ from unmask.data.batches.registries import MASKINGS, AnyMasking
 from unmask.data.batches.sentence_pairs import LABELS, SentencePairsSettings
 from unmask.data.corpus.build import write_corpus
 from unmask.data.corpus.corpus import Corpus, Documents
-from unmask.data.labelled.duplicates import estimate_overlap
+from unmask.data.labelled.duplicates import overlap
 from unmask.data.labelled.table import Data, Source, as_sources
 from unmask.data.text.documents import TextOptions
 from unmask.data.text.files import display_name
@@ -125,7 +125,7 @@ def _unseen(
     task: Task, train: Sequence[Any], examples: Sequence[Any], measure: Measure, notes: list[str]
 ) -> dict[str, Any]:
     """Return `{metrics, examples, equal, near}` of the examples that are not training examples."""
-    common = estimate_overlap(task.identities(train), task.identities(examples))
+    common = overlap(task.identities(train), task.identities(examples))
     notes += describe_overlap(common, train, examples, "given")
     unseen = np.flatnonzero(without(examples, common))
     metrics = measure(unseen) if len(unseen) else {}
