@@ -26,7 +26,7 @@ from common import SHARED, add, minilm, read
 
 import unmask
 from unmask.data.labelled.labelled_file import read_rows
-from unmask.demo.demonstration import TOPICS, paragraphs_by_topic
+from unmask.demo.topics import TOPICS, paragraphs_by_topic
 from unmask.metrics.classification import calibration_error
 
 SCORED = 400

@@ -20,7 +20,7 @@ from sklearn.metrics import accuracy_score, f1_score
 
 import unmask
 from unmask.data.labelled.labelled_file import read_rows
-from unmask.demo.demonstration import paragraphs_by_topic
+from unmask.demo.topics import paragraphs_by_topic
 from unmask.inference.selection import PREFILTER, balanced_order, select_diverse
 
 BATCH, MOST = 20, 200

@@ -17,7 +17,7 @@ from common import SHARED, add, minilm
 
 import unmask
 from unmask.data.labelled.labelled_file import read_rows
-from unmask.demo.demonstration import topics
+from unmask.demo.topics import topics
 from unmask.inference.zero_shot import HYPOTHESIS
 from unmask.metrics.intervals import wilson
 

@@ -17,7 +17,7 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.naive_bayes import MultinomialNB
 
 from unmask.data.labelled.labelled_file import read_rows
-from unmask.demo.demonstration import paragraphs_by_topic
+from unmask.demo.topics import paragraphs_by_topic
 from unmask.metrics.comparison.outlook import extrapolate
 
 SMALLEST, LARGEST, SEEDS, SCORED = 125, 16_000, 3, 1500

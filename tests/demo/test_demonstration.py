@@ -1,90 +1,79 @@
-"""The demonstration: its stages run in order, are skipped if their results exist, and its results are printed."""
+"""The demonstration: at toy size it goes from documentation to a picture, and goes on from what exists."""
 
-import io
-from types import SimpleNamespace
+import json
 
 import pytest
-from rich.console import Console
 
+from tests.demo.test_areas import modules
+from unmask.demo import areas
 from unmask.demo import demonstration as demo
-from unmask.demo.demonstration import Labelled
+from unmask.demo.areas import texts_by_area
 
-RESULTS = {
-    name: {"accuracies": [mean - 1, mean, mean + 1], "interval": [mean - 3.5, mean + 3.5], "run": f"topics-{name}"}
-    for name, mean in (("random weights", 50.0), ("the encoder just pretrained", 70.0))
+TINY = {
+    "budget.steps": 2,
+    "batch.tokens": 512,
+    "tokenizer.vocabulary": 150,
+    "encoder.width": 32,
+    "encoder.layers": 1,
+    "encoder.feed_forward": 32,
 }
-REVIEWS = {"metrics": {"accuracy": 90.0}, "intervals": {"accuracy": [85.0, 95.0]}, "run": "run-published"}
 
 
 @pytest.fixture
-def console():
-    return Console(file=io.StringIO(), width=200, highlight=False)
+def small(tmp_path, monkeypatch):
+    """The demonstration at toy size on documentation of its own; returns its directory."""
+    for name in ("graphs", "algebra"):
+        modules(tmp_path / "library" / name, name, 60)
+    names = {"graphs": "graphs", "algebra": "algebra"}
+    monkeypatch.setattr(areas, "FEWEST", 10)
+    monkeypatch.setattr(demo, "texts_by_area", lambda: texts_by_area(names, roots=[tmp_path / "library"]))
+    monkeypatch.setattr(demo, "folders", lambda: [tmp_path / "library"])
+    monkeypatch.setattr(demo, "SETTINGS", {**TINY, "budget.minutes": 0.5})
+    for constant, value in {"TEST": 6, "COUNTS": (2, 3), "DRAWS": 1, "CHECKPOINT": "no_such_package"}.items():
+        monkeypatch.setattr(demo, constant, value)
+    return tmp_path / "demo"
 
 
-class Labels:
-    """Predicts the same label for every text."""
-
-    def __init__(self, model):
-        self.model = model
-
-    def predict(self, texts):
-        return [SimpleNamespace(text=f"{self.model}: {text}", label="good", scores={"good": 0.75}) for text in texts]
-
-
-def test_the_published_checkpoint_labels_the_sentences_of_the_folder(console, tmp_path, monkeypatch):
-    monkeypatch.setattr(demo, "load_model", str)
-    monkeypatch.setattr(demo, "Predictor", Labels)
-    demo._conclude(tmp_path, RESULTS, REVIEWS, console)
-    text = console.file.getvalue()
-    assert "the encoder just pretrained" in text and "69.0, 70.0, 71.0" in text and "66.5 to 73.5" in text
-    assert "90.0 % of 150 test reviews (85.0 to 95.0)" in text.replace("\n", " ")
-    assert "good      75.0 %  run-published: I would buy it again tomorrow." in text
-    assert (tmp_path / "sentences.txt").read_text().splitlines() == list(demo.SENTENCES)
-    assert "demo.png" not in text, "no picture was drawn"
-    (tmp_path / "sentences.txt").write_text("My own.\n")
-    demo._conclude(tmp_path, RESULTS, REVIEWS, console)
-    assert "run-published: My own." in console.file.getvalue()
-
-
-def test_without_a_published_checkpoint_there_is_no_sentiment(console, tmp_path, monkeypatch):
-    monkeypatch.setattr(demo, "load_model", str)
-    monkeypatch.setattr(demo, "Predictor", Labels)
-    monkeypatch.setattr(demo, "CHECKPOINT", "no_such_package")
-    assert demo._reviews(tmp_path, console) is None
-    assert "no-such-package, a published checkpoint, is not installed" in console.file.getvalue()
-    demo._conclude(tmp_path, RESULTS, None, console)
-    assert "sentiment" not in console.file.getvalue()
-
-
-def test_the_picture_is_drawn(tmp_path):
+def test_from_documentation_to_a_picture(small, capsys):
+    demo.run_demo(small)
+    out = capsys.readouterr().out
+    assert "12 test texts of 2 areas" in out
+    assert "random weights" in out and "pretrained here" in out and "MiniLM" not in out
+    assert demo.SENTENCES[0] in out and str(small / "sentences.txt") in out
+    text = (small / "documentation.jsonl").read_text()
+    held = [line.split("\t") for line in (small / "test.tsv").read_text().splitlines()[1:]]
+    assert len(held) == 12 and not any(line[0] in text for line in held), "the encoder does not read the test texts"
+    learned = {line for path in small.glob("train-*.tsv") for line in path.read_text().splitlines()[1:]}
+    assert not learned & {"\t".join(line) for line in held}
+    assert len(learned) == 2 * 3, "the larger number contains the smaller one"
+    runs = sorted(path.name for path in (small / "classifiers").iterdir())
+    assert runs == sorted(f"{start}-{n}-0" for start in ("random", "pretrained") for n in (2, 3))
+    scores = json.loads((small / "classifiers" / "pretrained-3-0" / demo.SCORES).read_text())
+    assert f"{scores['metrics']['accuracy']:.1f} % right" in out
     pytest.importorskip("matplotlib")
-    learning = [{"tokens": 1e6 * step, "masked_lm_accuracy": 0.1 * step} for step in range(1, 4)]
-    demo._draw(tmp_path / "demo.png", learning, 0.05, RESULTS)
-    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
+    assert (small / "demo.png").read_bytes().startswith(b"\x89PNG")
+
+    (small / "sentences.txt").write_text("My own sentence.\n")
+    before = {path: path.stat().st_mtime_ns for path in small.rglob("model.safetensors")}
+    demo.run_demo(small)
+    assert "My own sentence." in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in small.rglob("model.safetensors")} == before, "all was there"
 
 
-def test_a_corpus_that_exists_is_not_built_again(console, corpus, tmp_path, monkeypatch):
-    (tmp_path / "corpus").symlink_to(corpus.directory)
-    monkeypatch.setattr(demo, "documentation", lambda size: pytest.fail("text was collected"))
-    found = demo._corpus(tmp_path, None, console)
-    assert len(found.train) == len(corpus.train)
-    assert console.file.getvalue() == ""
+def test_a_published_checkpoint_is_fine_tuned_where_it_is_installed(tmp_path):
+    starts = {start: counts for start, _, _, counts in demo._starts(demo.Files(tmp_path))}
+    assert starts == {"random": demo.COUNTS, "pretrained": demo.COUNTS, "published": [demo.PUBLISHED_COUNT]}
 
 
-def test_the_corpus_lacks_the_test_paragraphs(console, tmp_path, monkeypatch):
-    learned, asked = (
-        Labelled(f"{name} paragraphs may be read without their label.", "code") for name in ("These", "No")
-    )
-    documents = [f"{learned.text}\n\n{asked.text}\n\nThe number {n} of many more sentences." for n in range(120)]
-    monkeypatch.setattr(demo, "documentation", lambda size: documents)
-    monkeypatch.setattr(demo, "topics", lambda: ([learned], [asked]))
-    demo._corpus(tmp_path, demo.read_recipe(demo.RECIPE, {"tokenizer.vocabulary": 150}), console)
-    text = (tmp_path / "documentation.jsonl").read_text()
-    assert learned.text in text and asked.text not in text
-    assert asked.text in (tmp_path / "topics-test.tsv").read_text()
+def test_each_draw_has_texts_of_its_own():
+    texts = list(range(demo.TEST + demo.DRAWS * max(demo.COUNTS)))
+    draws = [{count: demo._draw_of(texts, count, draw) for count in demo.COUNTS} for draw in range(demo.DRAWS)]
+    assert [len(draws[0][count]) for count in demo.COUNTS] == list(demo.COUNTS)
+    assert all(set(draw[8]) < set(draw[64]) and min(draw[8]) >= demo.TEST for draw in draws)
+    assert len({text for draw in draws for text in draw[64]}) == 64 * demo.DRAWS
 
 
-def test_the_recipe_fits_small_machines():
-    recipe = demo.read_recipe(demo.RECIPE, demo.SETTINGS)
-    assert (recipe.tokenizer.vocabulary, recipe.budget.minutes, recipe.batch.tokens) == (8000, 3, 2048)
+def test_the_numbers_fit_what_the_areas_have():
     assert all("[MASK]" in text for text in demo.BLANKS)
+    assert demo.PUBLISHED_COUNT in demo.COUNTS
+    assert demo.TEST + demo.DRAWS * max(demo.COUNTS) <= areas.FEWEST

@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 
 from unmask.data.labelled.labelled_file import read_rows
-from unmask.demo import demonstration as module
-from unmask.demo.demonstration import TEST, TOPICS, TRAIN, Labelled, topics, write_tsv
+from unmask.demo import topics as module
 from unmask.demo.documentation import documentation
+from unmask.demo.topics import TEST, TOPICS, TRAIN, Labelled, topics, write_tsv
 
 MODULE = '"""{text}"""\n'
 

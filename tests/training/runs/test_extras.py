@@ -1,8 +1,10 @@
 """Without matplotlib and TensorBoard, or if plotting fails, a run writes everything except plots and events."""
 
+import io
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -140,14 +142,9 @@ def test_the_demonstration_ends_without_its_plot(hide, tmp_path, monkeypatch):
     from unmask.demo import demonstration as demo
 
     hide(*PLOTS)
-    monkeypatch.setattr(demo, "_corpus", lambda *given: None)
-    monkeypatch.setattr(demo, "_pretrain", lambda *given: ([], 0.0))
-    monkeypatch.setattr(demo, "_topics", lambda *given: {})
-    monkeypatch.setattr(demo, "_reviews", lambda *given: None)
-    ended = []
-    monkeypatch.setattr(
-        demo, "_conclude", lambda out, results, reviews, console: ended.append(isinstance(console, Console))
-    )
-    demo.run_demo(tmp_path / "demo")
-    assert ended == [True]
-    assert not any((tmp_path / "demo").iterdir())
+    monkeypatch.setattr(demo, "load_model", str)
+    monkeypatch.setattr(demo, "Predictor", lambda model: SimpleNamespace(predict=lambda texts: []))
+    console = Console(file=io.StringIO())
+    demo._conclude(demo.Files(tmp_path), {"random": {8: [50.0]}}, console)
+    assert "50.0" in console.file.getvalue()
+    assert [path.name for path in tmp_path.iterdir()] == ["sentences.txt"]

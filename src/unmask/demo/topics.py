@@ -1,0 +1,94 @@
+"""Labeled English text that exists on every machine with Python: paragraphs of the standard library by topic.
+
+Input: nothing, or the folder of a standard library. Output: paragraphs of docstrings, each with the topic of its module
+as label, split into examples to learn from and examples to test on; the same for the same version of Python. They go
+with the text of `unmask.demo.documentation`, from which the test paragraphs must be removed.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+
+from unmask.demo.documentation import prose, read_docstrings
+
+TOPICS = {
+    "code": "abc ast bdb code codeop compileall dataclasses dis doctest enum functools importlib inspect linecache "
+    "pdb pkgutil profile pstats pydoc runpy symtable timeit tokenize trace traceback types typing unittest",
+    "files": "bz2 dbm filecmp fileinput fnmatch genericpath glob gzip lzma mailbox ntpath os pathlib posixpath shelve "
+    "shutil stat tarfile tempfile zipfile zipimport _pyio",
+    "graphics": "colorsys curses idlelib tkinter turtle turtledemo",
+    "network": "asyncio ftplib http imaplib ipaddress poplib selectors smtplib socket socketserver ssl urllib "
+    "webbrowser wsgiref xmlrpc",
+    "numbers": "_pydatetime _pydecimal _strptime bisect calendar datetime decimal fractions heapq numbers random "
+    "statistics zoneinfo",
+    "processes": "concurrent contextlib copy logging multiprocessing pickle pty queue sched signal sqlite3 subprocess "
+    "threading weakref",
+    "text": "argparse base64 codecs configparser csv difflib email encodings gettext html json locale mimetypes "
+    "optparse plistlib pprint quopri re reprlib shlex string textwrap tomllib xml",
+}
+"""Modules of the standard library, also those of single versions of Python, by topic."""
+WORDS = range(6, 61)
+"""Numbers of words of the paragraphs that are used."""
+TRAIN, TEST = 70, 100
+"""Maximum numbers of paragraphs of each topic."""
+
+
+class Labelled(NamedTuple):
+    """A paragraph and its topic."""
+
+    text: str
+    label: str
+
+
+def topics(root: Path | None = None) -> tuple[list[Labelled], list[Labelled]]:
+    """Return the examples to learn from and those to test on.
+
+    Args:
+        root: the folder of a standard library; None: that of this Python.
+    """
+    train: list[Labelled] = []
+    test: list[Labelled] = []
+    for topic, texts in paragraphs_by_topic(root).items():
+        test += [Labelled(text, topic) for text in texts[:TEST]]
+        train += [Labelled(text, topic) for text in texts[TEST : TEST + TRAIN]]
+    return sorted(train, key=lambda example: _hash(example.text)), test
+
+
+def paragraphs_by_topic(root: Path | None = None, topics: Mapping[str, str] = TOPICS) -> dict[str, list[str]]:
+    """Return all paragraphs that belong to one topic only, in a seeded order.
+
+    Args:
+        root: the folder of a standard library; None: that of this Python.
+        topics: the modules of each topic, separated by spaces.
+    """
+    folder = Path(sysconfig.get_paths()["stdlib"]) if root is None else root
+    candidates = {topic: dict.fromkeys(_paragraphs(folder, names.split())) for topic, names in topics.items()}
+    count = Counter(text for texts in candidates.values() for text in texts)
+    return {
+        topic: sorted((text for text in texts if count[text] == 1), key=_hash) for topic, texts in candidates.items()
+    }
+
+
+def write_tsv(path: Path, examples: list[Labelled]) -> Path:
+    """Write examples as a labeled file; return its path."""
+    lines = [f"{example.text}\t{example.label}\n" for example in examples]
+    path.write_text("text\tlabel\n" + "".join(lines), encoding="utf8")
+    return path
+
+
+def _paragraphs(folder: Path, names: list[str]) -> Iterator[str]:
+    """Yield the paragraphs of some modules, or of all modules in packages."""
+    for name in names:
+        for path in sorted([folder / f"{name}.py", *(folder / name).rglob("*.py")]):
+            if path.is_file() and "test" not in path.relative_to(folder).as_posix().replace("unittest", ""):
+                for docstring in read_docstrings(path):
+                    yield from (text for text in prose(docstring) if len(text.split()) in WORDS and "\t" not in text)
+
+
+def _hash(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()
