@@ -21,12 +21,15 @@ from unmask.data.batches.batch import TARGETS, Sample
 from unmask.data.batches.reading import Reading
 from unmask.data.corpus.build import write_corpus
 from unmask.data.tokenizers.wordpiece import train_wordpiece
+from unmask.metrics import intervals
 from unmask.nn.layers import linear
 from unmask.recipes.recipe import read_recipe
 from unmask.support.capabilities import emulates_bf16, products
 from unmask.support.settings import parse_overrides
 from unmask.training.interrupt import Interrupted
 from unmask.training.loop import Trainer
+
+from .undrawn import _undrawn, drawn  # noqa: F401
 
 hypothesis.settings.register_profile("untimed", deadline=None)  # cores may be busy with other programs
 hypothesis.settings.load_profile("untimed")
@@ -171,6 +174,14 @@ def ordered():
         return made
 
     return make
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _few_resamples():
+    """Scores of toy models have intervals from few resamples, which otherwise take longer than the steps of a run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(intervals, "RESAMPLES", 100)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -138,13 +138,13 @@ def test_a_damaged_program_is_refused(make, tmp_path):
         load(tmp_path / "out")
 
 
-@pytest.mark.parametrize("kind", ["linear", "average", "difference"])
+@pytest.mark.parametrize("kind", [pytest.param("linear", marks=pytest.mark.exhaustive), "average", "difference"])
 def test_the_program_of_a_downstream_model_is_right_or_refused(make, tmp_path, kind):
     model = make(downstream=DownstreamSettings(kind=kind, layers=(-1, -2)))
     assert write(model, tmp_path).difference < 1e-4
 
 
-@pytest.mark.parametrize("format", ["onnx", "openvino"])
+@pytest.mark.parametrize("format", ["onnx", pytest.param("openvino", marks=pytest.mark.exhaustive)])
 def test_means_of_texts_are_exported(make, tmp_path, format):
     manifest = write(make(settings=MEANS), tmp_path, format)
     assert manifest.difference < 1e-4 < manifest.scale

@@ -11,8 +11,6 @@ from unmask.tasks.classification import Classification
 from unmask.testing import OPERATIONS, check_task
 from unmask.testing.task import check_members
 
-from ..undrawn import _undrawn, drawn  # noqa: F401
-
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "serving.md").read_text(encoding="utf8")
 NOUNS = ("dog", "cat", "river", "house", "teacher", "engine", "market", "letter", "garden", "window")
 TEXTS = [f"the {noun} sees the {other} . the {other} finds the garden ." for noun in NOUNS for other in NOUNS[:2]]
