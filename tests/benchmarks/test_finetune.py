@@ -56,7 +56,6 @@ USUALLY = {
     ],
     "features": ["data=sst2", "start=minilm"],
     "finetuning_rule": ["start=minilm", "data=sst2-12000", "data=sst2-all"],
-    "pretraining_pays": ["start=random"],
 }
 """What is run without --exhaustive: every method, but not each on every data set and from every start."""
 REPEATING = (
