@@ -31,9 +31,10 @@ from unmask.training.loop import Trainer
 
 from .undrawn import _undrawn, drawn  # noqa: F401
 
-hypothesis.settings.register_profile("untimed", deadline=None)  # cores may be busy with other programs
+hypothesis.settings.register_profile("untimed", deadline=None, max_examples=60)  # cores may be busy with other programs
 hypothesis.settings.load_profile("untimed")
 torch.set_num_threads(1)
+os.fsync = lambda handle: None  # tests kill processes, whose writes survive them; flushing takes milliseconds each
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as does what nohup starts
