@@ -20,6 +20,7 @@ import torch
 from unmask.data.batches.batch import TARGETS, Reading, Sample
 from unmask.data.corpus.build import write_corpus
 from unmask.data.tokenizers.wordpiece import train_wordpiece
+from unmask.metrics import intervals
 from unmask.nn.layers import linear
 from unmask.recipes.recipe import read_recipe
 from unmask.support.capabilities import emulates_bf16, products
@@ -27,9 +28,12 @@ from unmask.support.settings import parse_overrides
 from unmask.training.interrupt import Interrupted
 from unmask.training.loop import Trainer
 
-hypothesis.settings.register_profile("untimed", deadline=None)  # cores may be busy with other programs
+from .undrawn import _undrawn, drawn  # noqa: F401
+
+hypothesis.settings.register_profile("untimed", deadline=None, max_examples=60)  # cores may be busy with other programs
 hypothesis.settings.load_profile("untimed")
 torch.set_num_threads(1)
+os.fsync = lambda handle: None  # tests kill processes, whose writes survive them; flushing takes milliseconds each
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as does what nohup starts
@@ -170,6 +174,14 @@ def ordered():
         return made
 
     return make
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _few_resamples():
+    """Scores of toy models have intervals from few resamples, which otherwise take longer than the steps of a run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(intervals, "RESAMPLES", 100)
+        yield
 
 
 @pytest.fixture(autouse=True)

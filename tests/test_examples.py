@@ -7,8 +7,6 @@ import pytest
 
 from unmask.model.model import load_model
 
-from .undrawn import _undrawn  # noqa: F401
-
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 

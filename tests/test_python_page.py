@@ -7,8 +7,6 @@ import pytest
 
 import unmask
 
-from .undrawn import _undrawn  # noqa: F401
-
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "python.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf8"), re.DOTALL)
 

@@ -1,7 +1,6 @@
-"""Runs without plots, which take longer than the steps of a small run; tests of plots ask for the fixture `drawn`.
+"""Runs without plots, which take longer than the steps of a small run; tests of plots ask for the fixture `drawn`."""
 
-The `conftest.py` of a directory whose tests train imports both fixtures.
-"""
+from contextlib import contextmanager
 
 import pytest
 
@@ -10,17 +9,24 @@ from unmask.workflows.finetuning import run_job
 from unmask.workflows.pretraining import pretrain
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _undrawn():
-    """Runs in this process draw nothing; whatever else draws, such as `unmask runs plot`, does."""
+@contextmanager
+def drawing_by(draw):
+    """Draw the plots of runs in this process by a function; `unmask runs plot` is unaffected."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (pretrain, run_job):
-            patch.setattr(module, "try_to_draw", lambda draw, say: None)
+            patch.setattr(module, "try_to_draw", draw)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _undrawn():
+    """Runs draw nothing."""
+    with drawing_by(lambda draw, say: None):
         yield
 
 
 @pytest.fixture
-def drawn(monkeypatch):
+def drawn():
     """Runs draw their plots, as they do outside of tests."""
-    for module in (pretrain, run_job):
-        monkeypatch.setattr(module, "try_to_draw", plots.try_to_draw)
+    with drawing_by(plots.try_to_draw):
+        yield

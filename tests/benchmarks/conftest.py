@@ -11,8 +11,6 @@ import pytest
 from unmask.nn.layers import block
 from unmask.training.loop import Trainer
 
-from ..undrawn import _undrawn  # noqa: F401
-
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 

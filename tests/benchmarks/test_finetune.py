@@ -46,6 +46,18 @@ ONLY = {
     ],
 }
 """The rest differs in the encoder alone, which test_pretrain.py has, or in data that token_classification has."""
+USUALLY = {
+    "sst2": ["start=random"],
+    "pairs": ["start=minilm"],
+    "token_classification": [
+        *(f"start={name}" for name in ("minilm", "random-zh")),
+        "data=conll2003",
+        "data=resume_zh",
+    ],
+    "features": ["data=sst2", "start=minilm"],
+    "finetuning_rule": ["start=minilm", "data=sst2-12000", "data=sst2-all"],
+}
+"""What is run without --exhaustive: every method, but not each on every data set and from every start."""
 REPEATING = (
     "minutes",
     "family",
@@ -67,14 +79,15 @@ def bench(toy):
 
 
 @pytest.fixture(scope="module")
-def run(bench):
+def run(bench, request):
     """Run a comparison at toy size, once, and return its records."""
     finetune, folder = bench
+    chosen = ONLY if request.config.getoption("--exhaustive") else ONLY | USUALLY
 
     def run_once(name):
         path = folder / "results" / f"{name}.json"
         if not (folder / "finetune" / name).exists():
-            only = ["--only", *ONLY[name]] if name in ONLY else []
+            only = ["--only", *chosen[name]] if name in chosen else []
             finetune.main([name, "--toy", "--runs", str(folder), *only])
         runs = json.loads(path.read_text(encoding="utf8"))["runs"]
         return [record for record in runs if not {"member", "case"} & record.keys()]  # those are of pretraining
@@ -114,8 +127,12 @@ def test_a_comparison_runs_at_toy_size_and_leaves_its_records(bench, run, name):
         assert 0 < lines[0]["tokens"] < lines[1]["tokens"]
 
 
-def test_every_start_and_data_set_is_there(bench, run):
+@pytest.mark.exhaustive
+def test_every_start_is_there(run):
     assert {record["start"] for record in run("sst2")} == {"minilm", "random"}
+
+
+def test_every_data_set_is_there(bench, run):
     assert len({record["set"] for record in run("pairs")}) == 6
     found = {(record["data"], record["start"], record["body"]) for record in run("token_classification")}
     assert ("resume_zh", "random", "bert-mini-zh") in found and ("conll2003", "minilm", "MiniLM") in found

@@ -10,7 +10,9 @@ pytestmark = pytest.mark.minilm
 CASES = {"bf16": "tiny-var-bf16-0.1", "float32": "tiny-full128-float32-0.0"}
 
 
-@pytest.mark.parametrize("precision", [pytest.param("bf16", marks=pytest.mark.bf16), "float32"])
+@pytest.mark.parametrize(
+    "precision", [pytest.param("bf16", marks=[pytest.mark.bf16, pytest.mark.exhaustive]), "float32"]
+)
 def test_it_does_the_products_work(benchmark_module, work, precision, text_file, minilm, tmp_path):
     engines = benchmark_module("engines")
     found = engines.run_unmask(engines.Work.parse(CASES[precision], steps=2, sequences=6))

@@ -20,7 +20,9 @@ def run(tokenizer, tmp_path):
     return tmp_path / "run"
 
 
-@pytest.mark.parametrize("engine", ["torch float32", "onnx float32", "onnx int8"])
+@pytest.mark.parametrize(
+    "engine", ["torch float32", pytest.param("onnx float32", marks=pytest.mark.exhaustive), "onnx int8"]
+)
 def test_an_engine_is_compared_with_the_original(benchmark_module, run, documents, tmp_path, engine):
     rows = tmp_path / "rows.tsv"
     texts = [text.split(".")[0] for text in documents]

@@ -15,7 +15,6 @@ from unmask.families.bert import BertSettings
 from unmask.model.model import Model, save_model
 
 from .. import forking
-from ..undrawn import _undrawn, drawn  # noqa: F401
 
 COMMAND = [sys.executable, "-m", "unmask"]
 TINY = [

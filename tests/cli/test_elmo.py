@@ -123,7 +123,10 @@ def test_a_word_that_the_vocabulary_lacks_is_read_by_its_characters(here):
     assert torch.equal(zebra, again) and not torch.allclose(zebra, dog, atol=1e-3)
 
 
-@pytest.mark.parametrize(("kind", "layers"), [("linear", []), ("linear", MIX), ("average", MIX), ("rnn", MIX)])
+@pytest.mark.parametrize(
+    ("kind", "layers"),
+    [("linear", []), pytest.param("linear", MIX, marks=pytest.mark.exhaustive), ("average", MIX), ("rnn", MIX)],
+)
 def test_frozen_under_a_classifier(here, tmp_path, kind, layers):
     more = ["downstream.width=16", "optimizer.learning_rate=3e-2"] if kind == "rnn" else ["optimizer.learning_rate=0.1"]
     options = ("--frozen", "--downstream", kind)

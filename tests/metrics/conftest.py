@@ -1,9 +1,17 @@
-"""Recorded predictions of models."""
+"""Recorded predictions of models; intervals from as many resamples as users get."""
 
 import json
 from pathlib import Path
 
 import pytest
+
+from unmask.metrics import intervals
+from unmask.metrics.intervals import RESAMPLES
+
+
+@pytest.fixture(autouse=True)
+def _all_resamples(monkeypatch):
+    monkeypatch.setattr(intervals, "RESAMPLES", RESAMPLES)
 
 
 @pytest.fixture(scope="session")

@@ -104,7 +104,7 @@ def covered_share(only_first, only_second, number):
     return covered
 
 
-@pytest.mark.parametrize("number", [50, 100, 200, 500])
+@pytest.mark.parametrize("number", [50, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (100, 200)), 500])
 def test_95_percent_of_intervals_contain_the_difference(number):
     """Exact over all outcomes; neither accuracy matters beyond how often one model alone is right.
 
@@ -196,7 +196,7 @@ def coverage(accuracy, number, ends):
     return stats.binom.pmf(np.arange(number + 1), number, accuracy)[inside].sum()
 
 
-@pytest.mark.parametrize("number", [30, 100, 1000])
+@pytest.mark.parametrize("number", [30, pytest.param(100, marks=pytest.mark.exhaustive), 1000])
 def test_95_percent_of_intervals_contain_the_accuracy(number, monkeypatch):
     """Exact over all outcomes, which are drawn with fewer resamples.
 

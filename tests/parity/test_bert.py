@@ -147,14 +147,14 @@ def assert_outputs_differ(outputs):
         assert torch.pdist(outputs[name]).min() > 1e-3, name
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", ["2x128", pytest.param("4x256", marks=pytest.mark.exhaustive), "3x96"])
 def test_parity_of_their_directory(size, tmp_path):
     theirs = scale(BertForPreTraining(config(size)), 3)
     learner = from_theirs(theirs, tmp_path / "theirs")
     assert_outputs_differ(assert_parity(learner, theirs, ragged(TEXTS, 1000), tmp_path / "gradients"))
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", ["2x128", pytest.param("4x256", marks=pytest.mark.exhaustive), "3x96"])
 def test_parity_of_our_directory(size, tmp_path):
     theirs = BertForPreTraining(config(size))
     learner = scale(from_theirs(theirs, tmp_path / "shape"), 3)

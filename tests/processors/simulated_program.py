@@ -1,8 +1,8 @@
-"""Program that runs each command in each precision: `python simulated_program.py OUT TEXT EXAMPLES [OTHER]`.
+"""Program that runs each command in each precision: `python simulated_program.py OUT TEXT EXAMPLES`.
 
 Environment variables restrict the libraries of this process to what a simulated processor has. Prints a JSON object:
-the status and the last message of each cell, "COMMAND PRECISION"; what the processor can do; and, if OTHER is the OUT
-of another process, how it computes the models there.
+the status and the last message of each cell, "COMMAND PRECISION"; what the processor can do; and what the exported
+models predict. With OUT alone, which another process has filled, it prints only what the models there predict here.
 """
 
 import contextlib
@@ -22,6 +22,8 @@ from unmask.serving import run as serving
 from unmask.support.capabilities import emulates_bf16, multiplies_bf16, onednn_multiplies
 from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
+from unmask.workflows.finetuning import run_job
+from unmask.workflows.pretraining import pretrain
 
 PRECISIONS = ("float32", "bf16", "int8")
 TEXTS = ["the dog near the sea", "the cat", "a garden behind the school follows the letter"]
@@ -139,10 +141,14 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
     serving.serve = ask
-    out, text, examples, *other = map(Path, sys.argv[1:])
+    pretrain.try_to_draw = run_job.try_to_draw = lambda draw, say: None
+    out, *files = map(Path, sys.argv[1:])
+    if not files:
+        print(json.dumps({name: loaded(out / name) for name in PROGRAMS}))
+        sys.exit()
     out.mkdir()
     tracing_once(out)
-    found = {f"{command} {precision}": result for command, precision, result in cells(out, text, examples)}
+    found = {f"{command} {precision}": result for command, precision, result in cells(out, *files)}
     able = {
         "emulates bf16": emulates_bf16(),
         "bf16 is faster": multiplies_bf16(),
@@ -150,6 +156,5 @@ if __name__ == "__main__":
         "default": choose_machine("cpu").precision,
         "instructions": torch.backends.cpu.get_cpu_capability(),
     }
-    theirs = {name: loaded(other[0] / name) for name in PROGRAMS} if other else {}
-    ours = {name: loaded(out / name) for name in PROGRAMS}
-    print(json.dumps({"cells": found, "able": able, "theirs": theirs, "ours": ours}))
+    programs = {name: loaded(out / name) for name in PROGRAMS}
+    print(json.dumps({"cells": found, "able": able, "programs": programs}))

@@ -6,8 +6,6 @@ from unmask.recipes.recipe import FinetuningRecipe, read_recipe
 from unmask.support.settings import convert, parse_overrides, put, write
 from unmask.workflows.finetuning.finetune import finetune
 
-from ..undrawn import _undrawn, drawn  # noqa: F401
-
 
 @pytest.fixture(scope="session")
 def recipe_file(tmp_path_factory):

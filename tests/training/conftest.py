@@ -21,7 +21,6 @@ from unmask.workflows.pretraining.pretrain import pretrain_corpus
 from unmask.workflows.pretraining.start import build_learner
 
 from .. import forking
-from ..undrawn import _undrawn, drawn  # noqa: F401
 from .remembering import settings
 
 CPU = Machine(torch.device("cpu"), "float32")

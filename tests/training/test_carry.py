@@ -169,15 +169,19 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("double", [False, True], ids=["float32", "float64"])
-@pytest.mark.parametrize(("size", "micro_tokens"), [(1, 8), (2, 1000), (2, 1)])
+@pytest.mark.parametrize(
+    "double", [pytest.param(False, marks=pytest.mark.exhaustive), True], ids=["float32", "float64"]
+)
+@pytest.mark.parametrize(
+    ("size", "micro_tokens"), [(1, 8), pytest.param(2, 1000, marks=pytest.mark.exhaustive), (2, 1)]
+)
 def test_processes_and_micro_batches_change_nothing(whole, tmp_path, size, micro_tokens, double):
     launch(tmp_path / "run", size, micro_tokens=micro_tokens, double=double)
     assert_close(tmp_path / "run", whole[double], 1e-11 if double else 1e-5)
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("micro_tokens", [8, 1000])
+@pytest.mark.parametrize("micro_tokens", [8, pytest.param(1000, marks=pytest.mark.exhaustive)])
 def test_sums_that_overlap_with_the_backward_pass_change_nothing(whole, tmp_path, micro_tokens):
     launch(tmp_path / "run", 2, micro_tokens=micro_tokens, double=True, overlapped=True)
     assert_close(tmp_path / "run", whole[True], 1e-11)

@@ -160,9 +160,9 @@ SENTENCES = (STAGES, "layout.kind=document_sentences", "objective.next_sentence=
 @pytest.mark.parametrize(
     ("stages", "fault"),
     [
-        ((STAGES,), None),
-        (SENTENCES, None),
         ((PAIRS_LATER,), None),
+        pytest.param((STAGES,), None, marks=pytest.mark.exhaustive),
+        pytest.param(SENTENCES, None, marks=pytest.mark.exhaustive),
         ((STAGES,), stay_in_the_first_stage),
         ((PAIRS_LATER,), forget_the_total),
         pytest.param((STAGES,), forget_the_total, marks=pytest.mark.exhaustive),

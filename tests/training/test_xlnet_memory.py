@@ -20,7 +20,7 @@ def trained(make_run, machine=None, **others):
     return one
 
 
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bf16", marks=pytest.mark.exhaustive)])
 def test_with_memory_the_next_token_is_known(make_run, precision):
     one = trained(make_run, Machine(torch.device("cpu"), precision))
     assert one.run.read_metrics("heldout")[-1]["recall_accuracy"] > 0.97
@@ -54,7 +54,7 @@ def test_T3_killed_runs_resume_bit_for_bit(whole, tmp_path):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("size", "micro_tokens"), [(1, 8), (2, 1000)])
+@pytest.mark.parametrize(("size", "micro_tokens"), [pytest.param(1, 8, marks=pytest.mark.exhaustive), (2, 1000)])
 def test_processes_and_micro_batches_change_nothing(whole, tmp_path, size, micro_tokens):
     out = tmp_path / "run"
     launch(out, size, xlnet=True, micro_tokens=micro_tokens)

@@ -9,12 +9,10 @@ from unmask.model.model import Model, save_model
 from unmask.support.errors import UserError
 from unmask.training.runs.directory import RunDirectory
 
-from ..undrawn import _undrawn  # noqa: F401
-
 HERE = {"device": "cpu", "precision": "float32", "quiet": True}
 SHAPE = {"encoder.layers": 1, "encoder.width": 32, "encoder.heads": 2, "encoder.feed_forward": 64}
 SMALL = {**SHAPE, "layout.length": 48, "batch.tokens": 512}
-SHORT = (1e-3, 1e-9, 1e-300, 5e-324)
+SHORT = (1e-3, *(pytest.param(minutes, marks=pytest.mark.exhaustive) for minutes in (1e-9, 1e-300)), 5e-324)
 
 
 def pretrain(minutes, corpus, out):

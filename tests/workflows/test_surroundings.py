@@ -18,7 +18,6 @@ from unmask.training.runs.directory import RunDirectory
 from unmask.workflows.pretraining.pretrain import pretrain_corpus
 
 from .. import forking
-from ..undrawn import _undrawn  # noqa: F401
 
 SOURCE = Path(unmask.__file__).parent
 PROGRAM = """

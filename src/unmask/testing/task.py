@@ -33,7 +33,7 @@ from unmask.tasks.routes import Route
 from unmask.workflows.distillation.distill import distill
 from unmask.workflows.finetuning.finetune import finetune
 
-SHAPE = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=128, init_std=0.2)
+SHAPE = BertSettings(layers=1, width=32, heads=2, feed_forward=64, positions=128, init_std=0.2)
 SUFFIXES = (".jsonl", ".json", ".tsv", ".csv", ".conll", ".txt")
 """Suffixes of the files that predictions are written to."""
 CLOSE = 1e-3

@@ -95,7 +95,7 @@ def test_D7_memory_does_not_grow_in_building(built):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("workers", "fault"), [(2, False), (1, True)])
+@pytest.mark.parametrize(("workers", "fault"), [(2, False), pytest.param(1, True, marks=pytest.mark.exhaustive)])
 def test_D7_memory_does_not_grow_in_workers_unless_text_is_kept(texts, tmp_path, workers, fault):
     growth = run(BUILD, texts, tmp_path, workers, *["hoard"] * fault)
     assert (growth > GROWTH) == fault, growth

@@ -83,7 +83,7 @@ def test_what_cannot_be_trained(texts, size, message):
         train_unigram(texts, size=size)
 
 
-@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("lowercase", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 def test_transformers_reads_what_is_saved(lowercase, tmp_path, same_ids):
     unigram = train_unigram(TEXT, size=600, lowercase=lowercase)
     unigram.save(tmp_path, length=77)

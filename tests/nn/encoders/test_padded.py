@@ -133,7 +133,13 @@ def export(body, inputs, kernel=None):
     return torch.export.export(padded, tuple(inputs), dynamic_shapes=(axes, axes, axes))
 
 
-@pytest.mark.parametrize("kind", BODIES)
+ALIKE = ("shared attention", "narrow embeddings", "distilbert", "xlm_roberta", "camembert", "rotated halves")
+"""Bodies whose operators are those of others: ALBERT, BERT, RoBERTa, and the families that rotate halves."""
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.exhaustive) if kind in ALIKE else kind for kind in BODIES]
+)
 def test_an_exported_body_accepts_any_batch_and_length(kind):
     body = build(kind)
     program = export(body, padded_input((4, 7, 5), 7), plain)

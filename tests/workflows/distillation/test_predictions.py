@@ -25,7 +25,9 @@ from unmask.workflows.finetuning.job import LabelledFiles
 from .conftest import CPU, FILES, LABELS, SHAPE, TASKS_OF, learn
 
 
-@pytest.mark.parametrize("kind", ["classification", "regression", "token-classification"])
+@pytest.mark.parametrize(
+    "kind", ["classification", pytest.param("regression", marks=pytest.mark.exhaustive), "token-classification"]
+)
 def test_predictions_are_learned_across_vocabularies(kind, tuned, examples, documents, tmp_path):
     other = train_wordpiece(documents, size=120)
     save_model(tmp_path / "init", Model(SHAPE.build(other.size), other), "")

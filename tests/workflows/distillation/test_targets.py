@@ -141,7 +141,14 @@ def test_T1_a_resumed_run_with_stored_predictions_equals_an_unbroken_one(teacher
     assert load_model(whole.parent).fingerprint() == load_model(cut.parent).fingerprint()
 
 
-@pytest.mark.parametrize("kind", ["classification", "token-classification", "question-answering"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("classification", marks=pytest.mark.exhaustive),
+        pytest.param("token-classification", marks=pytest.mark.exhaustive),
+        "question-answering",
+    ],
+)
 def test_a_second_student_of_a_task_needs_no_teacher(kind, tuned, examples, tmp_path, monkeypatch):
     given = {"train": examples / FILES[kind], "layers": 2, "device": "cpu", "precision": "float32", "quiet": True}
     # answers are a softmax over tokens, so the last bias has no gradient: AdamW would enlarge its rounding error

@@ -22,7 +22,7 @@ BOTH = ("soft_targets", "layer_matching")
 
 
 @pytest.mark.parametrize("kind", TASKS_OF)
-@pytest.mark.parametrize("recipe", ["distilbert-mini", "tinybert-mini"])
+@pytest.mark.parametrize("recipe", [pytest.param("distilbert-mini", marks=pytest.mark.exhaustive), "tinybert-mini"])
 def test_a_student_of_every_kind_of_task(kind, recipe, tuned, examples, tmp_path):
     run = learn(recipe, tuned(kind), tmp_path / "run", train=examples / FILES[kind])
     student, teacher = load_model(run.path), load_model(tuned(kind))
@@ -106,7 +106,7 @@ def test_labels_are_learned_from_if_asked_for(tuned, examples, tmp_path):
     assert all("classification_accuracy" in line for line in plain.read_metrics("heldout"))
 
 
-@pytest.mark.parametrize("stop", [1, 3])
+@pytest.mark.parametrize("stop", [1, pytest.param(3, marks=pytest.mark.exhaustive)])
 def test_T1_a_resumed_distillation_equals_an_unbroken_one(stop, tuned, examples, tmp_path, stopped_at):
     given = {"train": examples / FILES["token-classification"], "settings": {"dropout": 0.1}}
     teacher = tuned("token-classification")

@@ -11,7 +11,14 @@ from unmask.support.errors import UserError
 from .conftest import FILES, learn
 
 
-@pytest.mark.parametrize("kind", ["pairs", "token-classification", "question-answering"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "pairs",
+        pytest.param("token-classification", marks=pytest.mark.exhaustive),
+        pytest.param("question-answering", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_variants_of_examples_are_learned_from(kind, tuned, teacher, examples, tmp_path):
     given = {"train": examples / FILES[kind], "dev": examples / FILES[kind], "augment": 2}
     plain = learn("distilbert-mini", tuned(kind), tmp_path / "plain", **given)

@@ -12,8 +12,6 @@ from unmask.workflows.finetuning.finetune import finetune
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles
 from unmask.workflows.finetuning.run_job import run_job
 
-from ...undrawn import _undrawn, drawn  # noqa: F401
-
 CPU = choose_machine("cpu", "float32")
 
 

@@ -40,7 +40,7 @@ def same_encoder(one, other):
 RATES = {"linear": 3e-2, "average": 3e-2, "rnn": 1e-2}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [pytest.param("linear", marks=pytest.mark.exhaustive), "average", "rnn"])
 def test_each_kind_learns_and_the_encoder_stays(start, task, tmp_path, kind):
     more = ["downstream.width=16"] if kind == "rnn" else []
     steps = {"linear": 200, "average": 200, "rnn": 80}[kind]
@@ -52,7 +52,7 @@ def test_each_kind_learns_and_the_encoder_stays(start, task, tmp_path, kind):
     assert not (tmp_path / "run/features").exists()
 
 
-@pytest.mark.parametrize("layers", ["[0]", "[0, -1]"])
+@pytest.mark.parametrize("layers", [pytest.param("[0]", marks=pytest.mark.exhaustive), "[0, -1]"])
 def test_static_embeddings_and_mixtures_learn(start, task, tmp_path, layers):
     mixed = ["downstream.combine=mix"] if "," in layers else []
     settings = [f"downstream.layers={layers}", "budget.steps=150", "optimizer.learning_rate=3e-2"]

@@ -81,7 +81,7 @@ def test_an_estimator_obeys_thresholds(start, rare):
     assert ((alarm > RARE) & (alarm < 0.5)).any()
 
 
-@pytest.mark.parametrize("threshold", [0.5, 0.05])
+@pytest.mark.parametrize("threshold", [pytest.param(0.5, marks=pytest.mark.exhaustive), 0.05])
 def test_a_threshold_can_be_given(start, rare, tmp_path, threshold):
     settings = {**PROBE, "task.threshold": threshold}
     finetune("classification", start, rare, tmp_path / "run", settings=settings, **OPTIONS, quiet=True)

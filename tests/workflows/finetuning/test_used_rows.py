@@ -39,7 +39,14 @@ def test_the_table_is_reduced_and_restored():
     assert table.num_embeddings == 10
 
 
-@pytest.mark.parametrize("setting", ["optimizer.kind=adamw", "optimizer.kind=muon", "optimizer.layer_decay=0.8"])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        pytest.param("optimizer.kind=adamw", marks=pytest.mark.exhaustive),
+        "optimizer.kind=muon",
+        "optimizer.layer_decay=0.8",
+    ],
+)
 def test_the_model_is_that_of_the_whole_table(start, task, tmp_path, monkeypatch, setting):
     settings = (setting, "budget.epochs=3", "optimizer.weight_decay=0.1", "optimizer.learning_rate=1e-2", "dropout=0.1")
     ours = run(start, task, tmp_path / "ours", *settings)

@@ -1,3 +1,0 @@
-"""Runs without plots."""
-
-from ...undrawn import _undrawn, drawn  # noqa: F401
