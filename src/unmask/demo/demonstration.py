@@ -3,8 +3,8 @@
 1. Text: the documentation of Python's standard library and of the packages that PyTorch installs.
 2. Pretrain a small encoder on it from scratch, for a few minutes.
 3. Learn from few labeled texts whose question it is: the team of algebra, graphs, learning, network or windows. From
-   random weights and from the encoder just pretrained, with growing numbers of labels; and from a published checkpoint,
-   if one is installed.
+   random weights, from the encoder just pretrained, and from a published checkpoint, if one is installed; with growing
+   numbers of labels.
 
 All results are printed and drawn. A stage whose result already exists in the directory is skipped.
 """
@@ -41,8 +41,6 @@ COUNTS = (8, 16, 32, 64)
 """Numbers of labeled texts of each area to learn from."""
 DRAWS = 2
 """How often these are drawn anew; for each, a classifier is trained from each starting point."""
-PUBLISHED_COUNT = 16
-"""Number of labels of each area to fine-tune the published checkpoint with, which takes longer."""
 TEXT_BYTES = 50_000_000
 """More than all documentation."""
 BLANKS = ("Return the shortest [MASK] between two nodes.", "Raise a [MASK] if the argument is negative.")
@@ -160,21 +158,21 @@ def _fill(files: Files, console: Console) -> None:
     )
 
 
-def _starts(files: Files) -> Iterator[tuple[str, str, Path | None, Sequence[int]]]:
-    """Yield each starting point: its name, model, tokenizer, and the numbers of labels to fine-tune it with."""
-    yield "random", f"random:{RECIPE}", files.encoder / "model", COUNTS
-    yield "pretrained", str(files.encoder), None, COUNTS
+def _starts(files: Files) -> Iterator[tuple[str, str, Path | None]]:
+    """Yield each starting point: its name, model and tokenizer."""
+    yield "random", f"random:{RECIPE}", files.encoder / "model"
+    yield "pretrained", str(files.encoder), None
     package = importlib.util.find_spec(CHECKPOINT)
     if package is not None and package.origin:
-        yield "published", str(Path(package.origin).parent / "model"), None, [PUBLISHED_COUNT]
+        yield "published", str(Path(package.origin).parent / "model"), None
 
 
 def _classifiers(files: Files, console: Console) -> dict[str, dict[int, list[float]]]:
     """Fine-tune from each starting point; return the accuracies on the test texts by number of labels."""
     accuracies: dict[str, dict[int, list[float]]] = {}
-    for start, model, tokenizer, counts in _starts(files):
-        accuracies[start] = {count: [] for count in counts}
-        for count in counts:
+    for start, model, tokenizer in _starts(files):
+        accuracies[start] = {count: [] for count in COUNTS}
+        for count in COUNTS:
             for draw in range(DRAWS):
                 run = files.classifier(start, count, draw)
                 if not (run / "model").exists():
@@ -186,7 +184,6 @@ def _classifiers(files: Files, console: Console) -> dict[str, dict[int, list[flo
                         run,
                         dev=test,
                         tokenizer=tokenizer,
-                        frozen=False,
                         quiet=True,
                         resume=(run / "recipe.toml").exists(),
                     )
@@ -203,7 +200,7 @@ def _conclude(files: Files, accuracies: Mapping[str, Mapping[int, Sequence[float
     for count in COUNTS:
         table.add_column(str(count), justify="right")
     for start, by_count in accuracies.items():
-        cells = (f"{statistics.mean(by_count[count]):.1f}" if count in by_count else "" for count in COUNTS)
+        cells = (f"{statistics.mean(values):.1f}" for values in by_count.values())
         table.add_row(NAMES[start], *cells)
     console.print(table)
     picture = files.folder / "demo.png"
