@@ -22,7 +22,7 @@ from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
 from unmask.workflows.comparing import compare as compare_module
 from unmask.workflows.comparing import compute, work
-from unmask.workflows.comparing.cells import RESAMPLED, Planner, failure_of, folder_of
+from unmask.workflows.comparing.cells import RESAMPLED, Planner, failure_of, folder_of, result_of
 from unmask.workflows.comparing.results import CLEARLY, KNOWN
 from unmask.workflows.comparing.scores import race
 from unmask.workflows.comparing.settings import Arm, read_comparison
@@ -123,11 +123,40 @@ def test_keys_depend_on_contents(inputs, tmp_path, name):
     [
         ({"budget": "10tok"}, "less than a step"),
         ({"budget": "1e3flop"}, "less than a step"),
+        ({"budget": "1ktok", "outlook": True}, "0.125 of the budget, with which the outlook begins.*2,048 tokens"),
     ],
 )
 def test_impossible_budgets_are_refused(inputs, changes, message):
     with pytest.raises(UserError, match=message):
         planned(inputs, **changes)
+
+
+def test_speed_is_measured_last(inputs):
+    kinds = [cell.kind for cell in planned(inputs, outlook=True, budget="20ktok").cells]
+    assert kinds[-2:] == ["cost", "cost"] and kinds.count("cost") == 2
+
+
+def test_speed_is_not_measured_while_another_cell_is_computed(inputs, finished, tmp_path, monkeypatch):
+    """Two cells of costs and one of a score are left, and another process has the latter for a while."""
+    out = tmp_path / "out"
+    shutil.copytree(finished[0], out)
+    plan = planned(inputs)
+    *_, score = plan.of("score")
+    left = [*plan.of("cost"), score]
+    for cell in left:
+        (folder_of(out, cell) / "result.json").unlink()
+    lock = acquire(folder_of(out, score) / ".lock")
+    seen = []
+
+    def pause(seconds):
+        seen.append([cell.kind for cell in left if result_of(out, cell) is None])
+        if len(seen) == 2:
+            lock.release()
+
+    monkeypatch.setattr(work.time, "sleep", pause)
+    work.work(plan, out, choose_machine("cpu", "float32"), attempt="again", quiet=True)
+    assert seen == [["cost", "cost", "score"]] * 2
+    assert all(result_of(out, cell) for cell in left)
 
 
 def test_equal_arms_are_refused(inputs):

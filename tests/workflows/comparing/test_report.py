@@ -11,6 +11,10 @@ import msgspec
 import numpy as np
 import pytest
 
+import unmask
+from unmask.data.corpus.build import held_out
+from unmask.data.corpus.corpus import open_corpus
+from unmask.data.text.documents import Skipped, read_documents
 from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
 from unmask.workflows.comparing.cells import RESAMPLED, Planner, folder_of
@@ -225,3 +229,38 @@ def test_an_outlook_is_shown(inputs, tmp_path):
 
 def test_no_outlook_without_smaller_budgets(finished):
     assert finished[1].prospects == [] and finished[1].effects == []
+
+
+def test_one_seed_recommends_nothing(inputs, tmp_path):
+    outcome = concluded(inputs, tmp_path, lambda cell: 0.9 if cell.arm == "bert" else 0.5, seeds=1)
+    assert outcome.best == ["bert", "random"]
+    text = " ".join(outcome.recommendation)
+    assert "One seed cannot tell arms apart" in text and "Use bert" not in text
+    assert re.search(r"bert scored highest, [89]\d\.\d, \d\d\.\d points above random", text)
+
+
+def test_bits_per_character_of_arms_that_are_language_models(finished):
+    out, outcome = finished
+    bits = outcome.arm("bert").bits
+    assert 0.5 < bits.low <= bits.mean <= bits.high < 10
+    assert outcome.arm("bert").pseudo and outcome.arm("random").bits is None
+    assert f"bert,text,bits_per_character,0,{bits.mean}" in (out / "report.csv").read_text()
+    markdown = (out / "report.md").read_text()
+    assert "| bits per character |" in markdown and f"{bits.mean:.2f} ({bits.low:.2f} to {bits.high:.2f})" in markdown
+    assert "compare them with each other only" in markdown
+
+
+def test_bits_are_those_of_the_command(finished, inputs):
+    """Held-out documents are those that the corpus holds out."""
+    out, outcome = finished
+    settings = read_comparison(inputs / "pets.toml")
+    plan = Planner(settings, settings.named_arms(), "float32").plan()
+    (trained,) = [cell for cell in plan.of("pretraining") if cell.seed == 0]
+    corpus = open_corpus(folder_of(out, trained.needs["corpus"]) / "corpus")
+    texts = list(held_out(read_documents([str(inputs / "text.txt")], settings.reading, Skipped())))
+    assert len(texts) == len(corpus.heldout)
+    (inputs / "held.txt").write_text("\n\n".join(texts))
+    report = unmask.evaluate(
+        folder_of(out, trained) / "run", [inputs / "held.txt"], suite="bits", device="cpu", quiet=True
+    )
+    assert outcome.arm("bert").bits.mean == pytest.approx(report["metrics"]["bits_per_character"], rel=1e-4)

@@ -184,6 +184,11 @@ def check_sources(paths: Sequence[str | Path], options: TextOptions) -> None:
         seen.add(resolved)
 
 
+def held_out(documents: Iterable[str]) -> Iterator[str]:
+    """Yield the documents that a corpus holds out, if no files are named for it."""
+    return (text for part, text in _hold_out(documents) if part == "heldout")
+
+
 def _hold_out(documents: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Assign each document to a part: 1 % are held out by the hash of their text, which keeps equal ones together.
 

@@ -2,6 +2,7 @@
 
     corpus -> pretraining (arm, seed) -> score (arm, task, seed) -> cost (arm)
                                          rate (arm, task) -> score
+                                         bits (arm)
 
 The key of a cell is the SHA-256 of all that its result depends on: settings, contents of files and models, versions,
 precision, and the keys of the cells it needs; not of names, paths or numbers of processes. Therefore a finished cell is
@@ -28,11 +29,11 @@ from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_path, fingerprint_values, versions
 from unmask.support.messages import argument
 from unmask.support.settings import to_table
-from unmask.workflows.comparing.settings import STUDENT, Arm, Budget, Comparison, TaskData, read_budget
+from unmask.workflows.comparing.settings import STUDENT, Arm, Comparison, TaskData, read_budget
 from unmask.workflows.pretraining.default import for_model
 from unmask.workflows.pretraining.search import cost
 
-Kind = Literal["look", "familiarity", "overlap", "corpus", "pretraining", "rate", "score", "cost"]
+Kind = Literal["look", "familiarity", "overlap", "corpus", "pretraining", "bits", "rate", "score", "cost"]
 LIBRARIES = ("torch", "tokenizers")
 """Libraries whose versions results depend on."""
 OUTLOOK = (0.125, 0.25, 0.5)
@@ -96,7 +97,8 @@ class Plan:
     Attributes:
         comparison: its settings.
         arms: its arms by name.
-        cells: all cells, those that others need first; those of the first seed precede those of the second.
+        cells: all cells, those that others need first; those of the first seed precede those of the second, and what
+            measures speed is last.
     """
 
     comparison: Comparison
@@ -173,6 +175,7 @@ class Planner:
         """
         cells: dict[str, Cell] = {}
         scored: dict[str, str] = {}
+        costs: list[Cell] = []
 
         def add(cell: Cell) -> None:
             for needed in cell.needs.values():
@@ -196,12 +199,16 @@ class Planner:
                         add(self.familiarity(name, arm, task))
                 if seed == 0:
                     first = self.score(name, arm, next(iter(self.comparison.tasks)), 0)
-                    add(Cell("cost", self.common, arm=name, needs={"score": first}))
+                    costs.append(Cell("cost", self.common, arm=name, needs={"score": first}))
+                    if self.comparison.text and arm.way != "random":
+                        add(self.bits(name, arm))
         for share in OUTLOOK if self.comparison.outlook else ():
             for seed in range(self.comparison.seeds):
                 for name, arm in self.arms.items():
                     for task in self.comparison.tasks if arm.trains else ():
                         add(self.score(name, arm, task, seed, share))
+        for cell in costs:
+            add(cell)
         return Plan(self.comparison, self.arms, tuple(cells.values()))
 
     def score(self, name: str, arm: Arm, task: str, seed: int, share: float = 1.0) -> Cell:
@@ -230,6 +237,17 @@ class Planner:
         cell = self.look(name, arm, task)
         return replace(cell, kind="familiarity", inputs={**cell.inputs, "files": self.files[task]})
 
+    def bits(self, name: str, arm: Arm) -> Cell:
+        """Return the cell that measures how well the model of the first seed predicts held-out text."""
+        inputs = {
+            "versions": self.common["versions"],
+            "text": self.text,
+            "reading": asdict(self.comparison.reading),
+            "model": None if arm.trains else self.models[arm.model],
+        }
+        paths = {"text": self.comparison.text, "reading": self.comparison.reading, "model": arm.model}
+        return Cell("bits", inputs, name, paths=paths, needs=self._start(name, arm, 0))
+
     def rate(self, name: str, arm: Arm, task: str) -> Cell:
         """Return the cell that chooses a learning rate of fine-tuning with the first seed."""
         inputs, paths = self._learned(arm, self.comparison.tasks[task], task, 0)
@@ -245,8 +263,7 @@ class Planner:
 
     def pretraining(self, name: str, arm: Arm, seed: int, share: float = 1.0) -> Cell:
         """Return the cell that trains the model of an arm on the text."""
-        budget = read_budget(self.comparison.budget).times(share)
-        recipe = self.recipe(name, arm, seed, budget)
+        recipe = self.recipe(name, arm, seed, share)
         inputs = {
             **self.common,
             "way": arm.way,
@@ -283,8 +300,8 @@ class Planner:
         paths = {"text": comparison.text, "reading": comparison.reading, "files": data.files}
         return Cell("overlap", inputs, task=task, paths=paths)
 
-    def recipe(self, name: str, arm: Arm, seed: int, budget: Budget) -> Recipe:
-        """Return the recipe by which an arm is trained on the text.
+    def recipe(self, name: str, arm: Arm, seed: int, share: float) -> Recipe:
+        """Return the recipe by which an arm is trained on the text with a share of the budget.
 
         Raises:
             UserError: a setting is unknown, or the budget does not suffice for a step.
@@ -297,15 +314,17 @@ class Planner:
             recipe = as_recipe(arm.recipe or STUDENT, changes)
         else:
             recipe = as_recipe(arm.recipe, {**self._of_tokenizer(arm), **changes})
+        budget = read_budget(self.comparison.budget).times(share)
         step = recipe.batch.tokens or (recipe.batch.sequences or 1) * recipe.layout.length
         if budget.unit == "minutes":
             return as_recipe(recipe, {"budget.minutes": budget.amount})
         tokens = budget.amount if budget.unit == "tokens" else budget.amount / cost(recipe).flops
         if tokens < step:
             amount = f"{budget} are" if budget.unit == "tokens" else f"{budget} are {tokens:,.0f} tokens,"
+            part = "" if share == 1 else f" ({share:g} of the budget, with which the outlook begins)"
             raise UserError(
-                f"arm '{name}': {amount} less than a step of {step:,} tokens",
-                remedy=f"raise {argument('budget')}",
+                f"arm '{name}': {amount} less than a step of {step:,} tokens{part}",
+                remedy=f"raise {argument('budget')} to at least {budget.times(step / tokens / share)}",
             )
         return as_recipe(recipe, {"budget.tokens": float(f"{tokens:.6g}")})
 

@@ -15,13 +15,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from unmask.data.corpus.build import write_corpus
+from unmask.data.corpus.build import held_out, write_corpus
 from unmask.data.text.documents import Skipped, read_documents
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.train import TokenizerSettings, train_vocabulary
 from unmask.inference.backend import TorchBackend
 from unmask.inference.bench import measure_engines
-from unmask.inference.evaluation.language_models import document_bits
+from unmask.inference.evaluation.language_models import document_bits, evaluate_bits
 from unmask.inference.evaluation.likelihood import Likelihood
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import CORRELATIONS, SHARES, measure_all, resampled
@@ -53,6 +53,9 @@ FAMILIAR = 200
 """Maximum number of training and of test texts whose bits are compared."""
 MAX_MISTAKES, MAX_TEXT = 5_000, 400
 """Number of mistakes that are stored, and of characters of their texts."""
+HELD_OUT = 20_000
+"""Number of characters of held-out text whose bits are measured, of at most `MAX_PASSAGE` of each document."""
+MAX_PASSAGE = 1_000
 LATENCY_REQUESTS, SPEED_SEQUENCES = 100, 400
 """Number of sequences that the engines of an arm's model are measured with, one by one and together."""
 
@@ -136,6 +139,32 @@ def compare_familiarity(cell: Cell, folder: Path, needed: Mapping[str, Path], ma
     error = np.sqrt(train.var(ddof=1) / len(train) + test.var(ddof=1) / len(test))
     z = float((test.mean() - train.mean()) / max(error, 1e-9))
     return {"train": float(train.mean()), "test": float(test.mean()), "z": z}
+
+
+def measure_bits(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
+    """Measure how well a model predicts held-out text, in bits per character, which no vocabulary changes.
+
+    Returns:
+        `{bits, low, high, characters, head}`; {} if the model is no language model, or if there are no two documents.
+    """
+    model = needed["model"] / RUN if "model" in needed else cell.paths["model"]
+    try:
+        likelihood = Likelihood(TorchBackend(load_model(model), machine))
+    except UserError:
+        return {}
+    texts: list[str] = []
+    characters = 0
+    for text in held_out(read_documents(cell.paths["text"], cell.paths["reading"], Skipped())):
+        texts.append(text[:MAX_PASSAGE])
+        characters += len(texts[-1])
+        if characters >= HELD_OUT:
+            break
+    if len(texts) < 2:
+        return {}
+    scored = evaluate_bits(likelihood, texts, Display(quiet=True))
+    low, high = scored["intervals"]["bits_per_character"]
+    bits = scored["metrics"]["bits_per_character"]
+    return {"bits": bits, "low": low, "high": high, "characters": scored["characters"], "head": likelihood.head}
 
 
 def train_model(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
@@ -222,7 +251,10 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
 
 
 def measure_cost(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
-    """Measure how fast the model of an arm is on this machine, in torch and in what it can be exported to."""
+    """Measure how fast the model of an arm is on this machine, in torch and in what it can be exported to.
+
+    No other cell is computed at the same time (see `work`).
+    """
     model = load_model(needed["score"] / RUN)
     measured = measure_engines(model, sequences=SPEED_SEQUENCES, requests=LATENCY_REQUESTS)
     return {"engines": msgspec.to_builtins(measured.rows), "left_out": measured.left_out}
@@ -234,6 +266,7 @@ COMPUTE: dict[str, Compute] = {
     "overlap": find_overlap,
     "corpus": make_corpus,
     "pretraining": train_model,
+    "bits": measure_bits,
     "rate": choose_rate,
     "score": learn_and_score,
     "cost": measure_cost,

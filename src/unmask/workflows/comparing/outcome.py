@@ -51,6 +51,9 @@ class ArmOutcome(msgspec.Struct, frozen=True):
         engine: the fastest engine for a single text.
         engine_latency: its milliseconds.
         speed: texts per second of the fastest engine, together.
+        bits: bits per character of held-out text, with an interval over its documents; None: not a language model, or
+            nothing was trained on text.
+        pseudo: whether these are of the pseudo-log-likelihood of a masked language model.
         curve: held-out loss of the first seed, as (minutes, tokens, loss).
     """
 
@@ -70,6 +73,8 @@ class ArmOutcome(msgspec.Struct, frozen=True):
     engine: str = ""
     engine_latency: float | None = None
     speed: float | None = None
+    bits: Estimate | None = None
+    pseudo: bool = False
     curve: list[tuple[float, float, float]] = []
 
     @property

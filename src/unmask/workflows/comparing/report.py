@@ -37,6 +37,8 @@ def as_csv(outcome: Outcome) -> str:
     for arm in outcome.arms:
         for task, score in arm.scores.items():
             writer.writerows((arm.name, task, score.metric, seed, value) for seed, value in enumerate(score.seeds))
+        if arm.bits is not None:
+            writer.writerow((arm.name, "text", "bits_per_character", 0, arm.bits.mean))
     return file.getvalue()
 
 
@@ -44,7 +46,9 @@ def columns(outcome: Outcome) -> list[str]:
     """Return the heads of the table of arms."""
     tasks = [f"{name}, {facts.metric.replace('_', ' ')}" for name, facts in outcome.tasks.items()]
     mean = ["mean"] if len(tasks) > 1 else []
-    return ["arm", *tasks, *mean, "behind the best", "size", "one text", "training on text", "learning the tasks"]
+    bits = ["bits per character"] if any(arm.bits for arm in outcome.arms) else []
+    costs = ["size", "one text", "training on text", "learning the tasks"]
+    return ["arm", *tasks, *mean, "behind the best", *bits, *costs]
 
 
 def cells_of(outcome: Outcome, arm: ArmOutcome) -> list[str]:
@@ -60,7 +64,8 @@ def cells_of(outcome: Outcome, arm: ArmOutcome) -> list[str]:
     behind = _estimate(arm.behind) if arm.behind else ("best" if arm.score else "")
     behind += " (stopped early)" if arm.state == "stopped" else ""
     size = f"{arm.parameters / 1e6:.1f} M" if arm.parameters else ""
-    return [arm.name, *scores, behind, size, latency, text, duration(arm.learning_seconds)]
+    bits = [_estimate(arm.bits, 2) if arm.bits else ""] if "bits per character" in columns(outcome) else []
+    return [arm.name, *scores, behind, *bits, size, latency, text, duration(arm.learning_seconds)]
 
 
 def as_markdown(outcome: Outcome) -> str:
@@ -270,9 +275,18 @@ def _about(outcome: Outcome) -> str:
     seeds = counted(outcome.seeds, "seed")
     budget = f"each arm that is trained on text has {outcome.budget}; " if outcome.budget else ""
     machine = ", ".join(f"{name} {value}" for name, value in outcome.machine.items())
+    bits = ""
+    if any(arm.bits for arm in outcome.arms):
+        bits = (
+            "Bits per character are of held-out text, by the model of the first seed, with intervals over documents; "
+        )
+        bits += "fewer are better, and no vocabulary changes them. "
+    if any(arm.pseudo for arm in outcome.arms):
+        bits += "Those of masked language models are of the pseudo-log-likelihood: compare them with each other only. "
     return (
         f"Means of {seeds}; {budget}intervals of 95 % include the variation over seeds and over test examples; those "
-        f"of 'behind the best' hold for all arms at once. What a checkpoint cost before is not counted. {machine}. "
+        "of 'behind the best' hold for all arms at once. What a checkpoint cost before is not counted. "
+        f"{bits}Speed was measured last, while nothing else of the comparison ran. {machine}. "
         f"unmask {outcome.versions.get('unmask', '')}."
     )
 
@@ -283,8 +297,8 @@ def _facts(outcome: Outcome, task: str) -> str:
     return f"{facts.task}: {facts.trained_on:,} training examples, {facts.examples:,} test examples{labels}."
 
 
-def _estimate(estimate: Estimate) -> str:
-    return f"{estimate.mean:.1f} ({estimate.low:.1f} to {estimate.high:.1f})"
+def _estimate(estimate: Estimate, digits: int = 1) -> str:
+    return f"{estimate.mean:.{digits}f} ({estimate.low:.{digits}f} to {estimate.high:.{digits}f})"
 
 
 def _words(cell: CellOutcome) -> str:

@@ -158,6 +158,14 @@ def _recommendation(
         return [f"No arm is{within}." if complete else "No arm has all its scores."], []
     compared = compare_arms({arm.name: complete[arm.name] for arm in allowed})
     leader, *others = compared.standings
+    if others and all(len(complete[arm.name].seeds) == 1 for arm in allowed):
+        second = others[0]
+        lines = [
+            f"One seed cannot tell arms apart{within}: how much a score changes from seed to seed is unknown.",
+            f"{leader.name} scored highest, {leader.score:.1f}, {-second.difference:.1f} points above {second.name}. "
+            f"Repeat with {argument('seeds', 3)}; what is finished is not computed again.",
+        ]
+        return lines, [standing.name for standing in compared.standings]
     score = f"{leader.score:.1f} (95 %: {leader.interval[0]:.1f} to {leader.interval[1]:.1f})"
     if compared.recommended:
         first = f"Use {leader.name}{within}" + ("." if others else ", the only arm.")
@@ -247,6 +255,7 @@ def _arm(
     trained = [result for cell in models.values() if (result := result_of(out, cell))]
     costs = next((result for cell in cells if cell.kind == "cost" and (result := result_of(out, cell))), None)
     engines = costs["engines"] if costs else []
+    predicted = next((result for cell in cells if cell.kind == "bits" and (result := result_of(out, cell))), {})
     exact = next((row for row in engines if (row["backend"], row["precision"]) == ("torch", "float32")), None)
     fast = min(engines, key=lambda row: row["p50_ms"], default=None)
     done = min(len(scores.seeds(name, task)) for task in scores.tasks)
@@ -269,6 +278,8 @@ def _arm(
         engine=f"{fast['backend']} {fast['precision']}" if fast else "",
         engine_latency=fast["p50_ms"] if fast else None,
         speed=max((row["sentences_per_second"] for row in engines), default=None),
+        bits=Estimate(predicted["bits"], predicted["low"], predicted["high"]) if "bits" in predicted else None,
+        pseudo=predicted.get("head") == "masked_lm",
         curve=[
             (line["seconds"] / 60, line["tokens"], line["loss"]) for line in (trained[0]["curve"] if trained else [])
         ],
