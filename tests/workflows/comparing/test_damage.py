@@ -125,12 +125,8 @@ def test_results_are_read_as_they_were_written(inputs, tmp_path):
     folder = tmp_path / "cells" / cell.key
     folder.mkdir(parents=True)
     for _ in range(50):
-        values = [
-            *rng.standard_normal(3).tolist(),
-            *(10.0 ** rng.integers(-300, 300, 3)).tolist(),
-            int(rng.integers(2**60)),
-            "ä\ud7ff",
-        ]
+        powers = (10.0 ** rng.integers(-300, 300, 3)).tolist()
+        values = [*rng.standard_normal(3).tolist(), *powers, int(rng.integers(2**60)), "ä\ud7ff"]
         result = {f"v{number}": value for number, value in enumerate(values)} | {"table": {"b": [1, None], "a": ()}}
         write_result(folder, cell, result)
         assert result_of(tmp_path, cell) == {**result, "table": {"b": [1, None], "a": []}, "files": {}}
