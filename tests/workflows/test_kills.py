@@ -7,15 +7,21 @@ from functools import partial
 import pytest
 
 import unmask
+from unmask.data.corpus.build import write_corpus
+from unmask.data.tokenizers.word_level import train_words
 from unmask.families.bert import BertSettings
+from unmask.families.elmo import ElmoSettings
 from unmask.inference import export as inference_export
+from unmask.inference.bench import Bench, EngineMeasurement
 from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, save_model
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
 from unmask.support.errors import UserError
 from unmask.training.runs import extras, plots
+from unmask.workflows.comparing import compute
 from unmask.workflows.distillation import comparison
+from unmask.workflows.pretraining import search
 
 from ..killing import count_changes, kill
 
@@ -35,10 +41,15 @@ def _quick(monkeypatch):
     monkeypatch.setattr(extras, "event_writer", lambda: None)
     monkeypatch.setattr(Predictor, "window", 8)
     monkeypatch.setattr(inference_export, "trace", _trace_once)
+    monkeypatch.setattr(search, "FACTORS", (0.5, 1.0))
+    engines = Bench([EngineMeasurement("torch", "float32", 1000.0, 2.0, 3.0, 0.0)], 0, [])
+    monkeypatch.setattr(compute, "measure_engines", lambda model, *, sequences, requests: engines)
 
 
 TRACED: dict[str, bytes] = {}
 """Files of the program of the classifier, which takes seconds to trace."""
+NEEDED = {"onnx": ("onnxruntime", "onnxscript"), "openvino": ("openvino", "onnxscript"), "allennlp": ("h5py",)}
+"""Packages of formats of programs."""
 
 
 def _trace_once(program, path, real=inference_export.trace):
@@ -51,11 +62,11 @@ def _trace_once(program, path, real=inference_export.trace):
 
 
 @pytest.fixture(scope="module")
-def inputs(tmp_path_factory, corpus, tokenizer, text_file):
-    """A folder with a corpus, text, labeled examples, an encoder with a masked-LM head, and a classifier."""
+def inputs(tmp_path_factory, tokenizer, text_file):
+    """A folder with a corpus, text, labeled examples, an encoder with a masked-LM head, a classifier, and an ELMo."""
     folder = tmp_path_factory.mktemp("inputs")
-    shutil.copytree(corpus.directory, folder / "corpus")
     (folder / "text.txt").write_text("\n\n".join(text_file.read_text().split("\n\n")[:40]))
+    write_corpus([folder / "text.txt"], tokenizer, folder / "corpus")
     (folder / "new.txt").write_text("the electrolyte near the cathode\n\n" * 20)
     rows = [f"the {word} near the {noun}\t{label}" for word, label in (("dog", "a"), ("cat", "b")) for noun in NOUNS]
     (folder / "rows.tsv").write_text("\n".join(["text\tlabel", *rows]))
@@ -66,9 +77,33 @@ def inputs(tmp_path_factory, corpus, tokenizer, text_file):
     options = {"settings": TUNED, **HERE}
     unmask.finetune("classification", folder / "encoder", folder / "rows.tsv", folder / "run", **options)
     shutil.copytree(folder / "run" / "model", folder / "tuned")
+    shape = [f'"{name}" = {value}\n' for name, value in SMALL.items() if name != "budget.steps"]
+    (folder / "compared.toml").write_text(COMPARED + "".join(shape))
+    words = train_words(["the cat sat on the mat"], size=20)
+    save_model(
+        folder / "elmo",
+        Model(ElmoSettings(layers=1, width=8, cells=4, filters=((2, 4),)).build(words.size), words, {}),
+        "",
+    )
     return folder
 
 
+COMPARED = """
+text = ["text.txt"]
+tasks.pets.train = ["rows.tsv"]
+task_settings = {"task.length" = 16, "budget.steps" = 2}
+documents = "blank-line"
+budget = "1ktok"
+seeds = 1
+
+[arms]
+checkpoint = {model = "encoder", use = "finetuned"}
+bert = {recipe = "bert-tiny", use = "finetuned"}
+
+[settings]
+"tokenizer.vocabulary" = 150
+"""
+"""Cells of all kinds but those of a search."""
 NOUNS = ("sea", "river", "house", "market", "garden", "teacher", "road", "hill", "tree", "lake")
 
 
@@ -159,14 +194,14 @@ def build_corpus(inputs, out):
     unmask.build_corpus(inputs / "text.txt", inputs / "encoder", out / "out", workers=1, quiet=True)
 
 
-def export(inputs, out):
-    """Write a model for transformers."""
-    unmask.export(inputs / "tuned", out / "out", "huggingface", quiet=True)
+def export(inputs, out, format, model="tuned"):
+    """Write a model in the format of another program."""
+    unmask.export(inputs / model, out / "out", format, quiet=True)
 
 
-def export_program(inputs, out):
-    """Write a program for ONNX Runtime."""
-    unmask.export(inputs / "tuned", out / "out", "onnx", quiet=True)
+def compare(inputs, out):
+    """Compare a recipe that is pretrained on text with a checkpoint as it is."""
+    unmask.compare(inputs / "compared.toml", out=out / "out", **HERE)
 
 
 def evaluate(inputs, out):
@@ -185,14 +220,22 @@ def suggest(inputs, out):
     unmask.suggest(inputs / "tuned", inputs / "rows.tsv", out=out / "next.jsonl", count=3, **HERE)
 
 
+OPENVINO = tuple(
+    f"out/{name}" for name in ("model.bin", "export.json", "check.safetensors", "config.json", "vocab.txt")
+)
+"""What an export to OpenVINO writes, but model.xml, whose layers have the numbers of a counter of the process."""
+COMPARISON = ("comparison.toml", "report.csv", "cells/*/resampled.npy", "cells/*/mistakes.json", "cells/*/run/model")
 REPEATED = {
     "embed": (embed, ("vectors.npy",)),
     "features": (write_features, ("out",)),
     "tokenizer train": (train_tokenizer, ("out",)),
     "tokenizer extend": (extend_tokenizer, ("out",)),
     "corpus build": (build_corpus, ("out",)),
-    "export huggingface": (export, ("out",)),
-    "export onnx": (export_program, ("out",)),
+    "export huggingface": (partial(export, format="huggingface"), ("out",)),
+    "export onnx": (partial(export, format="onnx"), ("out",)),
+    "export openvino": (partial(export, format="openvino"), OPENVINO),
+    "export allennlp": (partial(export, format="allennlp", model="elmo"), ("out",)),
+    "compare": (compare, tuple(f"out/{name}" for name in COMPARISON)),
     "evaluate --errors": (evaluate, ("page.html",)),
     "audit": (audit, ("labels.tsv", "page.html")),
     "suggest": (suggest, ("next.jsonl",)),
@@ -201,8 +244,10 @@ REPEATED = {
 
 
 def results(out, names):
-    """Return what a command has written; None if something is missing."""
-    return {name: read(out / name) for name in names} if all((out / name).exists() for name in names) else None
+    """Return what a command has written, by patterns; None if something is missing."""
+    paths = {name: sorted(out.glob(name)) for name in names}
+    contents = {path.relative_to(out): read(path) for found in paths.values() for path in found}
+    return contents if all(paths.values()) else None
 
 
 def drill(inputs, folder, call, names, changes, expected, ways):
@@ -228,10 +273,12 @@ def drill(inputs, folder, call, names, changes, expected, ways):
 
 @pytest.fixture(scope="module")
 def unbroken(inputs, tmp_path_factory):
-    """Returns the number of changes of a command, and what it writes."""
+    """Returns the number of changes of a command, and what it writes; skips what lacks a package."""
     known = {}
 
     def find(name, call, names):
+        for package in NEEDED.get(name.removeprefix("export "), ()):
+            pytest.importorskip(package, reason=f"{package} is not installed")
         if name not in known:
             folder = tmp_path_factory.mktemp("unbroken")
             changes = count_changes(folder, partial(call, inputs, folder))
@@ -262,7 +309,7 @@ def test_a_killed_command_is_given_again_or_resumed(name, inputs, unbroken, tmp_
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(1800)  # a search for learning rates changes files so often that a part takes minutes
+@pytest.mark.timeout(1800)  # a part is up to fifty runs
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("name", [*RESUMED, *REPEATED])
 def test_a_command_is_killed_before_each_change(name, part, inputs, unbroken, tmp_path):
@@ -272,7 +319,7 @@ def test_a_command_is_killed_before_each_change(name, part, inputs, unbroken, tm
         drill(inputs, tmp_path / f"killed-{index}", call, names, number, expected, way)
 
 
-@pytest.mark.parametrize("name", [*RESUMED, *REPEATED])
+@pytest.mark.parametrize("name", [name for name in (*RESUMED, *REPEATED) if name != "compare"])  # which others may join
 def test_a_second_writer_is_refused(name, inputs, unbroken, tmp_path):
     """What the first one writes is not touched."""
     call, names = (RESUMED | REPEATED)[name]

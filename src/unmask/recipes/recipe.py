@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Mapping
 from functools import cached_property
 from importlib import resources
@@ -31,7 +30,7 @@ from unmask.objectives.teacher import TEACHER
 from unmask.recipes.requirements import RecipePart, check
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import in_recipe, setting
-from unmask.support.settings import Overrides, check_overrides, convert, flatten, put, to_table
+from unmask.support.settings import Overrides, check_overrides, convert, flatten, parse_toml, put, to_table
 from unmask.tasks import AnyTask
 from unmask.training.settings import TrainingSettings
 
@@ -354,14 +353,8 @@ def _offers() -> dict[str, list[Mapping[str, Any]]]:
 
 
 def _parse(text: str, name: str) -> dict[str, Any]:
-    """Parse TOML; numbers of thousands of digits and deep nesting are not valid either.
-
-    The `kind` of the optimizer is "adamw" if it is not set.
-    """
-    try:
-        table = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"not valid TOML: {error}", file=name) from error
+    """Parse TOML; the `kind` of the optimizer is "adamw" if it is not set."""
+    table = parse_toml(text, name)
     if isinstance(optimizer := table.get("optimizer"), dict):
         optimizer.setdefault("kind", "adamw")
     return table

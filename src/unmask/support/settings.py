@@ -9,6 +9,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -57,6 +58,18 @@ def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
             overrides.pop(key, None)
         overrides[key] = typed
     return overrides
+
+
+def parse_toml(text: str, source: str | Path) -> dict[str, Any]:
+    """Parse TOML; numbers of thousands of digits and deep nesting are not valid either.
+
+    Raises:
+        UserError: it is not valid; the error names the source.
+    """
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"not valid TOML: {error}", file=source) from error
 
 
 def check_overrides(settings: object) -> None:
@@ -207,7 +220,7 @@ def _user_error(text: str, table: dict[str, Any], kind: Any, source: str) -> Use
     """Return msgspec's error message as a `UserError` in the terms of recipes."""
     text, path = re.fullmatch(r"(.*?)(?: - at `([^`]*)`)?", text, re.DOTALL).groups()  # type: ignore[union-attr]
     path = (path or "").removeprefix("$").removeprefix(".")
-    if match := re.fullmatch(r"Object contains unknown field `(.+)`", text):
+    if match := re.fullmatch(r"Object contains unknown field `(.*)`", text):
         at = f" - at `{path}`" if path else ""
         return UserError(f"unknown key `{match[1]}`{at}", file=source, remedy=_right_key(match[1], table, kind, path))
     if match := re.fullmatch(r"Object missing required field `(.+)`", text):

@@ -22,7 +22,7 @@ from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
 from unmask.workflows.comparing import compare as compare_module
 from unmask.workflows.comparing import compute, work
-from unmask.workflows.comparing.cells import RESAMPLED, Planner, failure_of, folder_of, result_of
+from unmask.workflows.comparing.cells import RESAMPLED, Planner, failure_of, folder_of, result_of, write_result
 from unmask.workflows.comparing.results import CLEARLY, KNOWN
 from unmask.workflows.comparing.scores import race
 from unmask.workflows.comparing.settings import Arm, read_comparison
@@ -30,7 +30,7 @@ from unmask.workflows.comparing.settings import Arm, read_comparison
 from .conftest import SETTINGS
 
 HERE = {"device": "cpu", "precision": "float32", "quiet": True}
-SAME = ("elapsed", "seconds", "memory")
+SAME = ("elapsed", "seconds", "memory", "digest")
 """Fields of results that are times and memory, which no two runs have in common."""
 
 
@@ -300,8 +300,13 @@ def pretend(out, cell, share_right):
     right = np.random.default_rng(0).random(1000) < share_right  # for each seed: two have little to say
     drawn = [right[np.random.default_rng(r).integers(1000, size=1000)].mean() * 100 for r in range(50)]
     np.save(folder / RESAMPLED, np.array(drawn, np.float32))
-    result = {"metric": "accuracy", "metrics": {"accuracy": 100 * right.mean()}, "independent": 1000, "elapsed": 1.0}
-    (folder / "result.json").write_text(json.dumps(result))
+    result = {
+        "metric": "accuracy",
+        "metrics": {"accuracy": float(100 * right.mean())},
+        "independent": 1000,
+        "elapsed": 1.0,
+    }
+    write_result(folder, cell, result)
 
 
 def test_a_first_look_is_taken_by_this_process_alone(inputs, finished, tmp_path, monkeypatch):
@@ -346,7 +351,7 @@ def test_a_race_ends(inputs, finished, tmp_path, monkeypatch):
     def compute_score(cell, folder, *others):
         shutil.rmtree(folder)
         pretend(out, cell, 0.9)
-        return json.loads((folder / "result.json").read_bytes())
+        return result_of(out, cell)
 
     for kind in compute.COMPUTE:
         monkeypatch.setitem(compute.COMPUTE, kind, lambda *others: {"seconds": 0.0})
@@ -391,7 +396,13 @@ def test_killed_three_times_at_random(inputs, finished, tmp_path):
         os.killpg(process.pid, signal.SIGKILL)  # all of its workers, too
         process.wait()
     subprocess.run(command, check=True, timeout=1200)
-    other = {"resampled", "intervals", "engines", "left_out"}  # of as many resamples as users have, and of real engines
+    other = {
+        "resampled",
+        "files",
+        "intervals",
+        "engines",
+        "left_out",
+    }  # of as many resamples as users have, and of real engines
     unbroken, continued = (
         {name: {key: value for key, value in result.items() if key not in other} for name, result in each.items()}
         for each in (results(finished[0]), results(out))

@@ -1,5 +1,7 @@
 """A first look: features, scores and ranking beside plain computations, for each task; and what is refused."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -179,3 +181,31 @@ def test_features_that_are_no_numbers_are_refused(models, texts, tmp_path):
     save_model(tmp_path / "damaged", model, "")
     with pytest.raises(UserError, match="outputs are not numbers"):
         first_look([tmp_path / "damaged"], {"text": texts, "label": ["a", "b"] * 30}, "classification", **HERE)
+
+
+@pytest.mark.parametrize("task", ["classification", "multi-label", "regression"])
+def test_texts_with_the_same_features_are_refused(task, models, tmp_path):
+    """Texts may differ only after what the model reads, or in words that it does not know."""
+    path = tmp_path / "rows.jsonl"
+    labels = {"classification": ["a", "b"], "multi-label": [["a"], ["a", "b"]], "regression": [1, 2]}[task]
+    for texts in ([f"{'dog ' * 100}{number}" for number in range(12)], [chr(0x4E00 + number) for number in range(12)]):
+        rows = [{"text": text, "label": labels[number % 2]} for number, text in enumerate(texts)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        with pytest.raises(UserError, match=f"{models[1]}: all examples have the same features"):
+            first_look([models[1]], path, task, **HERE)
+
+
+def test_numbers_of_any_size_are_scaled(models, documents, tmp_path):
+    rng, path, scores = np.random.default_rng(0), tmp_path / "rows.tsv", []
+    values = rng.standard_normal(60)
+    for factor in (1.0, 1e12, 1e-30, 1e-200, 1e-300):
+        rows = [f"{text}\t{factor * value!r}\n" for text, value in zip(documents[:60], values.tolist(), strict=True)]
+        path.write_text("text\tlabel\n" + "".join(rows))
+        scores.append(first_look([models[1]], path, "regression", **HERE).ranking[0].logme)
+    np.testing.assert_allclose(scores, scores[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("examples", [2.5, "x", float("nan"), None, 1, -3])
+def test_numbers_of_examples_that_are_none_are_refused(examples, models):
+    with pytest.raises(UserError, match="examples"):
+        first_look(models, "rows.tsv", "classification", examples=examples, **HERE)

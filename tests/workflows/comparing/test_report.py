@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import random
 import re
 from html.parser import HTMLParser
@@ -17,7 +16,7 @@ from unmask.data.corpus.corpus import open_corpus
 from unmask.data.text.documents import Skipped, read_documents
 from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
-from unmask.workflows.comparing.cells import RESAMPLED, Planner, folder_of
+from unmask.workflows.comparing.cells import MISTAKES, RESAMPLED, Planner, folder_of, write_result
 from unmask.workflows.comparing.outcome import ArmOutcome, Difference, Estimate, Outcome, TaskFacts, TaskScore
 from unmask.workflows.comparing.pictures import LINE, Point, curves, front, scatter
 from unmask.workflows.comparing.report import as_csv, as_markdown, as_page, write_report
@@ -179,9 +178,10 @@ def faked(plan, out, accuracy):
         right = rng.random(2000) < accuracy(cell)
         drawn = [right[np.random.default_rng(r).integers(2000, size=2000)].mean() * 100 for r in range(50)]
         np.save(folder / RESAMPLED, np.array(drawn, np.float32))
-        result = {"metric": "accuracy", "metrics": {"accuracy": 100 * right.mean()}, "independent": 2000}
+        result = {"metric": "accuracy", "metrics": {"accuracy": float(100 * right.mean())}, "independent": 2000}
         result |= {"trained_on": 40, "examples": 2000, "labels": 2, "calibration": {}, "notes": [], "parameters": 9}
-        (folder / "result.json").write_text(json.dumps({**result, "seconds": 1.0, "memory": 0, "elapsed": 1.0}))
+        (folder / MISTAKES).write_text("[]")
+        write_result(folder, cell, {**result, "seconds": 1.0, "memory": 0, "elapsed": 1.0})
 
 
 def concluded(inputs, out, accuracy, **changes):

@@ -147,7 +147,11 @@ def test_paths_of_a_file_are_relative_to_it(inputs, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("arms = [", "not TOML"), ("arms = ['bert-mini']\nbudgets = '3min'\n[tasks]", "budget"), ("arms = 3", "arms")],
+    [
+        ("arms = [", "not valid TOML"),
+        ("arms = ['bert-mini']\nbudgets = '3min'\n[tasks]", "budget"),
+        ("arms = 3", "arms"),
+    ],
 )
 def test_files_that_are_wrong_are_refused(tmp_path, text, message):
     path = tmp_path / "c.toml"
@@ -159,3 +163,61 @@ def test_files_that_are_wrong_are_refused(tmp_path, text, message):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(UserError, match=r"none\.toml"):
         read_comparison(tmp_path / "none.toml")
+
+
+BASIC = """
+arms = {bert = {recipe = "bert-tiny"}, random = {recipe = "bert-tiny", way = "random"}}
+tasks = {pets = {train = ["train.tsv"]}}
+text = ["text.txt"]
+budget = "2ktok"
+"""
+VALUES = ",".join(map(str, range(1000)))
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (f"vary = {{seed = [{VALUES}], x = [{VALUES}], y = [{VALUES}]}}", "1,000 combinations"),
+        (f"vary = {{seed = [{VALUES}], x = [{VALUES}]}}\ndesign = 'single'", "1,000 combinations"),
+        ("vary = {" + ", ".join(f"x{number} = [1, 2]" for number in range(400)) + "}", "1,000 combinations"),
+        ("vary = {masking = [[1], [2]]}", "masking.*lists and tables cannot be varied"),
+        ("vary = {masking = [{a = 1}, {a = 2}]}", "masking.*lists and tables cannot be varied"),
+        ("vary = {pair = ['none', 3]}", "unknown value '3'"),
+        ("seeds = 1000000000", "more than 10,000 models"),
+        (f"seeds = 1{'0' * 30}", "seeds"),
+        (f"seeds = 1{'0' * 5000}", "not valid TOML"),
+        (f"x = {'[' * 3000}{']' * 3000}", "not valid TOML"),
+        ("settings = {seed = 5}", "arm 'bert': seed has no effect; pass seeds"),
+        ("settings = {'budget.steps' = 5}", "arm 'bert': budget.steps has no effect; pass budget"),
+        ("task_settings = {seed = 5}", "task 'pets': seed has no effect"),
+        ("task_settings = {frozen = true}", "frozen.* is not allowed"),
+        ("task_settings = {'task.lenght' = 3}", "task 'pets': unknown key `lenght`.*'length'"),
+        ("task_settings = {'optimizer.learning_rate' = nan}", "task 'pets': .*must be positive"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_at_once(lines, message, tmp_path):
+    (tmp_path / "file.toml").write_text(BASIC + lines)
+    with pytest.raises(UserError, match=message):
+        check_comparison(read_comparison(tmp_path / "file.toml"))
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("[arms.x]\nrecipee = 'a'", "arms.x: unknown key `recipee`; did you mean 'recipe'"),
+        ("[arms.x]\nsettings = [1]", r"arms.x: settings must be a table of settings, not \[1\]"),
+        ("[tasks.x]\ntrain = 'a.tsv'", "tasks.x: train must be a list, not 'a.tsv'"),
+    ],
+)
+def test_errors_name_the_table(table, message, tmp_path):
+    (tmp_path / "file.toml").write_text(table)
+    with pytest.raises(UserError, match=message):
+        read_comparison(tmp_path / "file.toml")
+
+
+def test_too_many_arms_and_an_unknown_metric():
+    with pytest.raises(UserError, match="20,000 arms"):
+        check_comparison(Comparison(arms=[f"random:r{number}" for number in range(20_000)], tasks=TASKS))
+    words = ["random:bert-tiny", "random:bert-mini"]
+    with pytest.raises(UserError, match="no metric 'acuracy' to decide by; did you mean 'accuracy'"):
+        check_comparison(Comparison(arms=words, tasks={"t": TaskData(train=["a"], metric="acuracy")}, text=["a"]))

@@ -11,6 +11,7 @@ never computed again, and another arm or seed only adds cells.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -25,8 +26,9 @@ from unmask.data.tokenizers.train import PADDING
 from unmask.model.directory import find, read_settings
 from unmask.recipes.recipe import Recipe, as_recipe
 from unmask.support.choices import RankedTask
+from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
-from unmask.support.fingerprint import fingerprint_path, fingerprint_values, versions
+from unmask.support.fingerprint import fingerprint_path, fingerprint_values, sha256, versions
 from unmask.support.messages import argument
 from unmask.support.settings import to_table
 from unmask.workflows.comparing.settings import STUDENT, Arm, Comparison, TaskData, read_budget
@@ -110,6 +112,22 @@ class Plan:
         return (cell for cell in self.cells if cell.kind == kind)
 
 
+class About(msgspec.Struct, frozen=True):
+    """What `cell.json` says of a cell: its name, the call of a user in which it was begun last, and how often."""
+
+    name: str = ""
+    attempt: str = ""
+    attempts: int = 0
+
+
+def about(folder: Path) -> About:
+    """Return what the file in the folder of a cell says; what is damaged says nothing."""
+    try:
+        return msgspec.json.decode((folder / ABOUT).read_bytes(), type=About)
+    except (OSError, msgspec.DecodeError, ValueError):
+        return About()
+
+
 class Failure(msgspec.Struct, frozen=True):
     """Why a cell has no result.
 
@@ -129,20 +147,60 @@ def folder_of(out: Path, cell: Cell) -> Path:
     return out / CELLS / cell.key
 
 
+def write_result(folder: Path, cell: Cell, result: Mapping[str, Any]) -> None:
+    """Write the result of a cell, with the SHA-256 of itself and of the files that belong to it.
+
+    Args:
+        folder: the folder of the cell.
+        cell: the cell.
+        result: values that JSON can represent; those that are not finite become null.
+    """
+    files = {name: sha256(folder / name) for name in (RESAMPLED, MISTAKES) if (folder / name).exists()}
+    content = msgspec.json.decode(msgspec.json.encode({**result, "files": files}))  # as it is read
+    replace_file(folder / RESULT, msgspec.json.encode({**content, "digest": fingerprint_values([cell.key, content])}))
+
+
 def result_of(out: Path, cell: Cell) -> dict[str, Any] | None:
-    """Return the result of a cell; None if it has none."""
+    """Return the result of a cell; None if it has none.
+
+    Raises:
+        UserError: it is damaged, was changed, or is that of another cell.
+    """
+    path = folder_of(out, cell) / RESULT
     try:
-        result: dict[str, Any] = msgspec.json.decode((folder_of(out, cell) / RESULT).read_bytes())
-    except (OSError, msgspec.DecodeError):
+        result = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        if result.pop("digest", None) == fingerprint_values([cell.key, result]):
+            return result
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    return result
+    except (OSError, msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
+        pass  # not JSON, or numbers that JSON does not have
+    raise _damaged(path)
+
+
+def content_of(folder: Path, name: str, result: Mapping[str, Any]) -> bytes:
+    """Return the content of a file that belongs to a result.
+
+    Raises:
+        UserError: it is missing, damaged, or was changed.
+    """
+    path = folder / name
+    content = path.read_bytes() if path.is_file() else b""
+    if hashlib.sha256(content).hexdigest() != result["files"].get(name):
+        raise _damaged(path)
+    return content
+
+
+def _damaged(path: Path) -> UserError:
+    remedy = f"remove {path.parent}, and compute the cell again by the same command"
+    return UserError("is damaged, was changed, or belongs to another cell", file=path, remedy=remedy)
 
 
 def failure_of(out: Path, cell: Cell, attempt: str = "") -> Failure | None:
     """Return why a cell has no result; None if it has one, or has not failed (in a call, if one is named)."""
     try:
         failure = msgspec.json.decode((folder_of(out, cell) / FAILED).read_bytes(), type=Failure)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, ValueError):
         return None
     return failure if attempt in ("", failure.attempt) and result_of(out, cell) is None else None
 

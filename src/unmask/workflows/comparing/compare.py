@@ -12,8 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
 from unmask.model.directory import find
 from unmask.support.choices import Device, Documents, Files, Format, Precision, as_files, as_texts
 from unmask.support.errors import UserError, check_count
@@ -21,7 +19,7 @@ from unmask.support.messages import argument
 from unmask.tasks import TASKS
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display, duration
-from unmask.workflows.comparing.cells import Plan, Planner, failure_of, result_of
+from unmask.workflows.comparing.cells import Plan, Planner, about, failure_of, result_of
 from unmask.workflows.comparing.design import read_factors
 from unmask.workflows.comparing.outcome import Outcome
 from unmask.workflows.comparing.report import write_report
@@ -263,9 +261,8 @@ def _check_changed(plan: Plan, out: Path, *, recompute: bool) -> None:
             )
         return
     finished: dict[str, str] = {}
-    for about in out.glob("cells/*/cell.json"):
-        if (about.parent / "result.json").exists():
-            finished[about.parent.name] = msgspec.json.decode(about.read_bytes())["name"]
+    for path in out.glob("cells/*/result.json"):
+        finished[path.parent.name] = about(path.parent).name
     names = {cell.name for cell in plan.cells if cell.key not in finished} & set(finished.values())
     current = {cell.name for cell in plan.cells if cell.key in finished}
     if (again := sorted(names - current)) and not recompute:

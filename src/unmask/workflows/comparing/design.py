@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any, Literal
 
 from unmask.metrics.comparison.effects import fractional_grid, full_grid, one_factor_at_a_time
@@ -14,6 +15,8 @@ Factors = Mapping[str, Sequence[Any]]
 """Values by factor, the first of each being the baseline."""
 Design = Literal["full", "single", "fraction"]
 """All combinations, one factor at a time, or the smallest fraction of all that keeps main effects apart."""
+MAX_ARMS = 1_000
+"""Maximum number of arms of a comparison."""
 DESIGNS = {"full": full_grid, "single": one_factor_at_a_time, "fraction": fractional_grid}
 
 
@@ -44,11 +47,20 @@ def combined(factors: Factors, design: Design) -> dict[tuple[Any, ...], dict[str
     """Return the settings of each combination of values.
 
     Raises:
-        UserError: a factor has fewer than two values, a value is unknown, or the design is for two values only.
+        UserError: a factor has fewer than two values, a value is unknown, or a list or a table, there are too many
+            combinations, or the design is for two values only.
     """
     for factor, values in factors.items():
         if len(values) < 2:
             raise UserError(f"{argument('vary', factor)}: at least two values are needed")
+        if not all(isinstance(value, str | int | float) for value in values):
+            raise UserError(f"{argument('vary', factor)}: lists and tables cannot be varied", remedy="vary a value")
+    sizes = [len(values) for values in factors.values()]
+    if (prod(sizes) if design == "full" else sum(sizes)) > MAX_ARMS:
+        raise UserError(
+            f"{argument('vary')}: more than {MAX_ARMS:,} combinations",
+            remedy="vary fewer factors, or one at a time: design = 'single'",
+        )
     settings: dict[tuple[Any, ...], dict[str, Any]] = {}
     for values in DESIGNS[design]({name: tuple(values) for name, values in factors.items()}):
         settings[values] = {}
@@ -67,7 +79,8 @@ def _of_value(factor: str, value: Any) -> dict[str, Any]:
     if factor not in SHORT:
         return {factor: value}
     if value not in SHORT[factor]:
-        raise UserError(f"{argument('vary', factor)}: unknown value '{value}'", remedy=nearest(value, SHORT[factor]))
+        remedy = nearest(str(value), SHORT[factor])
+        raise UserError(f"{argument('vary', factor)}: unknown value '{value}'", remedy=remedy)
     return SHORT[factor][value]
 
 

@@ -113,9 +113,9 @@ def first_look(
             is malformed, or a model is damaged.
     """
     check_choice("task", task, RankedTask)
-    if not models or isinstance(models, str | Path):
+    if not models or isinstance(models, str | Path) or not all(isinstance(model, str | Path) for model in models):
         raise UserError(f"{argument('models')}: a list of models is needed", remedy="name one model or more")
-    if examples < 2:
+    if not isinstance(examples, int) or examples < 2:
         raise UserError(f"{argument('examples', examples)}: at least two are needed")
     notes, display, machine = list[str](), Display(quiet=quiet), choose_machine(device, precision)
     kind = TASKS[task]()
@@ -132,6 +132,12 @@ def first_look(
             features = word_features(backend, chosen, labels)
         else:
             features = text_features(backend, chosen, told)
+        if not features.var(0, dtype=np.float64).any():
+            raise UserError(
+                "all examples have the same features, so nothing can be told from them",
+                file=model,
+                remedy="give texts that differ in words that the tokenizer knows, not only after the longest length",
+            )
         look = Look(str(model), *_scores(task, features, targets), time.perf_counter() - start)
         display.say(f"{model}: {look.seconds:.1f} s")
         notes += [f"{model}: {note}" for note in told]
@@ -193,8 +199,11 @@ def _targets(task: RankedTask, labels: Sequence[str], examples: Sequence[Any], n
     """
     if task == "regression":
         values = np.array(numbers(examples))[:, None]
-        _check_varied(len(np.unique(values)) > 1, examples)
-        return np.asarray((values - values.mean()) / values.std())
+        centered = values - values.mean()
+        largest = float(np.abs(centered).max())
+        _check_varied(largest > 0, examples)
+        scaled = centered / largest  # squares of very small differences would be 0
+        return np.asarray(scaled / scaled.std())
     if task == "multi-label":
         has = np.array([[label in (row.labels or ()) for label in labels] for row in examples])  # (texts, labels)
         varied = has.any(0) & ~has.all(0)  # (labels,)

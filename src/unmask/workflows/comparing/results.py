@@ -30,6 +30,7 @@ from unmask.workflows.comparing.cells import (
     OUTLOOK,
     Cell,
     Plan,
+    content_of,
     failure_of,
     result_of,
 )
@@ -335,8 +336,9 @@ def _differing(scores: Scores, names: Sequence[str]) -> list[Difference]:
     for task in scores.tasks:
         wrong = []
         for name in names:
-            path = scores.folders.get((name, task, 0), Path()) / MISTAKES
-            listed = msgspec.json.decode(path.read_bytes()) if path.is_file() else []
+            result = scores.results.get((name, task, 0))
+            folder = scores.folders.get((name, task, 0), Path())
+            listed = msgspec.json.decode(content_of(folder, MISTAKES, result)) if result else []
             wrong.append({mistake["where"]: mistake for mistake in listed})
         for number, name in enumerate(names):
             only = [mistake for where, mistake in wrong[number].items() if where not in wrong[1 - number]]

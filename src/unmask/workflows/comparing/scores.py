@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import numpy as np
 from unmask.metrics.comparison.multibootstrap import Resampled, average_tasks
 from unmask.metrics.comparison.racing import arms_to_stop
 from unmask.metrics.intervals import lowest
-from unmask.workflows.comparing.cells import RESAMPLED, Cell, Plan, failure_of, folder_of, result_of
+from unmask.workflows.comparing.cells import RESAMPLED, Cell, Plan, content_of, failure_of, folder_of, result_of
 
 
 class Held(NamedTuple):
@@ -53,9 +54,14 @@ class Scores:
             return None
         results = [self.results[arm, task, seed] for seed in seeds]
         metric = results[0]["metric"]
-        drawn = np.stack([np.load(self.folders[arm, task, seed] / RESAMPLED) for seed in seeds])
+        drawn = np.stack([self._resampled(arm, task, seed) for seed in seeds])
         scores = np.array([result["metrics"][metric] for result in results])
         return Resampled(tuple(seeds), scores, drawn.astype(float), results[0]["independent"], lowest(metric))
+
+    def _resampled(self, arm: str, task: str, seed: int) -> np.ndarray:
+        content = content_of(self.folders[arm, task, seed], RESAMPLED, self.results[arm, task, seed])
+        values: np.ndarray = np.load(io.BytesIO(content))
+        return values
 
     def overall(self, most: int | None = None) -> dict[str, Resampled]:
         """Return the mean over all tasks of each arm that has scores of all of them, of the seeds that all have."""

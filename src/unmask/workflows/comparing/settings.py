@@ -26,8 +26,7 @@ As words, arms are `bert-mini`, `DIRECTORY`, `DIRECTORY+adapt`, `DIRECTORY+disti
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -35,14 +34,15 @@ import msgspec
 
 from unmask.data.labelled.table import as_sources
 from unmask.data.text.documents import TextOptions
-from unmask.recipes.recipe import shipped
+from unmask.metrics.intervals import CORRELATIONS, SHARES
+from unmask.recipes.recipe import FinetuningRecipe, as_recipe, shipped
 from unmask.support.choices import DownstreamKind
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
-from unmask.support.settings import convert
+from unmask.support.settings import convert, parse_toml, put
 from unmask.tasks import TASKS
-from unmask.workflows.comparing.design import Design, combined, name_of
-from unmask.workflows.finetuning.job import LabelledFiles
+from unmask.workflows.comparing.design import MAX_ARMS, Design, combined, name_of
+from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles, defaults
 
 Way = Literal["", "pretrain", "adapt", "distill", "random"]
 """How an arm comes to its model; "": a checkpoint as it is."""
@@ -53,6 +53,8 @@ ONE_OF = "random"
 """The arm of random weights in words."""
 STUDENT = "distilbert-mini"
 """Recipe of students, if an arm names none."""
+MAX_SCORES = 10_000
+"""Maximum number of arms × tasks × seeds, for each of which a model is trained."""
 NAME = re.compile(r"\w[\w.+@=,: -]*")
 """Names of arms and tasks."""
 
@@ -238,6 +240,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         Raises:
             UserError: an arm is unknown, or its parts contradict each other.
         """
+        if len(self.arms) > MAX_ARMS:
+            raise UserError(f"{len(self.arms):,} arms, more than {MAX_ARMS:,}", remedy="compare fewer")
         if isinstance(self.arms, dict):
             arms = self.arms
         else:
@@ -333,11 +337,16 @@ def read_comparison(path: str | Path) -> Comparison:
     """
     path = Path(path)
     try:
-        table = tomllib.loads(path.read_text(encoding="utf8"))
+        text = path.read_text(encoding="utf8")
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror})", file=path, remedy="name a .toml file") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise UserError(f"is not TOML: {error}", file=path) from error
+    table = parse_toml(text, path)
+    for name, kind in (("arms", Arm), ("tasks", TaskData)):
+        for key, inner in table[name].items() if isinstance(table.get(name), dict) else ():
+            if isinstance(inner, dict):  # errors in it then name it
+                convert(inner, kind, f"{path}: {name}.{key}")
     comparison = convert(table, Comparison, str(path))
 
     return comparison.located(lambda name: str(path.parent / name) if (path.parent / name).exists() else name)
@@ -357,6 +366,9 @@ def check_comparison(comparison: Comparison) -> dict[str, Arm]:
     for name, data in comparison.tasks.items():
         if data.task not in TASKS:
             raise UserError(f"task '{name}': unknown task '{data.task}'", remedy=nearest(data.task, TASKS))
+        if data.metric and data.metric not in SHARES | CORRELATIONS:
+            known = nearest(data.metric, SHARES | CORRELATIONS)
+            raise UserError(f"task '{name}': no metric '{data.metric}' to decide by", remedy=known)
         if not data.train:
             raise UserError(f"task '{name}': there are no training examples", remedy="name files in train")
         if any(arm.frozen for arm in arms.values()):
@@ -377,6 +389,35 @@ def check_comparison(comparison: Comparison) -> dict[str, Arm]:
         raise UserError(f"{argument('outlook')} has no effect: no arm is trained on text", remedy="remove it")
     if comparison.seeds < 1:
         raise UserError(f"{argument('seeds')} is {comparison.seeds}, but at least one is needed")
+    if len(arms) * len(comparison.tasks) * comparison.seeds > MAX_SCORES:
+        raise UserError(
+            f"the arms, tasks and {argument('seeds')} are more than {MAX_SCORES:,} models to train",
+            remedy="compare fewer arms, or with fewer seeds",
+        )
+    _check_settings(comparison, arms)
     if comparison.budget:
         read_budget(comparison.budget)
     return arms
+
+
+def _check_settings(comparison: Comparison, arms: Mapping[str, Arm]) -> None:
+    """Check the settings of fine-tuning, and that no settings are those that the comparison itself has.
+
+    Raises:
+        UserError: one is unknown or invalid, or has no effect.
+    """
+    body = as_recipe("bert-tiny").encoder  # settings are checked alike for all models
+    for name, arm in arms.items():
+        for key in {**comparison.settings, **arm.settings} if arm.trains else arm.settings:
+            if key == "seed" or key.partition(".")[0] == "budget":
+                instead = argument("seeds" if key == "seed" else "budget")
+                raise UserError(f"arm '{name}': {key} has no effect", remedy=f"pass {instead}")
+        for task, data in comparison.tasks.items():
+            settings = {**comparison.task_settings, **data.settings, **arm.task_settings}
+            if "seed" in settings:
+                raise UserError(f"task '{task}': seed has no effect", remedy=f"pass {argument('seeds')}")
+            model = InitialModel(arm.model or arm.recipe)
+            FinetuningJob(data.task, model, data.files, settings, arm.frozen, arm.downstream).check()
+            rule = defaults(data.task, body, 1000, pretrained=True, frozen=bool(arm.frozen), downstream=arm.downstream)
+            source = f"arm '{name}', task '{task}'"
+            convert(put(rule, settings, FinetuningRecipe), FinetuningRecipe, source)

@@ -39,14 +39,15 @@ from unmask.training.runs.display import Display, duration
 from unmask.workflows.comparing.cells import (
     ABOUT,
     FAILED,
-    RESULT,
     Cell,
     Failure,
     Plan,
     Planner,
+    about,
     failure_of,
     folder_of,
     result_of,
+    write_result,
 )
 from unmask.workflows.comparing.scores import Held, race
 from unmask.workflows.comparing.settings import Comparison, read_budget, read_comparison
@@ -110,7 +111,7 @@ def work(plan: Plan, out: Path, machine: Machine, *, attempt: str, quiet: bool) 
 
 def _state(out: Path, cell: Cell, attempt: str) -> str:
     """Return "done", "failed", "waiting" (for others, or for a cell it needs) or "ready"."""
-    if (folder_of(out, cell) / RESULT).exists():
+    if result_of(out, cell) is not None:
         return "done"
     if failure_of(out, cell, attempt):
         return "failed"
@@ -125,6 +126,8 @@ def _state(out: Path, cell: Cell, attempt: str) -> str:
 @contextmanager
 def _taken(folder: Path) -> Iterator[bool]:
     """Lock the folder of a cell; yield whether nobody else has."""
+    if folder.is_symlink():
+        raise UserError("is a link, and results are not written elsewhere", file=folder, remedy="remove it")
     folder.mkdir(parents=True, exist_ok=True)
     lock = acquire(folder / ".lock")
     try:
@@ -141,8 +144,8 @@ def _compute(cell: Cell, out: Path, machine: Machine, attempt: str) -> None:
         Interrupted: a signal ended the work; the cell is continued later.
     """
     folder = folder_of(out, cell)
-    about = _read(folder / ABOUT)
-    attempts = 1 + (about.get("attempts", 0) if about.get("attempt") == attempt else 0)
+    begun = about(folder)
+    attempts = 1 + (begun.attempts if begun.attempt == attempt else 0)
     needed = {name: folder_of(out, other) for name, other in cell.needs.items()}
     described = {
         "name": cell.name,
@@ -168,21 +171,13 @@ def _compute(cell: Cell, out: Path, machine: Machine, attempt: str) -> None:
         _fail(folder, attempt, str(error) or type(error).__name__, trace)
         return
     elapsed = time.monotonic() - start
-    replace_file(folder / RESULT, msgspec.json.encode({**result, "elapsed": elapsed}))
+    write_result(folder, cell, {**result, "elapsed": elapsed})
     tidy(cell, folder)
 
 
 def _fail(folder: Path, attempt: str, error: str, trace: str = "") -> None:
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / FAILED, msgspec.json.encode(Failure(error, trace, attempt)))
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = msgspec.json.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError):
-        return {}
-    return content
 
 
 def seconds_taken(plan: Plan, out: Path) -> dict[str, float]:

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +39,7 @@ from unmask.recipes.recipe import FinetuningRecipe
 from unmask.support.choices import Format
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument, call
-from unmask.support.settings import Overrides, convert, put, to_table
+from unmask.support.settings import Overrides, convert, parse_toml, put, to_table
 from unmask.tasks import TASKS, AnyTask
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
@@ -192,11 +191,12 @@ class _OneTask(msgspec.Struct, frozen=True):
 
 def _parse_file(path: str | Path) -> Any:
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf8"))
+        text = Path(path).read_text(encoding="utf8")
     except OSError as error:
         raise UserError(f"the tasks cannot be read ({error.strerror or error})", file=path) from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"not valid TOML: {error}", file=path) from error
+    except ValueError as error:  # not UTF-8, or no path
+        raise UserError(f"the tasks cannot be read: {error}", file=path) from error
+    return parse_toml(text, path)
 
 
 def _check_names(names: list[Any], source: str | Path) -> None:
