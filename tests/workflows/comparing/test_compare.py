@@ -15,8 +15,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+import torch
 
 import unmask
+from unmask.model.model import load_model
 from unmask.support.durable import acquire
 from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
@@ -100,6 +102,22 @@ def test_test_examples_are_predicted_once(inputs, finished, tmp_path, monkeypatc
     assert RunDirectory(folder / "run").read_metrics("heldout") == []
     again = result_of(out, cell)
     assert again["metrics"] == result["metrics"] and np.array_equal(np.load(folder / RESAMPLED), drawn)
+
+
+def test_random_weights_of_a_checkpoint(finished, inputs, tmp_path):
+    """They have its shape and vocabulary, and no weight of it."""
+    model = next(path for path in finished[0].glob("cells/*/run/model") if not (path.parent / "dev.json").exists())
+    arms = [str(model), f"{model}+random"]
+    words = {"train": inputs / "train.tsv", "test": inputs / "test.tsv", "seeds": 1}
+    outcome = unmask.compare(arms=arms, out=tmp_path / "out", **words, **HERE)
+    assert [arm.state for arm in outcome.arms] == ["complete", "complete"]
+    assert {arm.parameters for arm in outcome.arms} == {outcome.arms[0].parameters}
+    (start,) = tmp_path.glob("out/cells/*/random.toml")
+    made = load_model(f"random:{start}", tokenizer=model)
+    given = load_model(model)
+    assert made.encoder.settings == given.encoder.settings and made.tokenizer.size == given.tokenizer.size
+    weights = [loaded.encoder.state_dict()["embeddings.words.weight"] for loaded in (made, given)]
+    assert weights[0].shape == weights[1].shape and not torch.equal(*weights)
 
 
 def test_a_finished_comparison_computes_nothing(finished, inputs, monkeypatch):
