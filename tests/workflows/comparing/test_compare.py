@@ -15,11 +15,14 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+import torch
 
 import unmask
+from unmask.model.model import load_model
 from unmask.support.durable import acquire
 from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
+from unmask.training.runs.directory import RunDirectory
 from unmask.workflows.comparing import compare as compare_module
 from unmask.workflows.comparing import compute, work
 from unmask.workflows.comparing.cells import RESAMPLED, Planner, failure_of, folder_of, result_of, write_result
@@ -79,6 +82,42 @@ def test_scores_are_those_of_the_kept_model(finished, inputs):
         if about["name"].startswith("score:") and about["name"].endswith("seed 0"):
             again = unmask.evaluate(path.parent / "run", inputs / "test.tsv", device="cpu", quiet=True)
             assert again["metrics"] == json.loads((path.parent / "result.json").read_bytes())["metrics"]
+
+
+def test_test_examples_are_predicted_once(inputs, finished, tmp_path, monkeypatch):
+    """In a cell of a score: neither during training nor in the report of its run."""
+    out = tmp_path / "out"
+    shutil.copytree(finished[0], out)
+    plan = planned(inputs)
+    cell = next(cell for cell in plan.of("score") if cell.seed == 0)
+    result, folder = result_of(out, cell), folder_of(out, cell)
+    drawn = np.load(folder / RESAMPLED)
+    shutil.rmtree(folder)
+    predicted, run = [], compute.Predictor.run
+    monkeypatch.setattr(
+        compute.Predictor, "run", lambda self, examples, *rest: predicted.append(examples) or run(self, examples, *rest)
+    )
+    work.work(plan, out, choose_machine("cpu", "float32"), attempt="again", quiet=True)
+    assert [len(examples) for examples in predicted] == [30]
+    assert RunDirectory(folder / "run").read_metrics("heldout") == []
+    again = result_of(out, cell)
+    assert again["metrics"] == result["metrics"] and np.array_equal(np.load(folder / RESAMPLED), drawn)
+
+
+def test_random_weights_of_a_checkpoint(finished, inputs, tmp_path):
+    """They have its shape and vocabulary, and no weight of it."""
+    model = next(path for path in finished[0].glob("cells/*/run/model") if not (path.parent / "dev.json").exists())
+    arms = [str(model), f"{model}+random"]
+    words = {"train": inputs / "train.tsv", "test": inputs / "test.tsv", "seeds": 1}
+    outcome = unmask.compare(arms=arms, out=tmp_path / "out", **words, **HERE)
+    assert [arm.state for arm in outcome.arms] == ["complete", "complete"]
+    assert {arm.parameters for arm in outcome.arms} == {outcome.arms[0].parameters}
+    (start,) = tmp_path.glob("out/cells/*/random.toml")
+    made = load_model(f"random:{start}", tokenizer=model)
+    given = load_model(model)
+    assert made.encoder.settings == given.encoder.settings and made.tokenizer.size == given.tokenizer.size
+    weights = [loaded.encoder.state_dict()["embeddings.words.weight"] for loaded in (made, given)]
+    assert weights[0].shape == weights[1].shape and not torch.equal(*weights)
 
 
 def test_a_finished_comparison_computes_nothing(finished, inputs, monkeypatch):

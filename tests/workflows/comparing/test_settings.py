@@ -72,8 +72,9 @@ def test_names_of_directories_are_short_but_different(tmp_path):
     [
         ("brt-mini", "bert-mini"),
         ("bert-mini@frosen", "frozen"),
-        ("a/b+adopt", "adapt or distill"),
+        ("a/b+adopt", "adapt, distill or random"),
         ("bert-mini+adapt", "neither adapted"),
+        ("random+adapt", "neither adapted"),
         ("nowhere", "neither a recipe nor a directory"),
     ],
 )
@@ -90,6 +91,7 @@ def test_unknown_arms_are_refused(word, message):
         (Arm(recipe="bert-mini", model="x", way="pretrain"), "not used"),
         (Arm(model="x", recipe="bert-mini", way="random"), "not used"),
         (Arm(model="x", settings={"seed": 1}), "without training"),
+        (Arm(model="x", way="random", settings={"seed": 1}), "without training"),
     ],
 )
 def test_contradictory_arms_are_refused(arm, message):

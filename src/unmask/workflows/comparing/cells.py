@@ -253,7 +253,7 @@ class Planner:
                     add(cell)
                     if seed == 0 and arm.way != "random" and self.comparison.tasks[task].task in get_args(RankedTask):
                         add(self.look(name, arm, task))
-                    if seed == 0 and arm.model and not arm.trains:
+                    if seed == 0 and arm.model and not arm.way:
                         add(self.familiarity(name, arm, task))
                 if seed == 0:
                     first = self.score(name, arm, next(iter(self.comparison.tasks)), 0)
@@ -315,7 +315,7 @@ class Planner:
         """Return the cells that make what tasks are learned from: the model, or the tokenizer of random weights."""
         if arm.trains:
             return {"model": self.pretraining(name, arm, seed, share)}
-        if arm.way == "random" and self.comparison.text:
+        if arm.way == "random" and self.comparison.text and not arm.model:
             return {"tokenizer": self.corpus(self._tokenizer_of(arm))}
         return {}
 
@@ -399,18 +399,26 @@ class Planner:
         }
         paths: dict[str, Any] = {"files": data.files, "frozen": arm.frozen, "small": arm.downstream}
         if arm.way == "random":
-            paths["recipe"] = recipe = as_recipe(arm.recipe, {**self._of_tokenizer(arm), **arm.settings})
+            paths["recipe"] = recipe = self._shape(arm)
             inputs["random"] = to_table(recipe)["encoder"]
-            if not self.comparison.text:
+            if arm.model:
+                paths["tokenizer"], inputs["tokenizer"] = arm.model, self.models[arm.model]
+            elif not self.comparison.text:
                 paths["tokenizer"], inputs["tokenizer"] = next(iter(self.models.items()))
         elif not arm.trains:
             paths["model"], inputs["model"] = arm.model, self.models[arm.model]
         return inputs, paths
 
+    def _shape(self, arm: Arm) -> Recipe:
+        """Return a recipe with the encoder of an arm of random weights: that of its recipe or of its checkpoint."""
+        if arm.model:
+            return msgspec.structs.replace(for_model(arm.model, {}), encoder=read_settings(arm.model))
+        return as_recipe(arm.recipe, {**self._of_tokenizer(arm), **arm.settings})
+
     def _shared_tokenizer(self) -> dict[str, Any] | None:
         """Return the settings of the tokenizer that all recipes share: those of the first one that reads subwords."""
         for arm in self.arms.values():
-            if arm.way in ("pretrain", "random"):
+            if arm.way in ("pretrain", "random") and arm.recipe:
                 settings = as_recipe(arm.recipe, {**self.comparison.settings, **arm.settings}).tokenizer
                 if settings.kind != "words":
                     return to_table(settings)

@@ -96,8 +96,8 @@ def compare(
         encoding: encoding of the files, also of those of text; by default UTF-8, or what a byte-order mark declares.
         metric: metric that decides; by default that of the task.
         arms: ways to a model, separated by commas: recipes, which are pretrained on the text; DIRECTORY, a checkpoint
-            as it is; DIRECTORY+adapt; DIRECTORY+distill; random; each with @frozen, @average, @rnn or @finetuned, or
-            learned by the rule for the number of labels.
+            as it is; DIRECTORY+adapt; DIRECTORY+distill; random; DIRECTORY+random; each with @frozen, @average, @rnn or
+            @finetuned, or learned by the rule for the number of labels.
         budget: what each arm may spend on the text, such as 30min, 200Mtok or 1e16flop.
         seeds: how often everything is repeated, pretraining and fine-tuning.
         search: search the learning rates of each arm, on splits of training data.

@@ -301,7 +301,7 @@ def describe(arm: Arm, budget: str) -> str:
         "pretrain": f"{arm.recipe}, pretrained on the text for {amount}",
         "adapt": f"{arm.model}, adapted to the text for {amount}",
         "distill": f"a student of {arm.model}{arm.recipe and f' ({arm.recipe})'}, taught on the text for {amount}",
-        "random": f"random weights of {arm.recipe}",
+        "random": f"random weights in the shape of {arm.recipe or arm.model}",
     }
     changes = ", ".join(f"{key} = {value}" for key, value in {**arm.settings, **arm.task_settings}.items())
     return f"{ways[arm.way]}; {USES[arm.use]}{f' ({changes})' if changes else ''}."

@@ -19,8 +19,9 @@ the teacher of a student, or random weights; and how the tasks are learned from 
     train = ["train.tsv"]
     test = ["test.tsv"]
 
-As words, arms are `bert-mini`, `DIRECTORY`, `DIRECTORY+adapt`, `DIRECTORY+distill` and `random`, each with `@frozen`,
-`@average`, `@rnn` or `@finetuned` where the tasks are not to be learned as the rule for defaults has it.
+As words, arms are `bert-mini`, `DIRECTORY`, `DIRECTORY+adapt`, `DIRECTORY+distill`, `random` and `DIRECTORY+random`,
+each with `@frozen`, `@average`, `@rnn` or `@finetuned` where the tasks are not to be learned as the rule for defaults
+has it.
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     Attributes:
         recipe: what is pretrained on the text, or the shape of a student or of random weights.
-        model: the checkpoint that is used, adapted to the text, or taught from.
+        model: the checkpoint that is used, adapted to the text, or taught from; of random weights, the one whose shape
+            and vocabulary they have, if no recipe says.
         way: how its model comes about; by default a recipe is pretrained, and a model is used as it is.
         use: how tasks are learned from its model; "": by the rule for defaults, which depends on the number of labels.
         settings: settings of the recipe that differ, by dotted keys.
@@ -155,13 +157,13 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             raise UserError(f"arm '{name}': neither a recipe nor a model", remedy="name one of them")
         if way in ("", "adapt", "distill") and not self.model:
             raise UserError(f"arm '{name}': there is no model to {way or 'use'}", remedy="name a model")
-        if way in ("pretrain", "random") and self.model:
+        if (way == "pretrain" or (way == "random" and self.recipe)) and self.model:
             raise UserError(
                 f"arm '{name}': a model is not used by '{way}'", remedy="remove it, or choose way = 'adapt'"
             )
         if way in ("", "adapt") and self.recipe and way == "":
             raise UserError(f"arm '{name}': a recipe has no effect on a checkpoint as it is", remedy="remove it")
-        if way == "" and self.settings:
+        if (way == "" or (way == "random" and self.model)) and self.settings:
             raise UserError(f"arm '{name}': settings have no effect without training", remedy="use task_settings")
         return msgspec.structs.replace(self, way=way)
 
@@ -314,9 +316,11 @@ def read_arm(word: str, words: Sequence[str]) -> Arm:
     base, _, way = base.rpartition("+") if re.search(r"\+[a-z]+$", base) else (base, "", "")
     if use and use not in get_args(Use):
         raise UserError(f"arm '{word}': unknown use '{use}'", remedy=nearest(use, get_args(Use)[1:]))
-    if way and way not in ("adapt", "distill"):
-        raise UserError(f"arm '{word}': unknown way '{way}'", remedy="choose adapt or distill")
+    if way and way not in ("adapt", "distill", "random"):
+        raise UserError(f"arm '{word}': unknown way '{way}'", remedy="choose adapt, distill or random")
     if base == ONE_OF or base.startswith(f"{ONE_OF}:"):
+        if way:
+            raise UserError(f"arm '{word}': random weights are neither adapted nor a teacher", remedy=f"write {base}")
         shapes = [shape for each in words if (shape := each.partition("@")[0]) in shipped()]
         recipe = base.partition(":")[2] or next(iter(shapes), "bert-mini")
         return Arm(recipe=recipe, way="random", use=use)  # type: ignore[arg-type]
@@ -380,7 +384,7 @@ def check_comparison(comparison: Comparison) -> dict[str, Arm]:
         raise UserError(f"arm '{training[0]}' is trained on text, and there is none", remedy=f"pass {argument('text')}")
     if training and not comparison.budget:
         raise UserError(f"arm '{training[0]}' needs a budget", remedy=f"pass {argument('budget', '30min')}")
-    random = [name for name, arm in arms.items() if arm.way == "random"]
+    random = [name for name, arm in arms.items() if arm.way == "random" and not arm.model]
     if random and not comparison.text and not any(arm.model for arm in arms.values()):
         raise UserError(f"arm '{random[0]}' needs a tokenizer", remedy=f"pass {argument('text')}, or add a checkpoint")
     if comparison.text and not training and not random:
