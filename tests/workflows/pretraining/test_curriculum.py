@@ -109,7 +109,7 @@ def share(monkeypatch):
 
 def test_an_objective_of_another_stage_is_noticed(run, monkeypatch):
     leak(monkeypatch)
-    with pytest.raises(ValueError, match="next_sentence needs the labels"):
+    with pytest.raises(KeyError, match="next_sentence"):
         run(read(PAIRS))
 
 

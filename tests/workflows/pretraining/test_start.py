@@ -77,7 +77,7 @@ def predict(model, name, ids):
     inside = np.arange(1, len(sample) - 1)
     spans = {"span_left": inside - 1, "span_right": inside + 1}
     sample = sample.add(
-        positions={"masked": inside, "before": inside, **spans}, labels={"span_place": inside * 0, "masked": inside}
+        positions={"masked": inside, "next": inside, **spans}, labels={"span_place": inside * 0, "masked": inside}
     )
     head = OBJECTIVES[name]().build(BuildContext(model.encoder))
     model.take(name, head)

@@ -32,7 +32,7 @@ from unmask.metrics import METRICS
 from unmask.metrics.intervals import Measure, differences, intervals, measure_all
 from unmask.model.model import Model
 from unmask.objectives import OBJECTIVES
-from unmask.objectives.learner import Learner
+from unmask.objectives.learner import Learner, loss_weights
 from unmask.objectives.objective import Objective
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, nearest
@@ -243,7 +243,8 @@ def evaluate_encoder(
             layout = SentencePairsSettings(length=length, second=second)
         masking = _masking(objectives)
         objectives = _answerable(objectives, model.encoder.provides | masking.provides | layout.provides)
-        learner = inference_copy(Learner(model.encoder, objectives), machine)
+        weights = loss_weights({name: OBJECTIVES[name]() for name in objectives})
+        learner = inference_copy(Learner(model.encoder, objectives, weights), machine)
         feed = Feed(layout, masking, 0, corpus.tokenizer, learner.prepare, model.encoder.settings.pretraining)
         batches = feed.heldout(corpus.train, tokens=corpus.train.num_tokens * 2)
         metrics = evaluate(learner, batches, machine, display=display)
