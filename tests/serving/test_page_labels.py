@@ -311,3 +311,25 @@ def test_a_phone_and_other_tasks(page, playground, monkeypatch, tmp_path):
     monkeypatch.setattr(playground, "models", others)
     page.open("#suggest")
     assert "None of the loaded models classifies texts" in page.one(".note").text
+
+
+@pytest.mark.parametrize("view", ["audit", "suggest"])
+def test_html_in_a_file_is_text(page, view, tmp_path):
+    """No script runs, whichever column it is in, and no element is made of it."""
+    hostile = [
+        "<img src=x onerror=document.title='broken'>",
+        "<script>document.title='broken'</script>",
+        "</textarea></script><svg onload=document.title='broken'>",
+        "{{document.title='broken'}} <a href=\"javascript:document.title='broken'\">dog</a>",
+    ]
+    records = [{"text": f"the dog {text}", f"n{text}": text} for text in hostile]
+    if view == "audit":
+        records = [{**record, "label": label} for record, label in zip(records, [*hostile[:3], "good"], strict=True)]
+    (tmp_path / "hostile.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    page.open(f"#{view}")
+    title = page.script("return document.title")
+    choose_file(page, view, tmp_path / "hostile.jsonl")
+    shown = page.one("main").text
+    assert all(text in shown for text in hostile)
+    assert page.script("return document.title") == title != "broken"
+    assert not page.all("main img, main script, main [onload], main [href^=java]")

@@ -258,3 +258,14 @@ def test_sentences_are_yielded_before_the_rest_of_the_file_is_read(tmp_path):
     assert next(sentences).words == ["the", "dog"]
     with pytest.raises(UserError, match=r"words\.conll:5: 1 columns, but the lines before have 2"):
         next(sentences)
+
+
+@pytest.mark.parametrize("columns", [2, 3, 5])
+@pytest.mark.parametrize("suffix", [".conll", ".tsv"])
+def test_lines_that_carriage_returns_end_are_refused(columns, suffix, tmp_path):
+    """They would otherwise be one word, whose tag is the last one of the file."""
+    for separator, number in itertools.product(("\t", " "), range(2, 12)):
+        line = separator.join(["dog", *["_"] * (columns - 2), "O"])
+        (tmp_path / f"words{suffix}").write_bytes("\r".join([line] * number + ["", line, ""]).encode())
+        with pytest.raises(UserError, match="carriage returns alone end the lines"):
+            read_sentences([tmp_path / f"words{suffix}"], columns={})

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -153,7 +154,7 @@ def delimiter_of(head: str) -> str:
         names = {cell.strip().lower() for cell in cells}
         return not names.isdisjoint(ID_COLUMNS) and not names.isdisjoint(WORD_COLUMNS)
 
-    return header_separator(head.lstrip("\ufeff").split("\n")[0].rstrip("\r"), fits)
+    return header_separator(re.split(r"[\r\n]", head.lstrip("\ufeff"), maxsplit=1)[0], fits)
 
 
 def read_sentence_table(
@@ -212,6 +213,10 @@ def _read_columns(
         cells = [
             cell for cell in line.split(separator) if cell or separator == "\t"
         ]  # other white space does not separate
+        if "\r" in line and any("\r" in cell for at, cell in enumerate(cells) if at != word_at):
+            raise UserError(
+                "carriage returns alone end the lines", file=name, line=number, remedy="convert them to \\n"
+            )
         _check_cells(cells, width, max(word_at, tag_at), gold, name, number)
         width = len(cells)
         first = first if words else number
