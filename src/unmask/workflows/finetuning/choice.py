@@ -23,6 +23,7 @@ import numpy as np
 
 from unmask.data.batches.batch import total_length
 from unmask.data.labelled.identities import identities
+from unmask.data.labelled.labelled_file import Row
 from unmask.inference.predictor import Predictor
 from unmask.support import __version__
 from unmask.support.durable import replace_file
@@ -30,7 +31,7 @@ from unmask.support.messages import argument
 from unmask.support.settings import write
 from unmask.tasks.classification import Classification
 from unmask.tasks.gold_labels import label_numbers
-from unmask.tasks.holding_out import assign_folds
+from unmask.tasks.holding_out import assign_folds, parted
 from unmask.tasks.tuning import at_temperature, find_temperature
 from unmask.training.machine import Machine
 from unmask.training.runs.directory import MARK, SEARCHED
@@ -116,20 +117,25 @@ def choose(
     if reason := _impossible(full, number):
         return replace(ready, choice=f"{describe_rule(few)}; not compared with that: {reason}")
     folds = assign_folds(texts, gold, number, seed=0)
-    record = _Record(folder, {"recipes": _recipes(ready, full), **ready.inputs, "unmask": __version__})
+    record = _Record(
+        folder,
+        {"recipes": _recipes(ready, full), **ready.inputs, "precision": machine.precision, "unmask": __version__},
+    )
     display.say(f"comparing two ways of training by {number}-fold cross-validation on the training examples")
-    probabilities = []
-    for name, way in (("few", few), ("full", None)):
-        parts = np.empty((len(gold), len(ready.data.labels)))
-        for fold in range(number):
+    parts = [parted(ready.data.train, folds == fold) for fold in range(number)]
+
+    def probabilities(name: str, way: FewLabels | None) -> np.ndarray:
+        """Return the out-of-fold probabilities of a way, (examples, labels)."""
+        out_of_fold = np.empty((len(gold), len(ready.data.labels)))
+        for fold, (inside, outside) in enumerate(parts):
             key = f"{name}/{fold}"
             if key not in record.rows:
-                inside = [row for row, own in zip(ready.data.train, folds, strict=True) if own != fold]
-                outside = [row for row, own in zip(ready.data.train, folds, strict=True) if own == fold]
-                record.add(key, _predict_fold(job, ready.data, way, inside, outside, folder / "fold", train, machine))
-            parts[folds == fold] = record.rows[key]
-        probabilities.append(parts)
-    outcome = compare_ways(*probabilities, np.array(gold))
+                examples = replace(ready.data, train=inside, held=[])
+                record.add(key, _predict_fold(job, examples, outside, way, folder / "fold", train, machine))
+            out_of_fold[folds == fold] = record.rows[key]
+        return out_of_fold
+
+    outcome = compare_ways(probabilities("few", few), probabilities("full", None), np.array(gold))
     chosen = full if outcome.second else ready
     return replace(_calibrated(job, chosen, outcome.temperatures[outcome.second]), choice=_describe(few, outcome))
 
@@ -153,23 +159,21 @@ def _recipes(*runs: Prepared) -> list[str]:
 
 def _predict_fold(
     job: FinetuningJob,
-    data: Examples,
+    examples: Examples,
+    outside: Sequence[Row],
     way: FewLabels | None,
-    inside: Sequence[object],
-    outside: Sequence[object],
     folder: Path,
     train: Train,
     machine: Machine,
 ) -> np.ndarray:
-    """Return the probabilities of the labels of a fold, (examples, labels), after training on the others."""
-    examples = replace(data, train=list(inside), held=[])
+    """Return the probabilities of the labels of the examples outside, after training in a folder that is removed."""
     ready = prepare_with(job, load_initial(job.start, job.settings), examples, way, machine)
     shutil.rmtree(folder, ignore_errors=True)  # of an interrupted choice
     train(ready, folder)
     shutil.rmtree(folder)
-    model = finished_model(ready.base, ready.learner, data.labels, ready.recipe.task)
+    model = finished_model(ready.base, ready.learner, examples.labels, ready.recipe.task)
     predictions = Predictor(model, replace(machine, precision="float32"), Display(quiet=True)).run(outside)
-    return np.array([[prediction.scores[label] for label in data.labels] for prediction in predictions])
+    return np.array([[prediction.scores[label] for label in examples.labels] for prediction in predictions])
 
 
 def _calibrated(job: FinetuningJob, ready: Prepared, temperature: float) -> Prepared:

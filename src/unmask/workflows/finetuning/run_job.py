@@ -85,8 +85,11 @@ def run_job(
     display = Display(quiet=job.quiet or not processes.is_main)
     machine = job.machine or choose_machine()
     ready = prepare(job, machine, display, choosing=choosing)
-    shared = Path(out) if features is None else features.parent
-    if processes.size == 1:
+    if ready.few is not None and processes.size == 1:
+        if not resume:
+            RunDirectory.forget_unstarted(Path(out))
+            RunDirectory.check_empty(Path(out))
+        shared = Path(out) if features is None else features.parent  # runs with several seeds share the choice
         ready = choose(job, ready, shared, partial(_train_aside, machine=machine), machine, display, resume=resume)
     held = "" if job.files.dev or choosing or job.all_examples else f"{len(ready.data.held):,} of the examples"
     remarks = [f"{held} were held out; to train on them too: {argument('all_examples')}"] if held else []
