@@ -49,6 +49,11 @@ def test_equal_ways_leave_the_rule():
     assert not compare_ways(probabilities, probabilities, np.arange(10) % 2).second
 
 
+@pytest.fixture(autouse=True)
+def _compared(monkeypatch):
+    monkeypatch.setattr(choice, "MOST_OPERATIONS", 1e15)
+
+
 @pytest.fixture
 def train(tmp_path):
     """Twelve texts whose label is a word, in one of two contexts."""
