@@ -20,6 +20,7 @@ import unmask
 from unmask.support.durable import acquire
 from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
+from unmask.training.runs.directory import RunDirectory
 from unmask.workflows.comparing import compare as compare_module
 from unmask.workflows.comparing import compute, work
 from unmask.workflows.comparing.cells import RESAMPLED, Planner, failure_of, folder_of, result_of
@@ -79,6 +80,26 @@ def test_scores_are_those_of_the_kept_model(finished, inputs):
         if about["name"].startswith("score:") and about["name"].endswith("seed 0"):
             again = unmask.evaluate(path.parent / "run", inputs / "test.tsv", device="cpu", quiet=True)
             assert again["metrics"] == json.loads((path.parent / "result.json").read_bytes())["metrics"]
+
+
+def test_test_examples_are_predicted_once(inputs, finished, tmp_path, monkeypatch):
+    """In a cell of a score: neither during training nor in the report of its run."""
+    out = tmp_path / "out"
+    shutil.copytree(finished[0], out)
+    plan = planned(inputs)
+    cell = next(cell for cell in plan.of("score") if cell.seed == 0)
+    result, folder = result_of(out, cell), folder_of(out, cell)
+    drawn = np.load(folder / RESAMPLED)
+    shutil.rmtree(folder)
+    predicted, run = [], compute.Predictor.run
+    monkeypatch.setattr(
+        compute.Predictor, "run", lambda self, examples, *rest: predicted.append(examples) or run(self, examples, *rest)
+    )
+    work.work(plan, out, choose_machine("cpu", "float32"), attempt="again", quiet=True)
+    assert [len(examples) for examples in predicted] == [30]
+    assert RunDirectory(folder / "run").read_metrics("heldout") == []
+    again = result_of(out, cell)
+    assert again["metrics"] == result["metrics"] and np.array_equal(np.load(folder / RESAMPLED), drawn)
 
 
 def test_a_finished_comparison_computes_nothing(finished, inputs, monkeypatch):

@@ -41,10 +41,10 @@ from unmask.workflows.comparing.cells import CORPUS, MISTAKES, RESAMPLED, RUN, T
 from unmask.workflows.comparing.first_look import first_look
 from unmask.workflows.comparing.seen import count_seen
 from unmask.workflows.distillation.distill import distill
-from unmask.workflows.finetuning.examples import read_parts
+from unmask.workflows.finetuning.examples import frame_examples, read_parts
 from unmask.workflows.finetuning.finetune import can_resume, metric_of, search_rates
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel
-from unmask.workflows.finetuning.prepare import prepare
+from unmask.workflows.finetuning.prepare import Prepared, prepare
 from unmask.workflows.finetuning.run_job import run_prepared
 from unmask.workflows.pretraining.launch import pretrain
 from unmask.workflows.pretraining.restarts import started
@@ -214,11 +214,12 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
     display = Display(quiet=quiet)
     measured = machine.reset_peak_memory()
     ready = prepare(job, machine, display, choosing=False)
-    if not ready.data.held:
+    examples = ready.data.held
+    if not examples:
         raise UserError(f"task '{cell.task}': there are no examples to test on", remedy="name files in test")
-    run_prepared(ready, run, machine, Processes.launched(), display, resume=can_resume(run, True))
+    run_prepared(_untested(ready), run, machine, Processes.launched(), display, resume=can_resume(run, True))
     seconds, memory = time.monotonic() - start, machine.memory() if measured else 0
-    model, examples = load_model(run), ready.data.held
+    model = load_model(run)
     task = model.task
     assert task is not None
     predictions = Predictor(model, replace(machine, precision="float32"), Display(quiet=True)).run(examples)
@@ -302,6 +303,13 @@ def _job(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine,
         machine=machine,
         quiet=quiet,
     )
+
+
+def _untested(ready: Prepared) -> Prepared:
+    """Return a run that does not read the test examples, which are predicted once, by its finished model."""
+    nothing = frame_examples(ready.recipe.task, ready.base, [], ready.data.labels, "evaluation")
+    held = ready.held if ready.stops_early else nothing
+    return replace(ready, data=replace(ready.data, held=[]), held=held)
 
 
 def _resampling_seed(cell: Cell) -> int:
