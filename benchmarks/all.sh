@@ -13,7 +13,9 @@ $python benchmarks/pretrain.py pretrain_mini adapt_minilm chinese chinese_defaul
 $python benchmarks/pretrain.py distillation published
 $python benchmarks/pretrain.py family --cost
 $python benchmarks/several_tasks.py
-$python benchmarks/which_encoder.py
 for file in benchmarks/comparisons/*.toml; do
+    $python benchmarks/compare.py "$(basename "$file" .toml)"
+done
+for file in benchmarks/finetuning/*.toml; do
     $python benchmarks/finetune.py "$(basename "$file" .toml)"
 done

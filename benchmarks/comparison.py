@@ -1,4 +1,4 @@
-"""The tables of a file in comparisons/: what is compared, on which data, from which starts, by which methods."""
+"""The tables of a file in finetuning/: what is compared, on which data, from which starts, by which methods."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from common import HERE
 from quality import Table
 
-COMPARISONS = HERE / "comparisons"
+COMPARISONS = HERE / "finetuning"
 
 
 class Data(Table, frozen=True):
@@ -81,7 +81,7 @@ class Method(Table, frozen=True):
 
 
 class Comparison(Table, frozen=True):
-    """A file of comparisons/; what is in its [defaults] is in all of its data sets."""
+    """A file of finetuning/; what is in its [defaults] is in all of its data sets."""
 
     key: tuple[str, ...]  # the fields of a record that tell it from others ("NAME" or "NAME=VALUE'S NAME")
     record: tuple[str, ...]  # the other ones

@@ -1,4 +1,4 @@
-"""Fine-tune what a comparison of comparisons/*.toml names, which says what is asked, on which data, and how fair it is.
+"""Fine-tune what a comparison of finetuning/*.toml names, which says what is asked, on which data, and how fair it is.
 
 A comparison has data sets, starts (checkpoints, encoders pretrained here, random weights) and methods (fine-tuning, a
 downstream model on the frozen encoder; with a learning rate chosen on a split of the training data where it says so).
@@ -69,7 +69,7 @@ class Bench:
     """Runs a comparison.
 
     Args:
-        name: of a file in comparisons/.
+        name: of a file in finetuning/.
         work: where.
         folder: of files that are made for the runs.
         only: by field, the values that are run; empty: all.

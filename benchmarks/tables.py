@@ -38,15 +38,21 @@ def markdown(table: Sequence[Sequence[str]]) -> list[str]:
 
 
 def provenance(spec: Record, records: Sequence[Record]) -> str:
-    """Return the command that measures a table, and on what it was measured last."""
+    """Return the command that measures a table, and on what it was measured last.
+
+    A table that was measured by commands of `earlier` scripts, which are gone, says so.
+    """
     about = [record["about"] for record in records if "about" in record]
     machines = dict.fromkeys(one["processor"] for one in about if one.get("processor"))
     threads = sorted({one["threads"] for one in about if one.get("threads")})
     counted = " or ".join(map(str, threads)) + (" thread" if threads == [1] else " threads")
     measured = ", ".join([*machines, *([counted] if threads else [])])
-    return f"From {', '.join(f'`{command}`' for command in spec['commands'])}" + (
-        f" ({measured})." if measured else "."
-    )
+    commands = ", ".join(f"`{command}`" for command in spec["commands"])
+    machine = f" ({measured})" if measured else ""
+    if "earlier" not in spec:
+        return f"From {commands}{machine}."
+    earlier = ", ".join(f"`{command}`" for command in spec["earlier"])
+    return f"Measured by an earlier script, {earlier}{machine}; {commands} makes this comparison now."
 
 
 def fill(text: str, specs: Mapping[str, Record]) -> str:

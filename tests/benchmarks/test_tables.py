@@ -41,6 +41,8 @@ def test_a_page_gets_its_tables_with_command_and_machine(tables, tmp_path, monke
     table = "| start | n |\n|---|---|\n| one | 1 |\n\nFrom `python x.py` (P, 1 thread)."
     assert filled == f"a\n<!-- table t -->\n{table}\n<!-- end -->\nb"
     assert tables.fill(filled, specs) == filled
+    earlier = tables.fill(page, {"t": {**specs["t"], "earlier": ["python old.py"]}})
+    assert "Measured by an earlier script, `python old.py` (P, 1 thread); `python x.py` makes this comp" in earlier
     chosen = {"choose": {"by": [], "over": "rate", "value": "seed"}, "where": {"start": "one", "chosen": True}}
     assert tables.fill(page, {"t": {**specs["t"], **chosen}}) == filled, "what is chosen has its machine"
     with pytest.raises(SystemExit, match=r"table other is not in tables\.toml"):
