@@ -15,6 +15,8 @@ from unmask.serving.playground import ENDPOINTS as VIEWS
 from unmask.serving.playground import MAX_WEIGHTS, MAX_WORDS
 from unmask.serving.types import Limits
 from unmask.tasks.classification import MAX_CONFUSION
+from unmask.workflows.comparing.design import MAX_ARMS
+from unmask.workflows.comparing.settings import MAX_MODELS
 from unmask.workflows.finetuning.examples import MAX_LABELS
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
@@ -22,7 +24,7 @@ CONSTANTS = {
     **{f"Limits.{name}": value for name, value in vars(Limits()).items()},
     **{"MAX_GROWTH": MAX_GROWTH, "MAX_PIECE": MAX_PIECE, "MAX_WORD": MAX_WORD, "MAX_LOGITS": MAX_LOGITS},
     **{"MAX_SCORES": MAX_SCORES, "MAX_CONFUSION": MAX_CONFUSION, "MAX_LABELS": MAX_LABELS},
-    **{"MAX_OCCLUDED": MAX_OCCLUDED, "STEP_TOKENS": STEP_TOKENS},
+    **{"MAX_OCCLUDED": MAX_OCCLUDED, "STEP_TOKENS": STEP_TOKENS, "MAX_ARMS": MAX_ARMS, "MAX_MODELS": MAX_MODELS},
     **{"MAX_WEIGHTS": MAX_WEIGHTS, "MAX_WORDS": MAX_WORDS, "LARGE_AT_ONCE": LARGE_AT_ONCE, "SCORE_BYTES": SCORE_BYTES},
 }
 ROWS = [

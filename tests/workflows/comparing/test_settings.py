@@ -223,3 +223,10 @@ def test_too_many_arms_and_an_unknown_metric():
     words = ["random:bert-tiny", "random:bert-mini"]
     with pytest.raises(UserError, match="no metric 'acuracy' to decide by; did you mean 'accuracy'"):
         check_comparison(Comparison(arms=words, tasks={"t": TaskData(train=["a"], metric="acuracy")}, text=["a"]))
+
+
+def test_a_text_is_no_path(tmp_path):
+    (tmp_path / "file.toml").write_text(BASIC.replace("text.txt", "a" * 5000))
+    assert read_comparison(tmp_path / "file.toml").text == ["a" * 5000]
+    with pytest.raises(UserError, match="neither a recipe nor a directory"):
+        read_arm("a" * 5000, [])

@@ -28,6 +28,7 @@ from unmask.workflows.comparing.settings import (
     Comparison,
     TaskData,
     check_comparison,
+    exists,
     read_comparison,
 )
 from unmask.workflows.comparing.work import (
@@ -165,7 +166,7 @@ def compare(
             vary=read_factors(as_texts(vary)),
         )
     check_comparison(settings)
-    settings = settings.located(lambda path: str(Path(path).resolve()) if Path(path).exists() else path)
+    settings = settings.located(lambda path: str(Path(path).resolve()) if exists(Path(path)) else path)
     _check_tasks(settings)
     plan = Planner(settings, settings.named_arms(), machine.precision).plan()
     if first:

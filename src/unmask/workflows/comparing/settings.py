@@ -54,7 +54,7 @@ ONE_OF = "random"
 """The arm of random weights in words."""
 STUDENT = "distilbert-mini"
 """Recipe of students, if an arm names none."""
-MAX_SCORES = 10_000
+MAX_MODELS = 10_000
 """Maximum number of arms × tasks × seeds, for each of which a model is trained."""
 NAME = re.compile(r"\w[\w.+@=,: -]*")
 """Names of arms and tasks."""
@@ -328,9 +328,17 @@ def read_arm(word: str, words: Sequence[str]) -> Arm:
         if way:
             raise UserError(f"arm '{word}': a recipe is neither adapted nor a teacher", remedy=f"write {base}")
         return Arm(recipe=base, use=use)  # type: ignore[arg-type]
-    if not Path(base).is_dir() and "/" not in base:
+    if "/" not in base and not (exists(Path(base)) and Path(base).is_dir()):
         raise UserError(f"arm '{word}': neither a recipe nor a directory", remedy=nearest(base, shipped()))
     return Arm(model=base, way=way, use=use)  # type: ignore[arg-type]
+
+
+def exists(path: Path) -> bool:
+    """Return whether a file exists; none does whose name is too long, such as a text in place of a path."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def read_comparison(path: str | Path) -> Comparison:
@@ -353,7 +361,7 @@ def read_comparison(path: str | Path) -> Comparison:
                 convert(inner, kind, f"{path}: {name}.{key}")
     comparison = convert(table, Comparison, str(path))
 
-    return comparison.located(lambda name: str(path.parent / name) if (path.parent / name).exists() else name)
+    return comparison.located(lambda name: str(path.parent / name) if exists(path.parent / name) else name)
 
 
 def check_comparison(comparison: Comparison) -> dict[str, Arm]:
@@ -393,9 +401,9 @@ def check_comparison(comparison: Comparison) -> dict[str, Arm]:
         raise UserError(f"{argument('outlook')} has no effect: no arm is trained on text", remedy="remove it")
     if comparison.seeds < 1:
         raise UserError(f"{argument('seeds')} is {comparison.seeds}, but at least one is needed")
-    if len(arms) * len(comparison.tasks) * comparison.seeds > MAX_SCORES:
+    if len(arms) * len(comparison.tasks) * comparison.seeds > MAX_MODELS:
         raise UserError(
-            f"the arms, tasks and {argument('seeds')} are more than {MAX_SCORES:,} models to train",
+            f"the arms, tasks and {argument('seeds')} are more than {MAX_MODELS:,} models to train",
             remedy="compare fewer arms, or with fewer seeds",
         )
     _check_settings(comparison, arms)
