@@ -1,9 +1,7 @@
 """How much is learned from a few labels? The default of fine-tuning beside other ways from the same checkpoint.
 
 A draw takes the same number of examples of each label from the training examples. The ways: the default of
-`unmask.finetune`, which chooses between two of the others by cross-validation: a logistic regression on its frozen
-features ("regression"; above 32 examples of each label two epochs of all parameters follow, "brief") and all parameters
-("full"); a logistic regression on the mean vectors of the checkpoint
+`unmask.finetune`; all parameters ("full"); a logistic regression on the mean vectors of the checkpoint
 (scikit-learn, C = 1); SetFit (its defaults: 20 pairs for each text, one epoch; install setfit first). Scores are on 400
 test examples; with `--split train`, on training examples that no draw has, by which the rule was chosen.
 
@@ -150,19 +148,6 @@ def finetuned(settings: dict[str, Any] | None = None, **options: Any) -> Way:
     return way
 
 
-REGRESSION = {"probe": True, "downstream.normalize": True}
-"""Settings of training that begins as the logistic regression of `unmask.finetune`."""
-
-
-def regression(
-    train: Sequence[Example], test: Sequence[Example], labels: Sequence[str], seed: int
-) -> tuple[Probabilities, float]:
-    """The rule for few labels without a choice: a regression on frozen vectors, of pairs on their difference."""
-    kind = "difference" if len(train[0].texts) > 1 else "average"
-    way = finetuned({**REGRESSION, "budget.epochs": 0}, frozen=True, downstream=kind)
-    return way(train, test, labels, seed)
-
-
 @cache
 def embedded(texts: tuple[str, ...]) -> np.ndarray:
     """Return the mean vectors of texts, (texts, width)."""
@@ -209,9 +194,9 @@ def setfit(
 
 WAYS: dict[str, Way] = {
     "default": finetuned(),
-    "regression": regression,
-    "brief": finetuned({**REGRESSION, "budget.epochs": 2}, downstream="average"),
-    "frozen": finetuned({**REGRESSION, "budget.epochs": 0}, frozen=True, downstream="average"),
+    "frozen": finetuned(
+        {"probe": True, "budget.epochs": 0, "downstream.normalize": True}, frozen=True, downstream="average"
+    ),
     "full": finetuned(frozen=False),
     "logistic": logistic,
     "setfit": setfit,
@@ -224,7 +209,7 @@ def main() -> None:
     parser.add_argument("data", nargs="+", choices=DATA)
     parser.add_argument("--each", nargs="+", type=int, default=[8, 64], help="examples of each label")
     parser.add_argument("--draws", type=int, default=10)
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=["default", "regression", "full", "logistic"])
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=["default", "full", "logistic"])
     parser.add_argument("--split", choices=("train", "test"), default="test", help="what is scored on")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", unmask.InputWarning)

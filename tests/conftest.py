@@ -27,7 +27,6 @@ from unmask.support.capabilities import emulates_bf16, products
 from unmask.support.settings import parse_overrides
 from unmask.training.interrupt import Interrupted
 from unmask.training.loop import Trainer
-from unmask.workflows.finetuning import choice
 
 from .undrawn import _undrawn, drawn  # noqa: F401
 
@@ -182,14 +181,6 @@ def _few_resamples():
     """Scores of toy models have intervals from few resamples, which otherwise take longer than the steps of a run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(intervals, "RESAMPLES", 100)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _no_choices():
-    """With few labels no ways of training are compared, which takes several runs; the tests of the choice do it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choice, "MOST_OPERATIONS", 0.0)
         yield
 
 

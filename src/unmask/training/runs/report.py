@@ -175,8 +175,6 @@ def finetuning_report(
         f"{examples:,} training examples. {_totals(progress)}",
         "",
     ]
-    if choice := result.get("choice"):
-        lines += [f"Few labels: {choice}.", ""]
     if metrics:
         lines += ["| dev data, not used for any choice | |", "|---|---|"]
         names = {name: metric_name(name, result.get("positive")) for name in metrics}

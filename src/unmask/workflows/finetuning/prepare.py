@@ -67,7 +67,6 @@ class Prepared:
         source: name of what the model was made of, in messages; empty: `notes` name it.
         how: what the run does, for the card of its model.
         few: the rule for few labels; None: it does not apply.
-        choice: a line about the choice between this rule and another way; empty: there was none.
         notes: lines to print at the start.
         teacher: what objectives learn from, if they do.
         phases: the parts of the run.
@@ -85,7 +84,6 @@ class Prepared:
     source: str
     how: str
     few: FewLabels | None = None
-    choice: str = ""
     notes: tuple[str, ...] = ()
     teacher: Teacher | None = None
     phases: tuple[Phase, ...] = ()
@@ -116,20 +114,11 @@ def prepare(job: FinetuningJob, machine: Machine, display: Display, *, choosing:
         display.say(note)
     data = read.inner(unsettled) if choosing else read
     few = few_labels(job, data.train, len(data.labels), tokens=base.tokens, marked=base.marks_pairs)
-    ready = prepare_with(job, base, data, few, machine)
+    recipe = _resolve(job, table, base, data, few)
+    ready = assemble(base, recipe, data, f"{job.start.model}", machine)
     if job.files.dev and (choosing or ready.stops_early):  # used at the end or by another run: check them now
-        ready.recipe.task.frame(base.tokenizer, read.held, data.labels, gold=True)
-    return ready
-
-
-def prepare_with(job: FinetuningJob, base: Model, data: Examples, few: FewLabels | None, machine: Machine) -> Prepared:
-    """Resolve the settings by the rule for few labels, or without it, and convert the examples to samples.
-
-    Raises:
-        UserError: examples, model and settings are inconsistent.
-    """
-    recipe = _resolve(job, _table(job), base, data, few)
-    return replace(assemble(base, recipe, data, f"{job.start.model}", machine), few=few)
+        recipe.task.frame(base.tokenizer, read.held, data.labels, gold=True)
+    return replace(ready, few=few)
 
 
 def assemble(

@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,9 +39,8 @@ from unmask.training.runs.display import Display
 from unmask.training.runs.plots import plot_confusion, plot_training, try_to_draw
 from unmask.training.runs.report import finetuning_report, metric_name, model_card
 from unmask.training.settings import FEWEST_EVALUATIONS, FORWARDS_PER_STEP, BudgetSettings, TrainingSettings
-from unmask.workflows.finetuning.choice import choose, describe_rule
 from unmask.workflows.finetuning.frozen import Reindex, freeze, only_used_rows
-from unmask.workflows.finetuning.job import FinetuningJob
+from unmask.workflows.finetuning.job import FewLabels, FinetuningJob
 from unmask.workflows.finetuning.prepare import Phase, Prepared, finished_model, prepare
 from unmask.workflows.finetuning.probe import begin_with_probe
 
@@ -85,12 +83,6 @@ def run_job(
     display = Display(quiet=job.quiet or not processes.is_main)
     machine = job.machine or choose_machine()
     ready = prepare(job, machine, display, choosing=choosing)
-    if ready.few is not None and processes.size == 1:
-        if not resume:
-            RunDirectory.forget_unstarted(Path(out))
-            RunDirectory.check_empty(Path(out))
-        shared = Path(out) if features is None else features.parent  # runs with several seeds share the choice
-        ready = choose(job, ready, shared, partial(_train_aside, machine=machine), machine, display, resume=resume)
     held = "" if job.files.dev or choosing or job.all_examples else f"{len(ready.data.held):,} of the examples"
     remarks = [f"{held} were held out; to train on them too: {argument('all_examples')}"] if held else []
     return run_prepared(ready, out, machine, processes, display, resume=resume, features=features, remarks=remarks)
@@ -127,7 +119,12 @@ def run_prepared(
         if processes.is_main:  # the scores are those of an earlier end of the run
             (run.path / SCORES).unlink(missing_ok=True)
         _announce(ready, display)
-        trainer = _train(ready, run, features or run.path / FEATURES, machine, processes, display, resume=resume)
+        parts = _samples(ready, features or run.path / FEATURES, machine, processes, display)
+        if ready.recipe.probe and not resume:
+            display.say(_probe(ready, parts[0], machine))
+        with _reduced(ready, parts) as reindex:
+            trainer = _trainer(ready, *parts, reindex, run, machine, processes, display)
+            trainer.complete(resume=resume)
         if not processes.is_main:
             return run.model
         result = _finish(run, ready, trainer.progress, machine, display)
@@ -139,33 +136,6 @@ def run_prepared(
     for remark in (*result.get("warnings", ()), *remarks, f"model: {run.model}"):
         display.say(remark)
     return run.model
-
-
-def _train(
-    ready: Prepared,
-    run: RunDirectory,
-    features: Path,
-    machine: Machine,
-    processes: Processes,
-    display: Display,
-    *,
-    resume: bool,
-) -> Trainer:
-    """Train the learner; return its trainer."""
-    parts = _samples(ready, features, machine, processes, display)
-    if ready.recipe.probe and not resume:
-        display.say(_probe(ready, parts[0], machine))
-    with _reduced(ready, parts) as reindex:
-        trainer = _trainer(ready, *parts, reindex, run, machine, processes, display)
-        trainer.complete(resume=resume)
-    return trainer
-
-
-def _train_aside(ready: Prepared, folder: Path, machine: Machine) -> None:
-    """Train the learner for a choice; no model is written."""
-    processes = Processes.launched()
-    with processes, open_run(folder, write(ready.recipe), ready.inputs, machine, processes, resume=False) as run:
-        _train(ready, run, folder / FEATURES, machine, processes, Display(quiet=True), resume=False)
 
 
 def _samples(
@@ -268,8 +238,6 @@ def _finish(
     model, result = score_trained(ready, machine, display)
     if warning := describe_overfitting(run.read_metrics("heldout"), len(ready.held.samples), recipe.budget):
         result["warnings"] = [warning]
-    if ready.choice:
-        result["choice"] = ready.choice
     with replaced_directory(run.model) as aside:
         save_trained(aside, ready, model, result)
     shutil.rmtree(run.plots, ignore_errors=True)  # plots of an earlier end of the run
@@ -354,6 +322,18 @@ def _tune(task: Task, model: Model, aside: Sequence[Any], machine: Machine, disp
     return tuned_task
 
 
+def _describe_rule(few: FewLabels) -> str:
+    """Return what the rule for few labels does, and how to have it otherwise."""
+    longer = argument("frozen", False)
+    if few.epochs:
+        return (
+            f"a logistic regression on the encoder's features, then {few.epochs:g} epochs of all parameters; "
+            f"to train longer: {longer}"
+        )
+    of = " of the differences between the two texts" if few.downstream == "difference" else ""
+    return f"the encoder stays frozen under a logistic regression{of}; to train it: {longer}"
+
+
 def _announce(ready: Prepared, display: Display) -> None:
     """Print what was repaired, truncated or left out in the examples, and the main settings of the run."""
     for note in (*ready.notes, *ready.train.notes, *(f"dev: {note}" for note in ready.held.notes)):
@@ -365,9 +345,9 @@ def _announce(ready: Prepared, display: Display) -> None:
     labels = f", labels: {', '.join(data.labels)}" if data.labels else ""
     lacking = f", as {source} lacks it" if source else ""
     weights = f"newly initialized{lacking}: {', '.join(new)}" if new else f"all weights from {source}" if source else ""
-    if choice := ready.choice or (describe_rule(ready.few) if ready.few else ""):
+    if ready.few is not None:
         each = len(ready.split.train) / len(data.labels)
-        display.say(f"few labels, {each:.0f} examples of each: {choice}")
+        display.say(f"few labels, {each:.0f} examples of each: {_describe_rule(ready.few)}")
     if remark := recipe.task.remark(data.labels):
         display.say(remark)
     display.say(f"{len(ready.split.train):,} training examples, {len(data.held):,} evaluation examples{labels}")
