@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 import common
 import numpy as np
 from common import SHARED, add, minilm, read
+from topics import TOPICS, paragraphs_by_topic
 
 import unmask
 from unmask.data.labelled.labelled_file import read_rows
-from unmask.demo.topics import TOPICS, paragraphs_by_topic
 from unmask.metrics.classification import calibration_error
 
 SCORED = 400

@@ -10,7 +10,7 @@ ranking; and the score on held-out examples, whose labels are as published, of a
 noisy labels, on those whose first tenth is corrected, on those of which a random tenth is corrected, and on the
 original ones. Only wrong labels that were planted count as wrong, although the data has some of its own.
 
-The data: 2,000 of SST-2's training phrases, scored on its dev set; the paragraphs of `unmask.demo.topics`, the
+The data: 2,000 of SST-2's training phrases, scored on its dev set; the paragraphs of `benchmarks/topics.py`, the
 part with 100 for each topic, scored on the other part; every eighth sentence of CoNLL-2003, scored on every fourth of
 testb.
 """
@@ -32,12 +32,12 @@ import numpy as np
 import torch
 from common import SHARED, add, minilm
 from quality import excerpt, sample
+from topics import topics
 from torch import Tensor
 
 import unmask
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.tagged_sentence import TaggedSentence, write_tags
-from unmask.demo.topics import topics
 from unmask.inference.backend import TorchBackend
 from unmask.metrics.token_classification import Chunk, chunks, measure
 from unmask.model.model import load_model

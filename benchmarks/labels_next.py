@@ -17,10 +17,10 @@ import numpy as np
 from common import SHARED, add, minilm
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, f1_score
+from topics import paragraphs_by_topic
 
 import unmask
 from unmask.data.labelled.labelled_file import read_rows
-from unmask.demo.topics import paragraphs_by_topic
 from unmask.inference.selection import PREFILTER, balanced_order, select_diverse
 
 BATCH, MOST = 20, 200

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from common import SHARED, add, minilm
+from topics import topics
 
 import unmask
 from unmask.data.labelled.labelled_file import read_rows
-from unmask.demo.topics import topics
 from unmask.inference.zero_shot import HYPOTHESIS
 from unmask.metrics.intervals import wilson
 

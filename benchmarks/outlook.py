@@ -15,9 +15,9 @@ from common import RESULTS, SHARED, add, read
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.linear_model import SGDClassifier
 from sklearn.naive_bayes import MultinomialNB
+from topics import paragraphs_by_topic
 
 from unmask.data.labelled.labelled_file import read_rows
-from unmask.demo.topics import paragraphs_by_topic
 from unmask.metrics.comparison.outlook import extrapolate
 
 SMALLEST, LARGEST, SEEDS, SCORED = 125, 16_000, 3, 1500

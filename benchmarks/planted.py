@@ -36,8 +36,8 @@ SETTINGS: dict[str, Any] = {f"encoder.{name}": value for name, value in SHAPE.it
 }
 ALONE = {"stages": [], "layout.kind": "document_sentences", "objective.next_sentence": False}
 """Settings of pretraining without pairs."""
-ARM = {"recipe": "bert-tiny"}
-SEEDS, TRAIN, TEST = 3, 100, 400  # numbers of seeds, and of examples to train on and to test on
+ARM = {"recipe": "bert-tiny", "use": "finetuned"}
+SEEDS, TRAIN, FEW, TEST = 5, 100, 24, 400  # numbers of seeds, and of examples to train on and to test on
 Rows = Iterator[tuple[str, ...]]
 World = tuple[Iterator[str], Rows, Rows, dict[str, Any]]
 """Documents, labeled rows to train on and to test on, and what else the comparison has."""
@@ -66,7 +66,7 @@ def order(rng: random.Random) -> World:
     starts = (rng.randrange(len(stages) - 3) for _ in range(2000))
     documents = (" ".join(sentence(start + number) for number in range(4)) for start in starts)
     settings = {"encoder.layers": 2, "encoder.init_std": 0.04, "optimizer.learning_rate": 0.003}
-    return documents, rows(TRAIN), rows(TEST), {"vary": {"pair": ["none", "sentence_order"]}, "settings": settings}
+    return documents, rows(FEW), rows(TEST), {"vary": {"pair": ["none", "sentence_order"]}, "settings": settings}
 
 
 def context(rng: random.Random) -> World:
@@ -103,7 +103,7 @@ def same(rng: random.Random) -> World:
 
 
 WORLDS: dict[str, tuple[Callable[[random.Random], World], str, str]] = {
-    "order": (order, "120ktok", "pair=sentence_order"),
+    "order": (order, "240ktok", "pair=sentence_order"),
     "context": (context, "30ktok", "length=64"),
     "same": (same, "30ktok", ""),
 }

@@ -130,3 +130,14 @@ def test_results_are_read_as_they_were_written(inputs, tmp_path):
         result = {f"v{number}": value for number, value in enumerate(values)} | {"table": {"b": [1, None], "a": ()}}
         write_result(folder, cell, result)
         assert result_of(tmp_path, cell) == {**result, "table": {"b": [1, None], "a": []}, "files": {}}
+
+
+def test_a_corpus_is_complete_and_has_no_result_yet(inputs, finished, tmp_path):
+    """As if the process had ended between the two."""
+    out = shutil.copytree(finished[0], tmp_path / "out")
+    (cell,) = planned(inputs).of("corpus")
+    before = result_of(out, cell)
+    (out / "cells" / cell.key / RESULT).unlink()
+    outcome = unmask.compare(inputs / "pets.toml", out=out, **HERE)
+    assert outcome.arms == finished[1].arms
+    assert {**result_of(out, cell), "elapsed": 0} == {**before, "elapsed": 0}

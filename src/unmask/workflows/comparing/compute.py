@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from unmask.data.corpus.build import held_out, write_corpus
+from unmask.data.corpus.corpus import open_corpus
 from unmask.data.text.documents import Skipped, read_documents
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.train import TokenizerSettings, train_vocabulary
@@ -82,7 +83,9 @@ def make_corpus(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: M
             with new_directory(folder / TOKENIZER) as aside:
                 trained.save(aside)
         tokenizer = load_tokenizer(folder / TOKENIZER)
-    corpus = write_corpus(text, tokenizer, folder / CORPUS, options=options, workers=num_cores(), report=display.say)
+    if not (folder / CORPUS).exists():  # complete, if the process ended before the result was written
+        write_corpus(text, tokenizer, folder / CORPUS, options=options, workers=num_cores(), report=display.say)
+    corpus = open_corpus(folder / CORPUS)
     return {"tokens": corpus.train.num_tokens, "documents": len(corpus.train), "vocabulary": tokenizer.size}
 
 

@@ -5,24 +5,27 @@ from collections import Counter
 import pytest
 
 from unmask.data.labelled.labelled_file import read_rows
-from unmask.demo import topics as module
 from unmask.demo.documentation import documentation
-from unmask.demo.topics import TEST, TOPICS, TRAIN, Labelled, topics, write_tsv
 
 MODULE = '"""{text}"""\n'
 
 
-@pytest.fixture(scope="module")
-def parts():
-    return topics()
+@pytest.fixture
+def module(benchmark_module):
+    return benchmark_module("topics")
 
 
-def test_every_topic_has_its_number_of_examples(parts):
+@pytest.fixture
+def parts(module):
+    return module.topics()
+
+
+def test_every_topic_has_its_number_of_examples(module, parts):
     train, test = parts
-    assert Counter(one.label for one in train) == dict.fromkeys(TOPICS, TRAIN)
-    assert Counter(one.label for one in test) == dict.fromkeys(TOPICS, TEST)
+    assert Counter(one.label for one in train) == dict.fromkeys(module.TOPICS, module.TRAIN)
+    assert Counter(one.label for one in test) == dict.fromkeys(module.TOPICS, module.TEST)
     assert len({one.text for one in (*train, *test)}) == len(train) + len(test)
-    assert topics() == parts
+    assert module.topics() == parts
 
 
 @pytest.mark.exhaustive
@@ -33,7 +36,7 @@ def test_the_test_paragraphs_can_be_removed_from_the_documentation(parts):
     assert found > 0.8 * len(parts[1]), "others are near-duplicates, which the documents contain once"
 
 
-def test_paragraphs_of_two_topics_short_ones_and_tests_are_left_out(tmp_path, monkeypatch):
+def test_paragraphs_of_two_topics_short_ones_and_tests_are_left_out(module, tmp_path, monkeypatch):
     files = {
         "csv.py": "Read and write tables of values that commas separate from each other.\n\nToo short.",
         "gzip.py": "A sentence that stands in two modules of the library alike.",
@@ -46,12 +49,12 @@ def test_paragraphs_of_two_topics_short_ones_and_tests_are_left_out(tmp_path, mo
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(MODULE.format(text=text))
     monkeypatch.setattr(module, "TEST", 0)
-    train, test = topics(tmp_path)
+    train, test = module.topics(tmp_path)
     assert {one.label: one.text.split()[0] for one in train} == {"text": "Read", "files": "Compress", "code": "A"}
     assert test == []
 
 
-def test_examples_are_written_as_a_labeled_file(tmp_path):
-    examples = [Labelled('A "quoted" text.', "code"), Labelled("Another one.", "files")]
-    rows = read_rows([write_tsv(tmp_path / "examples.tsv", examples)], columns={})
+def test_examples_are_written_as_a_labeled_file(module, tmp_path):
+    examples = [module.Labelled('A "quoted" text.', "code"), module.Labelled("Another one.", "files")]
+    rows = read_rows([module.write_tsv(tmp_path / "examples.tsv", examples)], columns={})
     assert [(row.values["text"], row.values["label"]) for row in rows] == examples
