@@ -74,13 +74,6 @@ def paragraphs_by_topic(root: Path | None = None, topics: Mapping[str, str] = TO
     }
 
 
-def write_tsv(path: Path, examples: list[Labelled]) -> Path:
-    """Write examples as a labeled file; return its path."""
-    lines = [f"{example.text}\t{example.label}\n" for example in examples]
-    path.write_text("text\tlabel\n" + "".join(lines), encoding="utf8")
-    return path
-
-
 def _paragraphs(folder: Path, names: list[str]) -> Iterator[str]:
     """Yield the paragraphs of some modules, or of all modules in packages."""
     for name in names:

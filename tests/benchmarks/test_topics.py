@@ -4,7 +4,6 @@ from collections import Counter
 
 import pytest
 
-from unmask.data.labelled.labelled_file import read_rows
 from unmask.demo.documentation import documentation
 
 MODULE = '"""{text}"""\n'
@@ -52,9 +51,3 @@ def test_paragraphs_of_two_topics_short_ones_and_tests_are_left_out(module, tmp_
     train, test = module.topics(tmp_path)
     assert {one.label: one.text.split()[0] for one in train} == {"text": "Read", "files": "Compress", "code": "A"}
     assert test == []
-
-
-def test_examples_are_written_as_a_labeled_file(module, tmp_path):
-    examples = [module.Labelled('A "quoted" text.', "code"), module.Labelled("Another one.", "files")]
-    rows = read_rows([module.write_tsv(tmp_path / "examples.tsv", examples)], columns={})
-    assert [(row.values["text"], row.values["label"]) for row in rows] == examples

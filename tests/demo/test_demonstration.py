@@ -61,9 +61,9 @@ def test_from_documentation_to_a_picture(small, capsys):
 
 
 def test_a_published_checkpoint_is_fine_tuned_where_it_is_installed(tmp_path, monkeypatch):
-    assert [start for start, _, _ in demo._starts(demo.Files(tmp_path))] == ["random", "pretrained", "published"]
+    assert [start for start, _, _ in demo._starts(tmp_path)] == ["random", "pretrained", "published"]
     monkeypatch.setattr(demo, "CHECKPOINT", "no_such_package")
-    assert [start for start, _, _ in demo._starts(demo.Files(tmp_path))] == ["random", "pretrained"]
+    assert [start for start, _, _ in demo._starts(tmp_path)] == ["random", "pretrained"]
 
 
 def test_each_draw_has_texts_of_its_own():

@@ -3,6 +3,7 @@
 import pytest
 
 from unmask.families.bert import BertSettings
+from unmask.inference.predictor import load
 from unmask.model.directory import find, find_tokenizer, read_settings
 from unmask.model.model import Model, save_model
 from unmask.support.errors import UserError
@@ -47,9 +48,12 @@ def test_a_directory_without_a_model_is_refused(tmp_path, folder, message):
             r"no directory 'someone/no-model', .* HF_HUB_OFFLINE is set; .* hf download someone/no-model",
         ),
         ("/no/model", "no directory '/no/model'; check the path"),
+        ("a text in place of a model " * 10, "is a text, where a model is expected; name a run"),
         ("./no-model", "no directory './no-model'; a model on the Hugging Face Hub is written NAMESPACE/NAME"),
     ],
 )
 def test_sources_that_are_not_models_are_refused(source, message):
     with pytest.raises(UserError, match=message):
         find(source)
+    with pytest.raises(UserError, match=message):
+        load(source)

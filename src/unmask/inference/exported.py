@@ -31,6 +31,7 @@ from unmask.inference.backend import Backend, finite, in_order, run_in_batches
 from unmask.inference.engines import ENGINES, Arrays, Engine
 from unmask.inference.program import FEATURES, INPUTS, ProgramSignature, probes
 from unmask.model.model import Model
+from unmask.support.choices import exists
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_path, fingerprint_values
@@ -182,7 +183,8 @@ def _padded(batch: Batch, group: Group) -> Arrays:
 
 def is_exported(source: str | Path) -> bool:
     """Return whether a directory holds an exported model."""
-    return (Path(source) / MANIFEST).is_file()
+    path = Path(source) / MANIFEST
+    return exists(path) and path.is_file()
 
 
 def load_exported(directory: Path, display: Display | None = None) -> tuple[Model, ExportedBackend]:

@@ -18,6 +18,7 @@ from unmask.families import BodySettings
 from unmask.families.checkpoints import allennlp, hub, huggingface
 from unmask.families.checkpoints.sentence_files import encoder_folder
 from unmask.recipes.recipe import shipped
+from unmask.support.choices import refuse_text
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
 from unmask.support.hub import parse
@@ -26,6 +27,7 @@ from unmask.training.runs.directory import CHECKPOINTS
 
 TASKS = "tasks.json"
 """File of a directory with the models of several tasks: their names, in order."""
+NAME_ONE = "name a run, a directory or a model on the Hub"
 
 
 def find(source: str | Path, *, allow_pickle: bool = False) -> Path:
@@ -38,6 +40,7 @@ def find(source: str | Path, *, allow_pickle: bool = False) -> Path:
     Raises:
         UserError: there is no such directory or model.
     """
+    refuse_text(source, "a model", NAME_ONE)
     path = Path(source)
     for directory in (path / "model", path, *_encoder(path)):
         if (directory / "config.json").is_file() or allennlp.is_directory(directory):
@@ -104,8 +107,9 @@ def find_tokenizer(source: str | Path) -> Path:
         source: a path as text or as `Path`, or a name on the Hub as text.
 
     Raises:
-        UserError: there is no such model on the Hub.
+        UserError: there is no such model on the Hub, or the source is a text.
     """
+    refuse_text(source, "a tokenizer", NAME_ONE)
     path = Path(source)
     if (name := parse(source)) is not None:
         return hub.download(*name, files=("config.json", *TOKENIZER_FILES))

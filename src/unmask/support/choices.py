@@ -69,9 +69,27 @@ def as_files(files: Files) -> Sequence[str | Path]:
     """
     paths = [files] if isinstance(files, str | Path) else files
     for path in paths:
-        if any(len(name.encode("utf8", "surrogateescape")) > MAX_NAME for name in str(path).split("/")):
-            raise UserError(
-                f"'{str(path)[:30]}…' is a text, where the path of a file is expected",
-                remedy="write it to a file first; labeled examples and texts to predict may be {'text': [...]}",
-            )
+        refuse_text(path)
     return paths
+
+
+def exists(path: Path) -> bool:
+    """Return whether a file exists; none does whose name is too long, such as a text in place of a path."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def refuse_text(
+    path: str | Path,
+    what: str = "the path of a file",
+    remedy: str = "write it to a file first; labeled examples and texts to predict may be {'text': [...]}",
+) -> None:
+    """Check that a path is not a text.
+
+    Raises:
+        UserError: it is too long for the name of a file.
+    """
+    if any(len(name.encode("utf8", "surrogateescape")) > MAX_NAME for name in str(path).split("/")):
+        raise UserError(f"'{str(path)[:30]}…' is a text, where {what} is expected", remedy=remedy)

@@ -198,6 +198,27 @@ def test_speed_is_not_measured_while_another_cell_is_computed(inputs, finished, 
     assert all(result_of(out, cell) for cell in left)
 
 
+def test_results_are_read_once_while_others_compute(inputs, finished, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    shutil.copytree(finished[0], out)
+    plan = planned(inputs)
+    *_, score = plan.of("score")
+    (folder_of(out, score) / "result.json").unlink()
+    lock, read, pauses = acquire(folder_of(out, score) / ".lock"), [], []
+    monkeypatch.setattr(work, "result_of", lambda out, cell: read.append(cell.key) or result_of(out, cell))
+
+    def pause(seconds):
+        pauses.append(len(read))
+        if len(pauses) == 5:
+            lock.release()
+
+    monkeypatch.setattr(work.time, "sleep", pause)
+    monkeypatch.setattr(work, "_left", lambda *given: "nothing")
+    work.work(plan, out, choose_machine("cpu", "float32"), attempt="again", quiet=True)
+    assert len(pauses) == 5 and pauses[0] <= len(plan.cells)
+    assert set(read[pauses[0] : pauses[-1]]) == {score.key}, "only what is not done is looked for"
+
+
 def test_equal_arms_are_refused(inputs):
     arms = dict(planned(inputs).comparison.arms)
     with pytest.raises(UserError, match="'bert' and 'again' are the same"):

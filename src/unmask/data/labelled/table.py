@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from unmask.data.text.files import split_part, with_encoding
 from unmask.data.text.record_files import Record, class_names, name_classes
-from unmask.support.choices import as_files
+from unmask.support.choices import refuse_text
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 
@@ -100,7 +100,7 @@ def _with_encoding(source: Source, encoding: str | None) -> Source:
     if not isinstance(source, ExampleTable):
         from unmask.data.labelled.hub_data import locate  # which reads descriptions of data sets
 
-        as_files(split_part(source)[0])
+        refuse_text(split_part(source)[0])
         return with_encoding(locate(source), encoding)
     if encoding is not None:
         raise UserError(f"{argument('encoding')} has no effect on examples in memory", file=source.name)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from unmask.model.directory import find
-from unmask.support.choices import Device, Documents, Files, Format, Precision, as_files, as_texts
+from unmask.support.choices import Device, Documents, Files, Format, Precision, as_files, as_texts, exists
 from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument
 from unmask.tasks import TASKS
@@ -28,7 +28,6 @@ from unmask.workflows.comparing.settings import (
     Comparison,
     TaskData,
     check_comparison,
-    exists,
     read_comparison,
 )
 from unmask.workflows.comparing.work import (

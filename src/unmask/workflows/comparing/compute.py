@@ -101,10 +101,9 @@ def find_overlap(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: 
 
 def look_first(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
     """Judge the features of a model by the task's labels."""
-    model = needed["model"] / RUN if "model" in needed else cell.paths["model"]
     inputs = cell.inputs
     looked = first_look(
-        [model],
+        [_model(cell, needed)],
         list(cell.paths["files"].train),
         inputs["task"],
         columns=inputs["columns"],
@@ -126,9 +125,8 @@ def compare_familiarity(cell: Cell, folder: Path, needed: Mapping[str, Path], ma
     """
     task = TASKS[cell.inputs["task"]]()
     parts = read_parts(task, cell.paths["files"])
-    try:
-        likelihood = Likelihood(TorchBackend(load_model(cell.paths["model"]), machine))
-    except UserError:
+    likelihood = _likelihood(cell, needed, machine)
+    if likelihood is None:
         return {}
     rates = []
     for examples in (parts.train, parts.held):
@@ -150,10 +148,8 @@ def measure_bits(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: 
     Returns:
         `{bits, low, high, characters, head}`; {} if the model is no language model, or if there are no two documents.
     """
-    model = needed["model"] / RUN if "model" in needed else cell.paths["model"]
-    try:
-        likelihood = Likelihood(TorchBackend(load_model(model), machine))
-    except UserError:
+    likelihood = _likelihood(cell, needed, machine)
+    if likelihood is None:
         return {}
     texts: list[str] = []
     characters = 0
@@ -295,7 +291,7 @@ def _job(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine,
         replace_file(file, write(paths["recipe"]).encode())
         start = InitialModel(f"random:{file}", tokenizer)
     else:
-        start = InitialModel(needed["model"] / RUN if "model" in needed else paths["model"])
+        start = InitialModel(_model(cell, needed))
     return FinetuningJob(
         cell.inputs["task"],
         start,
@@ -306,6 +302,19 @@ def _job(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine,
         machine=machine,
         quiet=quiet,
     )
+
+
+def _model(cell: Cell, needed: Mapping[str, Path]) -> Path | str:
+    """Return the model of a cell: one that another cell made, or a checkpoint."""
+    return needed["model"] / RUN if "model" in needed else cell.paths["model"]
+
+
+def _likelihood(cell: Cell, needed: Mapping[str, Path], machine: Machine) -> Likelihood | None:
+    """Return what scores texts by the model of a cell; None if it is no language model."""
+    try:
+        return Likelihood(TorchBackend(load_model(_model(cell, needed)), machine))
+    except UserError:
+        return None
 
 
 def _untested(ready: Prepared) -> Prepared:

@@ -46,7 +46,7 @@ def columns(outcome: Outcome) -> list[str]:
     """Return the heads of the table of arms."""
     tasks = [f"{name}, {facts.metric.replace('_', ' ')}" for name, facts in outcome.tasks.items()]
     mean = ["mean"] if len(tasks) > 1 else []
-    bits = ["bits per character"] if any(arm.bits for arm in outcome.arms) else []
+    bits = ["bits per character"] if _has_bits(outcome) else []
     costs = ["size", "one text", "training on text", "learning the tasks"]
     return ["arm", *tasks, *mean, "behind the best", *bits, *costs]
 
@@ -64,8 +64,12 @@ def cells_of(outcome: Outcome, arm: ArmOutcome) -> list[str]:
     behind = _estimate(arm.behind) if arm.behind else ("best" if arm.score else "")
     behind += " (stopped early)" if arm.state == "stopped" else ""
     size = f"{arm.parameters / 1e6:.1f} M" if arm.parameters else ""
-    bits = [_estimate(arm.bits, 2) if arm.bits else ""] if "bits per character" in columns(outcome) else []
+    bits = [_estimate(arm.bits, 2) if arm.bits else ""] if _has_bits(outcome) else []
     return [arm.name, *scores, behind, *bits, size, latency, text, duration(arm.learning_seconds)]
+
+
+def _has_bits(outcome: Outcome) -> bool:
+    return any(arm.bits for arm in outcome.arms)
 
 
 def as_markdown(outcome: Outcome) -> str:
@@ -276,11 +280,11 @@ def _about(outcome: Outcome) -> str:
     budget = f"each arm that is trained on text has {outcome.budget}; " if outcome.budget else ""
     machine = ", ".join(f"{name} {value}" for name, value in outcome.machine.items())
     bits = ""
-    if any(arm.bits for arm in outcome.arms):
+    if _has_bits(outcome):
         bits = (
             "Bits per character are of held-out text, by the model of the first seed, with intervals over documents; "
+            "fewer are better, and no vocabulary changes them. "
         )
-        bits += "fewer are better, and no vocabulary changes them. "
     if any(arm.pseudo for arm in outcome.arms):
         bits += "Those of masked language models are of the pseudo-log-likelihood: compare them with each other only. "
     return (

@@ -37,7 +37,7 @@ from unmask.data.labelled.table import as_sources
 from unmask.data.text.documents import TextOptions
 from unmask.metrics.intervals import CORRELATIONS, SHARES
 from unmask.recipes.recipe import FinetuningRecipe, as_recipe, shipped
-from unmask.support.choices import DownstreamKind
+from unmask.support.choices import DownstreamKind, exists
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
 from unmask.support.settings import convert, parse_toml, put
@@ -331,14 +331,6 @@ def read_arm(word: str, words: Sequence[str]) -> Arm:
     if "/" not in base and not (exists(Path(base)) and Path(base).is_dir()):
         raise UserError(f"arm '{word}': neither a recipe nor a directory", remedy=nearest(base, shipped()))
     return Arm(model=base, way=way, use=use)  # type: ignore[arg-type]
-
-
-def exists(path: Path) -> bool:
-    """Return whether a file exists; none does whose name is too long, such as a text in place of a path."""
-    try:
-        return path.exists()
-    except OSError:
-        return False
 
 
 def read_comparison(path: str | Path) -> Comparison:

@@ -81,14 +81,14 @@ def work(plan: Plan, out: Path, machine: Machine, *, attempt: str, quiet: bool) 
         attempt: identifies the call of a user: what failed in another one is tried again.
         quiet: print nothing.
     """
-    display = Display(quiet=quiet)
+    display, done = Display(quiet=quiet), set[str]()
     while True:
         waiting, computed = False, False
         held = race(plan, out) if plan.comparison.race else Held()
         for number, cell in enumerate(plan.cells, 1):
             if cell.kind == "cost" and waiting:  # nothing else may run while speed is measured: these cells are last
                 break
-            state = _state(out, cell, attempt)
+            state = _state(out, cell, attempt, done)
             if cell.key in held.stopped or state not in ("waiting", "ready"):
                 continue
             if state == "waiting" or cell.key in held.waiting:
@@ -98,7 +98,8 @@ def work(plan: Plan, out: Path, machine: Machine, *, attempt: str, quiet: bool) 
                 if not mine:
                     waiting = True
                 elif result_of(out, cell) is None:
-                    display.say(f"[{number}/{len(plan.cells)}] {cell.name}; about {_left(plan, out, attempt)} left")
+                    left = _left(plan, out, attempt, done)
+                    display.say(f"[{number}/{len(plan.cells)}] {cell.name}; about {left} left")
                     _compute(cell, out, machine, attempt)
                     computed = True
             if computed:
@@ -109,13 +110,19 @@ def work(plan: Plan, out: Path, machine: Machine, *, attempt: str, quiet: bool) 
             time.sleep(PAUSE)
 
 
-def _state(out: Path, cell: Cell, attempt: str) -> str:
-    """Return "done", "failed", "waiting" (for others, or for a cell it needs) or "ready"."""
+def _state(out: Path, cell: Cell, attempt: str, done: set[str]) -> str:
+    """Return "done", "failed", "waiting" (for others, or for a cell it needs) or "ready".
+
+    Keys of cells that are done are added to `done`: their results are read once, not in each look for work.
+    """
+    if cell.key in done:
+        return "done"
     if result_of(out, cell) is not None:
+        done.add(cell.key)
         return "done"
     if failure_of(out, cell, attempt):
         return "failed"
-    states = [_state(out, needed, attempt) for needed in cell.needs.values()]
+    states = [_state(out, needed, attempt, done) for needed in cell.needs.values()]
     if "failed" in states:
         broken = next(needed for needed, state in zip(cell.needs.values(), states, strict=True) if state == "failed")
         _fail(folder_of(out, cell), attempt, f"needs what failed: {broken.name}")
@@ -206,8 +213,8 @@ def _speed() -> float:
     return training_speed(choose_machine())
 
 
-def _left(plan: Plan, out: Path, attempt: str) -> str:
-    left = [cell for cell in plan.cells if _state(out, cell, attempt) in ("ready", "waiting")]
+def _left(plan: Plan, out: Path, attempt: str, done: set[str]) -> str:
+    left = [cell for cell in plan.cells if _state(out, cell, attempt, done) in ("ready", "waiting")]
     taken = seconds_taken(plan, out)
     return duration(sum(expected_seconds(plan, cell, taken) for cell in left))
 
