@@ -15,8 +15,8 @@ from unmask.serving.playground import ENDPOINTS as VIEWS
 from unmask.serving.playground import MAX_WEIGHTS, MAX_WORDS
 from unmask.serving.types import Limits
 from unmask.tasks.classification import MAX_CONFUSION
+from unmask.workflows.comparing.checks import MAX_MODELS
 from unmask.workflows.comparing.design import MAX_ARMS
-from unmask.workflows.comparing.settings import MAX_MODELS
 from unmask.workflows.finetuning.examples import MAX_LABELS
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"

@@ -16,9 +16,10 @@ from unmask.data.corpus.corpus import open_corpus
 from unmask.data.text.documents import Skipped, read_documents
 from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
-from unmask.workflows.comparing.cells import MISTAKES, RESAMPLED, Planner, folder_of, write_result
+from unmask.workflows.comparing.cells import MISTAKES, RESAMPLED, folder_of, write_result
 from unmask.workflows.comparing.outcome import ArmOutcome, Difference, Estimate, Outcome, TaskFacts, TaskScore
 from unmask.workflows.comparing.pictures import LINE, Point, curves, front, scatter
+from unmask.workflows.comparing.planner import Planner
 from unmask.workflows.comparing.report import as_csv, as_markdown, as_page, write_report
 from unmask.workflows.comparing.results import Limit, conclude, limits
 from unmask.workflows.comparing.settings import read_comparison

@@ -3,13 +3,13 @@ import pytest
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
 from unmask.support.settings import write
+from unmask.workflows.comparing.checks import check_comparison
 from unmask.workflows.comparing.design import SHORT, read_factors
 from unmask.workflows.comparing.settings import (
     Arm,
     Budget,
     Comparison,
     TaskData,
-    check_comparison,
     read_arm,
     read_budget,
     read_comparison,

@@ -19,15 +19,16 @@ from unmask.support.messages import argument
 from unmask.tasks import TASKS
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display, duration
-from unmask.workflows.comparing.cells import Plan, Planner, about, failure_of, result_of
+from unmask.workflows.comparing.cells import Plan, about, failure_of, result_of
+from unmask.workflows.comparing.checks import check_comparison
 from unmask.workflows.comparing.design import read_factors
 from unmask.workflows.comparing.outcome import Outcome
+from unmask.workflows.comparing.planner import Planner
 from unmask.workflows.comparing.report import write_report
 from unmask.workflows.comparing.results import conclude, limits
 from unmask.workflows.comparing.settings import (
     Comparison,
     TaskData,
-    check_comparison,
     read_comparison,
 )
 from unmask.workflows.comparing.work import (

@@ -27,7 +27,7 @@ has it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -35,15 +35,13 @@ import msgspec
 
 from unmask.data.labelled.table import as_sources
 from unmask.data.text.documents import TextOptions
-from unmask.metrics.intervals import CORRELATIONS, SHARES
-from unmask.recipes.recipe import FinetuningRecipe, as_recipe, shipped
+from unmask.recipes.recipe import shipped
 from unmask.support.choices import DownstreamKind, exists
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
-from unmask.support.settings import convert, parse_toml, put
-from unmask.tasks import TASKS
+from unmask.support.settings import convert, parse_toml
 from unmask.workflows.comparing.design import MAX_ARMS, Design, combined, name_of
-from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles, defaults
+from unmask.workflows.finetuning.job import LabelledFiles
 
 Way = Literal["", "pretrain", "adapt", "distill", "random"]
 """How an arm comes to its model; "": a checkpoint as it is."""
@@ -54,8 +52,6 @@ ONE_OF = "random"
 """The arm of random weights in words."""
 STUDENT = "distilbert-mini"
 """Recipe of students, if an arm names none."""
-MAX_MODELS = 10_000
-"""Maximum number of arms × tasks × seeds, for each of which a model is trained."""
 NAME = re.compile(r"\w[\w.+@=,: -]*")
 """Names of arms and tasks."""
 
@@ -354,74 +350,3 @@ def read_comparison(path: str | Path) -> Comparison:
     comparison = convert(table, Comparison, str(path))
 
     return comparison.located(lambda name: str(path.parent / name) if exists(path.parent / name) else name)
-
-
-def check_comparison(comparison: Comparison) -> dict[str, Arm]:
-    """Check what can be checked before a file is read; return the arms by name.
-
-    Raises:
-        UserError: an arm or a task is unknown, or parts contradict each other.
-    """
-    arms = comparison.named_arms()
-    if len(arms) < 2:
-        raise UserError("a comparison needs at least two arms", remedy=f"pass {argument('arms')}")
-    if not comparison.tasks:
-        raise UserError("a comparison needs a task", remedy=f"pass {argument('train', 'FILE')}")
-    for name, data in comparison.tasks.items():
-        if data.task not in TASKS:
-            raise UserError(f"task '{name}': unknown task '{data.task}'", remedy=nearest(data.task, TASKS))
-        if data.metric and data.metric not in SHARES | CORRELATIONS:
-            known = nearest(data.metric, SHARES | CORRELATIONS)
-            raise UserError(f"task '{name}': no metric '{data.metric}' to decide by", remedy=known)
-        if not data.train:
-            raise UserError(f"task '{name}': there are no training examples", remedy="name files in train")
-        if any(arm.frozen for arm in arms.values()):
-            TASKS[data.task]().check("frozen")
-        if any(arm.downstream for arm in arms.values()):
-            TASKS[data.task]().check("downstream")
-    training = [name for name, arm in arms.items() if arm.trains]
-    if training and not comparison.text:
-        raise UserError(f"arm '{training[0]}' is trained on text, and there is none", remedy=f"pass {argument('text')}")
-    if training and not comparison.budget:
-        raise UserError(f"arm '{training[0]}' needs a budget", remedy=f"pass {argument('budget', '30min')}")
-    random = [name for name, arm in arms.items() if arm.way == "random" and not arm.model]
-    if random and not comparison.text and not any(arm.model for arm in arms.values()):
-        raise UserError(f"arm '{random[0]}' needs a tokenizer", remedy=f"pass {argument('text')}, or add a checkpoint")
-    if comparison.text and not training and not random:
-        raise UserError(f"{argument('text')} has no effect: no arm is trained on it", remedy="remove it")
-    if comparison.outlook and not training:
-        raise UserError(f"{argument('outlook')} has no effect: no arm is trained on text", remedy="remove it")
-    if comparison.seeds < 1:
-        raise UserError(f"{argument('seeds')} is {comparison.seeds}, but at least one is needed")
-    if len(arms) * len(comparison.tasks) * comparison.seeds > MAX_MODELS:
-        raise UserError(
-            f"the arms, tasks and {argument('seeds')} are more than {MAX_MODELS:,} models to train",
-            remedy="compare fewer arms, or with fewer seeds",
-        )
-    _check_settings(comparison, arms)
-    if comparison.budget:
-        read_budget(comparison.budget)
-    return arms
-
-
-def _check_settings(comparison: Comparison, arms: Mapping[str, Arm]) -> None:
-    """Check the settings of fine-tuning, and that no settings are those that the comparison itself has.
-
-    Raises:
-        UserError: one is unknown or invalid, or has no effect.
-    """
-    body = as_recipe("bert-tiny").encoder  # settings are checked alike for all models
-    for name, arm in arms.items():
-        for key in {**comparison.settings, **arm.settings} if arm.trains else arm.settings:
-            if key == "seed" or key.partition(".")[0] == "budget":
-                instead = argument("seeds" if key == "seed" else "budget")
-                raise UserError(f"arm '{name}': {key} has no effect", remedy=f"pass {instead}")
-        for task, data in comparison.tasks.items():
-            settings = {**comparison.task_settings, **data.settings, **arm.task_settings}
-            if "seed" in settings:
-                raise UserError(f"task '{task}': seed has no effect", remedy=f"pass {argument('seeds')}")
-            model = InitialModel(arm.model or arm.recipe)
-            FinetuningJob(data.task, model, data.files, settings, arm.frozen, arm.downstream).check()
-            rule = defaults(data.task, body, 1000, pretrained=True, frozen=bool(arm.frozen), downstream=arm.downstream)
-            source = f"arm '{name}', task '{task}'"
-            convert(put(rule, settings, FinetuningRecipe), FinetuningRecipe, source)

@@ -42,13 +42,13 @@ from unmask.workflows.comparing.cells import (
     Cell,
     Failure,
     Plan,
-    Planner,
     about,
     failure_of,
     folder_of,
     result_of,
     write_result,
 )
+from unmask.workflows.comparing.planner import Planner
 from unmask.workflows.comparing.scores import Held, race
 from unmask.workflows.comparing.settings import Comparison, read_budget, read_comparison
 from unmask.workflows.pretraining.search import cost, training_speed

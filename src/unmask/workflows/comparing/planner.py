@@ -1,0 +1,295 @@
+"""Which cells a comparison has: its inputs are read once, and each cell says what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+from unmask.data.labelled.table import as_sources
+from unmask.data.text.record_files import fingerprint_source
+from unmask.data.tokenizers.train import PADDING
+from unmask.model.directory import find, read_settings
+from unmask.recipes.recipe import Recipe, as_recipe
+from unmask.support.choices import RankedTask
+from unmask.support.errors import UserError
+from unmask.support.fingerprint import fingerprint_path, versions
+from unmask.support.messages import argument
+from unmask.support.settings import to_table
+from unmask.workflows.comparing.cells import OUTLOOK, Cell, Plan
+from unmask.workflows.comparing.settings import STUDENT, Arm, Comparison, TaskData, read_budget
+from unmask.workflows.pretraining.default import for_model
+from unmask.workflows.pretraining.search import cost
+
+LIBRARIES = ("torch", "tokenizers")
+"""Libraries whose versions results depend on."""
+
+
+class Planner:
+    """Makes the cells of a comparison, whose inputs are read once.
+
+    Args:
+        comparison: the settings, which were checked.
+        arms: its arms by name.
+        precision: number format of the computation.
+    """
+
+    def __init__(self, comparison: Comparison, arms: Mapping[str, Arm], precision: str) -> None:
+        self.comparison, self.arms = comparison, arms
+        self.common = {"versions": versions(LIBRARIES), "precision": precision}
+        self.text = _contents("text", comparison.text)
+        self.models = {arm.model: _model(arm.model) for arm in arms.values() if arm.model}
+        self.files = {
+            name: {"train": _contents(name, data.train), "test": _contents(name, data.test)}
+            for name, data in comparison.tasks.items()
+        }
+        self.tokenizer = self._shared_tokenizer()
+
+    def plan(self) -> Plan:
+        """Return all cells.
+
+        Raises:
+            UserError: two arms are the same, or the budget does not suffice for a step.
+        """
+        cells: dict[str, Cell] = {}
+        scored: dict[str, str] = {}
+        costs: list[Cell] = []
+
+        def add(cell: Cell) -> None:
+            for needed in cell.needs.values():
+                add(needed)
+            cells.setdefault(cell.key, cell)
+
+        for task in self.comparison.tasks if any(arm.trains for arm in self.arms.values()) else ():
+            add(self.overlap(task))
+        for seed in range(self.comparison.seeds):
+            for name, arm in self.arms.items():
+                for task in self.comparison.tasks:
+                    cell = self.score(name, arm, task, seed)
+                    if scored.setdefault(cell.key, name) != name:
+                        raise UserError(
+                            f"arms '{scored[cell.key]}' and '{name}' are the same", remedy="remove one of them"
+                        )
+                    add(cell)
+                    if seed == 0 and arm.way != "random" and self.comparison.tasks[task].task in get_args(RankedTask):
+                        add(self.look(name, arm, task))
+                    if seed == 0 and arm.model and not arm.way:
+                        add(self.familiarity(name, arm, task))
+                if seed == 0:
+                    first = self.score(name, arm, next(iter(self.comparison.tasks)), 0)
+                    costs.append(Cell("cost", self.common, arm=name, needs={"score": first}))
+                    if self.comparison.text and arm.way != "random":
+                        add(self.bits(name, arm))
+        for share in OUTLOOK if self.comparison.outlook else ():
+            for seed in range(self.comparison.seeds):
+                for name, arm in self.arms.items():
+                    for task in self.comparison.tasks if arm.trains else ():
+                        add(self.score(name, arm, task, seed, share))
+        for cell in costs:
+            add(cell)
+        return Plan(self.comparison, self.arms, tuple(cells.values()))
+
+    def score(self, name: str, arm: Arm, task: str, seed: int, share: float = 1.0) -> Cell:
+        """Return the cell that learns a task and is scored."""
+        inputs, paths = self._learned(arm, self.comparison.tasks[task], task, seed)
+        needs = self._start(name, arm, seed, share)
+        if self.comparison.search and "optimizer.learning_rate" not in inputs["settings"]:
+            needs["rate"] = self.rate(name, arm, task)
+        first = seed == 0 and share == 1
+        return Cell("score", inputs, name, task, seed, share, paths, needs, keeps=first)
+
+    def look(self, name: str, arm: Arm, task: str) -> Cell:
+        """Return the cell that judges the features of a model without training."""
+        data = self.comparison.tasks[task]
+        inputs = {
+            "versions": self.common["versions"],
+            "files": self.files[task]["train"],
+            **_read_as(data),
+            "model": None if arm.trains else self.models[arm.model],
+        }
+        paths = {"files": data.files, "model": arm.model}
+        return Cell("look", inputs, name, task, paths=paths, needs=self._start(name, arm, 0))
+
+    def familiarity(self, name: str, arm: Arm, task: str) -> Cell:
+        """Return the cell that looks whether a checkpoint knows the test texts better than the training texts."""
+        cell = self.look(name, arm, task)
+        return replace(cell, kind="familiarity", inputs={**cell.inputs, "files": self.files[task]})
+
+    def bits(self, name: str, arm: Arm) -> Cell:
+        """Return the cell that measures how well the model of the first seed predicts held-out text."""
+        inputs = {
+            "versions": self.common["versions"],
+            "text": self.text,
+            "reading": asdict(self.comparison.reading),
+            "model": None if arm.trains else self.models[arm.model],
+        }
+        paths = {"text": self.comparison.text, "reading": self.comparison.reading, "model": arm.model}
+        return Cell("bits", inputs, name, paths=paths, needs=self._start(name, arm, 0))
+
+    def rate(self, name: str, arm: Arm, task: str) -> Cell:
+        """Return the cell that chooses a learning rate of fine-tuning with the first seed."""
+        inputs, paths = self._learned(arm, self.comparison.tasks[task], task, 0)
+        return Cell("rate", inputs, name, task, paths=paths, needs=self._start(name, arm, 0))
+
+    def _start(self, name: str, arm: Arm, seed: int, share: float = 1.0) -> dict[str, Cell]:
+        """Return the cells that make what tasks are learned from: the model, or the tokenizer of random weights."""
+        if arm.trains:
+            return {"model": self.pretraining(name, arm, seed, share)}
+        if arm.way == "random" and self.comparison.text and not arm.model:
+            return {"tokenizer": self.corpus(self._tokenizer_of(arm))}
+        return {}
+
+    def pretraining(self, name: str, arm: Arm, seed: int, share: float = 1.0) -> Cell:
+        """Return the cell that trains the model of an arm on the text."""
+        recipe = self.recipe(name, arm, seed, share)
+        inputs = {
+            **self.common,
+            "way": arm.way,
+            "recipe": {key: value for key, value in to_table(recipe).items() if key not in ("name", "tokenizer")},
+            "model": self.models.get(arm.model),
+            "search": self.comparison.search and arm.way != "distill",
+        }
+        tokenizer = self.models[arm.model] if arm.model else self._tokenizer_of(arm)
+        paths = {"recipe": recipe, "model": arm.model}
+        needs = {"corpus": self.corpus(tokenizer, arm.model)}
+        return Cell("pretraining", inputs, name, "", seed, share, paths, needs, keeps=True)
+
+    def corpus(self, tokenizer: Mapping[str, Any] | str | None, model: str = "") -> Cell:
+        """Return the cell that tokenizes the text with a tokenizer that is trained on it, or with that of a model."""
+        comparison = self.comparison
+        inputs = {
+            "versions": self.common["versions"],
+            "text": self.text,
+            "tokenizer": tokenizer,
+            "reading": asdict(comparison.reading),
+        }
+        return Cell("corpus", inputs, paths={"text": comparison.text, "reading": comparison.reading, "model": model})
+
+    def overlap(self, task: str) -> Cell:
+        """Return the cell that looks for the test examples of a task in the text."""
+        data, comparison = self.comparison.tasks[task], self.comparison
+        inputs = {
+            "versions": self.common["versions"],
+            "text": self.text,
+            "files": self.files[task],
+            **_read_as(data),
+            "reading": asdict(comparison.reading),
+        }
+        paths = {"text": comparison.text, "reading": comparison.reading, "files": data.files}
+        return Cell("overlap", inputs, task=task, paths=paths)
+
+    def recipe(self, name: str, arm: Arm, seed: int, share: float) -> Recipe:
+        """Return the recipe by which an arm is trained on the text with a share of the budget.
+
+        Raises:
+            UserError: a setting is unknown, or the budget does not suffice for a step.
+        """
+        changes: dict[str, Any] = {**self.comparison.settings, **arm.settings, "seed": seed}
+        if arm.way == "adapt" and not arm.recipe:
+            recipe = for_model(arm.model, changes)
+            recipe = msgspec.structs.replace(recipe, encoder=read_settings(arm.model))
+        elif arm.way == "distill":
+            recipe = as_recipe(arm.recipe or STUDENT, changes)
+        else:
+            recipe = as_recipe(arm.recipe, {**self._of_tokenizer(arm), **changes})
+        budget = read_budget(self.comparison.budget).times(share)
+        step = recipe.batch.tokens or (recipe.batch.sequences or 1) * recipe.layout.length
+        if budget.unit == "minutes":
+            return as_recipe(recipe, {"budget.minutes": budget.amount})
+        tokens = budget.amount if budget.unit == "tokens" else budget.amount / cost(recipe).flops
+        if tokens < step:
+            amount = f"{budget} are" if budget.unit == "tokens" else f"{budget} are {tokens:,.0f} tokens,"
+            part = "" if share == 1 else f" ({share:g} of the budget, with which the outlook begins)"
+            raise UserError(
+                f"arm '{name}': {amount} less than a step of {step:,} tokens{part}",
+                remedy=f"raise {argument('budget')} to at least {budget.times(step / tokens / share)}",
+            )
+        return as_recipe(recipe, {"budget.tokens": float(f"{tokens:.6g}")})
+
+    def _learned(self, arm: Arm, data: TaskData, task: str, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the inputs and the paths of what is learned from labels."""
+        inputs = {
+            **self.common,
+            **_read_as(data),
+            "metric": data.metric,
+            "files": self.files[task],
+            "settings": {**self.comparison.task_settings, **data.settings, **arm.task_settings},
+            "use": arm.use,
+            "seed": seed,
+        }
+        paths: dict[str, Any] = {"files": data.files, "frozen": arm.frozen, "small": arm.downstream}
+        if arm.way == "random":
+            paths["recipe"] = recipe = self._shape(arm)
+            inputs["random"] = to_table(recipe)["encoder"]
+            if arm.model:
+                paths["tokenizer"], inputs["tokenizer"] = arm.model, self.models[arm.model]
+            elif not self.comparison.text:
+                paths["tokenizer"], inputs["tokenizer"] = next(iter(self.models.items()))
+        elif not arm.trains:
+            paths["model"], inputs["model"] = arm.model, self.models[arm.model]
+        return inputs, paths
+
+    def _shape(self, arm: Arm) -> Recipe:
+        """Return a recipe with the encoder of an arm of random weights: that of its recipe or of its checkpoint."""
+        if arm.model:
+            return msgspec.structs.replace(for_model(arm.model, {}), encoder=read_settings(arm.model))
+        return as_recipe(arm.recipe, {**self._of_tokenizer(arm), **arm.settings})
+
+    def _shared_tokenizer(self) -> dict[str, Any] | None:
+        """Return the settings of the tokenizer that all recipes share: those of the first one that reads subwords."""
+        for arm in self.arms.values():
+            if arm.way in ("pretrain", "random") and arm.recipe:
+                settings = as_recipe(arm.recipe, {**self.comparison.settings, **arm.settings}).tokenizer
+                if settings.kind != "words":
+                    return to_table(settings)
+        return None
+
+    def _tokenizer_of(self, arm: Arm) -> dict[str, Any]:
+        """Return the settings of the tokenizer of a recipe."""
+        return to_table(as_recipe(arm.recipe, {**self._of_tokenizer(arm), **arm.settings}).tokenizer)
+
+    def _of_tokenizer(self, arm: Arm) -> dict[str, Any]:
+        """Return the settings with which a recipe reads the shared tokenizer; none if it reads words, or has its own.
+
+        Raises:
+            UserError: there is no such recipe.
+        """
+        recipe = as_recipe(arm.recipe, {**self.comparison.settings, **arm.settings})
+        own = any(key.startswith("tokenizer.") for key in arm.settings)
+        if self.tokenizer is None or own or recipe.tokenizer.kind == "words":
+            return dict(self.comparison.settings)
+        changes = {f"tokenizer.{key}": value for key, value in self.tokenizer.items()}
+        if getattr(recipe.encoder, "offset", 0):  # positions begin after the padding token, as in fairseq
+            changes["encoder.offset"] = PADDING[self.tokenizer["kind"]] + 1
+        return {**self.comparison.settings, **changes}
+
+
+def _read_as(data: TaskData) -> dict[str, Any]:
+    """Return how the files of a task are read, on which all that is made of them depends."""
+    return {"task": data.task, "columns": data.columns, "format": data.format, "encoding": data.encoding}
+
+
+def _contents(name: str, files: Sequence[str]) -> list[str]:
+    """Return the fingerprints of files.
+
+    Raises:
+        UserError: one cannot be read, or can be read only once.
+    """
+    contents = []
+    for path in as_sources(list(files)):
+        try:
+            content = fingerprint_source(str(path))
+        except OSError as error:
+            raise UserError(f"cannot be read ({error.strerror})", file=str(path)) from error
+        if content is None:
+            raise UserError(f"{name}: no such file, or one that can be read only once", file=str(path))
+        contents.append(content)
+    return contents
+
+
+def _model(name: str) -> str | None:
+    """Return the fingerprint of a model."""
+    return fingerprint_path(find(Path(name) if Path(name).is_dir() else name))
