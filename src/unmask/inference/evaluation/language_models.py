@@ -55,6 +55,14 @@ class DocumentBits:
     tokens: np.ndarray
     unknown: np.ndarray
 
+    def measure(self, chosen: np.ndarray) -> dict[str, float]:
+        """Return bits per character and per token of some documents, by their indices."""
+        bits = self.bits[chosen].sum()
+        return {
+            "bits_per_character": float(bits / self.characters[chosen].sum()),
+            "bits_per_token": float(bits / max(1, self.tokens[chosen].sum())),
+        }
+
 
 def evaluate_bits(likelihood: Likelihood, documents: Sequence[str], display: Display) -> dict[str, Any]:
     """Return bits per character and per token, with 95 % intervals by a bootstrap over documents.
@@ -70,13 +78,6 @@ def evaluate_bits(likelihood: Likelihood, documents: Sequence[str], display: Dis
     if not tokens:
         raise UserError("the documents have no tokens")
 
-    def measure(chosen: np.ndarray) -> dict[str, float]:
-        bits = scored.bits[chosen].sum()
-        return {
-            "bits_per_character": float(bits / scored.characters[chosen].sum()),
-            "bits_per_token": float(bits / max(1, scored.tokens[chosen].sum())),
-        }
-
     notes = []
     if unknown:
         notes.append(
@@ -88,8 +89,8 @@ def evaluate_bits(likelihood: Likelihood, documents: Sequence[str], display: Dis
         notes.append("pseudo-log-likelihood: compare the bits only with those of other masked language models")
     return {
         "task": "bits",
-        "metrics": measure_all(measure, len(documents)),
-        "intervals": intervals(measure, len(documents)) if len(documents) > 1 else {},
+        "metrics": measure_all(scored.measure, len(documents)),
+        "intervals": intervals(scored.measure, len(documents)) if len(documents) > 1 else {},
         "examples": len(documents),
         "characters": int(scored.characters.sum()),
         "tokens": tokens,

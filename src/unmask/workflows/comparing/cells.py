@@ -2,7 +2,7 @@
 
     corpus -> pretraining (arm, seed) -> score (arm, task, seed) -> cost (arm)
                                          rate (arm, task) -> score
-                                         bits (arm)
+                                         bits (arm; without tasks in place of the score, of each seed)
 
 The key of a cell is the SHA-256 of all that its result depends on: settings, contents of files and models, versions,
 precision, and the keys of the cells it needs; not of names, paths or numbers of processes. Therefore a finished cell is
@@ -23,7 +23,7 @@ import msgspec
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_values, sha256
-from unmask.workflows.comparing.settings import Arm, Comparison
+from unmask.workflows.comparing.settings import Arm, Comparison, TaskData
 
 Kind = Literal["look", "familiarity", "overlap", "corpus", "pretraining", "bits", "rate", "score", "cost"]
 OUTLOOK = (0.125, 0.25, 0.5)
@@ -36,6 +36,8 @@ CELLS, RESULT, FAILED, ABOUT = "cells", "result.json", "failed.json", "cell.json
 """Folder of all cells, and files of each: its result, why there is none, and what it is."""
 RUN, CORPUS, TOKENIZER = "run", "corpus", "tokenizer"
 """Folders of a cell."""
+BITS = "bits_per_character"
+"""The metric of arms that are compared without tasks; less is better."""
 RESAMPLED, MISTAKES = "resampled.npy", "mistakes.json"
 """Files of a score: the metric on the resamples of the test examples, which are the same for all arms; and what is
 wrong."""
@@ -74,7 +76,7 @@ class Cell:
     @property
     def name(self) -> str:
         """What it is called in progress and reports."""
-        parts = [self.arm, self.task, f"seed {self.seed}" if self.kind in ("pretraining", "score") else ""]
+        parts = [self.arm, self.task, f"seed {self.seed}" if self.seed or self.kind in ("pretraining", "score") else ""]
         parts.append(f"{self.share:g} of the budget" if self.share != 1 else "")
         shown = ", ".join(part for part in parts if part)
         return f"{self.kind}: {shown}" if shown else self.kind
@@ -87,13 +89,20 @@ class Plan:
     Attributes:
         comparison: its settings.
         arms: its arms by name.
+        tasks: its tasks by name, one for each number of examples.
         cells: all cells, those that others need first; those of the first seed precede those of the second, and what
             measures speed is last.
     """
 
     comparison: Comparison
     arms: Mapping[str, Arm]
+    tasks: Mapping[str, TaskData]
     cells: tuple[Cell, ...]
+
+    @property
+    def scored(self) -> Iterator[Cell]:
+        """Yield the cells that decide: those of scores, or without tasks those of bits."""
+        return self.of("score" if self.tasks else "bits")
 
     def of(self, kind: Kind) -> Iterator[Cell]:
         """Yield the cells of a kind."""

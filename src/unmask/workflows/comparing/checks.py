@@ -11,7 +11,9 @@ from unmask.support.messages import argument
 from unmask.support.settings import convert, put
 from unmask.tasks import TASKS
 from unmask.workflows.comparing.settings import Arm, Comparison, read_budget
+from unmask.workflows.distillation.lesson import Lesson
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, defaults
+from unmask.workflows.pretraining.checks import refuse_fixed
 
 MAX_MODELS = 10_000
 """Maximum number of arms × tasks × seeds, for each of which a model is trained."""
@@ -27,8 +29,8 @@ def check_comparison(comparison: Comparison) -> dict[str, Arm]:
     if len(arms) < 2:
         raise UserError("a comparison needs at least two arms", remedy=f"pass {argument('arms')}")
     if not comparison.tasks:
-        raise UserError("a comparison needs a task", remedy=f"pass {argument('train', 'FILE')}")
-    for name, data in comparison.tasks.items():
+        _check_without_tasks(comparison, arms)
+    for name, data in comparison.named_tasks().items():
         if data.task not in TASKS:
             raise UserError(f"task '{name}': unknown task '{data.task}'", remedy=nearest(data.task, TASKS))
         if data.metric and data.metric not in SHARES | CORRELATIONS:
@@ -36,6 +38,10 @@ def check_comparison(comparison: Comparison) -> dict[str, Arm]:
             raise UserError(f"task '{name}': no metric '{data.metric}' to decide by", remedy=known)
         if not data.train:
             raise UserError(f"task '{name}': there are no training examples", remedy="name files in train")
+        if data.limit is not None and data.limit < 1:
+            raise UserError(f"task '{name}': at least one training example is needed", remedy="name more in examples")
+        if data.unlabelled and not any(arm.teacher for arm in arms.values()):
+            raise UserError(f"task '{name}': unlabelled has no effect: no arm is a student", remedy="remove it")
         if any(arm.frozen for arm in arms.values()):
             TASKS[data.task]().check("frozen")
         if any(arm.downstream for arm in arms.values()):
@@ -48,13 +54,13 @@ def check_comparison(comparison: Comparison) -> dict[str, Arm]:
     random = [name for name, arm in arms.items() if arm.way == "random" and not arm.model]
     if random and not comparison.text and not any(arm.model for arm in arms.values()):
         raise UserError(f"arm '{random[0]}' needs a tokenizer", remedy=f"pass {argument('text')}, or add a checkpoint")
-    if comparison.text and not training and not random:
+    if comparison.text and comparison.tasks and not training and not random:
         raise UserError(f"{argument('text')} has no effect: no arm is trained on it", remedy="remove it")
     if comparison.outlook and not training:
         raise UserError(f"{argument('outlook')} has no effect: no arm is trained on text", remedy="remove it")
     if comparison.seeds < 1:
         raise UserError(f"{argument('seeds')} is {comparison.seeds}, but at least one is needed")
-    if len(arms) * len(comparison.tasks) * comparison.seeds > MAX_MODELS:
+    if len(arms) * max(1, len(comparison.named_tasks())) * comparison.seeds > MAX_MODELS:
         raise UserError(
             f"the arms, tasks and {argument('seeds')} are more than {MAX_MODELS:,} models to train",
             remedy="compare fewer arms, or with fewer seeds",
@@ -65,6 +71,43 @@ def check_comparison(comparison: Comparison) -> dict[str, Arm]:
     return arms
 
 
+def _check_without_tasks(comparison: Comparison, arms: Mapping[str, Arm]) -> None:
+    """Check a comparison by how well held-out text is predicted.
+
+    Raises:
+        UserError: there is no text, an arm predicts none, or a setting of tasks has no effect.
+    """
+    if not comparison.text:
+        raise UserError(
+            "a comparison needs a task, or text to predict",
+            remedy=f"pass {argument('train', 'FILE')} or {argument('text', 'FILE')}",
+        )
+    if comparison.task_settings:
+        raise UserError("task_settings have no effect: there is no task", remedy="remove them")
+    for name, arm in arms.items():
+        if arm.way in ("random", "student"):
+            raise UserError(f"arm '{name}' predicts no text, and there is no task", remedy="remove it, or name a task")
+        if arm.use or arm.task_settings:
+            raise UserError(f"arm '{name}': use and task_settings have no effect without a task", remedy="remove them")
+
+
+def _check_student(name: str, arm: Arm, arms: Mapping[str, Arm]) -> None:
+    """Check a student of another arm.
+
+    Raises:
+        UserError: there is no such arm, or it is a student, too, or the settings of the student have no effect.
+    """
+    if arm.teacher not in arms:
+        raise UserError(f"arm '{name}': no arm '{arm.teacher}'", remedy=nearest(arm.teacher, arms))
+    if arms[arm.teacher].teacher:
+        raise UserError(f"arm '{name}': its teacher is a student, too", remedy="name another arm")
+    if arm.layers is not None and arm.layers < 1:
+        raise UserError(f"arm '{name}': layers must be at least 1, not {arm.layers}")
+    fixed = "layers" if arm.layers is not None else ""
+    refuse_fixed(arm.settings, encoder=fixed, tokenizer="the student has the teacher's tokenizer")
+    as_recipe(arm.recipe, arm.settings)
+
+
 def _check_settings(comparison: Comparison, arms: Mapping[str, Arm]) -> None:
     """Check the settings of fine-tuning, and that no settings are those that the comparison itself has.
 
@@ -73,6 +116,8 @@ def _check_settings(comparison: Comparison, arms: Mapping[str, Arm]) -> None:
     """
     body = as_recipe("bert-tiny").encoder  # settings are checked alike for all models
     for name, arm in arms.items():
+        if arm.teacher:
+            _check_student(name, arm, arms)
         for key in {**comparison.settings, **arm.settings} if arm.trains else arm.settings:
             if key == "seed" or key.partition(".")[0] == "budget":
                 instead = argument("seeds" if key == "seed" else "budget")
@@ -83,6 +128,8 @@ def _check_settings(comparison: Comparison, arms: Mapping[str, Arm]) -> None:
                 raise UserError(f"task '{task}': seed has no effect", remedy=f"pass {argument('seeds')}")
             model = InitialModel(arm.model or arm.recipe)
             FinetuningJob(data.task, model, data.files, settings, arm.frozen, arm.downstream).check()
+            if arm.teacher:
+                Lesson(as_recipe(arm.recipe), "", data.files, settings=settings).check()
             rule = defaults(data.task, body, 1000, pretrained=True, frozen=bool(arm.frozen), downstream=arm.downstream)
             source = f"arm '{name}', task '{task}'"
             convert(put(rule, settings, FinetuningRecipe), FinetuningRecipe, source)

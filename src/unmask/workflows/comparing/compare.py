@@ -12,7 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from unmask.inference.evaluation.likelihood import HEADS, lm_head
 from unmask.model.directory import find
+from unmask.model.model import load_model
 from unmask.support.choices import Device, Documents, Files, Format, Precision, as_files, as_texts, exists
 from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument
@@ -41,9 +43,10 @@ from unmask.workflows.comparing.work import (
     work_on_ray,
     write_plan,
 )
-from unmask.workflows.finetuning.examples import read_parts
+from unmask.workflows.finetuning.examples import drawn, read_parts
 from unmask.workflows.pretraining.search import cost
 
+UNTASKED = "remove it, or compare on a task"
 BYTES = 16
 """Bytes in memory per parameter that is trained: the weight, its gradient, and two averages of the optimizer."""
 
@@ -60,6 +63,7 @@ def compare(
     format: Format | None = None,
     encoding: str | None = None,
     metric: str | None = None,
+    examples: Sequence[int] = (),
     arms: str | Sequence[str] = (),
     budget: str | None = None,
     seeds: int = 3,
@@ -90,12 +94,13 @@ def compare(
         out: directory of the comparison.
         text: files of raw text to pretrain on and to adapt to.
         task: what is learned from labels: one of `unmask.tasks.TASKS`.
-        train: labeled files to train on.
+        train: labeled files to train on; without any, arms are compared by how well they predict held-out text.
         test: labeled files that decide; by default a tenth of train.
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
         format: file format; by default that of the file's suffix.
         encoding: encoding of the files, also of those of text; by default UTF-8, or what a byte-order mark declares.
         metric: metric that decides; by default that of the task.
+        examples: numbers of training examples to learn from, such as 50,200,800: what more labels are worth.
         arms: ways to a model, separated by commas: recipes, which are pretrained on the text; DIRECTORY, a checkpoint
             as it is; DIRECTORY+adapt; DIRECTORY+distill; random; DIRECTORY+random; each with @frozen, @average, @rnn or
             @finetuned, or learned by the rule for the number of labels.
@@ -133,6 +138,7 @@ def compare(
             "text": text,
             "train": train,
             "test": test,
+            "examples": examples,
             "arms": arms,
             "budget": budget,
             "vary": vary,
@@ -151,6 +157,7 @@ def compare(
             columns=dict(columns or {}),
             format=format,
             encoding=encoding,
+            examples=list(examples),
         )
         settings = Comparison(
             arms=[word.strip() for word in words if word.strip()],
@@ -168,7 +175,10 @@ def compare(
     check_comparison(settings)
     settings = settings.located(lambda path: str(Path(path).resolve()) if exists(Path(path)) else path)
     _check_tasks(settings)
-    plan = Planner(settings, settings.named_arms(), machine.precision).plan()
+    planner = Planner(settings, settings.named_arms(), machine.precision)
+    if not settings.tasks:
+        _check_language_models(planner)
+    plan = planner.plan()
     if first:
         looks = tuple(cell for cell in plan.of("look") if not cell.needs)
         if not looks:
@@ -223,7 +233,32 @@ def _check_tasks(settings: Comparison) -> None:
         UserError: a file cannot be read, or there are too few examples.
     """
     for data in settings.tasks.values():
-        read_parts(TASKS[data.task](), data.files)
+        train = read_parts(TASKS[data.task](), data.files).train
+        drawn(train, max(data.examples, default=None), {})
+
+
+def _check_language_models(planner: Planner) -> None:
+    """Check that all arms are language models whose bits can be compared.
+
+    Raises:
+        UserError: an arm is none, or some are masked language models and others are not.
+    """
+    heads = {}
+    for name, arm in planner.arms.items():
+        if arm.trains:
+            objectives = planner.recipe(name, arm, 0, 1.0).objectives
+            heads[name] = next((head for head in HEADS if head in objectives), "")
+            if "replaced_token" in objectives or not heads[name]:
+                raise UserError(f"arm '{name}' is no language model: it gives no token a probability", remedy=UNTASKED)
+        else:
+            heads[name] = lm_head(load_model(arm.model))
+    masked = [name for name, head in heads.items() if head == "masked_lm"]
+    if others := [name for name in heads if name not in masked] if masked else []:
+        raise UserError(
+            f"'{masked[0]}' is a masked language model, and '{others[0]}' is not: their bits per character cannot be "
+            "compared",
+            remedy=UNTASKED,
+        )
 
 
 def _check_memory(plan: Plan, machine: Machine) -> None:

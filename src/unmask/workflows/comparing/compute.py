@@ -22,26 +22,29 @@ from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.train import TokenizerSettings, train_vocabulary
 from unmask.inference.backend import TorchBackend
 from unmask.inference.bench import measure_engines
-from unmask.inference.evaluation.language_models import document_bits, evaluate_bits
+from unmask.inference.evaluation.language_models import document_bits
 from unmask.inference.evaluation.likelihood import Likelihood
 from unmask.inference.predictor import Predictor
-from unmask.metrics.intervals import CORRELATIONS, SHARES, measure_all, resampled
+from unmask.metrics.intervals import CORRELATIONS, SHARES, intervals, measure_all, resampled
 from unmask.model.directory import find
-from unmask.model.model import load_model
+from unmask.model.model import Model, load_model
 from unmask.support.durable import new_directory, replace_file
 from unmask.support.environment import num_cores
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_values
+from unmask.support.messages import argument
 from unmask.support.settings import convert, write
 from unmask.tasks import TASKS
 from unmask.training.machine import Machine
 from unmask.training.processes import Processes
 from unmask.training.runs.directory import CHECKPOINTS, RunDirectory
 from unmask.training.runs.display import Display
-from unmask.workflows.comparing.cells import CORPUS, MISTAKES, RESAMPLED, RUN, TOKENIZER, Cell
+from unmask.workflows.comparing.cells import BITS, CORPUS, MISTAKES, RESAMPLED, RUN, TOKENIZER, Cell
 from unmask.workflows.comparing.first_look import first_look
 from unmask.workflows.comparing.seen import count_seen
 from unmask.workflows.distillation.distill import distill
+from unmask.workflows.distillation.lesson import Lesson
+from unmask.workflows.distillation.task_distillation import prepare_lesson
 from unmask.workflows.finetuning.examples import frame_examples, read_parts
 from unmask.workflows.finetuning.finetune import can_resume, metric_of, search_rates
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel
@@ -50,6 +53,8 @@ from unmask.workflows.finetuning.run_job import run_prepared
 from unmask.workflows.pretraining.launch import pretrain
 from unmask.workflows.pretraining.restarts import started
 
+LOOKED_AT = 1000
+"""Maximum number of examples of a first look."""
 FAMILIAR = 200
 """Maximum number of training and of test texts whose bits are compared."""
 MAX_MISTAKES, MAX_TEXT = 5_000, 400
@@ -108,6 +113,7 @@ def look_first(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Ma
         inputs["task"],
         columns=inputs["columns"],
         format=inputs["format"],
+        examples=min(inputs.get("examples", LOOKED_AT), LOOKED_AT),
         device=machine.device.type,  # type: ignore[arg-type]
         quiet=True,
     )
@@ -125,7 +131,7 @@ def compare_familiarity(cell: Cell, folder: Path, needed: Mapping[str, Path], ma
     """
     task = TASKS[cell.inputs["task"]]()
     parts = read_parts(task, cell.paths["files"])
-    likelihood = _likelihood(cell, needed, machine)
+    likelihood = _likelihood(load_model(_model(cell, needed)), machine)
     if likelihood is None:
         return {}
     rates = []
@@ -146,9 +152,11 @@ def measure_bits(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: 
     """Measure how well a model predicts held-out text, in bits per character, which no vocabulary changes.
 
     Returns:
-        `{bits, low, high, characters, head}`; {} if the model is no language model, or if there are no two documents.
+        `{bits, low, high, characters, head}`, and what a score has; {} if the model is no language model, or if there
+        are no two documents.
     """
-    likelihood = _likelihood(cell, needed, machine)
+    model = load_model(_model(cell, needed))
+    likelihood = _likelihood(model, machine)
     if likelihood is None:
         return {}
     texts: list[str] = []
@@ -159,11 +167,25 @@ def measure_bits(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: 
         if characters >= HELD_OUT:
             break
     if len(texts) < 2:
+        if cell.paths["decides"]:
+            raise UserError("fewer than two documents are held out of the text", remedy=f"add to {argument('text')}")
         return {}
-    scored = evaluate_bits(likelihood, texts, Display(quiet=True))
-    low, high = scored["intervals"]["bits_per_character"]
-    bits = scored["metrics"]["bits_per_character"]
-    return {"bits": bits, "low": low, "high": high, "characters": scored["characters"], "head": likelihood.head}
+    scored = document_bits(likelihood, texts, Display(quiet=True))
+    (drawn,) = resampled([scored.measure], len(texts), _resampling_seed(cell.inputs["text"]), None)
+    np.save(folder / RESAMPLED, drawn[BITS].astype(np.float32))
+    low, high = intervals(scored.measure, len(texts))[BITS]
+    bits = measure_all(scored.measure, len(texts))[BITS]
+    return {
+        "bits": bits,
+        "low": low,
+        "high": high,
+        "characters": int(scored.characters.sum()),
+        "head": likelihood.head,
+        "metric": BITS,
+        "metrics": {BITS: bits},
+        "independent": len(texts),
+        "parameters": sum(value.numel() for value in model.encoder.parameters()),
+    }
 
 
 def train_model(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
@@ -196,7 +218,7 @@ def _curve(steps: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str
 
 def choose_rate(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
     """Choose the learning rate of fine-tuning by a tenth of the training examples; none where nothing has one."""
-    job = replace(_job(cell, folder, needed, machine, quiet), files=replace(cell.paths["files"], dev=()))
+    job = replace(_job(cell, folder, needed, machine, quiet=quiet), files=replace(cell.paths["files"], dev=()))
     ready = prepare(job, machine, Display(quiet=True), choosing=True)
     if ready.recipe.budget.epochs == 0:  # fitted, not trained
         return {"rate": None, "scores": {}}
@@ -206,13 +228,9 @@ def choose_rate(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: M
 
 def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
     """Learn a task, and score the model on the test examples."""
-    job, run, start = _job(cell, folder, needed, machine, quiet), folder / RUN, time.monotonic()
-    if (needed_rate := needed.get("rate")) is not None:
-        rate = msgspec.json.decode((needed_rate / "result.json").read_bytes())["rate"]
-        job = job if rate is None else replace(job, settings={**job.settings, "optimizer.learning_rate": rate})
-    display = Display(quiet=quiet)
+    run, start, display = folder / RUN, time.monotonic(), Display(quiet=quiet)
     measured = machine.reset_peak_memory()
-    ready = prepare(job, machine, display, choosing=False)
+    ready = _prepared(cell, folder, needed, machine, display)
     examples = ready.data.held
     if not examples:
         raise UserError(f"task '{cell.task}': there are no examples to test on", remedy="name files in test")
@@ -224,11 +242,13 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
     predictions = Predictor(model, replace(machine, precision="float32"), Display(quiet=True)).run(examples)
     measure, groups = task.measure(examples, predictions, model.labels), task.groups(examples)
     metrics = measure_all(measure, len(examples))
-    metric = cell.inputs["metric"] or metric_of(job.task, metrics)
+    metric = cell.inputs["metric"] or metric_of(cell.inputs["task"], metrics)
     if metric not in metrics or metric not in SHARES | CORRELATIONS:
         known = ", ".join(name for name in metrics if name in SHARES | CORRELATIONS)
         raise UserError(f"task '{cell.task}': no metric '{metric}' to decide by", remedy=f"choose one of {known}")
-    (drawn,) = resampled([measure], len(examples), _resampling_seed(cell), groups)
+    (drawn,) = resampled(
+        [measure], len(examples), _resampling_seed([cell.inputs["task"], cell.inputs["files"]]), groups
+    )
     np.save(folder / RESAMPLED, drawn[metric].astype(np.float32))
     wrong = [] if cell.seed else task.mistakes(examples, predictions, model.labels)[:MAX_MISTAKES]
     (folder / MISTAKES).write_bytes(msgspec.json.encode([_described(mistake) for mistake in wrong]))
@@ -250,12 +270,34 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
     }
 
 
+def _prepared(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, display: Display) -> Prepared:
+    """Return what a cell learns, by fine-tuning or from a teacher."""
+    inputs, paths = cell.inputs, cell.paths
+    settings, limit = {**inputs["settings"], "seed": cell.seed}, inputs.get("examples")
+    if "teacher" in needed:
+        lesson = Lesson(
+            paths["student"],
+            needed["teacher"] / RUN,
+            paths["files"],
+            paths["unlabelled"],
+            layers=inputs["student"]["layers"],
+            settings=settings,
+            examples=limit,
+        )
+        return prepare_lesson(lesson, machine, display)
+    job = _job(cell, folder, needed, machine, quiet=True)
+    if (needed_rate := needed.get("rate")) is not None:
+        rate = msgspec.json.decode((needed_rate / "result.json").read_bytes())["rate"]
+        job = job if rate is None else replace(job, settings={**settings, "optimizer.learning_rate": rate})
+    return prepare(job, machine, display, choosing=False)
+
+
 def measure_cost(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
     """Measure how fast the model of an arm is on this machine, in torch and in what it can be exported to.
 
     No other cell is computed at the same time (see `work`).
     """
-    model = load_model(needed["score"] / RUN)
+    model = load_model(needed["score"] / RUN if "score" in needed else _model(cell, needed))
     measured = measure_engines(model, sequences=SPEED_SEQUENCES, requests=LATENCY_REQUESTS)
     return {"engines": msgspec.to_builtins(measured.rows), "left_out": measured.left_out}
 
@@ -282,7 +324,7 @@ def tidy(cell: Cell, folder: Path) -> None:
         shutil.rmtree(run / CHECKPOINTS, ignore_errors=True)
 
 
-def _job(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> FinetuningJob:
+def _job(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, *, quiet: bool) -> FinetuningJob:
     """Return the fine-tuning of a cell."""
     paths = cell.paths
     if "recipe" in paths:  # random weights of this shape
@@ -301,6 +343,7 @@ def _job(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine,
         downstream=paths["small"],
         machine=machine,
         quiet=quiet,
+        examples=cell.inputs.get("examples"),
     )
 
 
@@ -309,10 +352,10 @@ def _model(cell: Cell, needed: Mapping[str, Path]) -> Path | str:
     return needed["model"] / RUN if "model" in needed else cell.paths["model"]
 
 
-def _likelihood(cell: Cell, needed: Mapping[str, Path], machine: Machine) -> Likelihood | None:
-    """Return what scores texts by the model of a cell; None if it is no language model."""
+def _likelihood(model: Model, machine: Machine) -> Likelihood | None:
+    """Return what scores texts by a model; None if it is no language model."""
     try:
-        return Likelihood(TorchBackend(load_model(_model(cell, needed)), machine))
+        return Likelihood(TorchBackend(model, machine))
     except UserError:
         return None
 
@@ -324,9 +367,9 @@ def _untested(ready: Prepared) -> Prepared:
     return replace(ready, data=replace(ready.data, held=[]), held=held)
 
 
-def _resampling_seed(cell: Cell) -> int:
-    """Return the seed of the resamples of the test examples: the same for all arms, but not for all tasks."""
-    return int(fingerprint_values([cell.inputs["task"], cell.inputs["files"]])[:8], 16)
+def _resampling_seed(tested: Sequence[Any]) -> int:
+    """Return the seed of the resamples of what is tested on: the same for all arms, but not for all tasks."""
+    return int(fingerprint_values(tested)[:8], 16)
 
 
 def _described(mistake: Any) -> dict[str, str]:

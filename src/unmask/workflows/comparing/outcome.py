@@ -40,7 +40,7 @@ class ArmOutcome(msgspec.Struct, frozen=True):
         state: "complete", "stopped" (clearly worse before the last seed), "failed" or "unfinished".
         error: why it failed.
         scores: by task.
-        score: mean over the tasks.
+        score: mean over the tasks; without tasks minus the bits per character, so that more is better.
         behind: the best arm's score minus this one's, with an interval that holds for all arms at once; None: it is
             the best, or has no score.
         parameters: number of parameters of the encoder.
@@ -51,8 +51,10 @@ class ArmOutcome(msgspec.Struct, frozen=True):
         engine: the fastest engine for a single text.
         engine_latency: its milliseconds.
         speed: texts per second of the fastest engine, together.
-        bits: bits per character of held-out text, with an interval over its documents; None: not a language model, or
-            nothing was trained on text.
+        bits: bits per character of held-out text, by the model of the first seed, with an interval over its documents;
+            without tasks their mean over seeds, with an interval over both. None: not a language model, or nothing was
+            trained on text.
+        bits_by_seed: without tasks, the bits by seed.
         pseudo: whether these are of the pseudo-log-likelihood of a masked language model.
         curve: held-out loss of the first seed, as (minutes, tokens, loss).
     """
@@ -74,6 +76,7 @@ class ArmOutcome(msgspec.Struct, frozen=True):
     engine_latency: float | None = None
     speed: float | None = None
     bits: Estimate | None = None
+    bits_by_seed: list[float] = []
     pseudo: bool = False
     curve: list[tuple[float, float, float]] = []
 
@@ -98,11 +101,19 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 class Prospect(msgspec.Struct, frozen=True):
-    """Where an arm would stand with a multiple of the budget: an extrapolation, with an interval of 80 %."""
+    """Where an arm would stand with a multiple of the budget: an extrapolation, with an interval of 80 %.
+
+    Attributes:
+        arm: the arm.
+        times: multiple of the largest budget; with a task, of its largest number of training examples.
+        score: the score, or with a task, that of the task.
+        task: the task with several numbers of examples; "": an outlook on the budget.
+    """
 
     arm: str
     times: float
     score: Estimate
+    task: str = ""
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -161,7 +172,8 @@ class Outcome(msgspec.Struct, frozen=True):
         arms: the arms, best first.
         tasks: the tasks by name.
         effects: those of factors.
-        prospects: those of larger budgets.
+        by_examples: names of the tasks that are the same with more and more examples, by their common name.
+        prospects: those of larger budgets and of more examples.
         looks: first looks, by task.
         differing: examples on which the two best arms differ.
         warnings: what makes figures less trustworthy.
@@ -179,6 +191,7 @@ class Outcome(msgspec.Struct, frozen=True):
     arms: list[ArmOutcome] = []
     tasks: dict[str, TaskFacts] = {}
     effects: list[Effect] = []
+    by_examples: dict[str, list[str]] = {}
     prospects: list[Prospect] = []
     looks: list[LookOutcome] = []
     differing: list[Difference] = []

@@ -42,10 +42,12 @@ class Planner:
         self.common = {"versions": versions(LIBRARIES), "precision": precision}
         self.text = _contents("text", comparison.text)
         self.models = {arm.model: _model(arm.model) for arm in arms.values() if arm.model}
+        self.tasks = comparison.named_tasks()
         self.files = {
             name: {"train": _contents(name, data.train), "test": _contents(name, data.test)}
-            for name, data in comparison.tasks.items()
+            for name, data in self.tasks.items()
         }
+        self.teachers = {arm.teacher for arm in arms.values() if arm.teacher}
         self.tokenizer = self._shared_tokenizer()
 
     def plan(self) -> Plan:
@@ -63,53 +65,76 @@ class Planner:
                 add(needed)
             cells.setdefault(cell.key, cell)
 
-        for task in self.comparison.tasks if any(arm.trains for arm in self.arms.values()) else ():
+        for task in self.tasks if any(arm.trains for arm in self.arms.values()) else ():
             add(self.overlap(task))
         for seed in range(self.comparison.seeds):
             for name, arm in self.arms.items():
-                for task in self.comparison.tasks:
+                for task in self.tasks:
                     cell = self.score(name, arm, task, seed)
                     if scored.setdefault(cell.key, name) != name:
                         raise UserError(
                             f"arms '{scored[cell.key]}' and '{name}' are the same", remedy="remove one of them"
                         )
                     add(cell)
-                    if seed == 0 and arm.way != "random" and self.comparison.tasks[task].task in get_args(RankedTask):
+                    if seed == 0 and self._has_features(arm) and self.tasks[task].task in get_args(RankedTask):
                         add(self.look(name, arm, task))
                     if seed == 0 and arm.model and not arm.way:
                         add(self.familiarity(name, arm, task))
+                if not self.tasks:
+                    add(self.bits(name, arm, seed))
+                elif seed == 0 and self.comparison.text and self._has_features(arm):
+                    add(self.bits(name, arm))
                 if seed == 0:
-                    first = self.score(name, arm, next(iter(self.comparison.tasks)), 0)
-                    costs.append(Cell("cost", self.common, arm=name, needs={"score": first}))
-                    if self.comparison.text and arm.way != "random":
-                        add(self.bits(name, arm))
+                    costs.append(self.cost(name, arm))
         for share in OUTLOOK if self.comparison.outlook else ():
             for seed in range(self.comparison.seeds):
                 for name, arm in self.arms.items():
-                    for task in self.comparison.tasks if arm.trains else ():
+                    for task in self.tasks if arm.trains else ():
                         add(self.score(name, arm, task, seed, share))
+                    if arm.trains and not self.tasks:
+                        add(self.bits(name, arm, seed, share))
         for cell in costs:
             add(cell)
-        return Plan(self.comparison, self.arms, tuple(cells.values()))
+        return Plan(self.comparison, self.arms, self.tasks, tuple(cells.values()))
 
     def score(self, name: str, arm: Arm, task: str, seed: int, share: float = 1.0) -> Cell:
         """Return the cell that learns a task and is scored."""
-        inputs, paths = self._learned(arm, self.comparison.tasks[task], task, seed)
+        keeps = share == 1 and (seed == 0 or name in self.teachers)
+        if arm.teacher:
+            return self._student(name, arm, task, seed, keeps=keeps)
+        inputs, paths = self._learned(arm, self.tasks[task], task, seed)
         needs = self._start(name, arm, seed, share)
         if self.comparison.search and "optimizer.learning_rate" not in inputs["settings"]:
             needs["rate"] = self.rate(name, arm, task)
-        first = seed == 0 and share == 1
-        return Cell("score", inputs, name, task, seed, share, paths, needs, keeps=first)
+        return Cell("score", inputs, name, task, seed, share, paths, needs, keeps=keeps)
+
+    def _student(self, name: str, arm: Arm, task: str, seed: int, *, keeps: bool) -> Cell:
+        """Return the cell of a student that learns a task from another arm."""
+        data, recipe = self.tasks[task], as_recipe(arm.recipe, arm.settings)
+        inputs, paths = self._examples(arm, data, task, seed)
+        inputs["student"] = {"recipe": _unnamed(recipe), "layers": arm.layers}
+        inputs["unlabelled"] = _contents(task, data.unlabelled)
+        paths |= {"student": recipe, "name": arm.recipe, "changes": arm.settings}
+        paths["unlabelled"] = as_sources(data.unlabelled, data.encoding)
+        needs = {"teacher": self.score(arm.teacher, self.arms[arm.teacher], task, seed)}
+        return Cell("score", inputs, name, task, seed, 1.0, paths, needs, keeps=keeps)
+
+    @staticmethod
+    def _has_features(arm: Arm) -> bool:
+        """Return whether an arm has a model that has been trained before it learns a task."""
+        return arm.way not in ("random", "student")
 
     def look(self, name: str, arm: Arm, task: str) -> Cell:
         """Return the cell that judges the features of a model without training."""
-        data = self.comparison.tasks[task]
+        data = self.tasks[task]
         inputs = {
             "versions": self.common["versions"],
             "files": self.files[task]["train"],
             **_read_as(data),
             "model": None if arm.trains else self.models[arm.model],
         }
+        if data.limit is not None:
+            inputs["examples"] = data.limit
         paths = {"files": data.files, "model": arm.model}
         return Cell("look", inputs, name, task, paths=paths, needs=self._start(name, arm, 0))
 
@@ -118,20 +143,32 @@ class Planner:
         cell = self.look(name, arm, task)
         return replace(cell, kind="familiarity", inputs={**cell.inputs, "files": self.files[task]})
 
-    def bits(self, name: str, arm: Arm) -> Cell:
-        """Return the cell that measures how well the model of the first seed predicts held-out text."""
-        inputs = {
+    def cost(self, name: str, arm: Arm) -> Cell:
+        """Return the cell that measures the speed of an arm's model: the one that learned the first task, if any."""
+        if self.tasks:
+            return Cell(
+                "cost", self.common, arm=name, needs={"score": self.score(name, arm, next(iter(self.tasks)), 0)}
+            )
+        inputs = self.common if arm.trains else {**self.common, "model": self.models[arm.model]}
+        return Cell("cost", inputs, name, paths={"model": arm.model}, needs=self._start(name, arm, 0))
+
+    def bits(self, name: str, arm: Arm, seed: int = 0, share: float = 1.0) -> Cell:
+        """Return the cell that measures how well a model predicts held-out text."""
+        inputs: dict[str, Any] = {
             "versions": self.common["versions"],
             "text": self.text,
             "reading": asdict(self.comparison.reading),
             "model": None if arm.trains else self.models[arm.model],
         }
+        if seed and not arm.trains:  # a checkpoint is the same for all seeds
+            inputs["seed"] = seed
         paths = {"text": self.comparison.text, "reading": self.comparison.reading, "model": arm.model}
-        return Cell("bits", inputs, name, paths=paths, needs=self._start(name, arm, 0))
+        paths["decides"] = not self.tasks
+        return Cell("bits", inputs, name, "", seed, share, paths, self._start(name, arm, seed, share))
 
     def rate(self, name: str, arm: Arm, task: str) -> Cell:
         """Return the cell that chooses a learning rate of fine-tuning with the first seed."""
-        inputs, paths = self._learned(arm, self.comparison.tasks[task], task, 0)
+        inputs, paths = self._learned(arm, self.tasks[task], task, 0)
         return Cell("rate", inputs, name, task, paths=paths, needs=self._start(name, arm, 0))
 
     def _start(self, name: str, arm: Arm, seed: int, share: float = 1.0) -> dict[str, Cell]:
@@ -148,7 +185,7 @@ class Planner:
         inputs = {
             **self.common,
             "way": arm.way,
-            "recipe": {key: value for key, value in to_table(recipe).items() if key not in ("name", "tokenizer")},
+            "recipe": _unnamed(recipe),
             "model": self.models.get(arm.model),
             "search": self.comparison.search and arm.way != "distill",
         }
@@ -170,7 +207,7 @@ class Planner:
 
     def overlap(self, task: str) -> Cell:
         """Return the cell that looks for the test examples of a task in the text."""
-        data, comparison = self.comparison.tasks[task], self.comparison
+        data, comparison = self.tasks[task], self.comparison
         inputs = {
             "versions": self.common["versions"],
             "text": self.text,
@@ -209,8 +246,8 @@ class Planner:
             )
         return as_recipe(recipe, {"budget.tokens": float(f"{tokens:.6g}")})
 
-    def _learned(self, arm: Arm, data: TaskData, task: str, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the inputs and the paths of what is learned from labels."""
+    def _examples(self, arm: Arm, data: TaskData, task: str, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the inputs and the paths of the examples and the settings that an arm learns a task by."""
         inputs = {
             **self.common,
             **_read_as(data),
@@ -220,7 +257,14 @@ class Planner:
             "use": arm.use,
             "seed": seed,
         }
-        paths: dict[str, Any] = {"files": data.files, "frozen": arm.frozen, "small": arm.downstream}
+        if data.limit is not None:
+            inputs["examples"] = data.limit
+        return inputs, {"files": data.files}
+
+    def _learned(self, arm: Arm, data: TaskData, task: str, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the inputs and the paths of what is learned from labels."""
+        inputs, paths = self._examples(arm, data, task, seed)
+        paths |= {"frozen": arm.frozen, "small": arm.downstream}
         if arm.way == "random":
             paths["recipe"] = recipe = self._shape(arm)
             inputs["random"] = to_table(recipe)["encoder"]
@@ -265,6 +309,11 @@ class Planner:
         if getattr(recipe.encoder, "offset", 0):  # positions begin after the padding token, as in fairseq
             changes["encoder.offset"] = PADDING[self.tokenizer["kind"]] + 1
         return {**self.comparison.settings, **changes}
+
+
+def _unnamed(recipe: Recipe) -> dict[str, Any]:
+    """Return what a recipe says apart from its name and its tokenizer, which a corpus or a teacher has."""
+    return {key: value for key, value in to_table(recipe).items() if key not in ("name", "tokenizer")}
 
 
 def _read_as(data: TaskData) -> dict[str, Any]:

@@ -18,9 +18,21 @@ def command_of(out: Path, cell: Cell) -> str:
             return call("distill", recipe, teacher=paths["model"], corpus=corpus, out="RUN")
         init = {"init": paths["model"]} if paths["model"] else {}
         return call("pretrain", recipe, corpus=corpus, out="RUN", **init)
-    if cell.kind != "score":
-        return ""
     inputs = cell.inputs
+    if cell.kind != "score" or "examples" in inputs:  # no command draws the same examples
+        return ""
+    train, dev = (list(map(str, files)) for files in (paths["files"].train, paths["files"].dev))
+    read = {name: inputs[name] for name in ("columns", "format", "encoding") if inputs[name]}
+    read |= {"dev": dev} if dev else {}
+    if "student" in inputs:
+        shape = {"layers": inputs["student"]["layers"]} if inputs["student"]["layers"] else {}
+        if paths["unlabelled"]:
+            read["unlabelled"] = list(map(str, paths["unlabelled"]))
+        settings = {**paths["changes"], **inputs["settings"], "seed": cell.seed}
+        teacher = needed["teacher"] / RUN
+        return call(
+            "distill", paths["name"], teacher=teacher, train=train, **read, **shape, settings=settings, out="RUN"
+        )
     if "recipe" in paths:
         tokenizer = needed["tokenizer"] / TOKENIZER if "tokenizer" in needed else paths["tokenizer"]
         model = {"model": f"random:{folder / 'random.toml'}", "tokenizer": tokenizer}
@@ -31,7 +43,4 @@ def command_of(out: Path, cell: Cell) -> str:
         settings["optimizer.learning_rate"] = chosen["rate"]
     use = {} if paths["frozen"] is None else {"frozen": paths["frozen"]}
     use |= {"downstream": paths["small"]} if paths["small"] else {}
-    train, dev = (list(map(str, files)) for files in (paths["files"].train, paths["files"].dev))
-    read = {name: inputs[name] for name in ("columns", "format", "encoding") if inputs[name]}
-    read |= {"dev": dev} if dev else {}
     return call("finetune", inputs["task"], **model, train=train, **read, **use, settings=settings, out="RUN")

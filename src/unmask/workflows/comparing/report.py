@@ -15,7 +15,8 @@ from unmask.support.durable import replace_file
 from unmask.support.errors import counted
 from unmask.support.messages import in_command, rendered
 from unmask.training.runs.display import duration
-from unmask.workflows.comparing.outcome import ArmOutcome, CellOutcome, Estimate, Outcome
+from unmask.workflows.comparing.cells import BITS
+from unmask.workflows.comparing.outcome import ArmOutcome, CellOutcome, Estimate, Outcome, Prospect
 from unmask.workflows.comparing.pictures import Point, curves, intervals, scatter
 
 STYLE = resources.files("unmask.workflows.comparing") / "page" / "report.css"
@@ -38,7 +39,8 @@ def as_csv(outcome: Outcome) -> str:
         for task, score in arm.scores.items():
             writer.writerows((arm.name, task, score.metric, seed, value) for seed, value in enumerate(score.seeds))
         if arm.bits is not None:
-            writer.writerow((arm.name, "text", "bits_per_character", 0, arm.bits.mean))
+            bits = arm.bits_by_seed or [arm.bits.mean]
+            writer.writerows((arm.name, "text", BITS, seed, value) for seed, value in enumerate(bits))
     return file.getvalue()
 
 
@@ -47,25 +49,28 @@ def columns(outcome: Outcome) -> list[str]:
     tasks = [f"{name}, {facts.metric.replace('_', ' ')}" for name, facts in outcome.tasks.items()]
     mean = ["mean"] if len(tasks) > 1 else []
     bits = ["bits per character"] if _has_bits(outcome) else []
-    costs = ["size", "one text", "training on text", "learning the tasks"]
+    costs = ["size", "one text", "training on text", *(["learning the tasks"] if tasks else [])]
     return ["arm", *tasks, *mean, "behind the best", *bits, *costs]
 
 
 def cells_of(outcome: Outcome, arm: ArmOutcome) -> list[str]:
     """Return the row of an arm, in the order of `columns`."""
     if arm.state == "failed":
-        return [arm.name, *["failed"] * len(outcome.tasks), *[""] * (len(columns(outcome)) - 1 - len(outcome.tasks))]
+        failed = max(1, len(outcome.tasks))
+        return [arm.name, *["failed"] * failed, *[""] * (len(columns(outcome)) - 1 - failed)]
     scores = [_estimate(arm.scores[task].score) if task in arm.scores else "" for task in outcome.tasks]
     scores += [_estimate(arm.score) if arm.score else ""] if len(outcome.tasks) > 1 else []
     latency = "" if arm.fastest is None else f"{arm.fastest:.2g} ms" + (f" ({arm.engine})" if arm.engine else "")
     text = (
         f"{duration(arm.trained_seconds)}, {arm.trained_tokens / 1e6:.1f} M tokens" if arm.trained_seconds else "none"
     )
-    behind = _estimate(arm.behind) if arm.behind else ("best" if arm.score else "")
+    digits = 1 if outcome.tasks else 3
+    behind = _estimate(arm.behind, digits) if arm.behind else ("best" if arm.score else "")
     behind += " (stopped early)" if arm.state == "stopped" else ""
     size = f"{arm.parameters / 1e6:.1f} M" if arm.parameters else ""
-    bits = [_estimate(arm.bits, 2) if arm.bits else ""] if _has_bits(outcome) else []
-    return [arm.name, *scores, behind, *bits, size, latency, text, duration(arm.learning_seconds)]
+    bits = [_estimate(arm.bits, 2 if outcome.tasks else 3) if arm.bits else ""] if _has_bits(outcome) else []
+    learning = [duration(arm.learning_seconds)] if outcome.tasks else []
+    return [arm.name, *scores, behind, *bits, size, latency, text, *learning]
 
 
 def _has_bits(outcome: Outcome) -> bool:
@@ -74,7 +79,7 @@ def _has_bits(outcome: Outcome) -> bool:
 
 def as_markdown(outcome: Outcome) -> str:
     """Return the report as Markdown, without pictures."""
-    heads = columns(outcome)
+    heads, digits = columns(outcome), 1 if outcome.tasks else 3
     lines = ["# Which encoder?", "", *(line for text in outcome.recommendation for line in (text, ""))]
     lines += [line for warning in outcome.warnings for line in (f"**{warning}**", "")]
     lines += [_row(heads), "|---" * len(heads) + "|", *(_row(cells_of(outcome, arm)) for arm in outcome.arms)]
@@ -92,7 +97,7 @@ def as_markdown(outcome: Outcome) -> str:
         lines += [f"First look at {look.task}: {order}{agreement}.", ""]
     if outcome.prospects:
         lines += ["Extrapolation, intervals of 80 %:", "", "| arm | budget | score |", "|---|---|---|"]
-        lines += [_row([each.arm, f"{each.times:g} times", _estimate(each.score)]) for each in outcome.prospects]
+        lines += [_row([each.arm, _more(each), _estimate(each.score, digits)]) for each in outcome.prospects]
         lines.append("")
     lines += ["Cells:", "", "| cell | state | seconds | command |", "|---|---|---|---|"]
     lines += [
@@ -100,6 +105,11 @@ def as_markdown(outcome: Outcome) -> str:
         for cell in outcome.cells
     ]
     return "\n".join(lines) + "\n"
+
+
+def _more(prospect: Prospect) -> str:
+    """Return of what an arm would have a multiple."""
+    return f"{prospect.times:g} times" + (f" the labels of {prospect.task}" if prospect.task else "")
 
 
 def _row(cells: Iterable[str]) -> str:
@@ -130,6 +140,7 @@ def as_page(outcome: Outcome) -> str:
             parts += [f"<h2>{escape(task)}</h2>", _figure(intervals(points, title), _facts(outcome, task))]
     parts += (
         _effects(outcome)
+        + _by_examples(outcome)
         + _prospects(outcome)
         + _looks(outcome)
         + _curves(outcome)
@@ -164,7 +175,9 @@ def _quality_and_cost(outcome: Outcome, scored: Sequence[ArmOutcome]) -> list[st
     ]
     if not scored:
         return []
-    title = "mean score" if len(outcome.tasks) > 1 else next(iter(outcome.tasks.values())).metric.replace("_", " ")
+    title = "minus bits per character" if not outcome.tasks else "mean score"
+    if len(outcome.tasks) == 1:
+        title = next(iter(outcome.tasks.values())).metric.replace("_", " ")
     if timed:
         caption = "Bars are 95 % intervals over seeds and test examples; the dashed line is the Pareto front."
         return [_figure(scatter(timed, "milliseconds for one text, fastest engine here", title), caption)]
@@ -202,16 +215,45 @@ def _effects(outcome: Outcome) -> list[str]:
         for effect in outcome.effects
     ]
     base = ", ".join(dict.fromkeys(f"{effect.factor} = {effect.baseline}" for effect in outcome.effects))
-    caption = f"Change of the score, mean over all combinations of the other factors, compared with {base}."
-    return ["<h2>What each choice changes</h2>", _figure(intervals(points, "change of the score"), caption)]
+    changed = "score" if outcome.tasks else "bits per character"
+    caption = f"Change of the {changed}, mean over all combinations of the other factors, compared with {base}."
+    return ["<h2>What each choice changes</h2>", _figure(intervals(points, f"change of the {changed}"), caption)]
 
 
 def _prospects(outcome: Outcome) -> list[str]:
     if not outcome.prospects:
         return []
-    points = [Point(f"{each.arm}, {each.times:g} times", 0, each.score, False) for each in outcome.prospects]
-    caption = "Extrapolated from the scores at an eighth, a quarter, half and all of the budget; intervals of 80 %."
-    return ["<h2>With more budget: an extrapolation</h2>", _figure(intervals(points, "expected score"), caption)]
+    parts = []
+    for task in dict.fromkeys(each.task for each in outcome.prospects):
+        points = [
+            Point(f"{each.arm}, {each.times:g} times", 0, each.score, False)
+            for each in outcome.prospects
+            if each.task == task
+        ]
+        source = "each number of labels" if task else "an eighth, a quarter, half and all of the budget"
+        more = f"{escape(task)}: with more labels" if task else "With more budget"
+        caption = f"Extrapolated from the scores with {source}; intervals of 80 %."
+        title = f"expected {'score' if outcome.tasks else 'bits per character'}"
+        parts += [f"<h2>{more}, an extrapolation</h2>", _figure(intervals(points, title), caption)]
+    return parts
+
+
+def _by_examples(outcome: Outcome) -> list[str]:
+    """Return the scores of each task over its numbers of training examples, and what more of them promise."""
+    parts = []
+    for name, tasks in outcome.by_examples.items():
+        lines = [
+            (
+                arm.name,
+                [(outcome.tasks[task].trained_on, arm.scores[task].score.mean) for task in tasks if task in arm.scores],
+                arm.name in outcome.best,
+            )
+            for arm in outcome.arms
+        ]
+        if lines := [line for line in lines if len(line[1]) > 1]:
+            picture = curves(lines, "training examples", outcome.tasks[tasks[0]].metric.replace("_", " "))
+            parts += [f"<h2>{escape(name)}, by the number of labels</h2>", _figure(picture, "Means over seeds.")]
+    return parts
 
 
 def _looks(outcome: Outcome) -> list[str]:
@@ -279,16 +321,14 @@ def _about(outcome: Outcome) -> str:
     seeds = counted(outcome.seeds, "seed")
     budget = f"each arm that is trained on text has {outcome.budget}; " if outcome.budget else ""
     machine = ", ".join(f"{name} {value}" for name, value in outcome.machine.items())
-    bits = ""
+    bits, first = "", ", by the model of the first seed, with intervals over documents" if outcome.tasks else ""
     if _has_bits(outcome):
-        bits = (
-            "Bits per character are of held-out text, by the model of the first seed, with intervals over documents; "
-            "fewer are better, and no vocabulary changes them. "
-        )
+        bits = f"Bits per character are of held-out text{first}; fewer are better, and no vocabulary changes them. "
     if any(arm.pseudo for arm in outcome.arms):
         bits += "Those of masked language models are of the pseudo-log-likelihood: compare them with each other only. "
+    tested = "test examples" if outcome.tasks else "documents"
     return (
-        f"Means of {seeds}; {budget}intervals of 95 % include the variation over seeds and over test examples; those "
+        f"Means of {seeds}; {budget}intervals of 95 % include the variation over seeds and over {tested}; those "
         "of 'behind the best' hold for all arms at once. What a checkpoint cost before is not counted. "
         f"{bits}Speed was measured last, while nothing else of the comparison ran. {machine}. "
         f"unmask {outcome.versions.get('unmask', '')}."

@@ -6,7 +6,7 @@ Input: the results of the cells. Output: an `Outcome`, which the report shows an
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
@@ -17,42 +17,35 @@ import numpy as np
 from unmask.metrics import regression
 from unmask.metrics.comparison.decision import Standing
 from unmask.metrics.comparison.decision import compare as compare_arms
-from unmask.metrics.comparison.effects import main_effects
 from unmask.metrics.comparison.estimates import mean_score
 from unmask.metrics.comparison.multibootstrap import Resampled
-from unmask.metrics.comparison.outlook import extrapolate
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument
 from unmask.support.settings import to_table
 from unmask.training.machine import Machine
 from unmask.workflows.comparing.cells import (
     MISTAKES,
-    OUTLOOK,
     Cell,
     Plan,
     content_of,
     failure_of,
     result_of,
 )
-from unmask.workflows.comparing.design import combined, name_of
 from unmask.workflows.comparing.outcome import (
     ArmOutcome,
     CellOutcome,
     Difference,
-    Effect,
     Estimate,
     LookOutcome,
     Outcome,
-    Prospect,
     TaskFacts,
     TaskScore,
 )
+from unmask.workflows.comparing.prospects import by_examples, effects, more_examples, prospects, signed
 from unmask.workflows.comparing.repeat import command_of
 from unmask.workflows.comparing.scores import Scores
 from unmask.workflows.comparing.settings import Arm, read_budget
 
-TIMES = (4.0, 10.0)
-"""Multiples of the budget of an outlook."""
 FEW = 200
 """Number of independent test examples below which the report warns."""
 KNOWN, CLEARLY = -4.0, 0.9
@@ -83,6 +76,39 @@ class Limit(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.amount:g} {self.unit}"
+
+
+class Wording(NamedTuple):
+    """How scores are said.
+
+    Attributes:
+        sign: 1, or -1 where scores are the negative of what is said.
+        digits: number of decimals.
+        best, own: what stands before the score of the best arm.
+        above: in what units one is better than another.
+        more: what would tell arms apart, besides seeds.
+    """
+
+    sign: int
+    digits: int
+    best: str
+    own: str
+    above: str
+    more: str
+
+    def number(self, value: float) -> str:
+        """Return a score, or a difference, in words."""
+        return f"{self.sign * value + 0.0:.{self.digits}f}"
+
+    def interval(self, low: float, high: float) -> str:
+        """Return the interval of a score in words."""
+        return " to ".join(map(self.number, (low, high)[:: self.sign]))
+
+
+BY_SCORE = Wording(1, 1, "scored highest,", "Its score is", "points above", "test examples")
+BY_BITS = Wording(
+    -1, 3, "needs the fewest bits per character of held-out text:", "It needs", "bits per character below", "text"
+)
 
 
 def limits(words: Sequence[str]) -> list[Limit]:
@@ -117,13 +143,13 @@ def conclude(plan: Plan, out: Path, machine: Machine, restrictions: Sequence[Lim
     arms = [_arm(plan, out, scores, name, standings.get(name)) for name in plan.arms]
     arms.sort(key=lambda arm: (arm.score is None, arm.state == "stopped", -(arm.score.mean if arm.score else 0)))
     tasks = {}
-    for name, data in plan.comparison.tasks.items():
+    for name, data in plan.tasks.items():
         facts = next((result for (_, task, _), result in scores.results.items() if task == name), None)
         if facts is not None:
             numbers = (facts["trained_on"], facts["examples"], facts["labels"])
             tasks[name] = TaskFacts(data.task, facts["metric"], *numbers)
     allowed = [arm for arm in arms if arm.name in complete and all(limit.holds(arm) for limit in restrictions)]
-    recommendation, best = _recommendation(allowed, restrictions, complete)
+    recommendation, best = _recommendation(allowed, restrictions, complete, BY_SCORE if plan.tasks else BY_BITS)
     looks = looks_of(plan, out, scores)
     if looks and not overall:
         orders = "; ".join(f"for {look.task}: {', '.join(look.scores)}" for look in looks)
@@ -136,10 +162,11 @@ def conclude(plan: Plan, out: Path, machine: Machine, restrictions: Sequence[Lim
         best=best,
         arms=arms,
         tasks=tasks,
-        effects=_effects(plan, overall),
+        effects=effects(plan, overall),
         looks=looks,
-        prospects=_prospects(plan, out, scores),
-        differing=_differing(scores, [arm.name for arm in arms if arm.score][:2]),
+        by_examples=by_examples(plan),
+        prospects=prospects(plan, out, scores) + more_examples(plan, scores),
+        differing=_differing(scores, [arm.name for arm in arms if arm.score][:2]) if plan.tasks else [],
         warnings=_warnings(plan, out, arms, scores) + ([f"{note}." for note in compared.notes] if compared else []),
         cells=[_cell(plan, out, cell) for cell in plan.cells],
         settings=to_table(plan.comparison),
@@ -151,7 +178,10 @@ def conclude(plan: Plan, out: Path, machine: Machine, restrictions: Sequence[Lim
 
 
 def _recommendation(
-    allowed: Sequence[ArmOutcome], restrictions: Sequence[Limit], complete: Mapping[str, Resampled]
+    allowed: Sequence[ArmOutcome],
+    restrictions: Sequence[Limit],
+    complete: Mapping[str, Resampled],
+    wording: Wording,
 ) -> tuple[list[str], list[str]]:
     """Return the recommendation in words, and the arms that may be the best, first the one to take."""
     within = f" within {' and '.join(map(str, restrictions))}" if restrictions else ""
@@ -159,34 +189,30 @@ def _recommendation(
         return [f"No arm is{within}." if complete else "No arm has all its scores."], []
     compared = compare_arms({arm.name: complete[arm.name] for arm in allowed})
     leader, *others = compared.standings
+    best = f"{leader.name} {wording.best}"
+    if others:
+        behind, (low, high) = -others[0].difference, sorted(-end for end in others[0].difference_interval)
+        apart = f"{behind:.{wording.digits}f} {wording.above} {others[0].name}"
+        between = f"{low:.{wording.digits}f} to {high:.{wording.digits}f}"
     if others and all(len(complete[arm.name].seeds) == 1 for arm in allowed):
-        second = others[0]
         lines = [
             f"One seed cannot tell arms apart{within}: how much a score changes from seed to seed is unknown.",
-            f"{leader.name} scored highest, {leader.score:.1f}, {-second.difference:.1f} points above {second.name}. "
+            f"{best} {wording.number(leader.score)}, {apart}. "
             f"Repeat with {argument('seeds', 3)}; what is finished is not computed again.",
         ]
         return lines, [standing.name for standing in compared.standings]
-    score = f"{leader.score:.1f} (95 %: {leader.interval[0]:.1f} to {leader.interval[1]:.1f})"
+    score = f"{wording.number(leader.score)} (95 %: {wording.interval(*leader.interval)})"
     if compared.recommended:
         first = f"Use {leader.name}{within}" + ("." if others else ", the only arm.")
         if others:
-            second = others[0]
-            low, high = sorted(-end for end in second.difference_interval)
-            first = (
-                f"Use {leader.name}{within}: {-second.difference:.1f} points above {second.name}, the next one "
-                f"({low:.1f} to {high:.1f})."
-            )
-        return [first, f"Its score is {score}."], [leader.name]
+            first = f"Use {leader.name}{within}: {apart}, the next one ({between})."
+        return [first, f"{wording.own} {score}."], [leader.name]
     group = [arm for arm in allowed if arm.name in compared.contenders]
     cheapest, why = _cheapest(group)
-    listed = ", ".join(compared.contenders)
-    second = others[0]
-    low, high = sorted(-end for end in second.difference_interval)
     lines = [
-        f"Too close to call between {listed}{within}. Take {cheapest.name}, {why}.",
-        f"{leader.name} scored highest, {score}, {-second.difference:.1f} points above {second.name}, but the "
-        f"difference may be anything from {low:.1f} to {high:.1f}. More seeds or more test examples would tell.",
+        f"Too close to call between {', '.join(compared.contenders)}{within}. Take {cheapest.name}, {why}.",
+        f"{best} {score}, {apart}, but the difference may be anything from {between}. "
+        f"More seeds or more {wording.more} would tell.",
     ]
     return lines, [cheapest.name, *(arm.name for arm in group if arm.name != cheapest.name)]
 
@@ -202,36 +228,6 @@ def _cheapest(arms: Sequence[ArmOutcome]) -> tuple[ArmOutcome, str]:
     return chosen, f"the {'fastest' if timed else 'smallest'}" + (", with the highest score" if len(cheap) > 1 else "")
 
 
-def _effects(plan: Plan, overall: Mapping[str, Resampled]) -> list[Effect]:
-    """Return the effects of the factors, if all arms of the design have scores."""
-    factors = plan.comparison.vary
-    values = combined(factors, plan.comparison.design) if factors else {}
-    names: dict[tuple[Hashable, ...], str] = {each: name_of(factors, each) for each in values}
-    if not names or any(name not in overall for name in names.values()):
-        return []
-    effects = main_effects(factors, {each: overall[name] for each, name in names.items()})
-    return [Effect(e.factor, str(e.level), str(e.baseline), Estimate(e.value, *e.interval)) for e in effects]
-
-
-def _prospects(plan: Plan, out: Path, scores: Scores) -> list[Prospect]:
-    """Return where arms that are trained on text would stand with more budget, if they were trained with less, too."""
-    if not plan.comparison.outlook:
-        return []
-    by_share = {share: Scores(plan, out, share).overall() for share in OUTLOOK} | {1.0: scores.overall()}
-    prospects = []
-    for name in (name for name, arm in plan.arms.items() if arm.trains):
-        scored = {share: overall[name] for share, overall in by_share.items() if name in overall}
-        points = [(share, float(score)) for share, arm in scored.items() for score in arm.scores]
-        if len({share for share, _ in points}) <= len(OUTLOOK):
-            continue
-        shares, values = zip(*points, strict=True)
-        low = by_share[1.0][name].lowest
-        outlook = extrapolate(shares, values, TIMES, bounds=(low if low is not None else min(values), 100))
-        for times, middle, bottom, top in zip(TIMES, outlook.scores, outlook.low, outlook.high, strict=True):
-            prospects.append(Prospect(name, times, Estimate(float(middle), float(bottom), float(top))))
-    return prospects
-
-
 def _arm(
     plan: Plan,
     out: Path,
@@ -244,7 +240,7 @@ def _arm(
     cells = [cell for cell in plan.cells if cell.arm == name and cell.share == 1]
     failures = [failure.error for cell in cells if (failure := failure_of(out, cell))]
     by_task = {}
-    for task in scores.tasks:
+    for task in plan.tasks:
         scored, seeds = scores.of_task(name, task), scores.seeds(name, task)
         if scored is not None:
             errors = [value for seed in seeds for value in scores.results[name, task, seed]["calibration"].values()]
@@ -257,6 +253,10 @@ def _arm(
     costs = next((result for cell in cells if cell.kind == "cost" and (result := result_of(out, cell))), None)
     engines = costs["engines"] if costs else []
     predicted = next((result for cell in cells if cell.kind == "bits" and (result := result_of(out, cell))), {})
+    bits = Estimate(predicted["bits"], predicted["low"], predicted["high"]) if "bits" in predicted else None
+    if not plan.tasks:
+        bits = signed(-1, standing.score, *standing.interval) if standing else None
+    learned = results if plan.tasks else []
     exact = next((row for row in engines if (row["backend"], row["precision"]) == ("torch", "float32")), None)
     fast = min(engines, key=lambda row: row["p50_ms"], default=None)
     done = min(len(scores.seeds(name, task)) for task in scores.tasks)
@@ -273,13 +273,14 @@ def _arm(
         parameters=results[0]["parameters"] if results else 0,
         trained_seconds=mean(result["seconds"] for result in trained) if trained else 0.0,
         trained_tokens=mean(result["tokens"] for result in trained) if trained else 0.0,
-        learning_seconds=sum(result["seconds"] for result in results) / max(1, plan.comparison.seeds),
-        memory=max((result["memory"] for result in (*results, *trained)), default=0),
+        learning_seconds=sum(result["seconds"] for result in learned) / max(1, plan.comparison.seeds),
+        memory=max((result["memory"] for result in (*learned, *trained)), default=0),
         latency=exact["p50_ms"] if exact else None,
         engine=f"{fast['backend']} {fast['precision']}" if fast else "",
         engine_latency=fast["p50_ms"] if fast else None,
         speed=max((row["sentences_per_second"] for row in engines), default=None),
-        bits=Estimate(predicted["bits"], predicted["low"], predicted["high"]) if "bits" in predicted else None,
+        bits=bits,
+        bits_by_seed=[] if plan.tasks else [result["bits"] for result in results],
         pseudo=predicted.get("head") == "masked_lm",
         curve=[
             (line["seconds"] / 60, line["tokens"], line["loss"]) for line in (trained[0]["curve"] if trained else [])
@@ -302,15 +303,17 @@ def describe(arm: Arm, budget: str) -> str:
         "adapt": f"{arm.model}, adapted to the text for {amount}",
         "distill": f"a student of {arm.model}{arm.recipe and f' ({arm.recipe})'}, taught on the text for {amount}",
         "random": f"random weights in the shape of {arm.recipe or arm.model}",
+        "student": f"a student ({arm.recipe}) that learns each task from {arm.teacher}",
     }
     changes = ", ".join(f"{key} = {value}" for key, value in {**arm.settings, **arm.task_settings}.items())
-    return f"{ways[arm.way]}; {USES[arm.use]}{f' ({changes})' if changes else ''}."
+    use = "" if arm.teacher else f"; {USES[arm.use]}"
+    return f"{ways[arm.way]}{use}{f' ({changes})' if changes else ''}."
 
 
 def looks_of(plan: Plan, out: Path, scores: Scores) -> list[LookOutcome]:
     """Return first looks, and how well their order agrees with that of the final scores."""
     looks = []
-    for task in plan.comparison.tasks:
+    for task in plan.tasks:
         cells = [cell for cell in plan.of("look") if cell.task == task]
         looked = {cell.arm: result["score"] for cell in cells if (result := result_of(out, cell))}
         if not looked:
@@ -365,7 +368,7 @@ def _warnings(plan: Plan, out: Path, arms: Sequence[ArmOutcome], scores: Scores)
                 f"{cell.arm} predicts the test texts of {cell.task} with {compared['test']:.2f} bits per character, "
                 f"the training texts with {compared['train']:.2f}: it may have been trained on the test texts."
             )
-    for task in scores.tasks:
+    for task in plan.tasks:
         results = [result for (_, name, _), result in scores.results.items() if name == task]
         if results and (number := results[0]["independent"]) < FEW:
             warnings.append(f"{task}: {counted(number, 'independent test example')}, so only large differences show.")

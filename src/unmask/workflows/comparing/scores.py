@@ -12,7 +12,7 @@ import numpy as np
 from unmask.metrics.comparison.multibootstrap import Resampled, average_tasks
 from unmask.metrics.comparison.racing import arms_to_stop
 from unmask.metrics.intervals import lowest
-from unmask.workflows.comparing.cells import RESAMPLED, Cell, Plan, content_of, failure_of, folder_of, result_of
+from unmask.workflows.comparing.cells import BITS, RESAMPLED, Cell, Plan, content_of, failure_of, folder_of, result_of
 
 
 class Held(NamedTuple):
@@ -23,7 +23,7 @@ class Held(NamedTuple):
 
 
 class Scores:
-    """The scores of the cells that are done, by arm, task and seed.
+    """The scores of the cells that are done, by arm, task and seed; without tasks minus the bits, of the task "".
 
     Args:
         plan: the cells.
@@ -34,11 +34,11 @@ class Scores:
     def __init__(self, plan: Plan, out: Path, share: float = 1.0) -> None:
         self.results: dict[tuple[str, str, int], dict[str, Any]] = {}
         self.folders: dict[tuple[str, str, int], Path] = {}
-        for cell in plan.of("score"):
+        for cell in plan.scored:
             if cell.share == share and (result := result_of(out, cell)) is not None:
                 self.results[cell.arm, cell.task, cell.seed] = result
                 self.folders[cell.arm, cell.task, cell.seed] = folder_of(out, cell)
-        self.arms, self.tasks = list(plan.arms), list(plan.comparison.tasks)
+        self.arms, self.tasks = list(plan.arms), list(plan.tasks) or [""]
 
     def seeds(self, arm: str, task: str) -> list[int]:
         """Return the first seeds that are done, without a gap."""
@@ -56,7 +56,10 @@ class Scores:
         metric = results[0]["metric"]
         drawn = np.stack([self._resampled(arm, task, seed) for seed in seeds])
         scores = np.array([result["metrics"][metric] for result in results])
-        return Resampled(tuple(seeds), scores, drawn.astype(float), results[0]["independent"], lowest(metric))
+        sign = -1 if metric == BITS else 1  # more is better
+        return Resampled(
+            tuple(seeds), sign * scores, sign * drawn.astype(float), results[0]["independent"], lowest(metric)
+        )
 
     def _resampled(self, arm: str, task: str, seed: int) -> np.ndarray:
         content = content_of(self.folders[arm, task, seed], RESAMPLED, self.results[arm, task, seed])
@@ -82,7 +85,7 @@ def race(plan: Plan, out: Path) -> Held:
     scores, seeds = Scores(plan, out), plan.comparison.seeds
     stopped: set[str] = set()
     for done in range(2, seeds):  # looks before the third seed, the fourth, …
-        active = [cell for cell in plan.of("score") if cell.arm not in stopped and cell.share == 1]
+        active = [cell for cell in plan.scored if cell.arm not in stopped and cell.share == 1]
         if any(result_of(out, cell) is None and failure_of(out, cell) is None for cell in active if cell.seed < done):
             return Held(_beyond(plan, stopped, 2), _beyond(plan, set(plan.arms), done))
         overall = {arm: scored for arm, scored in scores.overall(done).items() if arm not in stopped}
@@ -93,7 +96,7 @@ def race(plan: Plan, out: Path) -> Held:
 
 def _beyond(plan: Plan, arms: Collection[str], seed: int) -> frozenset[str]:
     """Return the keys of the cells of arms from a seed on, but for those that other arms need, too."""
-    needed: set[str] = set()
+    needed, scored = set[str](), list(plan.scored)
 
     def add(cell: Cell) -> None:
         needed.add(cell.key)
@@ -101,6 +104,6 @@ def _beyond(plan: Plan, arms: Collection[str], seed: int) -> frozenset[str]:
             add(other)
 
     for cell in plan.cells:
-        if cell.seed < seed or (cell.arm not in arms and cell.kind == "score"):
+        if cell.seed < seed or (cell.arm not in arms and cell in scored):
             add(cell)
     return frozenset(cell.key for cell in plan.cells if cell.key not in needed)

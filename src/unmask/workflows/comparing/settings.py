@@ -1,7 +1,7 @@
 """What is compared: arms, tasks and a budget, from a TOML file or from the words of a command.
 
 An *arm* is a way to a model: a recipe that is pretrained on the text, a checkpoint as it is, adapted to the text, or as
-the teacher of a student, or random weights; and how the tasks are learned from it.
+the teacher of a student, random weights, or a student of another arm; and how the tasks are learned from it.
 
     text = ["articles.txt"]
     budget = "30min"
@@ -43,8 +43,8 @@ from unmask.support.settings import convert, parse_toml
 from unmask.workflows.comparing.design import MAX_ARMS, Design, combined, name_of
 from unmask.workflows.finetuning.job import LabelledFiles
 
-Way = Literal["", "pretrain", "adapt", "distill", "random"]
-"""How an arm comes to its model; "": a checkpoint as it is."""
+Way = Literal["", "pretrain", "adapt", "distill", "random", "student"]
+"""How an arm comes to its model; "": a checkpoint as it is; "student": it has another arm as its teacher."""
 Use = Literal["", "finetuned", "frozen", "average", "rnn"]
 """How tasks are learned from the model: by the rule for defaults, by training all parameters, or on frozen features
 under a linear layer, an average or an RNN."""
@@ -111,9 +111,12 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """A way to a model.
 
     Attributes:
-        recipe: what is pretrained on the text, or the shape of a student or of random weights.
+        recipe: what is pretrained on the text, or the shape and the objectives of a student, or the shape of random
+            weights.
         model: the checkpoint that is used, adapted to the text, or taught from; of random weights, the one whose shape
             and vocabulary they have, if no recipe says.
+        teacher: another arm, which first learns each task, and from which a student then learns it.
+        layers: number of the teacher's layers that form the student; None: the recipe says what it is like.
         way: how its model comes about; by default a recipe is pretrained, and a model is used as it is.
         use: how tasks are learned from its model; "": by the rule for defaults, which depends on the number of labels.
         settings: settings of the recipe that differ, by dotted keys.
@@ -122,6 +125,8 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     recipe: str = ""
     model: str = ""
+    teacher: str = ""
+    layers: int | None = None
     way: Way = ""
     use: Use = ""
     settings: dict[str, Any] = {}
@@ -148,6 +153,14 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         Raises:
             UserError: its parts contradict each other.
         """
+        if self.teacher:
+            if self.model or self.way not in ("", "student") or self.use:
+                raise UserError(
+                    f"arm '{name}': model, way and use have no effect on a student of another arm", remedy="remove them"
+                )
+            return msgspec.structs.replace(self, way="student", recipe=self.recipe or STUDENT)
+        if self.layers is not None or self.way == "student":
+            raise UserError(f"arm '{name}': only a student has layers of its teacher", remedy="name an arm in teacher")
         way = self.way or ("pretrain" if self.recipe else "")
         if not self.recipe and not self.model:
             raise UserError(f"arm '{name}': neither a recipe nor a model", remedy="name one of them")
@@ -175,6 +188,9 @@ class TaskData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         columns: mapping of our column names to those of the files.
         format: format of the files, if the suffix does not determine it.
         encoding: encoding of the files; None: UTF-8, or what a byte-order mark declares.
+        examples: numbers of training examples, drawn at random, from each of which the arms learn; empty: from all.
+        unlabelled: files of texts without labels, or of examples whose labels are ignored, which students also learn
+            from.
         settings: settings of fine-tuning that differ, by dotted keys.
     """
 
@@ -185,7 +201,14 @@ class TaskData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     columns: dict[str, str] = {}
     format: str | None = None
     encoding: str | None = None
+    examples: list[int] = []
+    unlabelled: list[str] = []
     settings: dict[str, Any] = {}
+
+    @property
+    def limit(self) -> int | None:
+        """The number of training examples of a task of `Comparison.named_tasks`; None: all."""
+        return self.examples[0] if self.examples else None
 
     @property
     def files(self) -> LabelledFiles:
@@ -199,7 +222,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     Attributes:
         arms: the arms by name, or in words.
-        tasks: the tasks by name.
+        tasks: the tasks by name; empty: arms are compared by how well they predict held-out text.
         text: files of raw text.
         budget: what each arm may spend on the text; see `read_budget`.
         seeds: how often everything is repeated: pretraining and fine-tuning.
@@ -216,7 +239,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """
 
     arms: dict[str, Arm] | list[str]
-    tasks: dict[str, TaskData]
+    tasks: dict[str, TaskData] = {}
     text: list[str] = []
     budget: str = ""
     seeds: int = 3
@@ -260,10 +283,27 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             for name, arm in self.basic_arms.items()
         }
         tasks = {
-            name: msgspec.structs.replace(task, train=list(map(locate, task.train)), test=list(map(locate, task.test)))
+            name: msgspec.structs.replace(
+                task, **{part: list(map(locate, getattr(task, part))) for part in ("train", "test", "unlabelled")}
+            )
             for name, task in self.tasks.items()
         }
         return msgspec.structs.replace(self, arms=arms, tasks=tasks, text=list(map(locate, self.text)))
+
+    def named_tasks(self) -> dict[str, TaskData]:
+        """Return the tasks by name; one with several numbers of examples is a task for each of them.
+
+        Raises:
+            UserError: two have the same name.
+        """
+        tasks: dict[str, TaskData] = {}
+        for name, data in self.tasks.items():
+            for limit in data.examples or (None,):
+                named = f"{name}-{limit}" if len(data.examples) > 1 else name
+                if named in tasks:
+                    raise UserError(f"two tasks would be named '{named}'", remedy="choose another name for one of them")
+                tasks[named] = data if limit is None else msgspec.structs.replace(data, examples=[limit])
+        return tasks
 
     def named_arms(self) -> dict[str, Arm]:
         """Return the arms by name, with those of the factors.

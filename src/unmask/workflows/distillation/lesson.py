@@ -35,7 +35,7 @@ from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
 from unmask.workflows.distillation.augment import Proposer, augment
 from unmask.workflows.distillation.targets import TargetStore, sample_key
-from unmask.workflows.finetuning.examples import HOLD_OUT_SEED, Examples
+from unmask.workflows.finetuning.examples import HOLD_OUT_SEED, Examples, drawn
 from unmask.workflows.finetuning.job import LabelledFiles
 from unmask.workflows.finetuning.prepare import Prepared
 
@@ -59,6 +59,7 @@ class Lesson:
         targets: directory of the teacher's predictions, which are computed only once; None: they are not stored.
         settings: settings that override the defaults, by dotted key.
         allow_pickle: whether models may contain pickled weights.
+        examples: number of labeled examples to learn from, drawn at random with the seed; None: all.
     """
 
     recipe: Recipe
@@ -72,6 +73,7 @@ class Lesson:
     targets: str | Path | None = None
     settings: Overrides = field(default_factory=dict)
     allow_pickle: bool = False
+    examples: int | None = None
 
     def check(self) -> None:
         """Check whatever can be checked before any file is read.
@@ -177,7 +179,7 @@ def read_lesson(
     else:
         labelled, held = _hold_out(task, labelled)
         notes.append("scored by how often the student agrees with the teacher: there are no labeled examples")
-    train = [*train, *labelled]
+    train = [*drawn(train, lesson.examples, lesson.settings), *labelled]
     notes += describe_damaged([*train, *held], task.texts)
     common = estimate_overlap(task.identities(train), task.identities(held))
     notes += describe_overlap(common, train, held, "dev" if files.dev else "held-out")

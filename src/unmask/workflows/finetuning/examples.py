@@ -13,14 +13,16 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from unmask.data.batches.rng import derive_rng
 from unmask.data.labelled.duplicates import estimate_overlap
 from unmask.data.labelled.identities import Identities
 from unmask.data.labelled.label_cells import describe_alike
 from unmask.data.labelled.labelled_file import SoftRow, SoftSetRow
 from unmask.data.labelled.records import describe_numbers
 from unmask.model.model import Model
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument
+from unmask.support.settings import Overrides
 from unmask.tasks.damaged_examples import describe_damaged
 from unmask.tasks.holding_out import describe_overlap, parted
 from unmask.tasks.task import Framed, Notes, Task
@@ -106,6 +108,29 @@ def read_parts(task: Task, files: LabelledFiles, *, hold_out: bool = True, notes
         held = read(files.dev)
         return Parts(train, held, labels, identities, task.identities(held))
     return Parts(train, held, labels, identities.select(~is_held), identities.select(is_held))
+
+
+def drawn(examples: list[Any], number: int | None, settings: Overrides) -> list[Any]:
+    """Return a number of examples, drawn at random, in their order; more of them include fewer of the same seed.
+
+    Args:
+        examples: the examples.
+        number: how many; None: all.
+        settings: those of the run, among them its seed.
+
+    Raises:
+        UserError: there are fewer.
+    """
+    if number is None:
+        return examples
+    if number > len(examples):
+        raise UserError(
+            f"{counted(len(examples), 'training example')}, fewer than {argument('examples', number)}",
+            file=examples[0].file,
+            remedy=f"name at most {len(examples):,}",
+        )
+    chosen = derive_rng(settings.get("seed", 0), "number of examples").permutation(len(examples))[:number]
+    return [examples[index] for index in sorted(chosen.tolist())]
 
 
 def read_labels(task: Task, examples: Sequence[Any]) -> tuple[str, ...]:

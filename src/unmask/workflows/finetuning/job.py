@@ -86,6 +86,7 @@ class FinetuningJob:
         quiet: whether to print nothing.
         all_examples: whether to train on all examples, without scores, instead of holding out a tenth.
         recipe: a fine-tuning recipe, such as RUN/recipe.toml, in place of the rule for defaults; None: the rule.
+        examples: number of training examples to learn from, drawn at random with the seed; None: all.
     """
 
     task: str
@@ -98,6 +99,7 @@ class FinetuningJob:
     quiet: bool = False
     all_examples: bool = False
     recipe: str | Path | None = None
+    examples: int | None = None
 
     def check(self) -> None:
         """Check whatever can be checked before any file is read.

@@ -33,7 +33,7 @@ from unmask.tasks.rows import TextTask
 from unmask.tasks.task import Framed, Task
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
-from unmask.workflows.finetuning.examples import Examples, frame_examples, read_examples
+from unmask.workflows.finetuning.examples import Examples, drawn, frame_examples, read_examples
 from unmask.workflows.finetuning.job import FewLabels, FinetuningJob, InitialModel, defaults, few_labels
 
 
@@ -110,6 +110,7 @@ def prepare(job: FinetuningJob, machine: Machine, display: Display, *, choosing:
     base = load_initial(job.start, table | dict(job.settings))
     unsettled = TASKS[job.task]()
     read = read_examples(unsettled, job.files, base, hold_out=not job.all_examples)
+    read = replace(read, train=drawn(read.train, job.examples, job.settings))
     for note in read.notes:
         display.say(note)
     data = read.inner(unsettled) if choosing else read

@@ -1,0 +1,93 @@
+"""What scores say beyond the arms that were trained: effects of factors, more budget, more examples."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+
+from unmask.metrics.comparison.effects import main_effects
+from unmask.metrics.comparison.multibootstrap import Resampled
+from unmask.metrics.comparison.outlook import extrapolate
+from unmask.workflows.comparing.cells import OUTLOOK, Plan
+from unmask.workflows.comparing.design import combined, name_of
+from unmask.workflows.comparing.outcome import Effect, Estimate, Prospect
+from unmask.workflows.comparing.scores import Scores
+
+TIMES, MORE_EXAMPLES = (4.0, 10.0), (2.0, 4.0)
+"""Multiples of the budget of an outlook, and of the largest number of training examples."""
+LEAST_SIZES = 3
+"""Fewest numbers of examples that are extrapolated."""
+
+
+def effects(plan: Plan, overall: Mapping[str, Resampled]) -> list[Effect]:
+    """Return the effects of the factors, if all arms of the design have scores."""
+    factors = plan.comparison.vary
+    values = combined(factors, plan.comparison.design) if factors else {}
+    names: dict[tuple[Hashable, ...], str] = {each: name_of(factors, each) for each in values}
+    if not names or any(name not in overall for name in names.values()):
+        return []
+    changes = main_effects(factors, {each: overall[name] for each, name in names.items()})
+    sign = 1 if plan.tasks else -1
+    return [Effect(e.factor, str(e.level), str(e.baseline), signed(sign, e.value, *e.interval)) for e in changes]
+
+
+def signed(sign: int, mean: float, low: float, high: float) -> Estimate:
+    """Return an estimate, or with the sign -1 its negative."""
+    return Estimate(mean, low, high) if sign > 0 else Estimate(-mean, -high, -low)
+
+
+def prospects(plan: Plan, out: Path, scores: Scores) -> list[Prospect]:
+    """Return where arms that are trained on text would stand with more budget, if they were trained with less, too."""
+    if not plan.comparison.outlook:
+        return []
+    by_share = {share: Scores(plan, out, share).overall() for share in OUTLOOK} | {1.0: scores.overall()}
+    expected: list[Prospect] = []
+    for name in (name for name, arm in plan.arms.items() if arm.trains):
+        scored = {share: overall[name] for share, overall in by_share.items() if name in overall}
+        points = [(share, float(score)) for share, arm in scored.items() for score in arm.scores]
+        if len({share for share, _ in points}) <= len(OUTLOOK):
+            continue
+        shares, values = zip(*points, strict=True)
+        expected += _extrapolated(name, shares, values, TIMES, by_share[1.0][name].lowest)
+    return expected
+
+
+def _extrapolated(
+    arm: str, sizes: Sequence[float], values: Sequence[float], times: Sequence[float], low: float | None, task: str = ""
+) -> list[Prospect]:
+    """Return where an arm would stand with multiples of the largest size, given its scores by size.
+
+    Args:
+        arm, task: see `Prospect`.
+        sizes, values: (runs,) each; scores without a range are minus bits per character.
+        times: the multiples.
+        low: lower end of the scores' range; None: they have none.
+    """
+    bounds = (min(values), 0.0) if low is None else (low, 100.0)
+    targets = [each * max(sizes) for each in times]
+    outlook, sign = extrapolate(sizes, values, targets, bounds=bounds), -1 if low is None else 1
+    ends = zip(times, outlook.scores.tolist(), outlook.low.tolist(), outlook.high.tolist(), strict=True)
+    return [Prospect(arm, each, signed(sign, *estimate), task) for each, *estimate in ends]
+
+
+def by_examples(plan: Plan) -> dict[str, list[str]]:
+    """Return the names of tasks that differ in the number of examples alone, fewest first, by their common name."""
+    return {
+        name: [f"{name}-{number}" for number in sorted(data.examples)]
+        for name, data in plan.comparison.tasks.items()
+        if len(data.examples) > 1
+    }
+
+
+def more_examples(plan: Plan, scores: Scores) -> list[Prospect]:
+    """Return what arms would score with more training examples, if they learned from several numbers of them."""
+    expected: list[Prospect] = []
+    for name, tasks in by_examples(plan).items():
+        for arm in plan.arms if len(tasks) >= LEAST_SIZES else ():
+            scored = [(plan.tasks[task].limit or 0, scores.of_task(arm, task)) for task in tasks]
+            points = [(size, float(value)) for size, part in scored if part for value in part.scores]
+            if len({size for size, _ in points}) == len(tasks):
+                low = next(part.lowest for _, part in scored if part)
+                sizes, values = zip(*points, strict=True)
+                expected += _extrapolated(arm, sizes, values, MORE_EXAMPLES, low, name)
+    return expected

@@ -1,0 +1,301 @@
+"""Comparisons on several numbers of examples, of students of other arms, and without tasks."""
+
+import csv
+import json
+
+import msgspec
+import numpy as np
+import pytest
+
+import unmask
+from unmask.inference.bench import Bench
+from unmask.model.model import load_model
+from unmask.support.errors import UserError
+from unmask.support.messages import in_command, rendered
+from unmask.support.settings import write
+from unmask.training.machine import choose_machine
+from unmask.training.runs.display import Display
+from unmask.workflows.comparing import compute
+from unmask.workflows.comparing.cells import BITS, RESAMPLED, folder_of, result_of, write_result
+from unmask.workflows.comparing.checks import check_comparison
+from unmask.workflows.comparing.planner import Planner
+from unmask.workflows.comparing.repeat import command_of
+from unmask.workflows.comparing.report import as_markdown, as_page, summary
+from unmask.workflows.comparing.results import conclude
+from unmask.workflows.comparing.scores import race
+from unmask.workflows.comparing.settings import Arm, Comparison, read_comparison
+from unmask.workflows.finetuning.examples import drawn
+from unmask.workflows.finetuning.job import FinetuningJob, InitialModel
+from unmask.workflows.finetuning.prepare import prepare
+
+HERE = {"device": "cpu", "precision": "float32", "quiet": True}
+STUDENT = {"encoder.layers": 1, "encoder.width": 32, "encoder.heads": 2, "encoder.feed_forward": 64}
+
+
+def changed(inputs, **changes):
+    """The comparison pets.toml with changes."""
+    return msgspec.structs.replace(read_comparison(inputs / "pets.toml"), **changes)
+
+
+def planned(comparison):
+    return Planner(comparison, comparison.named_arms(), "float32").plan()
+
+
+def limited(inputs, *numbers):
+    """The task of pets.toml with numbers of examples."""
+    data = read_comparison(inputs / "pets.toml").tasks["pets"]
+    return {"pets": msgspec.structs.replace(data, examples=list(numbers))}
+
+
+def test_draws_of_more_examples_include_those_of_fewer():
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        examples = list(range(rng.integers(1, 40)))
+        few, many = sorted(rng.integers(1, len(examples) + 1, size=2).tolist())
+        seed = {"seed": int(rng.integers(5))}
+        smaller, larger = drawn(examples, few, seed), drawn(examples, many, seed)
+        assert len(smaller) == few and len(larger) == many and set(smaller) <= set(larger) <= set(examples)
+        assert larger == sorted(larger) and drawn(examples, None, seed) == examples
+    assert drawn(list(range(99)), 9, {"seed": 1}) != drawn(list(range(99)), 9, {"seed": 2})
+
+
+def test_a_task_for_each_number_of_examples(inputs):
+    base = planned(changed(inputs))
+    plan = planned(changed(inputs, tasks=limited(inputs, 8, 20)))
+    assert list(plan.tasks) == ["pets-8", "pets-20"]
+    cells = {(cell.arm, cell.task, cell.seed): cell for cell in plan.of("score")}
+    assert len(cells) == 2 * 2 * 2 and {cell.inputs["examples"] for cell in cells.values()} == {8, 20}
+    trained = {cell.key for cell in base.cells if cell.kind in ("corpus", "pretraining", "bits", "overlap")}
+    assert trained < {cell.key for cell in plan.cells}, "what does not depend on the number is the same"
+    job = compute._job(cells["random", "pets-8", 1], inputs, {"tokenizer": inputs}, choose_machine("cpu"), quiet=True)
+    assert job.examples == 8 and job.settings["seed"] == 1
+    (one,) = planned(changed(inputs, tasks=limited(inputs, 8))).tasks
+    assert one == "pets"
+
+
+def test_a_run_on_fewer_examples_knows_all_labels(inputs, minilm):
+    files = read_comparison(inputs / "pets.toml").tasks["pets"].files
+    machine = choose_machine("cpu", "float32")
+    for number in (1, 5, 40):
+        job = FinetuningJob("classification", InitialModel(minilm), files, {"seed": 3}, examples=number)
+        ready = prepare(job, machine, Display(quiet=True), choosing=False)
+        assert len(ready.data.train) == number and ready.data.labels == ("cat", "dog")
+
+
+@pytest.fixture(scope="module")
+def variants(inputs, tmp_path_factory):
+    """A comparison of a recipe and a student of it, on three numbers of examples."""
+    arms = {
+        "bert": Arm(recipe="bert-tiny"),
+        "student": Arm(teacher="bert", recipe="tinybert-mini", settings=STUDENT),
+    }
+    folder = tmp_path_factory.mktemp("variants")
+    unlabelled = folder / "unlabelled.txt"
+    unlabelled.write_text("a dog near the house\nthe cat sleeps\n")
+    data = msgspec.structs.replace(limited(inputs, 10, 20, 40)["pets"], unlabelled=[str(unlabelled)])
+    comparison = changed(inputs, arms=arms, tasks={"pets": data})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("unmask.metrics.intervals.RESAMPLES", 50)
+        out = folder / "out"
+        file = folder / "file.toml"
+        file.write_text(write(comparison))
+        patch.setattr(compute, "measure_engines", lambda *given, **sizes: Bench([], 0, []))
+        outcome = unmask.compare(file, out=out, **HERE)
+    return comparison, out, outcome
+
+
+def test_students_learn_from_another_arm(variants):
+    comparison, out, outcome = variants
+    plan = planned(comparison)
+    assert {arm.name: arm.state for arm in outcome.arms} == {"bert": "complete", "student": "complete"}
+    for cell in plan.of("score"):
+        inputs = json.loads((folder_of(out, cell) / "cell.json").read_bytes())
+        if cell.arm != "student":
+            continue
+        teacher = cell.needs["teacher"]
+        assert (teacher.arm, teacher.task, teacher.seed) == ("bert", cell.task, cell.seed)
+        assert inputs["needs"] == {"teacher": teacher.key}
+        assert (folder_of(out, teacher) / "run" / "model").is_dir(), "teachers of all seeds are kept"
+        assert result_of(out, cell)["trained_on"] == int(cell.task.partition("-")[2]) + 2, "and the unlabelled texts"
+        if cell.seed == 0:
+            model = load_model(folder_of(out, cell) / "run")
+            assert model.encoder.num_layers == 1 and model.labels == ("cat", "dog")
+    assert "learns each task from bert" in outcome.arm("student").how
+    assert outcome.arm("student").bits is None and not any(look.scores.get("student") for look in outcome.looks)
+
+
+def test_curves_by_the_number_of_labels(variants):
+    _, _, outcome = variants
+    tasks = ["pets-10", "pets-20", "pets-40"]
+    assert outcome.by_examples == {"pets": tasks}
+    assert [outcome.tasks[name].trained_on for name in tasks] == [10, 20, 40]
+    page, markdown = as_page(outcome), as_markdown(outcome)
+    assert "pets, by the number of labels" in page and "pets: with more labels, an extrapolation" in page
+    expected = [(each.arm, each.times, each.task) for each in outcome.prospects]
+    assert expected == [(arm, times, "pets") for arm in ("bert", "student") for times in (2, 4)]
+    assert "| student | 4 times the labels of pets |" in markdown
+    for each in outcome.prospects:
+        assert 0 <= each.score.low <= each.score.mean <= each.score.high <= 100
+
+
+def test_commands_of_students_and_of_fewer_examples(variants):
+    comparison, out, _ = variants
+    assert not any("finetune" in cell.command for cell in variants[2].cells)
+    whole = msgspec.structs.replace(
+        comparison, tasks={"pets": msgspec.structs.replace(comparison.tasks["pets"], examples=[])}
+    )
+    plan = planned(whole)
+    cell = next(cell for cell in plan.of("score") if cell.arm == "student")
+    command = rendered(command_of(out, cell), in_command)
+    assert command.startswith("unmask distill tinybert-mini")
+    assert f"--teacher {folder_of(out, cell.needs['teacher'])}/run" in command and "--unlabelled" in command
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"examples": [0]}, "at least one training example"),
+        ({"examples": [5, 5]}, "two tasks would be named 'pets-5'"),
+        ({"unlabelled": ["x.txt"]}, "no arm is a student"),
+        ({"examples": [20, 41]}, "40 training examples, fewer than .*41.*at most 40"),
+    ],
+)
+def test_impossible_examples_are_refused(inputs, tmp_path, changes, message):
+    comparison = changed(inputs)
+    data = msgspec.structs.replace(comparison.tasks["pets"], **changes)
+    file = tmp_path / "file.toml"
+    file.write_text(write(msgspec.structs.replace(comparison, tasks={"pets": data})))
+    with pytest.raises(UserError, match=message):
+        unmask.compare(file, out=tmp_path / "out", **HERE)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arm", "message"),
+    [
+        (Arm(teacher="berd"), "no arm 'berd'; did you mean 'bert'"),
+        (Arm(teacher="other"), "its teacher is a student, too"),
+        (Arm(teacher="bert", model="x"), "no effect on a student"),
+        (Arm(teacher="bert", use="frozen"), "no effect on a student"),
+        (Arm(teacher="bert", way="adapt"), "no effect on a student"),
+        (Arm(recipe="bert-tiny", layers=2), "only a student has layers"),
+        (Arm(teacher="bert", layers=0), "at least 1"),
+        (Arm(teacher="bert", layers=2, settings={"encoder.width": 32}), "encoder.width.*layers determines the encoder"),
+        (Arm(teacher="bert", settings={"tokenizer.vocabulary": 300}), "the teacher's tokenizer"),
+        (Arm(teacher="bert", settings={"encoder.widht": 32}), "widht"),
+        (Arm(teacher="bert", settings={"seed": 3}), "seed has no effect"),
+        (Arm(teacher="bert", task_settings={"reset": 1}), "students are trained as a whole"),
+    ],
+)
+def test_impossible_students_are_refused(inputs, arm, message):
+    comparison = changed(inputs)
+    arms = {**comparison.arms, "student": arm, "other": Arm(teacher="bert")}
+    with pytest.raises(UserError, match=message):
+        check_comparison(msgspec.structs.replace(comparison, arms=arms))
+
+
+def test_arms_without_tasks_are_compared_by_bits(inputs, tmp_path, monkeypatch):
+    """End to end: the better arm learns, the other one hardly does."""
+    monkeypatch.setattr(compute, "HELD_OUT", 600)
+    slow = Arm(recipe="bert-tiny", settings={"optimizer.learning_rate": 1e-7})
+    arms = {"slow": slow, "quick": Arm(recipe="bert-tiny", settings={"optimizer.learning_rate": 3e-3})}
+    comparison = changed(inputs, arms=arms, tasks={}, task_settings={}, seeds=2, budget="10ktok")
+    file = tmp_path / "file.toml"
+    file.write_text(write(comparison))
+    outcome = unmask.compare(file, out=tmp_path / "out", **HERE)
+    assert [arm.name for arm in outcome.arms] == ["quick", "slow"] and outcome.tasks == {}
+    quick, slow = outcome.arms
+    assert len(quick.bits_by_seed) == 2 and quick.bits.mean == pytest.approx(np.mean(quick.bits_by_seed))
+    assert quick.score.mean == pytest.approx(-quick.bits.mean) and quick.bits.low <= quick.bits.mean <= quick.bits.high
+    assert slow.behind.mean == pytest.approx(slow.bits.mean - quick.bits.mean) and slow.behind.mean > 0
+    assert quick.latency == 2 and quick.parameters > 0 and quick.learning_seconds == 0
+    said = " ".join(outcome.recommendation)
+    assert f"{slow.behind.mean:.3f} bits per character below slow" in said and f"{quick.bits.mean:.3f} (95 %" in said
+    rows = list(csv.DictReader((tmp_path / "out" / "report.csv").read_text().splitlines()))
+    assert [(row["arm"], row["task"], row["metric"]) for row in rows] == [
+        (arm.name, "text", BITS) for arm in outcome.arms for _ in range(2)
+    ]
+    page, lines = (tmp_path / "out" / "report.html").read_text(), list(summary(outcome))
+    assert "minus bits per character" in page and f"{quick.bits.mean:.3f} (" in page
+    assert lines[-3].split("  ")[0] == "arm" and lines[-2].startswith("quick")
+    plan = planned(comparison)
+    for cell in plan.of("bits"):
+        assert np.load(folder_of(tmp_path / "out", cell) / RESAMPLED).shape == (50,)
+        assert result_of(tmp_path / "out", cell)["bits"] in outcome.arm(cell.arm).bits_by_seed
+
+
+def pretend(plan, out, bits):
+    """Write results of all cells of bits, of 40 documents."""
+    for cell in plan.of("bits"):
+        folder = folder_of(out, cell)
+        folder.mkdir(parents=True, exist_ok=True)
+        noise = np.random.default_rng(0).normal(size=40)
+        rng = np.random.default_rng(1)
+        values = bits(cell) + 0.3 * noise + 0.001 * cell.seed
+        np.save(folder / RESAMPLED, np.array([values[rng.integers(40, size=40)].mean() for _ in range(50)], np.float32))
+        mean = float(values.mean())
+        result = {"bits": mean, "low": mean - 0.1, "high": mean + 0.1, "head": "masked_lm", "metric": BITS}
+        result |= {"metrics": {BITS: mean}, "independent": 40, "parameters": 9, "elapsed": 1.0}
+        write_result(folder, cell, result)
+
+
+def test_effects_and_outlook_without_tasks(inputs, tmp_path):
+    """Planted: two layers need 0.3 bits less, half of the distance to 1 bit with four times the budget."""
+    factors = {"encoder.layers": [1, 2], "masking": ["token", "span"]}
+    comparison = changed(
+        inputs, tasks={}, task_settings={}, arms={"bert": Arm(recipe="bert-tiny")}, vary=factors, seeds=4
+    )
+    plan = planned(comparison)
+    pretend(plan, tmp_path, lambda cell: 2.5 - 0.3 * ("layers=2" in cell.arm) + 0.1 * ("span" in cell.arm))
+    outcome = conclude(plan, tmp_path, choose_machine("cpu", "float32"))
+    assert outcome.best == ["encoder.layers=2,masking=token"]
+    changes = {effect.factor: effect.change.mean for effect in outcome.effects}
+    assert changes == {"encoder.layers": pytest.approx(-0.3, abs=1e-6), "masking": pytest.approx(0.1, abs=1e-6)}
+    arms = {name: Arm(recipe="bert-tiny", settings={"encoder.layers": n}) for name, n in (("one", 1), ("two", 2))}
+    comparison = changed(inputs, tasks={}, task_settings={}, arms=arms, outlook=True, seeds=4, budget="16ktok")
+    plan, out = planned(comparison), tmp_path / "outlook"
+    pretend(plan, out, lambda cell: 1 + cell.share**-0.5 + (cell.arm == "one"))
+    outcome = conclude(plan, out, choose_machine("cpu", "float32"))
+    assert len(outcome.prospects) == 4
+    for each in outcome.prospects:
+        bits = outcome.arm(each.arm).bits.mean
+        assert 0 < each.score.low <= each.score.mean <= each.score.high and each.score.mean < bits
+        assert each.score.low <= 1 + each.times**-0.5 + (each.arm == "one") <= each.score.high
+
+
+def test_races_without_tasks(inputs, tmp_path):
+    arms = {name: Arm(recipe="bert-tiny", settings={"encoder.layers": n}) for name, n in (("good", 1), ("bad", 2))}
+    plan = planned(changed(inputs, tasks={}, task_settings={}, arms=arms, seeds=4, race=True))
+    pretend(plan, tmp_path, lambda cell: 1.0 + 2 * (cell.arm == "bad"))
+    stopped = {(cell.arm, cell.seed) for cell in plan.cells if cell.key in race(plan, tmp_path).stopped}
+    assert stopped == {("bad", 2), ("bad", 3)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"text": []}, "needs a task, or text to predict"),
+        ({"task_settings": {"budget.epochs": 3}}, "task_settings have no effect"),
+        ({"arms": ["bert-tiny", "random"]}, "'random' predicts no text"),
+        ({"arms": ["bert-tiny", "bert-mini@frozen"]}, "use and task_settings have no effect"),
+    ],
+)
+def test_impossible_comparisons_without_tasks_are_refused(inputs, changes, message):
+    comparison = {"arms": ["bert-tiny", "bert-mini"], "text": ["a.txt"], "budget": "1min", **changes}
+    with pytest.raises(UserError, match=message):
+        check_comparison(Comparison(**comparison))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("bert-mini,gpt-mini", "'bert-mini' is a masked language model, and 'gpt-mini' is not"),
+        ("bert-mini,electra-mini", "'electra-mini' is no language model"),
+        ("bert-mini,MINILM", "no head of a language model"),
+    ],
+)
+def test_bits_that_cannot_be_compared_are_refused(inputs, tmp_path, minilm, words, message):
+    files = {"text": inputs / "text.txt", "budget": "200ktok", "documents": "blank-line"}
+    with pytest.raises(UserError, match=message):
+        unmask.compare(arms=words.replace("MINILM", str(minilm)), out=tmp_path / "out", **files, **HERE)
+    assert not (tmp_path / "out").exists()
