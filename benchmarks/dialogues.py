@@ -35,6 +35,8 @@ NAMES = 4
 """Number of names in the paragraph that is made up."""
 CLOSED = 0.3
 """Share of the questions about paragraphs that ask for yes or no."""
+FORMS = ("quac", "coqa", "hotpotqa", "guide", "unsupported")
+"""What can be made."""
 GUIDE = "Guide"
 """Title of the paragraph that is made up."""
 

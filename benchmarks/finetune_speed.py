@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from common import add, logged, minilm, take_turns
-from quality import split
+from files import sst2_files
 
 import unmask
 from unmask.model.model import load_model
@@ -130,7 +130,7 @@ def measure(engine: str, examples: int, epochs: float, seed: int) -> dict[str, A
     if tuned:
         keep_memory()
     with tempfile.TemporaryDirectory() as folder:
-        train, dev = split("sst2", examples, Path(folder))
+        train, dev = sst2_files(examples, Path(folder))
         found = (run_unmask if name == "unmask" else run_trainer)(train, dev, epochs, seed, precision)
     return found | {"peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 

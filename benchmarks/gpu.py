@@ -37,7 +37,7 @@ import numpy as np
 import torch
 from common import add, logged
 from engines import WARM_STEPS, Work, run_trainer, run_unmask
-from quality import split
+from files import sst2_files
 from torch import Tensor
 from torch._C._autograd import DeviceType
 
@@ -262,7 +262,7 @@ def finetuning(device: Device) -> Iterator[Record]:
     toy = device == "cpu"
     precisions = ("float32",) if toy else ("bf16", "float32")
     with tempfile.TemporaryDirectory() as folder:
-        train, dev = split("sst2", 64 if toy else 2_000, Path(folder))
+        train, dev = sst2_files(64 if toy else 2_000, Path(folder))
         for precision in precisions:
             for name, run in (("unmask", finetune_speed.run_unmask), ("trainer", finetune_speed.run_trainer)):
                 found = run(train, dev, 2, 0, precision, device)

@@ -31,7 +31,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from common import SHARED, add, minilm
-from quality import excerpt, sample
+from files import excerpt, sample
 from topics import topics
 from torch import Tensor
 
@@ -246,8 +246,8 @@ def read(name: str, folder: Path) -> tuple[Sequence[Any], Sequence[Any]]:
         return task.read([train], columns={}), task.read([folder_of_data / "dev.tsv"], columns={})
     source, task = SHARED / "ner" / "conll2003", TASKS["token-classification"]()
     paths = (
-        excerpt(source / "eng.train.xz", folder / "train.conll", each=SENTENCES),
-        excerpt(source / "eng.testb.xz", folder / "test.conll", each=TESTED),
+        excerpt(source / "eng.train.xz", folder / "train.conll", 0, blocks=True, each=SENTENCES),
+        excerpt(source / "eng.testb.xz", folder / "test.conll", 0, blocks=True, each=TESTED),
     )
     return task.read([paths[0]], columns={}), task.read([paths[1]], columns={})
 

@@ -14,11 +14,9 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import torch
-from common import add, logged
-from pretrain import corpus_of
-from quality import toy_body, workspace
+from common import HERE, add, logged
+from files import english_corpus
 from trainer import configuration
 
 import unmask
@@ -30,23 +28,28 @@ from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
 from unmask.recipes.recipe import Recipe
-from unmask.support.settings import parse_overrides
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import choose_machine, keep_memory
 from unmask.workflows.pretraining.pretrain import HELDOUT_TOKENS
 
 SEQUENCES = 32
 RATE = 0.15
-SETTINGS = [
-    *("stages=[]", "optimizer.kind=adamw", "optimizer.learning_rate=5e-4", "encoder.initial_offsets=[]"),
-    "encoder.dropout=0.1",
-    "layout.kind=document_sentences",
-    "objective.next_sentence=false",
-    f"batch.sequences={SEQUENCES}",
-    f"masking.rate={RATE}",
-    f"masking.final_rate={RATE}",  # the peer's collator has a constant rate
-    "optimizer.betas=[0.9,0.999]",
-]
+SETTINGS: dict[str, Any] = {
+    "stages": [],
+    "optimizer.kind": "adamw",
+    "optimizer.learning_rate": 5e-4,
+    "optimizer.betas": [0.9, 0.999],
+    "encoder.initial_offsets": [],
+    "encoder.dropout": 0.1,
+    "layout.kind": "document_sentences",
+    "objective.next_sentence": False,
+    "batch.sequences": SEQUENCES,
+    "masking.rate": RATE,
+    "masking.final_rate": RATE,  # the peer's collator has a constant rate
+}
+TOY = {"encoder.layers": 2, "encoder.width": 32, "encoder.heads": 2, "encoder.feed_forward": 64}
+TOY_CORPUS = (600, 60)
+"""Size of the vocabulary, and number of documents."""
 SAVES = 10
 
 
@@ -151,24 +154,22 @@ def main() -> None:
     """Train what is missing and write the curves."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engines", nargs="+", choices=("unmask", "trainer"), default=["unmask", "trainer"])
-    parser.add_argument("--runs", type=Path, help="where runs are kept (default: runs)")
+    parser.add_argument("--runs", type=Path, default=HERE.parent / "runs", help="where runs are kept (default: runs)")
     parser.add_argument("--tokens", type=float, default=5e6)
     parser.add_argument("--toy", action="store_true", help="a tiny body and vocabulary on an excerpt of the text")
     options = parser.parse_args()
-    recipe = unmask.read_recipe("bert-mini", parse_overrides([*SETTINGS, f"budget.tokens={options.tokens}"]))
-    if options.toy:
-        recipe = msgspec.structs.replace(recipe, encoder=toy_body(recipe.encoder))
-    with workspace(options.runs, toy=options.toy) as work:
-        corpus, runs = corpus_of("english", work), work.runs / "loss-parity"
-        if "unmask" in options.engines:
-            curve = train_ours(recipe, corpus, runs / "unmask")
-            add("loss_parity", {"engine": "unmask bf16", "settings": SETTINGS, "heldout": curve}, instead=("engine",))
-        if "trainer" in options.engines:
-            feed = Feed(recipe.layout, recipe.masking, recipe.seed, corpus.tokenizer, lambda sample: sample)
-            train_peer(recipe, corpus, sequences(recipe, corpus, feed), runs / "trainer")
-            curve = score_peer(recipe, corpus, runs / "trainer")
-            record = {"engine": "trainer float32", "settings": SETTINGS, "heldout": curve}
-            add("loss_parity", record, instead=("engine",))
+    settings = {**SETTINGS, **(TOY if options.toy else {}), "budget.tokens": options.tokens}
+    recipe, runs = unmask.read_recipe("bert-mini", settings), options.runs / "loss-parity"
+    corpus = english_corpus(runs / "text", *(TOY_CORPUS if options.toy else (30522,)))
+    if "unmask" in options.engines:
+        curve = train_ours(recipe, corpus, runs / "unmask")
+        add("loss_parity", {"engine": "unmask bf16", "settings": settings, "heldout": curve}, instead=("engine",))
+    if "trainer" in options.engines:
+        feed = Feed(recipe.layout, recipe.masking, recipe.seed, corpus.tokenizer, lambda sample: sample)
+        train_peer(recipe, corpus, sequences(recipe, corpus, feed), runs / "trainer")
+        curve = score_peer(recipe, corpus, runs / "trainer")
+        record = {"engine": "trainer float32", "settings": settings, "heldout": curve}
+        add("loss_parity", record, instead=("engine",))
 
 
 if __name__ == "__main__":

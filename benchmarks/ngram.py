@@ -1,6 +1,6 @@
 """Does ELMo predict words better than an n-gram model with the same vocabulary?
 
-The ELMo of `pretrain.py family/elmo` beside a 5-gram with interpolated Kneser-Ney smoothing (Chen and Goodman 1999), by
+The ELMo of comparisons/family.toml beside a 5-gram with interpolated Kneser-Ney smoothing (Chen and Goodman 1999), by
 the perplexity of the held-out text in each direction: of each word and of the end of each sentence, where words that
 are not among the most frequent are one word. The n-grams are counted in all of the training text, and in as much of it
 as each direction of ELMo has read; with three discounts for each order, estimated from the counts ("modified"). With a
@@ -10,22 +10,26 @@ single discount the probabilities are those of NLTK, as the test shows, which wo
 from __future__ import annotations
 
 import argparse
+import json
+import tempfile
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
-from common import add, logged
-from pretrain import checkpoint, corpus_of, read_cases
-from quality import workspace
+from common import HERE, add, logged
+from compare import model_of
+from files import english_text
 
-from unmask.data.corpus.corpus import Documents
+from unmask.data.corpus.build import held_out
+from unmask.data.corpus.corpus import Documents, open_corpus
+from unmask.data.text.documents import Skipped, TextOptions, read_documents
 from unmask.inference.evaluation.scoring import evaluate_encoder
 from unmask.model.model import load_model
 
-CASE = "family/elmo"
+ELMO = "family/elmo"
 ORDER = 5
 DISCOUNTS = 3
 """Number of discounts of each order: of what was counted once, twice, and more often."""
@@ -141,35 +145,38 @@ def perplexity(train: Sequence[Ids], heldout: Sequence[Ids], marks: Sequence[int
     return float(np.exp(-np.log(model.probabilities(Text(heldout, begin, end))).mean())), len(model.keys[-1])
 
 
-keep = partial(add, "ngram", instead=("engine", "direction", "text"))
-
-
-def main(arguments: list[str] | None = None) -> None:
+def main() -> None:
     """Measure both models in both directions."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--case", default=CASE, help="of pretraining.toml")
-    parser.add_argument("--runs", type=Path, help="where runs are kept (default: runs)")
-    parser.add_argument("--toy", action="store_true", help="a tiny body, two steps, an excerpt; nothing is kept")
-    options = parser.parse_args(arguments)
-    with workspace(options.runs, toy=options.toy) as work:
-        texts, cases = read_cases()
-        name = cases[options.case].text
-        run, corpus = checkpoint(options.case, work).parent, corpus_of(name, work)
-        model = load_model(run)
-        words, marks = len(model.heads["bidirectional_lm"]["bias"]), (corpus.tokenizer.cls, corpus.tokenizer.sep)
-        found = evaluate_encoder(model, work.files(texts[name].heldout))["metrics"]
-        each = logged(run)[-1]["tokens"] // 2  # tokens that each direction has read
-        heldout = read(corpus.heldout, corpus.heldout.num_tokens * 2, words)
-        for direction, turn in (("forward", 1), ("backward", -1)):
-            shared = {"direction": direction, "words": words, "heldout": sum(len(ids) + 1 for ids in heldout)}
-            value = found[f"bidirectional_lm_{direction}_perplexity"]
-            keep({"engine": options.case, "text": "read", "tokens": each, "perplexity": value, **shared})
-            asked = [ids[::turn] for ids in heldout]
-            for text, most in (("read", each), ("all", corpus.train.num_tokens * 2)):
-                train = [ids[::turn] for ids in read(corpus.train, most, words)]
-                value, size = perplexity(train, asked, marks[::turn], words)
-                record = {"engine": f"{ORDER}-gram", "text": text, "tokens": sum(len(ids) + 1 for ids in train)}
-                keep({**record, "ngrams": size, "perplexity": value, **shared})
+    parser.add_argument("--run", type=Path, help="of an ELMo; default: that of the comparison of the family")
+    parser.add_argument("--corpus", type=Path, help="that it was pretrained on")
+    parser.add_argument("--text", nargs="+", type=Path, help="the files of the corpus")
+    parser.add_argument("--runs", type=Path, default=HERE.parent / "runs", help="where runs are kept (default: runs)")
+    options = parser.parse_args()
+    run = options.run or model_of(ELMO, options.runs)
+    if not options.corpus:
+        needed = json.loads((run.parent / "cell.json").read_bytes())["needs"]["corpus"]
+        options.corpus = run.parent.parent / needed / "corpus"
+    corpus, model = open_corpus(options.corpus), load_model(run)
+    words, marks = len(model.heads["bidirectional_lm"]["bias"]), (corpus.tokenizer.cls, corpus.tokenizer.sep)
+    with tempfile.TemporaryDirectory() as folder:
+        documents = read_documents(options.text or english_text(), TextOptions(), Skipped())
+        file = Path(folder) / "heldout.jsonl"
+        file.write_bytes(b"\n".join(msgspec.json.encode({"text": text}) for text in held_out(documents)))
+        scores = evaluate_encoder(model, [file])["metrics"]
+    each = logged(run)[-1]["tokens"] // 2  # tokens that each direction has read
+    heldout = read(corpus.heldout, corpus.heldout.num_tokens * 2, words)
+    for direction, turn in (("forward", 1), ("backward", -1)):
+        shared = {"direction": direction, "words": words, "heldout": sum(len(ids) + 1 for ids in heldout)}
+        value = scores[f"bidirectional_lm_{direction}_perplexity"]
+        keys = ("engine", "direction", "text")
+        add("ngram", {"engine": ELMO, "text": "read", "tokens": each, "perplexity": value, **shared}, instead=keys)
+        asked = [ids[::turn] for ids in heldout]
+        for text, most in (("read", each), ("all", corpus.train.num_tokens * 2)):
+            train = [ids[::turn] for ids in read(corpus.train, most, words)]
+            value, size = perplexity(train, asked, marks[::turn], words)
+            record = {"engine": f"{ORDER}-gram", "text": text, "tokens": sum(len(ids) + 1 for ids in train)}
+            add("ngram", {**record, "ngrams": size, "perplexity": value, **shared}, instead=keys)
 
 
 if __name__ == "__main__":

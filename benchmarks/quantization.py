@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from common import SHARED, add, minilm
-from quality import excerpt, sample
+from files import excerpt, sample
 
 import unmask
 from unmask.inference.evaluation.scoring import evaluate_task
@@ -86,7 +86,7 @@ def main() -> None:
             if kind == "classification":
                 train = sample(train, EXAMPLES, folder / "train.tsv")
             else:
-                train = excerpt(train, folder / "train.conll", each=EACH)
+                train = excerpt(train, folder / "train.conll", 0, blocks=True, each=EACH)
             if not (run / "model").exists():
                 model, resume = options.model or minilm(), (run / "provenance.json").exists()
                 unmask.finetune(kind, model, [train], run, dev=[scored], resume=resume)

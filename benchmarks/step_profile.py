@@ -19,7 +19,7 @@ import finetune_speed
 import torch
 from common import add
 from engines import Work
-from quality import split
+from files import sst2_files
 
 from unmask.training.loop import Trainer
 
@@ -47,7 +47,7 @@ def pretraining(work: Work) -> tuple[float, int, int]:
 def finetuning(examples: int, precision: str = "bf16") -> tuple[float, int, int]:
     """Fine-tune MiniLM for an epoch; return what `pretraining` does."""
     with tempfile.TemporaryDirectory() as folder:
-        train, dev = split("sst2", examples, Path(folder))
+        train, dev = sst2_files(examples, Path(folder))
         found = finetune_speed.run_unmask(train, dev, 1, 0, precision)
     return found["seconds_per_step"], finetune_speed.WARM_STEPS, found["steps"]
 

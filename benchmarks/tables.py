@@ -52,7 +52,8 @@ def provenance(spec: Record, records: Sequence[Record]) -> str:
     if "earlier" not in spec:
         return f"From {commands}{machine}."
     earlier = ", ".join(f"`{command}`" for command in spec["earlier"])
-    return f"Measured by an earlier script, {earlier}{machine}; {commands} makes this comparison now."
+    makes = "makes" if len(spec["commands"]) == 1 else "make"
+    return f"Measured by an earlier script, {earlier}{machine}; {commands} {makes} this comparison now."
 
 
 def fill(text: str, specs: Mapping[str, Record]) -> str:

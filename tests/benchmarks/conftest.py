@@ -53,17 +53,6 @@ def work(monkeypatch) -> Work:
     return seen
 
 
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory):
-    """A folder for toy runs, while the scripts can be imported and find no shared data; no pictures, no events."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        patch.setitem(sys.modules, "matplotlib", None)
-        patch.setitem(sys.modules, "torch.utils.tensorboard", None)
-        patch.setattr(importlib.import_module("common"), "SHARED", Path("/nonexistent"))
-        yield tmp_path_factory.mktemp("toy")
-
-
 @pytest.fixture
 def benchmark_module(monkeypatch, tmp_path):
     """Imports a benchmark by name; what it writes goes into a folder of the test."""

@@ -17,13 +17,14 @@ pytestmark = pytest.mark.minilm
 
 @pytest.fixture
 def few(benchmark_module, monkeypatch, shared, tmp_path):
-    """The split of an excerpt of SST-2, with few sentences to score on."""
-    quality = benchmark_module("quality")
-    file, columns, _ = quality.SPLITS["sst2"]
-    with lzma.open(shared / "data" / file, "rt", encoding="utf8") as stream:
+    """An excerpt of SST-2, with few sentences to score on."""
+    files = benchmark_module("files")
+    with lzma.open(shared / "data" / files.SST2, "rt", encoding="utf8") as stream:
         (tmp_path / "sst2.tsv").write_text("".join(islice(stream, 2000)), encoding="utf8")
-    monkeypatch.setattr(quality.common, "SHARED", tmp_path)
-    monkeypatch.setitem(quality.SPLITS, "sst2", ("sst2.tsv", columns, 8))
+    monkeypatch.setattr(files.common, "SHARED", tmp_path)
+    monkeypatch.setattr(files, "SST2", "sst2.tsv")
+    split = files.split_sst2
+    monkeypatch.setattr(files, "split_sst2", lambda: split(8))
 
 
 @pytest.mark.bf16

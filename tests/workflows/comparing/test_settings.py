@@ -104,7 +104,7 @@ def test_contradictory_arms_are_refused(arm, message):
     [
         ({"arms": ["bert-mini"]}, "two arms"),
         ({"arms": ["bert-mini", "bert-mini"]}, "twice"),
-        ({"tasks": {}}, "needs a task"),
+        ({"tasks": {}, "text": []}, "needs a task"),
         ({"text": []}, "trained on text"),
         ({"budget": ""}, "needs a budget"),
         ({"budget": "much"}, "amount with a unit"),

@@ -45,7 +45,7 @@ STEPS = (2048, 65_536)
 
 
 class RecordedRun(msgspec.Struct, frozen=True):
-    """A run on English encyclopedic text and news (`python benchmarks/pretrain.py sizes minutes`).
+    """A run on English encyclopedic text and news (`benchmarks/results/sizes.json`, `minutes.json`).
 
     Attributes:
         recipe: its recipe.
@@ -64,7 +64,7 @@ class Recorded(msgspec.Struct, frozen=True):
     Attributes:
         runs: pretraining from scratch.
         published, half_hour: F1 of entities in English news (CoNLL-2003), fine-tuned from a small published checkpoint,
-            and from half an hour of pretraining (`python benchmarks/finetune.py token_classification`, `minutes`).
+            and from half an hour of pretraining (`benchmarks/results/token_classification.json`, `minutes.json`).
     """
 
     runs: list[RecordedRun]

@@ -1,0 +1,179 @@
+"""What benchmarks make of the shared data first: excerpts, splits, moved questions, dialogues."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import common
+import msgspec
+from dialogues import FORMS, held_out, write_made
+
+import unmask
+from unmask.data.batches.rng import derive_rng
+from unmask.data.corpus.corpus import Corpus
+from unmask.data.labelled.labelled_file import read_rows
+from unmask.data.labelled.question_files import Question, read_squad
+
+WHOLE = 4
+"""Number of words from which on a text of SST-2 that is part of no other one counts as a sentence."""
+HELD = 1000
+"""Number of sentences of SST-2's training set that are held out."""
+MOVED = 3
+"""One question in this many is moved to a passage without its answer."""
+SST2 = "classification/sst2/train.tsv.xz"
+
+
+class MadeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file that is made; of `lines`, `blocks` and `make` one is given.
+
+    Attributes:
+        sources: files of the shared data.
+        lines: number of lines of an excerpt.
+        blocks: number of blocks between blank lines, such as sentences of tagged files.
+        make: "moved": a third of the questions are about passages without their answers; "texts": the texts of
+            examples, one a line; "sst2": see `split_sst2`; else a form of dialogues.py.
+        held: whether it has what is held out of the data.
+    """
+
+    sources: tuple[str, ...] = msgspec.field(name="from")
+    lines: int = 0
+    blocks: int = 0
+    make: str = ""
+    held: bool = False
+
+    def write(self, path: Path) -> None:
+        """Write the file."""
+        files = [common.SHARED / name for name in self.sources]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if self.make == "moved":
+            write_squad(path, move([*read_squad(files)]))
+        elif self.make == "texts":
+            texts = [row.values["text"].strip() for row in read_rows(files, columns={})]
+            path.write_text("\n".join(texts) + "\n", encoding="utf8")
+        elif self.make == "sst2":
+            write_rows(path, split_sst2()[self.held])
+        elif self.make in FORMS:
+            *others, last = files
+            rest, apart = held_out(read_squad([last]))
+            write_made(self.make, path, apart if self.held else [*read_squad(others), *rest])
+        else:
+            excerpt(files[0], path, self.blocks or self.lines, blocks=bool(self.blocks))
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file, which may be compressed."""
+    return lzma.decompress(path.read_bytes()).decode() if path.suffix == ".xz" else path.read_text(encoding="utf8")
+
+
+def excerpt(source: Path, to: Path, amount: int, *, blocks: bool = False, each: int = 1) -> Path:
+    """Write the first lines of a file, or the first blocks between blank lines; of these one in `each`."""
+    separator = "\n\n" if blocks else "\n"
+    parts = read_text(source).split(separator)[: amount or None : each]
+    to.parent.mkdir(parents=True, exist_ok=True)
+    to.write_text(separator.join(parts).rstrip("\n") + "\n", encoding="utf8")
+    return to
+
+
+def sample(source: Path, examples: int, to: Path) -> Path:
+    """Write this many training examples, the same for every run."""
+    header, *lines = read_text(source).splitlines()
+    random.Random(0).shuffle(lines)
+    to.write_text("\n".join([header, *lines[:examples]]) + "\n", encoding="utf8")
+    return to
+
+
+def write_rows(path: Path, rows: Iterable[tuple[str, str]]) -> Path:
+    """Write texts with labels."""
+    path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows), encoding="utf8")
+    return path
+
+
+def split_sst2(held: int = HELD) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Return texts of SST-2's training set with labels, in random order, to train on and to choose by.
+
+    The set holds sentences and the phrases that they are made of: whole sentences are held out, and none of their
+    phrases that is in no other sentence is trained on.
+    """
+    rows = [(row.values["text"].strip(), row.values["label"]) for row in read_rows([common.SHARED / SST2], columns={})]
+    random.Random(0).shuffle(rows)
+    sources = sources_of([text for text, _ in rows])
+    apart = [row for row in rows if sources[row[0]] == [row[0]] and len(row[0].split()) >= WHOLE]
+    apart = apart[: min(held, len(rows) // 4)]
+    names = {text for text, _ in apart}
+    return [row for row in rows if not names.issuperset(sources[row[0]])], apart
+
+
+def sst2_files(examples: int, folder: Path) -> tuple[Path, Path]:
+    """Write a number of texts of SST-2's training set to train on, and those to choose by."""
+    train, held = split_sst2()
+    return write_rows(folder / "train.tsv", train[:examples]), write_rows(folder / "held.tsv", held)
+
+
+def sources_of(texts: Iterable[str]) -> dict[str, list[str]]:
+    """Return for each text the longest ones that it is a part of; itself if it is a part of no other."""
+    sources: dict[str, list[str]] = {}
+    by_word: dict[str, list[str]] = defaultdict(list)
+    for text in sorted(set(texts), key=len, reverse=True):
+        words = set(text.split())
+        candidates = min((by_word[word] for word in words), key=len, default=[])
+        sources[text] = [longer for longer in candidates if f" {text} " in f" {longer} "] or [text]
+        if sources[text] == [text]:
+            for word in words:
+                by_word[word].append(text)
+    return sources
+
+
+def move(questions: Sequence[Question]) -> list[Question]:
+    """Return the questions, every third one about another passage, which contains none of its answers."""
+    passages = list(dict.fromkeys(question.passage for question in questions))
+    moved = []
+    for number, question in enumerate(questions):
+        if number % MOVED == 0:
+            order = derive_rng(0, "benchmark", number).permutation(len(passages))
+            texts = [answer.text.lower() for answer in question.answers]
+            others = (passages[index] for index in order if passages[index] != question.passage)
+            passage = next((text for text in others if not any(answer in text.lower() for answer in texts)), None)
+            if passage is not None:  # an answer like "a" is in every passage
+                question = Question(question.id, question.question, passage, impossible=True)
+        moved.append(question)
+    return moved
+
+
+def write_squad(path: Path, questions: Iterable[Question]) -> Path:
+    """Write questions in SQuAD's format, each passage once."""
+    paragraphs: dict[str, list[dict[str, object]]] = {}
+    for question in questions:
+        answers = [{"text": answer.text, "answer_start": answer.start or 0} for answer in question.answers]
+        record = {"id": question.id, "question": question.question, "answers": answers}
+        paragraphs.setdefault(question.passage, []).append({**record, "is_impossible": question.impossible})
+    content = [{"context": passage, "qas": records} for passage, records in paragraphs.items()]
+    path.write_text(json.dumps({"data": [{"paragraphs": content}]}, ensure_ascii=False), encoding="utf8")
+    return path
+
+
+def english_text() -> list[Path]:
+    """Return the files of English Wikipedia and news."""
+    folder = common.SHARED / "text"
+    return [*sorted(folder.glob("wikipedia/train-*.jsonl.xz")), folder / "wikinews/train.jsonl.xz"]
+
+
+def english_corpus(folder: Path, vocabulary: int, documents: int | None = None) -> Corpus:
+    """Return the corpus of English Wikipedia and news in a folder, which is built where it is not.
+
+    Args:
+        folder: of the corpus.
+        vocabulary: number of tokens.
+        documents: only so many of the first file, for tests; None: all.
+    """
+    if not (folder / "corpus").exists():
+        text = english_text()
+        if documents is not None:
+            text = [excerpt(text[0], folder / "text.jsonl", documents)]
+        unmask.train_tokenizer(text, folder / "tokenizer", vocab_size=vocabulary)
+        unmask.build_corpus(text, unmask.load_tokenizer(folder / "tokenizer"), folder / "corpus")
+    return unmask.open_corpus(folder / "corpus")
