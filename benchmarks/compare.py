@@ -35,7 +35,7 @@ from unmask.workflows.comparing.settings import Arm, Comparison, TaskData
 
 COMPARISONS = HERE / "comparisons"
 TOY: dict[str, Any] = {"seeds": 1, "budget": "3ktok"}
-TOY_DOCUMENTS, TOY_LINES, TOY_EXAMPLES, TOY_ARMS = 300, 200, 40, 2
+TOY_DOCUMENTS, TOY_CHARACTERS, TOY_LINES, TOY_EXAMPLES, TOY_ARMS = 400, 300, 200, 40, 2
 TOY_BODY: dict[str, Any] = {"layers": 2, "width": 32, "heads": 2, "feed_forward": 64, "cells": 64, "filters": [[3, 32]]}
 TOY_RECIPE: dict[str, Any] = {"tokenizer.vocabulary": 400, "batch.tokens": 256}
 STREAMS: dict[str, Any] = {"layout.streams": 8, "batch.sequences": 8}
@@ -94,7 +94,7 @@ def at_toy_size(comparison: Comparison, folder: Path) -> Comparison:
         return msgspec.structs.replace(data, **parts, examples=limits)
 
     tasks = {name: task(data) for name, data in comparison.tasks.items()}
-    text = [start(path, TOY_DOCUMENTS) for path in comparison.text[:1]]
+    text = [shortened(Path(start(path, TOY_DOCUMENTS))) for path in comparison.text[:1]]
     arms = {name: narrow(arm, comparison.settings) for name, arm in comparison.basic_arms.items()}
     settings = {key: value for key, value in comparison.settings.items() if key not in TOY_RECIPE}
     changes = TOY if text else {"seeds": 1}
@@ -102,6 +102,14 @@ def at_toy_size(comparison: Comparison, folder: Path) -> Comparison:
     return msgspec.structs.replace(
         comparison, tasks=tasks, text=text, arms=arms, settings=settings, task_settings=learning, **changes
     )
+
+
+def shortened(path: Path) -> str:
+    """Shorten each document of a file of JSON Lines, or leave another file as it is; return its path."""
+    if path.suffix == ".jsonl":
+        texts = [json.loads(line)["text"][:TOY_CHARACTERS] for line in path.read_text(encoding="utf8").splitlines()]
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf8")
+    return str(path)
 
 
 def narrow(arm: Arm, settings: dict[str, Any]) -> Arm:

@@ -12,6 +12,7 @@ from pathlib import Path
 import common
 import msgspec
 from dialogues import FORMS, held_out, write_made
+from topics import parted
 
 import unmask
 from unmask.data.batches.rng import derive_rng
@@ -32,11 +33,12 @@ class MadeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file that is made; of `lines`, `blocks` and `make` one is given.
 
     Attributes:
-        sources: files of the shared data.
+        sources: files of the shared data that it is made of.
         lines: number of lines of an excerpt.
         blocks: number of blocks between blank lines, such as sentences of tagged files.
         make: "moved": a third of the questions are about passages without their answers; "texts": the texts of
-            examples, one a line; "sst2": see `split_sst2`; else a form of dialogues.py.
+            examples, one a line; "sst2": see `split_sst2`; "topics", "modules": see topics.py; else a form of
+            dialogues.py.
         held: whether it has what is held out of the data.
     """
 
@@ -57,6 +59,8 @@ class MadeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             path.write_text("\n".join(texts) + "\n", encoding="utf8")
         elif self.make == "sst2":
             write_rows(path, split_sst2()[self.held])
+        elif self.make in ("topics", "modules"):
+            write_rows(path, parted(self.make)[self.held])
         elif self.make in FORMS:
             *others, last = files
             rest, apart = held_out(read_squad([last]))

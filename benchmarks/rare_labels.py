@@ -22,14 +22,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import few_labels
 import numpy as np
-from common import add, minilm
+from common import SHARED, add, minilm
+from files import SST2
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score
+from topics import Labelled, parted
 
 import unmask
-from unmask.data.labelled.labelled_file import Row
+from unmask.data.labelled.labelled_file import Row, read_rows
 from unmask.tasks.classification import Classification, Prediction
 
 PHRASES, TESTED = 24_000, 3_000
@@ -41,14 +42,15 @@ TAIL, STEEP = 8, 60
 RATIOS = {"sst2": (99, 999), "topics": (99, 999), "modules": (STEEP,)}
 
 
-def texts_of(name: str) -> tuple[list[few_labels.Example], list[few_labels.Example]]:
+def texts_of(name: str) -> tuple[list[Labelled], list[Labelled]]:
     """Return the examples to draw from, and those to test on."""
-    train, test = few_labels.DATA[name]()
-    order = random.Random(0).sample(train, min(PHRASES, len(train)))
-    if name == "sst2":
-        seen = set(order)
-        test = random.Random(1).sample([example for example in train if example not in seen], TESTED)
-    return order, test
+    if name != "sst2":
+        train, test = parted(name)
+        return random.Random(0).sample(train, len(train)), test
+    rows = [Labelled(row.values["text"], row.values["label"]) for row in read_rows([SHARED / SST2], columns={})]
+    order = random.Random(0).sample(rows, PHRASES)
+    seen = set(order)
+    return order, random.Random(1).sample([example for example in rows if example not in seen], TESTED)
 
 
 def draw(name: str, gold: np.ndarray, ratio: int, seed: int) -> tuple[np.ndarray, list[str]]:
@@ -122,7 +124,7 @@ def embedded(name: str, folder: Path) -> tuple[np.ndarray, ...]:
     for examples in texts_of(name):
         rest = name in RARE
         labels = ["other" if rest and example.label != RARE[name] else example.label for example in examples]
-        arrays += [np.array(labels), model.embed([example.texts[0] for example in examples])]
+        arrays += [np.array(labels), model.embed([example.text for example in examples])]
     np.savez(path, *arrays)
     return tuple(arrays)
 

@@ -32,6 +32,8 @@ TOPICS = {
     "optparse plistlib pprint quopri re reprlib shlex string textwrap tomllib xml",
 }
 """Modules of the standard library, also those of single versions of Python, by topic."""
+MODULES = 24
+"""Number of modules that are labels of their own."""
 WORDS = range(6, 61)
 """Numbers of words of the paragraphs that are used."""
 TRAIN, TEST = 70, 100
@@ -57,6 +59,20 @@ def topics(root: Path | None = None) -> tuple[list[Labelled], list[Labelled]]:
         test += [Labelled(text, topic) for text in texts[:TEST]]
         train += [Labelled(text, topic) for text in texts[TEST : TEST + TRAIN]]
     return sorted(train, key=lambda example: _hash(example.text)), test
+
+
+def parted(name: str) -> tuple[list[Labelled], list[Labelled]]:
+    """Return three quarters of the paragraphs of each label to learn from, and the others.
+
+    Args:
+        name: "topics", or "modules": those of the modules that have most paragraphs.
+    """
+    texts = paragraphs_by_topic()
+    if name == "modules":
+        every = paragraphs_by_topic(topics={module: module for names in TOPICS.values() for module in names.split()})
+        texts = {module: every[module] for module in sorted(every, key=lambda module: -len(every[module]))[:MODULES]}
+    train = [Labelled(text, label) for label, own in texts.items() for text in own[len(own) // 4 :]]
+    return train, [Labelled(text, label) for label, own in texts.items() for text in own[: len(own) // 4]]
 
 
 def paragraphs_by_topic(root: Path | None = None, topics: Mapping[str, str] = TOPICS) -> dict[str, list[str]]:

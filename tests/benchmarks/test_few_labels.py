@@ -1,46 +1,38 @@
-"""The benchmark of few labels runs at toy size."""
+"""The peers of few labels run at toy size, on the draws of the comparison."""
 
 import numpy as np
 import pytest
 
-
-@pytest.fixture
-def few_labels(benchmark_module):
-    return benchmark_module("few_labels")
+from unmask.workflows.comparing.settings import Comparison, TaskData
 
 
-def toy(module):
-    """Examples whose label is a word."""
+@pytest.mark.minilm
+def test_peers_learn_from_the_draws_of_the_comparison(benchmark_module, run_main, records, monkeypatch, tmp_path):
+    few_labels = benchmark_module("few_labels")
     rng = np.random.default_rng(0)
     words = {"good": "fine warm bright happy", "bad": "cold dark broken sad"}
-    examples = [
-        module.Example((" ".join(rng.choice(words[label].split(), 3)) + f" {number}",), label)
-        for number in range(60)
-        for label in words
+    lines = [f"{' '.join(rng.choice(words[label].split(), 3))} {n}\t{label}" for n in range(40) for label in words]
+    for name, part in (("train", lines[:60]), ("test", lines[60:])):
+        (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + "\n".join(part) + "\n")
+    data = TaskData(train=[str(tmp_path / "train.tsv")], test=[str(tmp_path / "test.tsv")], examples=[8, 60])
+    comparison = Comparison(arms=["random"], tasks={"words": data, "others": data}, seeds=2)
+    monkeypatch.setattr(few_labels, "read_file", lambda *given: comparison)
+    run_main(few_labels, "--data", "words", "--ways", "logistic", "--runs", str(tmp_path))
+    runs = records("few_labels")
+    assert [(run["data"], run["examples"], run["seed"]) for run in runs] == [
+        ("words", number, seed) for number in (8, 60) for seed in (0, 1)
     ]
-    return lambda: (examples[:80], examples[80:])
+    assert all(run["accuracy"] > 60 and 0 <= run["calibration_error"] <= 100 for run in runs)
+    assert all(run["accuracy"] > 90 for run in runs if run["examples"] == 60)
 
 
-def test_each_way_learns_and_nothing_is_computed_twice(few_labels, run_main, records, monkeypatch, minilm):
-    monkeypatch.setitem(few_labels.DATA, "sst2", toy(few_labels))
-    arguments = ("sst2", "--each", "4", "--draws", "2", "--ways", "default", "logistic")
-    run_main(few_labels, *arguments)
-    first = records("few_labels")
-    assert {(run["way"], run["seed"]) for run in first} == {
-        ("default", 0),
-        ("default", 1),
-        ("logistic", 0),
-        ("logistic", 1),
-    }
-    assert all(run["accuracy"] > 70 and 0 <= run["calibration_error"] <= 100 for run in first)
-    run_main(few_labels, *arguments)
-    assert records("few_labels") == first
-    run_main(few_labels, *arguments, "--split", "train")
-    assert len(records("few_labels")) == 8
-
-
-def test_a_draw_has_as_many_of_each_label(few_labels):
-    examples = [few_labels.Example((f"{number}",), "abc"[number % 3]) for number in range(60)]
-    drawn = few_labels.draw(examples, 5, 0)
-    assert sorted(one.label for one in drawn) == ["a"] * 5 + ["b"] * 5 + ["c"] * 5
-    assert len(set(drawn)) == 15 and drawn == few_labels.draw(examples, 5, 0) != few_labels.draw(examples, 5, 1)
+@pytest.mark.minilm
+def test_a_label_that_no_example_has_is_never_predicted(benchmark_module):
+    few_labels = benchmark_module("few_labels")
+    rows = [
+        few_labels.Row({"text": text, "text_b": text, "label": label}, "x", 1)
+        for text, label in (("a", "x"), ("b", "y"))
+    ]
+    probabilities = few_labels.logistic(rows, rows, ["x", "z", "y"])
+    assert probabilities.shape == (2, 3) and probabilities[:, 1].tolist() == [0, 0]
+    np.testing.assert_allclose(probabilities.sum(1), 1)

@@ -15,15 +15,16 @@ def test_both_ways_are_scored_on_the_same_pairs(several_tasks, run_main, records
     def pairs(name):
         words = [tuple(map(str, rng.choice(["dog", "cat", "sea", "road"], 2))) for _ in range(40)]
         return [
-            several_tasks.Pair(
-                (f"a {first} {number}", f"the {second}"),
-                {"entailment": "YES" if first == second else "NO", "relatedness": f"{number % 5}"},
+            (
+                f"a {first} {number}",
+                f"the {second}",
+                {"entailment": "YES" if first == second else "NO", "relatedness": float(number % 5)},
             )
             for number, (first, second) in enumerate(words)
         ]
 
     monkeypatch.setattr(several_tasks, "sick", pairs)
-    sizes = ("--few", 16, "--many", 20, "--steps", 2, "--alone", 1, 2, "--scored", 20, "--seeds", 0)
+    sizes = ("--few", 16, "--many", 20, "--steps", 2, "--scored", 20, "--seeds", 0)
     run_main(several_tasks, *map(str, sizes))
     found = records("several_tasks")
     assert [(run["task"], run["way"], run["examples"]) for run in found] == [

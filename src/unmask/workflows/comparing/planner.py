@@ -47,6 +47,7 @@ class Planner:
             name: {"train": _contents(name, data.train), "test": _contents(name, data.test)}
             for name, data in self.tasks.items()
         }
+        self.trained: dict[tuple[str, int, float], Cell] = {}
         self.teachers = {arm.teacher for arm in arms.values() if arm.teacher}
         self.tokenizer = self._shared_tokenizer()
 
@@ -141,7 +142,8 @@ class Planner:
     def familiarity(self, name: str, arm: Arm, task: str) -> Cell:
         """Return the cell that looks whether a checkpoint knows the test texts better than the training texts."""
         cell = self.look(name, arm, task)
-        return replace(cell, kind="familiarity", inputs={**cell.inputs, "files": self.files[task]})
+        inputs = {key: value for key, value in cell.inputs.items() if key != "examples"}
+        return replace(cell, kind="familiarity", inputs={**inputs, "files": self.files[task]})
 
     def cost(self, name: str, arm: Arm) -> Cell:
         """Return the cell that measures the speed of an arm's model: the one that learned the first task, if any."""
@@ -180,7 +182,9 @@ class Planner:
         return {}
 
     def pretraining(self, name: str, arm: Arm, seed: int, share: float = 1.0) -> Cell:
-        """Return the cell that trains the model of an arm on the text."""
+        """Return the cell that trains the model of an arm on the text, the same one for all that need it."""
+        if (known := self.trained.get((name, seed, share))) is not None:
+            return known
         recipe = self.recipe(name, arm, seed, share)
         inputs = {
             **self.common,
@@ -192,7 +196,8 @@ class Planner:
         tokenizer = self.models[arm.model] if arm.model else self._tokenizer_of(arm)
         paths = {"recipe": recipe, "model": arm.model}
         needs = {"corpus": self.corpus(tokenizer, arm.model)}
-        return Cell("pretraining", inputs, name, "", seed, share, paths, needs, keeps=True)
+        cell = Cell("pretraining", inputs, name, "", seed, share, paths, needs, keeps=True)
+        return self.trained.setdefault((name, seed, share), cell)
 
     def corpus(self, tokenizer: Mapping[str, Any] | str | None, model: str = "") -> Cell:
         """Return the cell that tokenizes the text with a tokenizer that is trained on it, or with that of a model."""
