@@ -33,7 +33,6 @@ from unittest import mock
 
 import finetune_speed
 import inference
-import numpy as np
 import torch
 from common import add, logged
 from engines import WARM_STEPS, Work, run_trainer, run_unmask
@@ -272,51 +271,10 @@ def finetuning(device: Device) -> Iterator[Record]:
 def classify(device: Device) -> Iterator[Record]:
     """Classify texts of random words, all at once and one by one."""
     toy = device == "cpu"
-    texts = inference.texts(16 if toy else 8_000)
     for shape in ("tiny",) if toy else ("minilm", "base"):
-        with tempfile.TemporaryDirectory() as folder:
-            model = inference.build(shape, Path(folder))
-            expected = unmask.load(model, device="cpu", precision="float32").predict(texts[:8])
-            engines: dict[str, Callable[[list[str]], Any]] = {
-                f"unmask {precision}": unmask.load(model, device=device, precision=precision).predict
-                for precision in ("float32", "bf16")
-            }
-            engines["transformers bf16"] = _transformers(model, device)
-            for name, run in engines.items():
-                run(texts)
-                start = time.perf_counter()
-                run(texts)
-                record = {"sentences_per_second": len(texts) / (time.perf_counter() - start)}
-                times = []
-                for text in texts[:100]:
-                    start = time.perf_counter()
-                    run([text])
-                    times.append(1e3 * (time.perf_counter() - start))
-                record |= {"p50_ms": float(np.median(times))}
-                if name.startswith("unmask"):
-                    pairs = zip(expected, run(texts[:8]), strict=True)
-                    record["apart"] = max(
-                        abs(a.scores[label] - b.scores[label]) for a, b in pairs for label in a.scores
-                    )
-                yield {"check": "inference", "case": shape, "engine": name, **record}
-
-
-def _transformers(model: Path, device: Device) -> Callable[[list[str]], Any]:
-    """Return a function that computes texts by transformers in padded batches of 256, the longest first."""
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    network = AutoModelForSequenceClassification.from_pretrained(model, dtype=torch.bfloat16).eval().to(device)
-
-    @torch.inference_mode()
-    def run(texts: list[str]) -> list[Any]:
-        texts, found = sorted(texts, key=len, reverse=True), []
-        for start in range(0, len(texts), 256):
-            some = tokenizer(texts[start : start + 256], padding=True, truncation=True, return_tensors="pt")
-            found.append(network(**some.to(device)).logits)
-        return [logits.float().cpu().numpy() for logits in found]
-
-    return run
+        for engine in ("unmask float32", "unmask bf16", "transformers bf16"):
+            found = inference.measure(engine, shape, 16 if toy else 8_000, 10 if toy else 100, device)
+            yield {"check": "inference", "case": shape, "engine": engine, **found}
 
 
 CHECKS: dict[str, Callable[[Device], Iterator[Record]]] = {

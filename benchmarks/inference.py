@@ -28,6 +28,7 @@ from unmask.families.bert import BertSettings
 from unmask.inference.engines import ENGINES
 from unmask.inference.export import Export, export_model
 from unmask.model.model import Model, load_model, save_model
+from unmask.support.choices import Device
 from unmask.tasks.classification import Classification
 
 SHAPES = {"tiny": (2, 128, 2), "minilm": (6, 384, 12), "base": (12, 768, 12)}
@@ -37,7 +38,7 @@ PEERS = (
     *("unmask-onnx int8", "transformers float32", "transformers bf16", "sentence-transformers float32"),
     *("onnx float32", "onnx int8", "openvino float32", "openvino bf16"),
 )
-BATCH = 32
+BATCH, GPU_BATCH = 32, 256
 LENGTH = 128
 Run = Callable[[Sequence[str]], Any]
 
@@ -60,15 +61,15 @@ def texts(count: int) -> list[str]:
     return [" ".join(words[i] for i in rng.integers(len(words), size=length)) for length in lengths]
 
 
-def engine(name: str, model: Path, folder: Path) -> Run:
+def engine(name: str, model: Path, folder: Path, device: Device = "cpu") -> Run:
     """Return the function by which an engine computes texts."""
     kind, precision = name.split()
     if kind == "unmask":
-        return unmask.load(model, device="cpu", precision=precision).predict
+        return unmask.load(model, device=device, precision=precision).predict
     if kind.startswith("unmask-"):
         return unmask.load(_exported(model, kind.removeprefix("unmask-"), precision, folder)).predict
     if kind == "transformers":
-        return _transformers(model, precision)
+        return _transformers(model, precision, device)
     if kind == "sentence-transformers":
         return _vectors(model)
     return _padded(model, kind, precision, folder)
@@ -80,19 +81,19 @@ def _exported(model: Path, target: str, precision: str, folder: Path) -> Path:
     return out
 
 
-def _transformers(model: Path, precision: str) -> Run:
+def _transformers(model: Path, precision: str, device: Device) -> Run:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    network = AutoModelForSequenceClassification.from_pretrained(model, dtype=dtype).eval()
+    network = AutoModelForSequenceClassification.from_pretrained(model, dtype=dtype).eval().to(device)
 
     @torch.inference_mode()
     def compute(some: Sequence[str]) -> Any:
         given = tokenizer(some, padding=True, truncation=True, max_length=LENGTH, return_tensors="pt")
-        return network(**given).logits.float().numpy()
+        return network(**given.to(device)).logits.float().cpu().numpy()
 
-    return _in_batches(compute)
+    return _in_batches(compute, GPU_BATCH if device == "cuda" else BATCH)
 
 
 def _vectors(model: Path) -> Run:
@@ -118,21 +119,21 @@ def _padded(model: Path, target: str, precision: str, folder: Path) -> Run:
     return _in_batches(compute)
 
 
-def _in_batches(compute: Run) -> Run:
+def _in_batches(compute: Run, batch: int = BATCH) -> Run:
     """Return a function that computes texts in batches, the longest first, as sentence-transformers does."""
 
     def run(some: Sequence[str]) -> list[Any]:
         order = sorted(some, key=len, reverse=True)
-        return [compute(order[start : start + BATCH]) for start in range(0, len(order), BATCH)]
+        return [compute(order[start : start + batch]) for start in range(0, len(order), batch)]
 
     return run
 
 
-def measure(name: str, shape: str, count: int, requests: int) -> dict[str, Any]:
+def measure(name: str, shape: str, count: int, requests: int, device: Device = "cpu") -> dict[str, Any]:
     """Return sentences per second of all texts together, and the latency of some alone."""
     given = texts(count)
     with tempfile.TemporaryDirectory() as folder:
-        run = engine(name, build(shape, Path(folder)), Path(folder))
+        run = engine(name, build(shape, Path(folder)), Path(folder), device)
         run(given)  # compiles kernels, allocates
         start = time.perf_counter()
         run(given)

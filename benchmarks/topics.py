@@ -10,6 +10,7 @@ from __future__ import annotations
 import sysconfig
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
@@ -61,16 +62,17 @@ def topics(root: Path | None = None) -> tuple[list[Labelled], list[Labelled]]:
     return sorted(train, key=lambda example: _hash(example.text)), test
 
 
+@cache
 def parted(name: str) -> tuple[list[Labelled], list[Labelled]]:
     """Return three quarters of the paragraphs of each label to learn from, and the others.
 
     Args:
         name: "topics", or "modules": those of the modules that have most paragraphs.
     """
-    texts = paragraphs_by_topic()
+    modules = {module: module for names in TOPICS.values() for module in names.split()}
+    texts = paragraphs_by_topic(topics=modules if name == "modules" else TOPICS)
     if name == "modules":
-        every = paragraphs_by_topic(topics={module: module for names in TOPICS.values() for module in names.split()})
-        texts = {module: every[module] for module in sorted(every, key=lambda module: -len(every[module]))[:MODULES]}
+        texts = {module: texts[module] for module in sorted(texts, key=lambda module: -len(texts[module]))[:MODULES]}
     train = [Labelled(text, label) for label, own in texts.items() for text in own[len(own) // 4 :]]
     return train, [Labelled(text, label) for label, own in texts.items() for text in own[: len(own) // 4]]
 

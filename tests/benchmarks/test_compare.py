@@ -20,8 +20,8 @@ from unmask.workflows.comparing.planner import Planner
 
 COMPARISONS = Path(__file__).parents[2] / "benchmarks" / "comparisons"
 NAMES = sorted(path.stem for path in COMPARISONS.glob("*.toml"))
-TOY = ["plateau", "distill"]
-"""Comparisons of each kind: without tasks, and of students on several tasks; the others are run with --exhaustive."""
+TOY = ["plateau", "which_encoder"]
+"""Comparisons without tasks and with several; the others are run with --exhaustive."""
 SHAPE = {"layers": 4, "width": 32, "heads": 2, "feed_forward": 64}
 SMALL = {f"encoder.{name}": value for name, value in SHAPE.items()} | {
     "tokenizer.vocabulary": 400,

@@ -22,7 +22,7 @@ def test_peers_learn_from_the_draws_of_the_comparison(benchmark_module, run_main
     assert [(run["data"], run["examples"], run["seed"]) for run in runs] == [
         ("words", number, seed) for number in (8, 60) for seed in (0, 1)
     ]
-    assert all(run["accuracy"] > 60 and 0 <= run["calibration_error"] <= 100 for run in runs)
+    assert all(0 <= run["calibration_error"] <= 100 for run in runs)
     assert all(run["accuracy"] > 90 for run in runs if run["examples"] == 60)
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import msgspec
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import unmask
 from unmask.inference.bench import Bench
+from unmask.metrics.comparison.multibootstrap import Resampled
 from unmask.model.model import load_model
 from unmask.support.errors import UserError
 from unmask.support.messages import in_command, rendered
@@ -18,10 +20,11 @@ from unmask.training.runs.display import Display
 from unmask.workflows.comparing import compute
 from unmask.workflows.comparing.cells import BITS, RESAMPLED, folder_of, result_of, write_result
 from unmask.workflows.comparing.checks import check_comparison
+from unmask.workflows.comparing.outcome import ArmOutcome, Estimate
 from unmask.workflows.comparing.planner import Planner
 from unmask.workflows.comparing.repeat import command_of
 from unmask.workflows.comparing.report import as_markdown, as_page, summary
-from unmask.workflows.comparing.results import conclude
+from unmask.workflows.comparing.results import BY_BITS, _recommendation, conclude
 from unmask.workflows.comparing.scores import race
 from unmask.workflows.comparing.settings import Arm, Comparison, read_comparison
 from unmask.workflows.finetuning.examples import drawn
@@ -299,3 +302,32 @@ def test_bits_that_cannot_be_compared_are_refused(inputs, tmp_path, minilm, word
     with pytest.raises(UserError, match=message):
         unmask.compare(arms=words.replace("MINILM", str(minilm)), out=tmp_path / "out", **files, **HERE)
     assert not (tmp_path / "out").exists()
+
+
+def test_what_is_said_of_bits_is_what_was_measured():
+    """In 60 draws: the best arm has the fewest bits, and the interval that is said is that of the difference."""
+    rng, seen = np.random.default_rng(0), set()
+    for _ in range(60):
+        names = ["a", "b", "c"][: rng.integers(2, 4)]
+        noise, width = rng.normal(size=(50, 1)), rng.choice([0.001, 0.3])
+        overall, arms = {}, []
+        for name in names:
+            bits = rng.uniform(1, 3) + rng.normal(0, width, 3)
+            drawn_bits = bits[:, None] + 0.05 * noise.T + rng.normal(0, 0.01, (3, 50))
+            overall[name] = Resampled((0, 1, 2), -bits, -drawn_bits, 40, None)
+            mean = -float(bits.mean())
+            arms.append(ArmOutcome(name, "", "complete", parameters=9, score=Estimate(mean, mean, mean)))
+        lines, best = _recommendation(arms, [], overall, BY_BITS)
+        means = {name: -float(arm.scores.mean()) for name, arm in overall.items()}
+        leader, *others = sorted(means, key=means.__getitem__)
+        second = next((name for name in others if name in best), others[0])
+        said = " ".join(lines)
+        seen.add(said.split()[0])
+        assert leader in best and f"{means[second] - means[leader]:.3f} bits per character below {second}" in said
+        score = re.search(rf"{means[leader]:.3f} \(95 %: (-?\d\.\d+) to (-?\d\.\d+)\)", said)
+        assert float(score[1]) <= means[leader] + 1e-3 and means[leader] - 1e-3 <= float(score[2])
+        low, high = map(float, re.search(r"(-?\d+\.\d{3}) to (-?\d+\.\d{3})(?:\)\.|\. More)", said).groups())
+        assert low - 1e-3 <= means[second] - means[leader] <= high + 1e-3
+        assert said.startswith("Use") == (best == [leader]) == (low > 0)
+        assert said.startswith("Use") or f"Take {leader}, the one that scored highest" in said
+    assert seen == {"Use", "Too"}

@@ -190,9 +190,10 @@ def _recommendation(
     compared = compare_arms({arm.name: complete[arm.name] for arm in allowed})
     leader, *others = compared.standings
     best = f"{leader.name} {wording.best}"
-    if others:
-        behind, (low, high) = -others[0].difference, sorted(-end for end in others[0].difference_interval)
-        apart = f"{behind:.{wording.digits}f} {wording.above} {others[0].name}"
+    if others:  # one that may be the best, too, if there is one
+        second = next((other for other in others if other.name in compared.contenders), others[0])
+        behind, (low, high) = -second.difference, sorted(-end for end in second.difference_interval)
+        apart = f"{behind:.{wording.digits}f} {wording.above} {second.name}"
         between = f"{low:.{wording.digits}f} to {high:.{wording.digits}f}"
     if others and all(len(complete[arm.name].seeds) == 1 for arm in allowed):
         lines = [
