@@ -183,6 +183,21 @@ def test_a_new_head_begins_at_the_frequencies_of_tokens_and_learns_faster(base, 
     assert recipe["optimizer"]["head_rate"] == 2
 
 
+def test_text_that_the_vocabulary_lacks_is_told_and_learned_with_an_extension(base, tokenizer, tmp_path, capsys):
+    rng, letters = random.Random(0), [chr(code) for code in range(0x0561, 0x0580)]
+    words = ["".join(rng.choices(letters, k=4)) for _ in range(30)]
+    text = tmp_path / "armenian.txt"
+    text.write_text("\n\n".join(f"{' '.join(rng.choices(words, k=40))}." for _ in range(60)), encoding="utf8")
+    once = make("budget.steps=1")
+    pretrain_corpus(once, write_corpus([text], tokenizer, tmp_path / "c"), tmp_path / "run", init=base)
+    warning = "tokens are unknown to the vocabulary of the model, which reads all of them as the same: extend it with"
+    assert warning in capsys.readouterr().err
+    assert warning in (tmp_path / "run" / "report.md").read_text(encoding="utf8")
+    more = learn_tokens(tokenizer, [text.read_text(encoding="utf8")], add=100).tokenizer
+    pretrain_corpus(once, write_corpus([text], more, tmp_path / "d"), tmp_path / "more", init=base)
+    assert warning not in capsys.readouterr().err
+
+
 def test_counts_of_tokens_are_those_of_documents_at_equal_distances(unextended):
     documents = [np.concatenate(unextended.train.sentences(index)) for index in range(len(unextended.train))]
     size, total = unextended.tokenizer.size, unextended.train.num_tokens
