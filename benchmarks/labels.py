@@ -21,12 +21,10 @@ import argparse
 import json
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
+from functools import cache
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -45,7 +43,6 @@ from unmask.support.choices import AuditedTask
 from unmask.tasks import TASKS
 from unmask.tasks.rows import frame_rows
 from unmask.training.machine import choose_machine
-from unmask.workflows.auditing import suspects
 from unmask.workflows.auditing.audit import Audit
 from unmask.workflows.auditing.out_of_fold import text_vectors, word_vectors
 from unmask.workflows.finetuning.probe import fit_probe
@@ -61,45 +58,17 @@ MISSING = ""
 """Type of an entity that is removed."""
 
 
-class Vectors:
-    """Vectors by MiniLM, computed once for the same examples.
-
-    Attributes:
-        backend: computes them.
-    """
-
-    def __init__(self) -> None:
-        self.backend = TorchBackend(load_model(minilm()), choose_machine("cpu", "float32"))
-        self._known: dict[Any, Tensor] = {}
-
-    def of(self, compute: Callable[..., Tensor], examples: Sequence[Any], *others: Any) -> Tensor:
-        """Return the vectors of examples, computed unless they are known."""
-        key = compute.__name__, *map(text_of, examples)
-        if key not in self._known:
-            self._known[key] = compute(self.backend, examples, *others)
-        return self._known[key]
-
-    def known_to_audits(self) -> ExitStack:
-        """Return a context in which audits use them, too."""
-        stack = ExitStack()
-        for compute in (text_vectors, word_vectors):
-            again = partial(self._again, compute)
-            stack.enter_context(patch.object(suspects, compute.__name__, again))
-        return stack
-
-    def _again(self, compute: Callable[..., Tensor], backend: TorchBackend, *arguments: Any) -> Tensor:
-        return self.of(compute, *arguments)
+@cache
+def encoder() -> TorchBackend:
+    """Return MiniLM's encoder."""
+    return TorchBackend(load_model(minilm()), choose_machine("cpu", "float32"))
 
 
-def text_of(example: Row | TaggedSentence) -> str:
-    """Return the text of an example."""
-    return example.text if isinstance(example, TaggedSentence) else example.values["text"]
-
-
-def embeddings(backend: TorchBackend, examples: Sequence[Row], notes: list[str]) -> Tensor:
+def embeddings(examples: Sequence[Row]) -> Tensor:
     """Return the mean of the token embeddings of each text, (texts, width)."""
-    samples = frame_rows(backend.model.tokenizer, examples, backend.model.encoder.longest).samples
-    rows = dict(backend.layers(samples, [0]))
+    model = encoder().model
+    samples = frame_rows(model.tokenizer, examples, model.encoder.longest).samples
+    rows = dict(encoder().layers(samples, [0]))
     return torch.from_numpy(np.stack([rows[number][:, 0].mean(0) for number in range(len(samples))]))
 
 
@@ -162,17 +131,17 @@ def audited(data: Any, task: AuditedTask, number: int, folder: Path) -> tuple[Au
 
 
 def audit_texts(
-    vectors: Vectors, train: Sequence[Row], test: Sequence[Row], noise: str, rate: float, seed: int, folder: Path
+    train: Sequence[Row], test: Sequence[Row], noise: str, rate: float, seed: int, folder: Path
 ) -> dict[str, Any]:
     """Make some labels of texts wrong, and measure what an audit finds."""
     names = sorted({row.values["label"] for row in train})
     true, gold = (np.array([names.index(row.values["label"]) for row in rows]) for rows in (train, test))
-    inside, outside = (vectors.of(text_vectors, rows, []) for rows in (train, test))
-    poor = vectors.of(embeddings, train, [])
+    inside, outside = (text_vectors(encoder(), rows, []) for rows in (train, test))
+    poor = embeddings(train)
     rng = np.random.default_rng(seed)
     few = rng.permutation(len(train))[:WEAK_EXAMPLES]
     labels, wrong = wrong_labels(noise, rate, true, predicted(poor[few], true[few], poor), rng)
-    data = list(map(text_of, train)), [names[label] for label in labels]
+    data = [row.values["text"] for row in train], [names[label] for label in labels]
     audit, flagged, first = audited(data, "classification", len(train), folder)
 
     def score(corrected: np.ndarray) -> float:
@@ -183,7 +152,6 @@ def audit_texts(
 
 
 def audit_entities(
-    vectors: Vectors,
     train: Sequence[TaggedSentence],
     test: Sequence[TaggedSentence],
     noise: str,
@@ -194,7 +162,7 @@ def audit_entities(
     """Make some entities wrong, and measure what an audit finds."""
     tags = TASKS["token-classification"]().label_names(train)
     kinds = [MISSING, *sorted({tag[2:] for tag in tags if tag != "O"})]
-    inside, outside = (vectors.of(word_vectors, sentences, tags) for sentences in (train, test))
+    inside, outside = (word_vectors(encoder(), sentences, tags) for sentences in (train, test))
     entities = [(number, chunk) for number, sentence in enumerate(train) for chunk in sentence.chunks]
     true = np.array([kinds.index(chunk.type) for _, chunk in entities])
     starts = np.cumsum([0, *(len(sentence.tags) for sentence in train)])
@@ -255,20 +223,18 @@ def read(name: str, folder: Path) -> tuple[Sequence[Any], Sequence[Any]]:
 def main() -> None:
     """Plant wrong labels, audit, and write what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("measured", choices=["audit"])
     parser.add_argument("--data", nargs="+", default=list(DATA), choices=DATA)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     options = parser.parse_args()
-    vectors = Vectors()
     for name in options.data:
-        with tempfile.TemporaryDirectory() as folder, vectors.known_to_audits():
+        with tempfile.TemporaryDirectory() as folder:
             train, test = read(name, Path(folder))
             measure_audit = audit_entities if name == "conll2003" else audit_texts
             for noise in NOISES:
                 for rate in RATES:
                     for seed in options.seeds:
                         what = {"data": name, "noise": noise, "rate": 100 * rate, "seed": seed}
-                        result = measure_audit(vectors, train, test, noise, rate, seed, Path(folder))
+                        result = measure_audit(train, test, noise, rate, seed, Path(folder))
                         add("audit", what | result, instead=list(what))
 
 
