@@ -28,6 +28,7 @@ from files import MadeFile, excerpt
 
 import unmask
 from unmask.recipes.recipe import as_recipe
+from unmask.support.messages import in_command, rendered
 from unmask.support.settings import convert, write
 from unmask.workflows.comparing.cells import RUN
 from unmask.workflows.comparing.outcome import ArmOutcome, Estimate, Outcome
@@ -192,7 +193,7 @@ def main() -> None:
     outcome = unmask.compare(file, out=folder / "comparison", first=options.first, dry_run=options.dry_run)
     for record in records(outcome):
         add("comparisons", {"comparison": name, **record}, instead=["comparison", "arm", "task"])
-    print("\n".join(outcome.recommendation))
+    print("\n".join(rendered(line, in_command) for line in outcome.recommendation))
 
 
 if __name__ == "__main__":

@@ -192,7 +192,7 @@ def _recommendation(
     best = f"{leader.name} {wording.best}"
     if others:  # one that may be the best, too, if there is one
         second = next((other for other in others if other.name in compared.contenders), others[0])
-        behind, (low, high) = -second.difference, sorted(-end for end in second.difference_interval)
+        behind, (low, high) = 0.0 - second.difference, sorted(-end for end in second.difference_interval)
         apart = f"{behind:.{wording.digits}f} {wording.above} {second.name}"
         between = f"{low:.{wording.digits}f} to {high:.{wording.digits}f}"
     if others and all(len(complete[arm.name].seeds) == 1 for arm in allowed):
