@@ -38,7 +38,7 @@ COMPARISONS = HERE / "comparisons"
 TOY: dict[str, Any] = {"seeds": 1, "budget": "3ktok"}
 TOY_DOCUMENTS, TOY_CHARACTERS, TOY_LINES, TOY_EXAMPLES, TOY_ARMS = 400, 300, 200, 40, 2
 TOY_BODY: dict[str, Any] = {"layers": 2, "width": 32, "heads": 2, "feed_forward": 64, "cells": 64, "filters": [[3, 32]]}
-TOY_RECIPE: dict[str, Any] = {"tokenizer.vocabulary": 400, "batch.tokens": 256}
+TOY_RECIPE: dict[str, Any] = {"tokenizer.vocabulary": 4000, "batch.tokens": 256}
 STREAMS: dict[str, Any] = {"layout.streams": 8, "batch.sequences": 8}
 
 
@@ -91,6 +91,8 @@ def at_toy_size(comparison: Comparison, folder: Path) -> Comparison:
             paths = getattr(data, part)
             whole = any(".json" in Path(path).suffixes for path in paths)  # one value
             parts[part] = paths if whole else [start(path, TOY_LINES, blocks=tagged) for path in paths]
+        if tagged:  # other files have types of entities that an excerpt does not have
+            parts["test"] = parts["train"]
         limits = [TOY_EXAMPLES + number for number in range(len(data.examples) or 1)]
         return msgspec.structs.replace(data, **parts, examples=limits)
 
