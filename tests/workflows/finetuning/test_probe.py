@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
-from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizer
+from transformers import AutoModel, AutoTokenizer
 
 from unmask.data.labelled.labelled_file import Row
 from unmask.inference.evaluation.scoring import evaluate_task
@@ -20,39 +20,15 @@ from unmask.workflows.finetuning.job import FewLabels, FinetuningJob, InitialMod
 from unmask.workflows.finetuning.probe import LOWER, MAX_FOLDS, STRENGTHS, Features, choose_strength
 from unmask.workflows.finetuning.run_job import describe_overfitting
 
-WORDS = {
-    "good": "fine warm bright happy kind",
-    "bad": "cold dark broken sad poor",
-    "odd": "strange weird rare queer odd",
-}
-
-
-@pytest.fixture(scope="module")
-def published(tmp_path_factory):
-    """A checkpoint of transformers with four layers, in which words of a label have similar vectors."""
-    path = tmp_path_factory.mktemp("published") / "model"
-    others = "a day night text text_b . , 0 1 2 3 4 5 6 7 8 9 ##0 ##1 ##2 ##3 ##4 ##5 ##6 ##7 ##8 ##9".split()
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *others, *WORDS]
-    words += [word for group in WORDS.values() for word in group.split() if word not in words]
-    BertTokenizer({word: number for number, word in enumerate(words)}).save_pretrained(path)
-    shape = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 64}
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = BertModel(BertConfig(vocab_size=len(words), **shape, max_position_embeddings=64, initializer_range=0.2))
-    vectors = model.embeddings.word_embeddings.weight.data
-    for label, group in WORDS.items():
-        vectors[[words.index(word) for word in group.split()]] += 2 * vectors[words.index(label)]
-    model.save_pretrained(path)
-    return path
-
+from ...conftest import MEANINGS
 
 def texts_of(rng, labels, each):
     """Return texts of random words, most of them of their label."""
     rows = []
     for label in labels:
-        others = " ".join(WORDS[other] for other in labels).split()
+        others = " ".join(MEANINGS[other] for other in labels).split()
         for _ in range(each):
-            own = rng.choice(WORDS[label].split(), 4).tolist()
+            own = rng.choice(MEANINGS[label].split(), 4).tolist()
             rows.append((" ".join(rng.permutation([*own, *rng.choice(others, 3)])), label))
     return [rows[index] for index in rng.permutation(len(rows))]
 
