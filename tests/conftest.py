@@ -97,11 +97,11 @@ def minilm() -> Path:
 
 @pytest.fixture(scope="session")
 def published(tmp_path_factory) -> Path:
-    """A checkpoint of transformers, four layers of width 32, in which words of similar meanings have similar vectors."""
+    """A checkpoint of transformers, four layers of width 32; words of similar meanings have similar vectors."""
     from transformers import BertConfig, BertModel, BertTokenizer
 
     path = tmp_path_factory.mktemp("published") / "model"
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"a the day night text . ,".split(), *NOUNS]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "the", "day", "night", "text", ".", ",", *NOUNS]
     words += [*"0123456789", *(f"##{digit}" for digit in "0123456789"), *MEANINGS]
     words += [word for group in MEANINGS.values() for word in group.split() if word not in MEANINGS]
     BertTokenizer({word: number for number, word in enumerate(words)}).save_pretrained(path)

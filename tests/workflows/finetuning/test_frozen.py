@@ -263,7 +263,9 @@ def test_in_bf16_too(start, task, tmp_path):
 
 def test_without_frozen_both_are_tuned(start, task, tmp_path):
     rate = "optimizer.learning_rate=1e-2"
-    tuned = tune(start, task, tmp_path / "run", "budget.steps=2", "downstream.width=8", rate, frozen=False, downstream="rnn")
+    tuned = tune(
+        start, task, tmp_path / "run", "budget.steps=2", "downstream.width=8", rate, frozen=False, downstream="rnn"
+    )
     assert not same_encoder(tuned, load_model(start))
     assert tuned.downstream.kind == "rnn"
 

@@ -22,6 +22,7 @@ from unmask.workflows.finetuning.run_job import describe_overfitting
 
 from ...conftest import MEANINGS
 
+
 def texts_of(rng, labels, each):
     """Return texts of random words, most of them of their label."""
     rows = []
