@@ -41,7 +41,7 @@ from unmask.workflows.pretraining.checks import (
     check_vocabulary,
     check_words,
 )
-from unmask.workflows.pretraining.start import InitialWeights, build_learner, continued
+from unmask.workflows.pretraining.start import InitialWeights, begin_heads, build_learner, continued, with_head_rate
 
 HELDOUT_TOKENS = 40_000
 """Number of held-out tokens that each evaluation reads."""
@@ -129,6 +129,8 @@ def train_encoder(
         inputs["teacher"] = teacher.fingerprint()  # before its precision is changed
         teacher.to(machine.device, machine.dtype)
     learner, created = build_learner(recipe, corpus.tokenizer.size, start.model, teacher)
+    if start.model is not None and start.tokens != 0 and begin_heads(learner, start.model, corpus.train):
+        recipe = with_head_rate(recipe)
     learner.to(machine.device)
     curriculum = build_curriculum(recipe, corpus.tokenizer, learner)
     source, heldout = _read(curriculum, recipe, corpus, display)

@@ -27,14 +27,14 @@ import torch
 from torch import Tensor
 
 from unmask.data.batches.rng import derive_seed
-from unmask.data.corpus.corpus import Corpus
+from unmask.data.corpus.corpus import Corpus, Documents
 from unmask.data.tokenizers.extend import difference, old_ids
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families import BodySettings
 from unmask.families.checkpoints.check import body_on_meta, on_meta
 from unmask.model.model import Model, build_encoder, load_model
 from unmask.objectives.learner import Learner, loss_weights
-from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings
+from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings, VocabularyObjective
 from unmask.objectives.teacher import TEACHER, Teacher
 from unmask.recipes.recipe import Recipe
 from unmask.support.errors import UserError, counted
@@ -71,8 +71,40 @@ def build_learner(
     return learner, [*base.created, *lacking]
 
 
+def begin_heads(learner: Learner, base: Model, documents: Documents) -> bool:
+    """Begin the decoders of heads that a model lacks at the frequencies of the tokens; return whether there are any.
+
+    Otherwise the body would learn the frequencies before anything else, as the bias of a decoder is slower: it needs
+    thousands of steps of a learning rate that suits a trained body.
+
+    Args:
+        learner: encoder and objectives; modified in place.
+        base: the model that the encoder comes from.
+        documents: the text to train on.
+    """
+    new = [head for name, head in learner.parts.items() if name not in base.heads]
+    biases = [head.token_bias for head in new if isinstance(head, VocabularyObjective)]
+    if biases:
+        frequencies = torch.from_numpy(documents.token_counts()).float().add(SMOOTHING)
+        for bias in biases:
+            if bias is not None:
+                bias.data[: len(frequencies)] = (frequencies / frequencies.sum()).log()
+    return any(head.state_dict() for head in new)
+
+
+def with_head_rate(recipe: Recipe) -> Recipe:
+    """Return a recipe whose heads have the rate of new heads on a trained encoder, unless it sets one."""
+    if recipe.optimizer.head_rate is not None:
+        return recipe
+    return msgspec.structs.replace(recipe, optimizer=msgspec.structs.replace(recipe.optimizer, head_rate=NEW_HEAD_RATE))
+
+
 Tensors = Mapping[str, Tensor]
 
+NEW_HEAD_RATE = 20.0
+"""Ratio of the learning rate of new heads to that of a trained encoder: about that of pretraining from scratch."""
+SMOOTHING = 0.1
+"""Count that is added to each token's."""
 _LAYER = re.compile(r"(^|\.)blocks\.(\d+)\.")
 
 
