@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 from dataclasses import replace
 
@@ -195,7 +196,9 @@ def test_text_that_the_vocabulary_lacks_is_told_and_learned_with_an_extension(ba
     assert warning in (tmp_path / "run" / "report.md").read_text(encoding="utf8")
     more = learn_tokens(tokenizer, [text.read_text(encoding="utf8")], add=100).tokenizer
     pretrain_corpus(once, write_corpus([text], more, tmp_path / "d"), tmp_path / "more", init=base)
-    assert warning not in capsys.readouterr().err
+    errors = capsys.readouterr().err
+    assert warning not in errors
+    assert re.search(r"the means of their old tokens' rows, but for \d+ with unknown characters, drawn like", errors)
 
 
 def test_counts_of_tokens_are_those_of_documents_at_equal_distances(unextended):

@@ -212,7 +212,9 @@ def adapt(
     if added := tokenizer.size - base.tokenizer.size:
         rows = "its row is the mean" if added == 1 else "their rows are the means"
         tokens = "its old tokens' rows" if added == 1 else "their old tokens' rows"
-        changes.append(f"vocabulary extended by {counted(added, 'token')}; {rows} of {tokens}")
+        unknown = sum(base.tokenizer.unk in ids for ids in old_ids(base.tokenizer, tokenizer))
+        drawn = f", but for {unknown:,} with unknown characters, drawn like the old ones" if unknown else ""
+        changes.append(f"vocabulary extended by {counted(added, 'token')}; {rows} of {tokens}{drawn}")
         base = extend_vocabulary(base, tokenizer, objectives)
     return base, changes
 
