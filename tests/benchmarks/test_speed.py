@@ -16,8 +16,9 @@ pytestmark = pytest.mark.minilm
 
 
 @pytest.fixture
-def few(benchmark_module, monkeypatch, shared, tmp_path):
-    """An excerpt of SST-2, with few sentences to score on."""
+def few(benchmark_module, monkeypatch, shared, published, tmp_path):
+    """An excerpt of SST-2, with few sentences to score on, and a small checkpoint."""
+    monkeypatch.setattr(benchmark_module("finetune_speed"), "minilm", lambda: str(published))
     files = benchmark_module("files")
     with lzma.open(shared / "data" / files.SST2, "rt", encoding="utf8") as stream:
         (tmp_path / "sst2.tsv").write_text("".join(islice(stream, 2000)), encoding="utf8")
