@@ -13,6 +13,8 @@ Precision = Literal["auto", "float32", "bf16"]
 """Number format of a computation; "auto" is bf16 where it is faster than float32."""
 PoolingKind = Literal["mean", "cls"]
 """The vector of a text: the mean of all tokens, or the vector where the model reads that of a text."""
+PromptName = Literal["query", "document"]
+"""What a text is in a search, as models may have another prompt for each."""
 ExplainMethod = Literal["auto", "integrated-gradients", "occlusion"]
 """How the contribution of words to a prediction is computed; see `unmask.inference.explanation`."""
 Documents = Literal["auto", "file", "blank-line", "line"]

@@ -1,0 +1,197 @@
+"""Evaluation of search on a collection: of models that make vectors, of BM25, and of a run of another system.
+
+Input: a collection in BEIR's layout. Output: metrics as trec_eval defines them, with intervals over queries, the time
+that a query takes, and a run file.
+
+Vectors are compared exactly. The documents are read and embedded in blocks, so that neither their texts nor their
+vectors need to fit into memory. Times are of a single measurement, for all queries together, and those of vectors
+include the encoding of the queries; the time before the first query, of embedding or indexing the documents, is another
+number.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unmask.data.labelled.retrieval_files import Collection, Ranking, read_collection, read_run, write_run
+from unmask.inference.backend import finite
+from unmask.inference.predictor import Predictor
+from unmask.inference.search import Bm25, Nearest
+from unmask.inference.stream import summed
+from unmask.metrics.intervals import Measure, differences, intervals, measure_all
+from unmask.metrics.retrieval import measure_queries, query_metrics
+from unmask.support.errors import UserError
+from unmask.support.messages import argument
+
+BM25 = "bm25"
+"""Name of BM25 in place of a model."""
+DEPTH = 1000
+"""Number of documents that are ranked for each query, as in BEIR."""
+BLOCK = 8192
+"""Number of documents that are embedded and compared at once."""
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """What a system ranks for the queries of a collection.
+
+    Attributes:
+        rankings: one for each query.
+        seconds: the time of all queries; None: unknown, as the rankings are those of a file.
+        indexing: the time before the first query.
+        notes: messages for the user.
+    """
+
+    rankings: Sequence[Ranking]
+    seconds: float | None = None
+    indexing: float = 0.0
+    notes: tuple[str, ...] = ()
+
+
+def evaluate_retrieval(
+    model: str | Path,
+    data: str | Path,
+    *,
+    load: Callable[[str | Path], Predictor],
+    against: str | Path | None = None,
+    depth: int | None = None,
+    run_file: str | Path | None = None,
+) -> dict[str, Any]:
+    """Evaluate a system on a collection.
+
+    Args:
+        model: a model, `BM25`, or a run file.
+        data: the collection; see `read_collection`.
+        load: opens a model.
+        against: a second system, evaluated on the same queries.
+        depth: number of documents that are ranked for each query; None: `DEPTH`.
+        run_file: run file to write.
+
+    Returns:
+        `{task, metrics, intervals, examples, documents, milliseconds_per_query, notes}`, with the metrics of
+        `query_metrics` times 100; with `against`, the `metrics` of the second system and the `differences` of
+        `intervals.differences`.
+
+    Raises:
+        UserError: the collection is malformed, or a model makes no vectors.
+    """
+    if depth is not None and depth < 1:
+        raise UserError(f"{argument('depth', depth)}: at least one is needed")
+    collection = read_collection(data)
+    count = len(collection.queries)
+
+    def rank(system: str | Path) -> Ranked:
+        if is_run(system):
+            rankings, notes = read_run(system, collection)
+            return Ranked([cut(ranking, depth) for ranking in rankings], notes=tuple(notes))
+        if str(system) == BM25:
+            return rank_by_bm25(collection, depth or DEPTH)
+        return rank_by_vectors(load(system), collection, depth or DEPTH)
+
+    ranked = rank(model)
+    measure = measure_rankings(collection, ranked.rankings)
+    notes = [*collection.notes, *ranked.notes]
+    result: dict[str, Any] = {
+        "task": "retrieval",
+        "metrics": measure_all(measure, count),
+        "intervals": intervals(measure, count),
+        "examples": count,
+        "documents": len(collection.ids),
+        **_times(ranked, count, notes),
+    }
+    if run_file is not None:
+        write_run(Path(run_file), collection, ranked.rankings, Path(model).name)
+        notes.append(f"{sum(len(ranking.documents) for ranking in ranked.rankings):,} ranked documents: {run_file}")
+    if against is not None:
+        other = rank(against)
+        second = measure_rankings(collection, other.rankings)
+        result["against"] = {
+            "model": str(against),
+            "metrics": measure_all(second, count),
+            "differences": differences(measure, second, count),
+        }
+    return result | {"notes": notes}
+
+
+def is_run(system: str | Path) -> bool:
+    """Return whether a system is a run file."""
+    return Path(system).is_file()
+
+
+def rank_by_bm25(collection: Collection, depth: int) -> Ranked:
+    """Rank documents by BM25."""
+    start = time.perf_counter()
+    index = Bm25(collection.texts())
+    middle = time.perf_counter()
+    results = list(index.search(collection.queries, depth + 1))
+    return _ranked(collection, results, depth, time.perf_counter() - middle, middle - start, ())
+
+
+def rank_by_vectors(predictor: Predictor, collection: Collection, depth: int) -> Ranked:
+    """Rank documents by the cosines of their vectors, or their products if the model does not normalize them.
+
+    Raises:
+        UserError: the model makes no vectors, or they are not numbers.
+    """
+    task = predictor.model.task
+    if task is not None and task.vectors is None:
+        raise UserError(
+            f"this model is for {task.part.replace('_', ' ')}, and makes no vectors for search",
+            remedy="name a model that was trained on pairs, or an encoder",
+        )
+    start = time.perf_counter()
+    queries, notes = predictor.vectors(collection.queries, prompt_name="query")
+    encoding, all_notes = time.perf_counter() - start, [f"queries: {note}" for note in notes]
+    nearest, start, document_notes = Nearest(finite(queries), depth + 1), time.perf_counter(), list[str]()
+    texts = collection.texts()
+    while block := list(islice(texts, BLOCK)):
+        vectors, notes = predictor.vectors(block, prompt_name="document")
+        document_notes += notes
+        nearest.add(finite(vectors))
+    indexing = time.perf_counter() - start - nearest.seconds
+    all_notes += [f"documents: {note}" for note in summed(document_notes)]
+    seconds = encoding + nearest.seconds
+    return _ranked(collection, list(nearest.results()), depth, seconds, indexing, tuple(all_notes))
+
+
+def measure_rankings(collection: Collection, rankings: Sequence[Ranking]) -> Measure:
+    """Return the metrics of rankings, one for each query."""
+    return measure_queries(
+        [
+            query_metrics(collection.graded(query, ranking), collection.judgments[query].grades)
+            for query, ranking in enumerate(rankings)
+        ]
+    )
+
+
+def _ranked(
+    collection: Collection,
+    results: Sequence[tuple[np.ndarray, np.ndarray]],
+    depth: int,
+    seconds: float,
+    indexing: float,
+    notes: tuple[str, ...],
+) -> Ranked:
+    """Return results of `depth` + 1 documents, among which may be the query itself, as rankings."""
+    rankings = [cut(collection.rank(query, *found), depth) for query, found in enumerate(results)]
+    return Ranked(rankings, seconds, indexing, notes)
+
+
+def cut(ranking: Ranking, depth: int | None) -> Ranking:
+    """Return the first documents of a ranking; None: all."""
+    return Ranking(ranking.documents[:depth], ranking.scores[:depth])
+
+
+def _times(ranked: Ranked, count: int, notes: list[str]) -> dict[str, Any]:
+    if ranked.seconds is None:
+        return {}
+    milliseconds = 1000 * ranked.seconds / count
+    notes.append(f"{milliseconds:.3g} ms per query, after {ranked.indexing:.3g} s for the documents")
+    return {"milliseconds_per_query": milliseconds, "indexing_seconds": ranked.indexing}
