@@ -90,7 +90,7 @@ def show_scores(result: dict[str, Any], *, json: bool = False) -> None:
         print_text(f"  scored by the rules of {scorer}")
     parts = (
         result.get(name, {}).items()
-        for name in ("by_label", "by_type", "by_kind", "by_domain", "by_field", "by_paradigm")
+        for name in ("by_label", "by_type", "by_kind", "by_domain", "by_field", "by_paradigm", "by_depth")
     )
     for part, scores in chain.from_iterable(parts):
         print_text(f"  {part:26} " + ", ".join(f"{name} {value:.4g}" for name, value in scores.items()))

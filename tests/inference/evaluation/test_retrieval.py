@@ -4,15 +4,19 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from unmask.cli.main import main
+from unmask.data.labelled.retrieval_files import read_collection
 from unmask.families.checkpoints.heads import Pooling
 from unmask.inference.evaluation import retrieval
 from unmask.inference.evaluation.evaluate_model import evaluate
 from unmask.inference.predictor import load
 from unmask.model.model import Model, build_encoder, save_model
 from unmask.support.errors import UserError
+from unmask.tasks.ranking import Ranking, RankingHead
 from unmask.tasks.regression import Regression, RegressionHead
+from unmask.tasks.rows import as_rows
 
 HERE = {"device": "cpu", "precision": "float32", "quiet": True}
 JUDGED = 12
@@ -127,10 +131,71 @@ def test_what_has_no_effect_is_refused(collection, encoder, tmp_path, recipe, to
     with pytest.raises(UserError, match="one collection at a time"):
         evaluate(encoder, [collection, text_file], **HERE)
     heads = {"regression": RegressionHead(recipe.encoder.head).state_dict()}
-    model = Model(build_encoder(recipe.encoder, tokenizer.size), tokenizer, heads, (), Regression(length=16))
+    model = Model(
+        build_encoder(recipe.encoder, tokenizer.size), tokenizer, heads, (), Regression(length=16, pairs=False)
+    )
     save_model(tmp_path / "regression", model, "")
     with pytest.raises(UserError, match="this model is for regression, and makes no vectors for search"):
         evaluate(tmp_path / "regression", collection, **HERE)
+    with pytest.raises(UserError, match="first_stage has no effect: no model reranks what it finds"):
+        evaluate(encoder, collection, first_stage=encoder, **HERE)
+
+
+@pytest.fixture(params=["ranking", "regression"])
+def reranker(request, tmp_path, recipe, tokenizer):
+    """A cross-encoder of random weights."""
+    encoder = build_encoder(recipe.encoder, tokenizer.size)
+    torch.manual_seed(0)
+    if request.param == "ranking":
+        task, head = Ranking(length=48, activation="sigmoid"), RankingHead(recipe.encoder.head)
+    else:
+        task, head = Regression(length=48), RegressionHead(recipe.encoder.head)
+    torch.nn.init.normal_(head.out.weight)
+    save_model(tmp_path / "reranker", Model(encoder, tokenizer, {task.part: head.published()}, (), task), "")
+    return tmp_path / "reranker"
+
+
+def test_a_cross_encoder_orders_what_the_first_stage_finds(collection, encoder, reranker, tmp_path, monkeypatch):
+    monkeypatch.setattr(retrieval, "DEPTHS", (3, 7))
+    first, run = tmp_path / "first.run", tmp_path / "my.run"
+    whole = evaluate(encoder, collection, run_file=first, depth=12, **HERE)
+    result = evaluate(reranker, collection, first_stage=first, depth=12, run_file=run, against=first, **HERE)
+    means, ranked = trec_eval(collection, run)
+    assert (result["task"], result["examples"]) == ("reranking", JUDGED)
+    assert {name: result["metrics"][name] for name in means} == pytest.approx(means)
+    assert result["against"]["metrics"] == whole["metrics"]
+    found = trec_eval(collection, first)[1]
+    assert {query: of.keys() for query, of in found.items()} == {query: of.keys() for query, of in ranked.items()}
+    predictor = load(reranker, device="cpu", precision="float32")
+    texts = {f"d{number}": text for number, text in enumerate(read_collection(collection).texts())}
+    query = read_collection(collection).queries[2]
+    scores = predictor.run(as_rows([query] * 12, [texts[name] for name in ranked["q2"]]))
+    assert [one.score for one in scores] == pytest.approx([*ranked["q2"].values()], abs=1e-4)
+    table = result["by_depth"]
+    assert [*table] == ["first stage", "3 reranked", "7 reranked", "12 reranked"]
+    assert table["first stage"] == whole["metrics"], "a run file has no time"
+    times = [of["milliseconds_per_query"] for of in [*table.values()][1:]]
+    assert 0 < times[0] < times[1] < times[2] == result["milliseconds_per_query"]
+    assert table["12 reranked"] == pytest.approx(result["metrics"] | {"milliseconds_per_query": times[2]})
+    mixed = tmp_path / "mixed.run"
+    lines = []
+    for name, of in found.items():
+        best = sorted([*of][:3], key=lambda document: -ranked[name][document])
+        lines += [f"{name} 0 {document} 1 {-rank} x" for rank, document in enumerate([*best, *[*of][3:]])]
+    mixed.write_text("\n".join(lines))
+    three = evaluate(mixed, collection, **HERE)["metrics"]
+    assert table["3 reranked"] == pytest.approx(three | {"milliseconds_per_query": times[0]})
+    assert {len(of) for of in ranked.values()} == {12}
+
+
+def test_a_cross_encoder_needs_a_first_stage(collection, encoder, reranker):
+    with pytest.raises(UserError, match='documents that another system has found; pass first_stage="bm25", a run'):
+        evaluate(reranker, collection, **HERE)
+    with pytest.raises(UserError, match="documents that another system has found"):
+        evaluate(reranker, collection, first_stage=reranker, **HERE)
+    short = evaluate(reranker, collection, first_stage=encoder, depth=2, **HERE)
+    assert [*short["by_depth"]] == ["first stage", "2 reranked"]
+    assert short["by_depth"]["first stage"]["milliseconds_per_query"] < short["milliseconds_per_query"]
 
 
 def test_from_the_command_line(collection, encoder, capsys):

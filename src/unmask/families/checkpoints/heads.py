@@ -110,6 +110,8 @@ def _write(path: Path, content: Any) -> None:
     replace_file(path, f"{json.dumps(content, indent=2)}\n".encode())
 
 
+OUR_KEY = "unmask"
+"""Key of config.json for the settings of the task."""
 OWN = "unmask."
 """Prefix of tensors that transformers does not know: those of a downstream model and the head on it, and of pretraining
 heads that the family lacks. transformers reads the directory without them."""
@@ -120,7 +122,7 @@ POOLED = frozenset(name for name, settings in OBJECTIVES.items() if POOLER in se
 """Pretraining heads that read the pooler."""
 
 
-CLASSIFIERS = ("classification", "multi_label", "regression", "token_classification")
+CLASSIFIERS = ("classification", "multi_label", "regression", "ranking", "token_classification")
 """Task heads whose last layer has the same name in directories, in some families also that of question answering."""
 
 NAMED = ("classification", "multi_label", "token_classification")
@@ -214,7 +216,10 @@ def classifier_head(form: Format, config: Mapping[str, Any], tensors: Mapping[st
             file=path.with_name("config.json"),
             remedy="make a model of each row of the classifier",
         )
-    return "classification" if rows is None or len(rows) > 1 else "regression"
+    if rows is None or len(rows) > 1:
+        return "classification"
+    task = config.get(OUR_KEY)
+    return "ranking" if isinstance(task, dict) and task.get("kind") == "ranking" else "regression"
 
 
 def _without_pooler(name: str, path: Path) -> UserError:

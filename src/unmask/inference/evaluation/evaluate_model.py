@@ -42,6 +42,7 @@ def evaluate(
     suite: Suite | None = None,
     limit: int | None = None,
     pll: PllKind | None = None,
+    first_stage: str | Path | None = None,
     depth: int | None = None,
     run_file: str | Path | None = None,
     allow_pickle: bool = False,
@@ -72,7 +73,10 @@ def evaluate(
         limit: with a suite, read only the first N pairs of each paradigm, or the first N documents.
         pll: with a suite, what is masked for a masked language model to predict a token: original, this token (the
             default); word-l2r, also the rest of its word.
-        depth: for a search, number of documents that are ranked for each query; by default 1000.
+        first_stage: what finds the documents that a cross-encoder ranks: bm25, a run file, or a model that makes
+            vectors.
+        depth: for a search, number of documents that are ranked for each query; by default 1000, of a cross-encoder
+            100.
         run_file: for a search, file to write the ranked documents to, as a run of trec_eval.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         field: field of JSON Lines that holds the text.
@@ -119,9 +123,14 @@ def evaluate(
         _refuse_idle(labelled | {"against": None, "encoding": encoding}, reason)
         _refuse_text_options(options, reason)
         with only_writer(None if run_file is None else Path(run_file), "run_file"):
-            result = evaluate_retrieval(model, collection, load=load, against=against, depth=depth, run_file=run_file)
+            result = evaluate_retrieval(
+                model, collection, load=load, against=against, first_stage=first_stage, depth=depth, run_file=run_file
+            )
         return _finished(result, start, display)
-    _refuse_idle({"depth": depth, "run_file": run_file}, f"{argument('data')} is no directory with {CORPUS}")
+    _refuse_idle(
+        {"first_stage": first_stage, "depth": depth, "run_file": run_file},
+        f"{argument('data')} is no directory with {CORPUS}",
+    )
     predictor = load(model)
     if suite is not None:
         result = _evaluate_suite(predictor, files, suite, limit, pll, options, display)
