@@ -61,8 +61,8 @@ class ScoreTask(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     @property
     def reranks(self) -> bool:
-        """See `Task`: unless it was trained on single texts."""
-        return self.pairs is not False
+        """See `Task`: unless it was trained on single texts, or reads them in windows."""
+        return self.pairs is not False and self.windows == 1
 
     def decisions(self, logits: np.ndarray, labels: Sequence[str]) -> list[Decision]:
         """See `Task`: the number."""
