@@ -194,6 +194,11 @@ def test_samples_are_those_of_each_row_by_itself(any_tokenizer, many, texts, len
     what = "pairs" if pairs else "texts"
     lines = [f"{sum(cut)} of {len(texts)} {what} are longer than {length} tokens and were cut"] * any(cut)
     lines += [f"{empty} of {len(texts)} {'pairs have an empty text' if pairs else 'texts are empty'}"] * (empty > 0)
+    if any_tokenizer.kind.name != "words":
+        read = [id for own in texts for text in own for id in any_tokenizer.encode(text).tolist()]
+        unknown = read.count(any_tokenizer.unk)
+        what = "tokens are unknown to the vocabulary of the model, which reads all of them as the same"
+        lines += [f"{unknown} of {len(read)} {what}"] * (unknown >= 5 and unknown >= 0.05 * len(read))
     assert list(notes) == lines
 
 

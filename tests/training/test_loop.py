@@ -152,6 +152,15 @@ def test_rates_follow_the_depth_in_the_encoder(small, trainer, layer_decay, shar
     assert {group.factor for group in one.optimizer.groups} == shares
 
 
+def test_heads_have_their_own_share_of_the_rate(small, trainer):
+    one = trainer(small(optimizer={"layer_decay": 0.5, "head_rate": 3.0}))
+    shares = {name: group.factor for group in one.optimizer.groups for name in group.names}
+    heads = {name for name in shares if name.startswith("objectives.")}
+    assert heads
+    assert {shares[name] for name in heads} == {3.0}
+    assert max(share for name, share in shares.items() if name not in heads) == 1.0, "the pooler"
+
+
 def test_each_step_logs_its_operations_a_second(small, trainer):
     one = trainer(small(batch={"micro_tokens": 100}, budget={"steps": 2}))
     one.start()

@@ -63,6 +63,11 @@ class MaskedLM(VocabularyObjective):
         self.bias = nn.Parameter(torch.zeros(context.vocabulary))
         head.init(self)
 
+    @property
+    def token_bias(self) -> nn.Parameter | None:
+        """See `VocabularyObjective`."""
+        return self.bias if self.decoder is None else self.decoder.bias
+
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`."""
         return sample.add(counts={name: len(sample.labels["masked"])})

@@ -251,6 +251,11 @@ class VocabularyObjective(Objective):
 
     tied: bool = True
 
+    @property
+    def token_bias(self) -> nn.Parameter | None:
+        """The bias of the decoder, (vocabulary,), if the head has one."""
+        return None
+
     @abstractmethod
     def decoding(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Decoding:
         """See `Objective`."""

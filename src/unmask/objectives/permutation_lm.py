@@ -48,6 +48,11 @@ class PermutationLM(VocabularyObjective):
         super().__init__()
         self.bias = nn.Parameter(torch.zeros(vocabulary))
 
+    @property
+    def token_bias(self) -> nn.Parameter:
+        """See `VocabularyObjective`."""
+        return self.bias
+
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`."""
         return sample.add(counts={name: len(sample.labels[TARGETS])})

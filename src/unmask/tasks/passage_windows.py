@@ -260,7 +260,8 @@ def cut_passages(
                 window = replace(window, sample=window.sample.add(labels={LABEL: np.array(label)}))
                 window = replace(window, answered=span is not None)
             made.append(replace(window, sample=window.sample.named((0, len(made))), cut=too_long))
-    return made, tuple(f"{what}: {count:,}" for what, count in counts.items() if count)
+    read = [*(passage.ids for passage in passages.values()), *(question for question, *_ in asked)]
+    return made, (*(f"{what}: {count:,}" for what, count in counts.items() if count), *tokenizer.notes(read))
 
 
 def _mark(passage: _Passage, marked: Sequence[tuple[int, int]], marker: int) -> _Passage:

@@ -85,6 +85,8 @@ def orthogonalize(x: Tensor) -> Tensor:
     return x.mT if tall else x
 
 
+HEADS = "objectives."
+"""Start of the names of the parameters of heads in a learner."""
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 """The state of each parameter with AdamW's or LAMB's step."""
 MOMENTUM = "momentum"
@@ -266,6 +268,8 @@ class Optimizer:
         groups: dict[tuple[bool, bool, float], ParameterGroup] = {}
         for name, value in self.names.items():
             matrix, factor = value.ndim >= 2, share.get(value, 1.0)
+            if name.startswith(HEADS):
+                factor *= self.settings.head_rate or 1.0
             special = self.is_special(value, value in inner)
             new = ParameterGroup(special, factor, self.settings.weight_decay if matrix else 0.0)
             groups.setdefault((special, matrix, factor), new).names.append(name)

@@ -28,6 +28,8 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         clip: maximum norm of the whole gradient; 0: no clipping.
         layer_decay: ratio of the learning rate of each layer of the encoder to that of the layer above it (see
             training/optimizer.py); 1.0: the same rate for all.
+        head_rate: ratio of the learning rate of the objectives' heads to that of the encoder; None: 1, but in
+            pretraining 20 if heads are new and the encoder is not.
         average: share of the budget at whose end the weights are averaged over the steps (Izmailov et al. 2018); 0:
             the weights of the last step are taken.
         treats_matrices: whether matrices of the encoder's layers have a learning rate and a momentum of their own.
@@ -44,10 +46,21 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     bias_correction: bool = True
     clip: float = 1.0
     layer_decay: float = 1.0
+    head_rate: float | None = None
     average: float = 0.0
 
     either = ("betas", "half_lives")
-    kept = ("learning_rate", *either, "epsilon", "weight_decay", "bias_correction", "clip", "layer_decay", "average")
+    kept = (
+        "learning_rate",
+        *either,
+        "epsilon",
+        "weight_decay",
+        "bias_correction",
+        "clip",
+        "layer_decay",
+        "head_rate",
+        "average",
+    )
     treats_matrices: ClassVar[bool] = False
     reads_all_rows: ClassVar[bool] = True
 
@@ -69,6 +82,8 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             raise ValueError("half_lives must be positive numbers of tokens")
         if not 0 < self.layer_decay <= 1:
             raise ValueError("layer_decay must lie in (0, 1]")
+        if self.head_rate is not None and not 0 < self.head_rate < math.inf:
+            raise ValueError("head_rate must be positive")
         if not 0 <= self.average <= 1:
             raise ValueError("average must lie in [0, 1]")
 

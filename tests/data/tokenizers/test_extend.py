@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import random
 
 import pytest
 from hypothesis import given, settings
@@ -87,7 +88,7 @@ def test_text_without_new_tokens_is_encoded_as_before(pairs, kind, text):
     elif max(after, default=0) < old.size:
         assert after == before
     else:  # a new token is the start of a word
-        starts = [token.removeprefix("▁") for token in extension.parts]
+        starts = [token.removeprefix("▁").removeprefix("##") for token in extension.parts]
         normal = old._library.normalizer.normalize_str(text)
         assert any(start in normal for start in starts)
 
@@ -144,6 +145,43 @@ def test_no_word_of_the_text_becomes_unknown(tmp_path):
     extension = learn_tokens(old, [*texts, "cathe"], add=1)
     assert list(extension.parts) == ["sat"]
     assert extension.tokenizer.tokens(extension.tokenizer.encode("cathe")) == ["ca", "##the"]
+
+
+SCRIPTS = {
+    "Chinese": (0x4E00, 0x4E80),
+    "Japanese": (0x3041, 0x3090),
+    "Cyrillic": (0x0430, 0x0450),
+    "Greek": (0x03B1, 0x03C9),
+    "Hebrew": (0x05D0, 0x05EA),
+    "Arabic": (0x0621, 0x063A),
+    "Georgian": (0x10D0, 0x10F0),
+    "Armenian": (0x0561, 0x0586),
+    "Hangul": (0xAC00, 0xAC40),
+    "Thai": (0x0E01, 0x0E2E),
+}
+"""Letters of scripts that English vocabularies lack: the first, and the one after the last."""
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "unigram"])
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_characters_that_the_vocabulary_lacks_are_learned(pairs, kind, script, tmp_path, same_ids):
+    rng = random.Random(script)
+    letters = [chr(code) for code in range(*SCRIPTS[script])]
+    words = ["".join(rng.choices(letters, k=rng.randint(1, 4))) for _ in range(60)]
+    texts = [" ".join(["The dog", *rng.choices(words, k=6)]) for _ in range(80)]
+    old = pairs[kind][0]
+    extension = learn_tokens(old, texts, add=2000, min_count=1)
+    ids = extension.tokenizer.encode_many(texts)
+    lost = sum(int((row == old.unk).sum()) for row in old.encode_many(texts))
+    assert lost > 0
+    assert extension.unknown_before >= lost, "unigram reads several unknown characters as one token"
+    assert extension.unknown_after == sum(int((row == old.unk).sum()) for row in ids) == 0
+    assert f"of them {extension.unknown_before:,} are unknown before, 0 after" in extension.summary(2000)
+    extension.tokenizer.save(tmp_path)
+    same_ids(extension.tokenizer, AutoTokenizer.from_pretrained(tmp_path), texts)
+    few = learn_tokens(old, texts, add=20)
+    assert 0 < few.unknown_after < few.unknown_before
+    assert difference(old, few.tokenizer) == ""
 
 
 @pytest.mark.parametrize(

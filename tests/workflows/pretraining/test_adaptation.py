@@ -3,21 +3,24 @@
 import os
 import random
 import signal
+from dataclasses import replace
 
 import msgspec
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
 
 from unmask.data.corpus.build import write_corpus
 from unmask.data.tokenizers.extend import learn_tokens, old_ids
-from unmask.model.model import load_model
+from unmask.model.model import load_model, save_model
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UnmaskError, UserError
 from unmask.support.settings import parse_overrides
 from unmask.training import loop
 from unmask.training.machine import Machine
 from unmask.workflows.pretraining.pretrain import pretrain_corpus
+from unmask.workflows.pretraining.start import NEW_HEAD_RATE, SMOOTHING
 from unmask.workflows.pretraining.text_corpus import corpus_from_text
 
 CPU = Machine(torch.device("cpu"), "float32")
@@ -146,3 +149,58 @@ def test_layers_need_a_model(unextended, tmp_path):
     with pytest.raises(UserError, match=r'layers has no effect without init; pass settings={"encoder.layers": N}'):
         pretrain_corpus(make("budget.steps=1"), unextended, tmp_path / "run", layers=2, quiet=True)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture(scope="session")
+def headless(base, tmp_path_factory):
+    """The model without its masked-LM head, as models for vectors of texts are published."""
+    out = tmp_path_factory.mktemp("headless") / "model"
+    save_model(out, replace(load_model(base), heads={}), "")
+    return out
+
+
+def adapted(init, corpus, out, *settings):
+    """Adapt a model with a learning rate of nearly zero; return its recipe and its losses."""
+    pretrain_corpus(make("optimizer.learning_rate=1e-9", *settings), corpus, out, init=init, machine=CPU, quiet=True)
+    return msgspec.toml.decode((out / "recipe.toml").read_bytes()), heldout(out)
+
+
+def test_a_new_head_begins_at_the_frequencies_of_tokens_and_learns_faster(base, headless, unextended, tmp_path):
+    recipe, losses = adapted(headless, unextended, tmp_path / "new", "budget.steps=1")
+    assert recipe["optimizer"]["head_rate"] == NEW_HEAD_RATE
+    documents = [np.concatenate(unextended.train.sentences(index)) for index in range(len(unextended.train))]
+    counts = np.bincount(np.concatenate(documents), minlength=unextended.tokenizer.size) + SMOOTHING
+    bias = load_model(tmp_path / "new").heads["masked_lm"]["bias"].numpy()
+    assert np.allclose(bias, np.log(counts / counts.sum()), atol=1e-4)
+    known = np.concatenate(
+        [ids for index in range(len(unextended.heldout)) for ids in unextended.heldout.sentences(index)]
+    )
+    unigram = -np.log(counts[known] / counts.sum()).mean()
+    assert losses[0]["masked_lm_loss"] == pytest.approx(unigram, abs=0.6), "otherwise the logarithm of the vocabulary"
+    recipe, losses = adapted(base, unextended, tmp_path / "old", "budget.steps=1")
+    assert "head_rate" not in recipe["optimizer"], "its head is trained"
+    recipe, _ = adapted(headless, unextended, tmp_path / "own", "budget.steps=1", "optimizer.head_rate=2")
+    assert recipe["optimizer"]["head_rate"] == 2
+
+
+def test_text_that_the_vocabulary_lacks_is_told_and_learned_with_an_extension(base, tokenizer, tmp_path, capsys):
+    rng, letters = random.Random(0), [chr(code) for code in range(0x0561, 0x0580)]
+    words = ["".join(rng.choices(letters, k=4)) for _ in range(30)]
+    text = tmp_path / "armenian.txt"
+    text.write_text("\n\n".join(f"{' '.join(rng.choices(words, k=40))}." for _ in range(60)), encoding="utf8")
+    once = make("budget.steps=1")
+    pretrain_corpus(once, write_corpus([text], tokenizer, tmp_path / "c"), tmp_path / "run", init=base)
+    warning = "tokens are unknown to the vocabulary of the model, which reads all of them as the same: extend it with"
+    assert warning in capsys.readouterr().err
+    assert warning in (tmp_path / "run" / "report.md").read_text(encoding="utf8")
+    more = learn_tokens(tokenizer, [text.read_text(encoding="utf8")], add=100).tokenizer
+    pretrain_corpus(once, write_corpus([text], more, tmp_path / "d"), tmp_path / "more", init=base)
+    assert warning not in capsys.readouterr().err
+
+
+def test_counts_of_tokens_are_those_of_documents_at_equal_distances(unextended):
+    documents = [np.concatenate(unextended.train.sentences(index)) for index in range(len(unextended.train))]
+    size, total = unextended.tokenizer.size, unextended.train.num_tokens
+    assert np.array_equal(unextended.train.token_counts(), np.bincount(np.concatenate(documents), minlength=size))
+    some = unextended.train.token_counts(enough=total // 3)
+    assert np.array_equal(some, np.bincount(np.concatenate(documents[::3]), minlength=size))

@@ -161,18 +161,38 @@ def test_the_logit_of_a_new_token_follows_from_those_of_its_old_tokens(tokenizer
 
 @pytest.mark.parametrize("fault", ["sum", "old rows", "one id too early", "biases without log k"])
 def test_a_planted_fault_is_found(tokenizer, extended, monkeypatch, fault):
-    def wrong(value, first, parts, right=start.with_means):
+    def wrong(value, first, parts, unknown, right=start.with_means):
         if fault == "sum":
             return torch.cat([value[:first], torch.stack([value[ids].sum(0) for ids in parts])])
         if fault == "biases without log k":
             return torch.cat([value[:first], torch.stack([value[ids].mean(0) for ids in parts])])
         if fault == "old rows":
-            return right(value.flip(0), first, parts)
-        return torch.cat([value[: first - 1], right(value, first, parts)[first:], value[first - 1 : first]])
+            return right(value.flip(0), first, parts, unknown)
+        return torch.cat([value[: first - 1], right(value, first, parts, unknown)[first:], value[first - 1 : first]])
 
     monkeypatch.setattr(start, "with_means", wrong)
     with pytest.raises(AssertionError):
         test_new_rows_are_the_means_of_old_ones(tokenizer, extended, "bert", 0)
+
+
+def test_rows_of_unknown_characters_are_drawn_like_the_old_ones(tokenizer):
+    letters = [chr(code) for code in range(0x10D0, 0x10F0)]
+    extended = learn_tokens(
+        tokenizer, [" ".join(f"{first}{second}" for first in letters for second in letters)], add=64
+    )
+    new = extended.tokenizer
+    assert new.size == tokenizer.size + 64
+    assert old_ids(tokenizer, new) == [[tokenizer.unk]] * 64
+    model = make(tokenizer, *FAMILIES["bert"])
+    grown = extend_vocabulary(model, new, objectives(FAMILIES["bert"][1]))
+    old, rows = model.encoder.words.weight, grown.encoder.words.weight[tokenizer.size :]
+    assert len(rows.unique(dim=0)) == 64, "the model can tell them apart"
+    assert torch.allclose(rows.mean(), old.mean(), atol=0.05)
+    assert torch.allclose(rows.std(), old.std(), rtol=0.1)
+    biases = grown.heads["masked_lm"]["bias"][tokenizer.size :]
+    assert torch.allclose(biases, model.heads["masked_lm"]["bias"].mean().expand(64), atol=1e-6)
+    again = extend_vocabulary(model, new, objectives(FAMILIES["bert"][1]))
+    assert torch.equal(again.encoder.words.weight[tokenizer.size :], rows)
 
 
 def test_transformers_reads_the_extended_model(tokenizer, extended, tmp_path):

@@ -130,6 +130,18 @@ class Documents:
         """
         return self._sizes()[0]
 
+    def token_counts(self, enough: int = 1_000_000) -> npt.NDArray[np.int64]:
+        """Count the tokens of documents at equal distances, (vocabulary,), which have about `enough` tokens together.
+
+        Raises:
+            UserError: a document is damaged (the message names the file).
+        """
+        every = max(1, self.num_tokens // enough)
+        counts = np.zeros(self._vocabulary, np.int64)
+        for index in range(0, len(self), every):
+            counts += np.bincount(np.concatenate(self.sentences(index)), minlength=self._vocabulary)
+        return counts
+
     def sentence_counts(self) -> npt.NDArray[np.int64]:
         """Read the number of sentences of all documents, (documents,); see `lengths`."""
         return self._sizes()[1]

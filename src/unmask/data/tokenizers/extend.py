@@ -11,7 +11,9 @@ fewer tokens. Old tokens keep their ids, and text in which no new token is found
 - BPE: training is continued with further merges, each of the most frequent pair of adjacent tokens (Sennrich et al.
   2016). As these follow the old merges, they change nothing that these did.
 
-A word without letters, such as a number, is not learned from, nor is one that is rarer than a minimum count.
+A word without letters, such as a number, is not learned from, nor is one that is rarer than a minimum count. Of words
+with characters that the vocabulary lacks, which WordPiece and unigram read as unknown, these characters are learned.
+BPE of characters is not extended by them, as no merge makes them.
 
 The reverse compares two tokenizers: whether the second one has all tokens of the first one with the same ids, and
 splits text without its further tokens in the same way; and the old tokens that each further token consists of.
@@ -23,7 +25,7 @@ import heapq
 import math
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from typing import Any
@@ -137,12 +139,15 @@ class Extension:
     Attributes:
         tokenizer: the tokenizer.
         before, after: number of tokens of the text with the old and with the new tokenizer.
+        unknown_before, unknown_after: number of those that are unknown.
         parts: the new tokens in the order of ids, each with the old tokens that it stands for.
     """
 
     tokenizer: Tokenizer
     before: int
     after: int
+    unknown_before: int
+    unknown_after: int
     parts: Mapping[str, Sequence[str]]
 
     def summary(self, wanted: int) -> list[str]:
@@ -151,16 +156,18 @@ class Extension:
         Args:
             wanted: the number of new tokens that were asked for.
         """
-        saved = 1 - self.after / self.before
+        change, direction = 1 - self.after / self.before, "fewer" if self.after <= self.before else "more"
         first = self.tokenizer.size - len(self.parts)
         shown = [
             f"{self.tokenizer.decode([first + number]).strip()} ({' '.join(parts)})"
             for number, parts in enumerate(list(self.parts.values())[:8])
         ]
+        lost = self.unknown_before > 0
         fewer = [f"the text has only {counted(len(self.parts), 'new token')} to learn, not {wanted:,}"]
         return [
             *(fewer if len(self.parts) < wanted else ()),
-            f"the text has {self.before:,} tokens before, {self.after:,} after ({saved:.1%} fewer)",
+            f"the text has {self.before:,} tokens before, {self.after:,} after ({abs(change):.1%} {direction})",
+            *([f"of them {self.unknown_before:,} are unknown before, {self.unknown_after:,} after"] * lost),
             f"new tokens: {', '.join(shown)}{', …' * (len(self.parts) > len(shown))}",
         ]
 
@@ -181,10 +188,25 @@ class _Text:
     split: Callable[[str], list[str]]
     least: int
 
-    def rank(self, words: Mapping[str, int]) -> list[str]:
-        """Return the words of several tokens that are frequent enough, first those that cost the most tokens."""
-        gains = {word: count * (len(self.split(word)) - 1) for word, count in words.items() if count >= self.least}
-        return sorted((word for word, gain in gains.items() if gain), key=lambda word: (-gains[word], word))
+    def rank(self, words: Mapping[str, int], lacking: Callable[[str], Collection[str]]) -> list[str]:
+        """Return the words of several tokens that are frequent enough, and characters that the vocabulary lacks.
+
+        Those that cost the most tokens come first; a word that is unknown costs as many as it has characters, to which
+        each character that it lacks contributes the same.
+
+        Args:
+            words: the words, with their counts.
+            lacking: returns the tokens of the characters of one of the text's words that the vocabulary lacks.
+        """
+        gains = {word: float(count * (len(self.split(word)) - 1)) for word, count in words.items()}
+        counts, costs = Counter(words), defaultdict[str, float](float)
+        for word, count in self.words.items():
+            for token in (tokens := lacking(word)):
+                counts[token] += count
+                costs[token] += count * len(word) / len(tokens)
+        gains |= costs
+        ranked = (word for word, gain in gains.items() if gain and counts[word] >= self.least)
+        return sorted(ranked, key=lambda word: (-gains[word], word))
 
 
 def learn_tokens(
@@ -210,7 +232,7 @@ def learn_tokens(
     words = tokenizer.count_words(texts, progress=progress)
     if not words:
         raise UserError("there is no text to learn new tokens from")
-    before = sum(count * len(tokenizer.split_word(word)) for word, count in words.items())
+    before, unknown_before = _count(tokenizer, words)
     byte_level = tokenizer.kind.name == "bpe"
     lexical = {
         word: count
@@ -224,9 +246,22 @@ def learn_tokens(
             f"there is nothing to learn: every word that occurs at least {min_count} times is a single token already",
             remedy="use the tokenizer as it is, or give more text",
         )
-    after = sum(count * len(new.split_word(word)) for word, count in words.items())
+    after, unknown_after = _count(new, words)
     parts = [tokenizer.tokens(ids) for ids in old_ids(tokenizer, new)]
-    return Extension(new, before, after, dict(zip(new_tokens(tokenizer, new), parts, strict=True)))
+    return Extension(
+        new, before, after, unknown_before, unknown_after, dict(zip(new_tokens(tokenizer, new), parts, strict=True))
+    )
+
+
+def _count(tokenizer: Tokenizer, words: Mapping[str, int]) -> tuple[int, int]:
+    """Return the number of tokens of words, by their counts, and of those that are unknown."""
+    known = {*tokenizer.tokens(range(tokenizer.size))} - {tokenizer.token(tokenizer.unk)}
+    total = unknown = 0
+    for word, count in words.items():
+        tokens = tokenizer.split_word(word)
+        total += count * len(tokens)
+        unknown += count * sum(token not in known for token in tokens)
+    return total, unknown
 
 
 def _extensible(tokenizer: Tokenizer) -> dict[str, Any]:
@@ -254,8 +289,14 @@ def _learn_words(model: Mapping[str, Any], text: _Text, add: int) -> dict[str, A
     The first token of a longer word may be a new one, and what remains of the word may contain a character that has no
     token within words. New tokens by which a word of the text would become unknown are therefore not used.
     """
-    ranked = text.rank({word: count for word, count in text.words.items() if word not in model["vocab"]})
     known = [word for word in text.words if text.split(word) != [model["unk_token"]]]
+
+    def lacking(word: str) -> set[str]:
+        return {token for token in (word[:1], *(PREFIX + after for after in word[1:])) if token not in model["vocab"]}
+
+    words = {word: count for word, count in text.words.items() if word not in model["vocab"]}
+    unknown = text.words.keys() - set(known)
+    ranked = text.rank(words, lambda word: lacking(word) if word in unknown else ())
     settings = {name: value for name, value in model.items() if name not in ("type", "vocab")}
     while True:
         vocabulary = {**model["vocab"], **{word: len(model["vocab"]) + at for at, word in enumerate(ranked[:add])}}
@@ -275,10 +316,15 @@ def _learn_scored(model: Mapping[str, Any], text: _Text, add: int) -> dict[str, 
         if any(map(str.isalpha, start)):
             starts[SPACE + start] += count
     known = {word: count for word, count in starts.items() if scores.keys() >= set(text.split(word))}
+    characters = Counter[str]()
+    for word, count in text.words.items():
+        for character in {*word} - scores.keys():
+            characters[character] += count * word.count(character)
     added = []
-    for word in text.rank(known)[:add]:
-        usual = math.log(known[word] / text.num_tokens)
-        added.append((word, max(usual, sum(scores[token] for token in text.split(word)) + MARGIN)))
+    for word in text.rank(known, lambda word: {*word} & characters.keys())[:add]:
+        usual = math.log((known.get(word) or characters[word]) / text.num_tokens)
+        old = sum(scores[token] for token in text.split(word)) + MARGIN if word in known else usual
+        added.append((word, max(usual, old)))
     return {**model, "vocab": [*model["vocab"], *added]}
 
 
@@ -288,8 +334,9 @@ def _learn_merges(model: Mapping[str, Any], text: _Text, add: int) -> dict[str, 
     A pair that would be merged into an old token, or into a new one in a second way, is not merged: that token's other
     merges come first, which changes what follows.
     """
-    words = [text.split(word) for word in text.words]
-    counts = list(text.words.values())
+    split = [(text.split(word), count) for word, count in text.words.items()]
+    words = [tokens for tokens, _ in split if model["unk_token"] not in tokens]
+    counts = [count for tokens, count in split if model["unk_token"] not in tokens]
     pairs: Counter[tuple[str, str]] = Counter()
     where: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
     for index, word in enumerate(words):

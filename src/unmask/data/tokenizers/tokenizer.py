@@ -30,7 +30,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors,
 from unmask.data.text.files import read_whole
 from unmask.data.text.json_keys import refuse_duplicates
 from unmask.support.durable import replace_file
-from unmask.support.errors import UserError
+from unmask.support.errors import ShareNote, UserError
 
 CONFIG, SPECIAL, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 SPIECE = ("spiece.model", "30k-clean.model", "spm.model")
@@ -43,6 +43,9 @@ Starts = Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]
 Ids = npt.NDArray[np.int32]
 Summary = Literal["first", "extract", "last"]
 """The position from which a model takes the vector of a text; see data/batches/frame.py."""
+UNKNOWN = "tokens are unknown to the vocabulary of the model, which reads all of them as the same"
+UNKNOWN_SHARE, FEWEST_UNKNOWN = 0.05, 5
+"""Share of unknown tokens, and their number, from which on users are told."""
 ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 """Roles of the special tokens, named as in Hugging Face's files."""
 
@@ -261,8 +264,15 @@ class Tokenizer:
         return ids
 
     def notes(self, texts: Iterable[Ids]) -> list[str]:
-        """Return sentences on what models do not read of the tokens of texts; none if they read everything."""
-        return []
+        """Return sentences on what models do not read of the tokens of texts; none if they read nearly everything."""
+        texts = list(texts)
+        return self.unknown_note(sum(int((ids == self.unk).sum()) for ids in texts), sum(map(len, texts)))
+
+    def unknown_note(self, unknown: int, total: int) -> list[str]:
+        """Return a sentence on the unknown tokens among all tokens of a text; none if they are few."""
+        if unknown < FEWEST_UNKNOWN or unknown < UNKNOWN_SHARE * total:
+            return []
+        return [ShareNote(unknown, total, UNKNOWN)]
 
     def count_words(self, texts: Iterable[str], *, progress: bool = False) -> dict[str, int]:
         """Count the words of texts, normalized and split as in encoding, which `split_word` takes."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -41,7 +42,14 @@ from unmask.workflows.pretraining.checks import (
     check_vocabulary,
     check_words,
 )
-from unmask.workflows.pretraining.start import InitialWeights, build_learner, continued
+from unmask.workflows.pretraining.start import (
+    InitialWeights,
+    begin_heads,
+    build_learner,
+    continued,
+    unread,
+    with_head_rate,
+)
 
 HELDOUT_TOKENS = 40_000
 """Number of held-out tokens that each evaluation reads."""
@@ -129,12 +137,17 @@ def train_encoder(
         inputs["teacher"] = teacher.fingerprint()  # before its precision is changed
         teacher.to(machine.device, machine.dtype)
     learner, created = build_learner(recipe, corpus.tokenizer.size, start.model, teacher)
+    if (base := start.model) is not None:
+        counts = corpus.train.token_counts()
+        start = replace(start, warnings=unread(corpus, counts))
+        if start.tokens != 0 and begin_heads(learner, base, counts):
+            recipe = with_head_rate(recipe)
     learner.to(machine.device)
     curriculum = build_curriculum(recipe, corpus.tokenizer, learner)
     source, heldout = _read(curriculum, recipe, corpus, display)
     with processes, open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run:
-        for change in start.changes:
-            display.say(change)
+        for line in (*start.changes, *start.warnings):
+            display.say(line)
         if created:
             display.say(f"newly initialized, because {start.source} lacks it: {', '.join(created)}")
         if heldout and not resume:
@@ -242,7 +255,7 @@ def _remarks(
             ),
         ],
         notes=[note for name, part in last for note in part.notes(name, metrics, constant)],
-        warnings=[text for name, part in last for text in part.warnings(name, metrics)],
+        warnings=[*start.warnings, *(text for name, part in last for text in part.warnings(name, metrics))],
         usage=[line for name in trained for line in learner.parts[name].usage(str(run.path))],
     )
 

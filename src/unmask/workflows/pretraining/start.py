@@ -7,7 +7,10 @@ Each row of a new token, in the token embeddings and in decoders, is the mean of
 the old tokenizer splits the text of the new one. Its bias is the mean of their biases minus log k: where the old model
 had k tokens to predict, the new one has a single one. The logit of the new token is therefore the mean of their logits
 minus log k, and its probability at most the mean of theirs divided by k, so that the predictions of old tokens change
-little. Without log k they change more, and with random rows much more.
+little. Without log k they change more, and with random rows much more. Tokens of characters that the old tokenizer
+lacks have nothing to take over: the unknown token says nothing of them, and would make all of them the same. Their rows
+are drawn from the normal distribution with the mean and the standard deviation of each column of the old rows, as
+those of tokens without a similar one in WECHSEL (Minixhofer et al. 2022), and their biases are the mean of the old.
 
 A smaller body has layers of the larger one at equal distances, including the first and the last, as the initialization
 of DistilBERT (Sanh et al. 2019, section 2; scripts/extract_distilbert.py takes the same 6 of 12 layers). Where global
@@ -23,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,11 +38,11 @@ from unmask.families import BodySettings
 from unmask.families.checkpoints.check import body_on_meta, on_meta
 from unmask.model.model import Model, build_encoder, load_model
 from unmask.objectives.learner import Learner, loss_weights
-from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings
+from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings, VocabularyObjective
 from unmask.objectives.teacher import TEACHER, Teacher
 from unmask.recipes.recipe import Recipe
 from unmask.support.errors import UserError, counted
-from unmask.support.messages import call
+from unmask.support.messages import argument, call
 from unmask.workflows.pretraining.checks import check_layers, check_shape
 
 
@@ -71,8 +75,54 @@ def build_learner(
     return learner, [*base.created, *lacking]
 
 
+def unread(corpus: Corpus, counts: np.ndarray) -> list[str]:
+    """Return warnings if the vocabulary of a model lacks much of the text.
+
+    Args:
+        corpus: the text.
+        counts: how often each of its tokens occurs, (vocabulary,).
+    """
+    tokenizer = corpus.tokenizer
+    return [
+        f"{note}: extend it with {argument('extend', 'N')}, or choose a model for this language"
+        for note in tokenizer.unknown_note(int(counts[tokenizer.unk]), int(counts.sum()))
+    ]
+
+
+def begin_heads(learner: Learner, base: Model, counts: np.ndarray) -> bool:
+    """Begin the decoders of heads that a model lacks at the frequencies of the tokens; return whether there are any.
+
+    Otherwise the body would learn the frequencies before anything else, as the bias of a decoder is slower: it needs
+    thousands of steps of a learning rate that suits a trained body.
+
+    Args:
+        learner: encoder and objectives; modified in place.
+        base: the model that the encoder comes from.
+        counts: how often each token occurs in the text, (vocabulary,).
+    """
+    new = [head for name, head in learner.parts.items() if name not in base.heads]
+    biases = [head.token_bias for head in new if isinstance(head, VocabularyObjective)]
+    if biases:
+        frequencies = torch.from_numpy(counts).float().add(SMOOTHING)
+        for bias in biases:
+            if bias is not None:
+                bias.data[: len(frequencies)] = (frequencies / frequencies.sum()).log()
+    return any(head.state_dict() for head in new)
+
+
+def with_head_rate(recipe: Recipe) -> Recipe:
+    """Return a recipe whose heads have the rate of new heads on a trained encoder, unless it sets one."""
+    if recipe.optimizer.head_rate is not None:
+        return recipe
+    return msgspec.structs.replace(recipe, optimizer=msgspec.structs.replace(recipe.optimizer, head_rate=NEW_HEAD_RATE))
+
+
 Tensors = Mapping[str, Tensor]
 
+NEW_HEAD_RATE = 20.0
+"""Ratio of the learning rate of new heads to that of a trained encoder: about that of pretraining from scratch."""
+SMOOTHING = 0.1
+"""Count that is added to each token's."""
 _LAYER = re.compile(r"(^|\.)blocks\.(\d+)\.")
 
 
@@ -85,6 +135,7 @@ class InitialWeights:
         source: the name of what it was made of, in messages.
         how: what the run does, for the report and the card of the model.
         changes: how it differs from its source, in words.
+        warnings: what is wrong with the text for it, in words.
         inputs: fingerprints of what it was made of.
         tokens: number of tokens that it was pretrained on; None if unknown.
     """
@@ -93,6 +144,7 @@ class InitialWeights:
     source: str = ""
     how: str = "Pretrained"
     changes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
     inputs: Mapping[str, str] = field(default_factory=lambda: {"init": "none"})
     tokens: int | None = 0
 
@@ -219,7 +271,10 @@ def extend_vocabulary(
         """Extend the tensors whose number of rows depends on the vocabulary; `build` makes them for one."""
         small, large = build(0), build(1)
         extended = {name for name in small if len(small[name].shape) and len(small[name]) != len(large[name])}
-        return {name: with_means(value, first, parts) if name in extended else value for name, value in tensors.items()}
+        return {
+            name: with_means(value, first, parts, model.tokenizer.unk) if name in extended else value
+            for name, value in tensors.items()
+        }
 
     def build_head(head: ObjectiveSettings, more: int) -> Tensors:
         body = body_on_meta(settings, vocabulary + more)
@@ -236,8 +291,14 @@ def extend_vocabulary(
     return replace(_rebuilt(model, settings, max(vocabulary, tokenizer.size), body, heads), tokenizer=tokenizer)
 
 
-def with_means(value: Tensor, first: int, parts: Sequence[Sequence[int]]) -> Tensor:
+def with_means(value: Tensor, first: int, parts: Sequence[Sequence[int]], unknown: int) -> Tensor:
     """Return a tensor with further rows from `first` on, each the mean of the rows with some ids; see the module.
+
+    Args:
+        value: the tensor.
+        first: number of old rows.
+        parts: for each new row, the ids of old ones.
+        unknown: the id of the unknown token.
 
     Shape:
         value: (vocabulary, width), or (vocabulary,) for biases. It may already have rows at `first` and after, which
@@ -246,6 +307,11 @@ def with_means(value: Tensor, first: int, parts: Sequence[Sequence[int]]) -> Ten
     means = torch.stack([value[list(ids)].mean(0) for ids in parts])  # (new tokens, width) or (new tokens,)
     if value.dim() == 1:
         means -= torch.tensor([len(ids) for ids in parts]).log()
+    new = torch.tensor([unknown in ids for ids in parts])
+    if new.any():
+        deviation, mean = torch.std_mean(value[:first].float(), dim=0)
+        noise = torch.randn(means[new].shape, generator=torch.Generator().manual_seed(first))
+        means[new] = (mean + noise * deviation * (value.dim() > 1)).to(value.dtype)
     return torch.cat([value[:first], means, value[first + len(parts) :]])
 
 
