@@ -307,6 +307,7 @@ VERBS = {
     "audit": Verb("unmask.workflows.auditing.audit:audit", (), show_audit),
     "predict": Verb(f"{COMMANDS}:predict", ("texts",), show_predictions),
     "suggest": Verb("unmask.workflows.suggest:suggest"),
+    "mine": Verb("unmask.workflows.mining:mine"),
     "features": Verb(f"{COMMANDS}:write_features"),
     "embed": Verb(f"{COMMANDS}:embed"),
     "fill": Verb(f"{COMMANDS}:fill", ("texts",), show_filled),

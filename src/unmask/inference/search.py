@@ -14,20 +14,55 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from types import ModuleType
 
 import numpy as np
 import torch
 
+from unmask.inference.backend import finite
+from unmask.inference.predictor import Predictor
 from unmask.support.errors import UserError
 
+BLOCK = 8192
+"""Number of documents that are embedded and compared at once."""
 QUERIES = 1024
 """Number of queries that are compared with a block of documents at once."""
 _RANGES = ("0e00-0eff", "1000-109f", "1780-17ff", "2e80-2fff", "3040-30ff", "3400-9fff", "f900-faff", "20000-3ffff")
 _UNSPACED = "".join("-".join(f"\\U{int(end, 16):08x}" for end in ends.split("-")) for ends in _RANGES)
 """Thai and Lao; Myanmar; Khmer; Chinese and Japanese, without their punctuation."""
 _WORDS = re.compile(rf"[{_UNSPACED}]+|[^\W{_UNSPACED}]+")
+
+
+def embed_blocks(predictor: Predictor, texts: Iterator[str], notes: list[str]) -> Iterator[np.ndarray]:
+    """Yield the vectors of documents in blocks, (documents, width) float32 each.
+
+    Args:
+        predictor: the model.
+        texts: the documents; no more than `BLOCK` are in memory.
+        notes: receives notes that count documents.
+
+    Raises:
+        UserError: the model makes no vectors, or they are not numbers.
+    """
+    while block := list(islice(texts, BLOCK)):
+        vectors, own_notes = predictor.vectors(block, prompt_name="document")
+        notes += own_notes
+        yield finite(vectors)
+
+
+def check_vectors(predictor: Predictor) -> None:
+    """Check that a model makes vectors of texts.
+
+    Raises:
+        UserError: it was fine-tuned for another task.
+    """
+    task = predictor.model.task
+    if task is not None and task.vectors is None:
+        raise UserError(
+            f"this model is for {task.part.replace('_', ' ')}, and makes no vectors for search",
+            remedy="name a model that was trained on pairs, or an encoder",
+        )
 
 
 class Nearest:

@@ -9,6 +9,7 @@ import torch
 from unmask.cli.main import main
 from unmask.data.labelled.retrieval_files import read_collection
 from unmask.families.checkpoints.heads import Pooling
+from unmask.inference import search
 from unmask.inference.evaluation import retrieval
 from unmask.inference.evaluation.evaluate_model import evaluate
 from unmask.inference.predictor import load
@@ -64,7 +65,7 @@ def trec_eval(path, run):
 
 
 def test_vectors_are_searched_exactly_in_blocks(collection, encoder, tmp_path, monkeypatch):
-    monkeypatch.setattr(retrieval, "BLOCK", 7)
+    monkeypatch.setattr(search, "BLOCK", 7)
     run = tmp_path / "my.run"
     result = evaluate(encoder, collection, run_file=run, **HERE)
     means, ranked = trec_eval(collection, run)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.retrieval_files import Collection, Ranking, read_collection, read_run, write_run
 from unmask.inference.backend import finite
 from unmask.inference.predictor import Predictor
-from unmask.inference.search import Bm25, Nearest
+from unmask.inference.search import Bm25, Nearest, check_vectors, embed_blocks
 from unmask.inference.stream import summed
 from unmask.metrics.intervals import Measure, differences, intervals, measure_all
 from unmask.metrics.retrieval import measure_queries, query_metrics
@@ -40,8 +40,6 @@ RERANKED = 100
 """Number of documents that are reranked for each query."""
 DEPTHS = (10, 20, 50, 100, 200, 500)
 """Smaller numbers of documents for which quality and time of a reranker are told, too."""
-BLOCK = 8192
-"""Number of documents that are embedded and compared at once."""
 
 
 @dataclass(frozen=True)
@@ -174,21 +172,13 @@ def rank_by_vectors(predictor: Predictor, collection: Collection, depth: int) ->
     Raises:
         UserError: the model makes no vectors, or they are not numbers.
     """
-    task = predictor.model.task
-    if task is not None and task.vectors is None:
-        raise UserError(
-            f"this model is for {task.part.replace('_', ' ')}, and makes no vectors for search",
-            remedy="name a model that was trained on pairs, or an encoder",
-        )
+    check_vectors(predictor)
     start = time.perf_counter()
     queries, notes = predictor.vectors(collection.queries, prompt_name="query")
     encoding, all_notes = time.perf_counter() - start, [f"queries: {note}" for note in notes]
     nearest, start, document_notes = Nearest(finite(queries), depth + 1), time.perf_counter(), list[str]()
-    texts = collection.texts()
-    while block := list(islice(texts, BLOCK)):
-        vectors, notes = predictor.vectors(block, prompt_name="document")
-        document_notes += notes
-        nearest.add(finite(vectors))
+    for vectors in embed_blocks(predictor, collection.texts(), document_notes):
+        nearest.add(vectors)
     indexing = time.perf_counter() - start - nearest.seconds
     all_notes += [f"documents: {note}" for note in summed(document_notes)]
     seconds = encoding + nearest.seconds
