@@ -307,13 +307,18 @@ class Trainer:
         factors = {name: weight / max(1, counts[name]) for name, weight in weights.items() if name in counts}
         sums: dict[str, Tensor] = {}
         joint = None
+
+        def seed_dropout(index: int) -> None:
+            step, rank = self.progress.step, self.processes.rank
+            torch.manual_seed(derive_seed(self.settings.seed, "dropout", step, rank, index))
+
         if len(micro_batches) > 1 and self.replicas.copy.joint:
             with name_remedy(self.progress.micro_tokens):
                 moved = [micro_batch.to(self.machine.device) for micro_batch in micro_batches]
-                joint = joint_gradients(self.replicas.copy, moved, self._seed_dropout)
+                joint = joint_gradients(self.replicas.copy, moved, seed_dropout)
             add_parts(sums, joint.loss)
         for index, micro_batch in enumerate(micro_batches):
-            self._seed_dropout(index)
+            seed_dropout(index)
             with name_remedy(self.progress.micro_tokens):
                 batch = self.carry.attach(micro_batch.to(self.machine.device), self.replicas.copy)
                 batch = batch if joint is None else joint.attach(batch, index)
@@ -322,10 +327,6 @@ class Trainer:
             if joint is None:
                 add_parts(sums, loss)
         return as_numbers(sums)
-
-    def _seed_dropout(self, index: int) -> None:
-        """Seed the dropout of a micro-batch of the step."""
-        torch.manual_seed(derive_seed(self.settings.seed, "dropout", self.progress.step, self.processes.rank, index))
 
     def _average(self) -> None:
         """Include the weights of this step in their means, if it is one of the last ones of the budget."""
