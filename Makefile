@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check exhaustive arm bench fuzz tables wheel wheels docs clean
+.PHONY: help demo test check types tests exhaustive arm bench fuzz tables wheel wheels docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -21,8 +21,14 @@ test: $(VENV)/.ready-test check ## set up everything, then run all checks, as co
 check: $(VENV)/.ready-test ## run ruff, mypy and all tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/python tests/words.py
+	$(MAKE) --no-print-directory --jobs 2 tests types
+
+# Together: mypy, which takes a minute at first, uses one core.
+types: $(VENV)/.ready-test
+	$(BIN)/mypy
+
+tests: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 exhaustive: $(VENV)/.ready-test ## run all tests, also those that repeat others with more cases

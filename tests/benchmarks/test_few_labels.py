@@ -21,8 +21,9 @@ def toy(module):
     return lambda: (examples[:80], examples[80:])
 
 
-def test_each_way_learns_and_nothing_is_computed_twice(few_labels, run_main, records, monkeypatch, minilm):
+def test_each_way_learns_and_nothing_is_computed_twice(few_labels, run_main, records, monkeypatch, published):
     monkeypatch.setitem(few_labels.DATA, "sst2", toy(few_labels))
+    monkeypatch.setattr(few_labels, "minilm", lambda: str(published))
     arguments = ("sst2", "--each", "4", "--draws", "2", "--ways", "default", "logistic")
     run_main(few_labels, *arguments)
     first = records("few_labels")

@@ -9,7 +9,7 @@ def several_tasks(benchmark_module):
     return benchmark_module("several_tasks")
 
 
-def test_both_ways_are_scored_on_the_same_pairs(several_tasks, run_main, records, monkeypatch, minilm):
+def test_both_ways_are_scored_on_the_same_pairs(several_tasks, run_main, records, monkeypatch, published):
     rng = np.random.default_rng(0)
 
     def pairs(name):
@@ -23,6 +23,7 @@ def test_both_ways_are_scored_on_the_same_pairs(several_tasks, run_main, records
         ]
 
     monkeypatch.setattr(several_tasks, "sick", pairs)
+    monkeypatch.setattr(several_tasks, "minilm", lambda: str(published))
     sizes = ("--few", 16, "--many", 20, "--steps", 2, "--alone", 1, 2, "--scored", 20, "--seeds", 0)
     run_main(several_tasks, *map(str, sizes))
     found = records("several_tasks")

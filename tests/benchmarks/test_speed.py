@@ -16,8 +16,9 @@ pytestmark = pytest.mark.minilm
 
 
 @pytest.fixture
-def few(benchmark_module, monkeypatch, shared, tmp_path):
-    """The split of an excerpt of SST-2, with few sentences to score on."""
+def few(benchmark_module, monkeypatch, shared, published, tmp_path):
+    """The split of an excerpt of SST-2, with few sentences to score on, and a small checkpoint."""
+    monkeypatch.setattr(benchmark_module("finetune_speed"), "minilm", lambda: str(published))
     quality = benchmark_module("quality")
     file, columns, _ = quality.SPLITS["sst2"]
     with lzma.open(shared / "data" / file, "rt", encoding="utf8") as stream:

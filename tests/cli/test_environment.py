@@ -1,8 +1,10 @@
 """The command line in odd environments: closed and full streams, pipes, names and texts that are not what they seem."""
 
+import io
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -46,12 +48,13 @@ def test_E10_closed_and_full_streams(tokenizer_directory, line, status, message)
     assert done.stderr.decode() in (message, message.replace("standard output: ", ""))  # named where it is flushed last
 
 
-def test_E10_text_from_a_pipe(text_file, tokenizer_directory, tmp_path):
+def test_E10_text_from_a_pipe(text_file, tokenizer_directory, tmp_path, monkeypatch):
     built = shell(f"$unmask corpus build <(cat {text_file}) --tokenizer {tokenizer_directory} --out {tmp_path / 'c'}")
     assert built.returncode == 0, built.stderr
-    given = "--set encoder.positions=64 --set layout.length=32 --set budget.steps=1 --set tokenizer.vocabulary=300"
-    trained = shell(f"cat {text_file} | $unmask pretrain bert-tiny --text - --out {tmp_path / 'run'} {given}")
-    assert trained.returncode == 0, trained.stderr
+    given = [*sets(TINY), "--set", "budget.steps=1", "--set", "tokenizer.vocabulary=300", "--out", tmp_path / "run"]
+    with os.popen(f"cat {text_file}") as pipe:
+        monkeypatch.setattr("sys.stdin", pipe)
+        assert main(list(map(str, ["pretrain", "bert-tiny", "--text", "-", *given]))) == 0
     assert (tmp_path / "run" / "model").is_dir()
 
 
@@ -72,11 +75,15 @@ def test_E10_control_characters_are_escaped(line, capsys):
     assert capsys.readouterr().out.startswith("the [MASK]\\x1b[2J\n")
 
 
-def test_E10_an_output_that_is_ascii(line):
-    command = f"$unmask fill --model {line / 'run'} 'é [MASK]' --top 1"
+def test_E10_an_output_that_is_ascii(line, monkeypatch):
+    words = ["fill", "--model", str(line / "run"), "é [MASK]", "--top", "1"]
+    command = f"$unmask {shlex.join(words)}"
     assert shell(command, PYTHONIOENCODING="ascii").stdout.startswith(b"\\xe9 [MASK]\n")
-    done = shell(f"{command} --json", PYTHONIOENCODING="ascii")
-    assert json.loads(done.stdout.decode("ascii"))["text"] == "é [MASK]"
+    with io.TextIOWrapper(io.BytesIO(), encoding="ascii") as output:
+        monkeypatch.setattr("sys.stdout", output)
+        assert main([*words, "--json"]) == 0
+        output.flush()
+        assert json.loads(output.buffer.getvalue().decode("ascii"))["text"] == "é [MASK]"
 
 
 def test_E10_an_interrupt_while_modules_are_imported(monkeypatch, capsys):

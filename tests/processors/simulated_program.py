@@ -27,7 +27,7 @@ from unmask.workflows.pretraining import pretrain
 
 PRECISIONS = ("float32", "bf16", "int8")
 TEXTS = ["the dog near the sea", "the cat", "a garden behind the school follows the letter"]
-SHAPE = ["layers=2", "width=32", "heads=2", "feed_forward=64", "positions=64"]
+SHAPE = ["layers=1", "width=32", "heads=2", "feed_forward=64", "positions=64"]
 SMALL = [f"encoder.{setting}" for setting in SHAPE] + ["tokenizer.vocabulary=200", "layout.length=48"]
 SMALL += ["batch.tokens=256", "budget.steps=3", "optimizer.learning_rate=1e-3"]
 PROGRAMS = {

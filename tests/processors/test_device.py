@@ -1,10 +1,10 @@
 """Training steps on a device that is neither a CPU nor CUDA, such as the GPU of Apple's processors."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from .. import forking
 
 PROGRAM = Path(__file__).with_name("device_program.py")
 RECIPES = ["electra-mini", "xlnet-mini"]
@@ -14,7 +14,7 @@ OTHERS += [f"bert-mini:{kind}" for kind in ("roformer", "mpnet", "distilbert")]
 
 def steps(corpus, *words):
     """Return what the program prints of each recipe and precision."""
-    done = subprocess.run([sys.executable, PROGRAM, corpus.directory, *words], capture_output=True, text=True)
+    done = forking.run([PROGRAM, corpus.directory, *words])
     assert done.returncode == 0, done.stderr
     return dict(line.split(": ", 1) for line in done.stdout.splitlines())
 

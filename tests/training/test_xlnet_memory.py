@@ -13,8 +13,8 @@ from .remembering import STREAMS, learner_of, settings, trainer_of
 from .test_carry import files, launch, losses
 
 
-def trained(make_run, machine=None, **others):
-    one = trainer_of(make_run(), learner_of(xlnet=True), settings(150), machine=machine, **others)
+def trained(make_run, steps, machine=None, **others):
+    one = trainer_of(make_run(), learner_of(xlnet=True), settings(steps), machine=machine, **others)
     one.start()
     one.train()
     return one
@@ -22,7 +22,7 @@ def trained(make_run, machine=None, **others):
 
 @pytest.mark.parametrize("precision", ["float32", pytest.param("bf16", marks=pytest.mark.exhaustive)])
 def test_with_memory_the_next_token_is_known(make_run, precision):
-    one = trained(make_run, Machine(torch.device("cpu"), precision))
+    one = trained(make_run, 150, Machine(torch.device("cpu"), precision))
     assert one.run.read_metrics("heldout")[-1]["recall_accuracy"] > 0.97
     saved = load_carry(newest_checkpoint(one.run.checkpoints)[0])
     assert saved.keys() == {"memory.0", "memory.1", REMEMBERED}
@@ -30,7 +30,7 @@ def test_with_memory_the_next_token_is_known(make_run, precision):
 
 
 def test_without_memory_it_is_a_guess(make_run):
-    one = trained(make_run, apart=True)
+    one = trained(make_run, 50, apart=True)
     assert one.run.read_metrics("heldout")[-1]["recall_accuracy"] < 0.45
     assert one.carry.rows == {}
 

@@ -70,6 +70,9 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         name: name of the recipe.
         tokenizer, encoder, layout, masking, objective: its tables; with stages, those of the last one.
         stages: consecutive parts of the run; empty: a single one.
+        initial_share: share of the weights of the model that a run starts from in those that it ends with, the rest
+            being the trained ones (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models", equation 1); where
+            parts of the model are new, the trained weights are taken as they are.
     """
 
     name: str
@@ -79,6 +82,7 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     masking: AnyMasking = TokenMaskingSettings()
     objective: Objectives  # type: ignore[valid-type]
     stages: tuple[StageSettings, ...] = ()
+    initial_share: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
 
     def __post_init__(self) -> None:
         length = self.layout.length

@@ -339,8 +339,9 @@ def test_test_texts_in_the_text_are_counted(inputs, finished, tmp_path):
 def test_a_checkpoint_that_has_read_the_test_texts(inputs, finished, tmp_path):
     rows = [line.split("\t")[0] for line in (inputs / "test.tsv").read_text().splitlines()[1:]]
     (tmp_path / "read.txt").write_text("\n".join(rows * 8))
-    settings = {**SETTINGS, "batch.tokens": 512, "budget.steps": 250, "stages": [], "objective.next_sentence": False}
-    settings |= {"layout.kind": "document_sentences", "encoder.width": 64, "encoder.feed_forward": 128}
+    settings = {**SETTINGS, "batch.tokens": 512, "budget.steps": 120, "stages": [], "objective.next_sentence": False}
+    settings |= {"optimizer.learning_rate": 5e-3, "layout.kind": "document_sentences"}
+    settings |= {"encoder.width": 64, "encoder.feed_forward": 128}
     unmask.pretrain(
         "bert-tiny", text=tmp_path / "read.txt", documents="line", out=tmp_path / "seen", settings=settings, **HERE
     )

@@ -66,7 +66,8 @@ def test_static_embeddings_and_mixtures_learn(start, task, tmp_path, layers):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_saved_model_is_loaded_unchanged_with_its_encoder(start, task, tmp_path, kind):
-    tuned = tune(start, task, tmp_path / "run", "budget.steps=5", downstream=kind)
+    more = ["downstream.width=8"] if kind == "rnn" else []
+    tuned = tune(start, task, tmp_path / "run", "budget.steps=5", *more, downstream=kind)
     before = load(tmp_path / "run", device="cpu").predict(TEXTS)
     save_model(tmp_path / "again", tuned, "card")
     assert load(tmp_path / "again", device="cpu").predict(TEXTS) == before
@@ -234,19 +235,20 @@ def test_several_runs_compute_features_once(start, task, tmp_path, monkeypatch):
     calls, real = [], TorchBackend.layers
     monkeypatch.setattr(TorchBackend, "layers", lambda *given, **more: calls.append(1) or real(*given, **more))
 
-    run_trials(job_of(start, task, "budget.steps=2", downstream="rnn"), tmp_path / "runs", seeds=3)
+    short = ("budget.steps=2", "downstream.width=8")
+    run_trials(job_of(start, task, *short, downstream="rnn"), tmp_path / "runs", seeds=2)
     assert len(calls) == 1
     assert not (tmp_path / "runs/features").exists()
     shared = {"features": tmp_path / "shared", "downstream": "rnn"}
-    tune(start, task, tmp_path / "one", "budget.steps=2", **shared)
-    tune(start, task, tmp_path / "two", "budget.steps=2", "seed=1", **shared)
-    tune(start, task, tmp_path / "other", "budget.steps=2", "downstream.layers=[0]", **shared)
-    tune(start, task, tmp_path / "cut", "budget.steps=2", "task.length=5", **shared)
+    tune(start, task, tmp_path / "one", *short, **shared)
+    tune(start, task, tmp_path / "two", *short, "seed=1", **shared)
+    tune(start, task, tmp_path / "other", *short, "downstream.layers=[0]", **shared)
+    tune(start, task, tmp_path / "cut", *short, "task.length=5", **shared)
     assert len(calls) == 4
 
 
 def test_checkpoints_hold_the_small_model_alone(start, task, tmp_path):
-    tune(start, task, tmp_path / "run", "budget.steps=2", downstream="rnn")
+    tune(start, task, tmp_path / "run", "budget.steps=2", "downstream.width=8", downstream="rnn")
     (path, *_) = sorted((tmp_path / "run/checkpoints").glob("step-*/model.safetensors"))
     names = safetensors.torch.load_file(path)
     assert names and all(name.startswith(("encoder.lstm.", "objectives.")) for name in names)
@@ -254,14 +256,16 @@ def test_checkpoints_hold_the_small_model_alone(start, task, tmp_path):
 
 def test_in_bf16_too(start, task, tmp_path):
     machine = Machine(torch.device("cpu"), "bf16")
-    tune(start, task, tmp_path / "run", "budget.steps=3", downstream="rnn", machine=machine)
+    tune(start, task, tmp_path / "run", "budget.steps=3", "downstream.width=8", downstream="rnn", machine=machine)
     assert load(tmp_path / "run", device="cpu").predict(TEXTS)[0].label in ("good", "bad")
     assert same_encoder(load_model(tmp_path / "run"), load_model(start))
 
 
 def test_without_frozen_both_are_tuned(start, task, tmp_path):
     rate = "optimizer.learning_rate=1e-2"
-    tuned = tune(start, task, tmp_path / "run", "budget.steps=2", rate, frozen=False, downstream="rnn")
+    tuned = tune(
+        start, task, tmp_path / "run", "budget.steps=2", "downstream.width=8", rate, frozen=False, downstream="rnn"
+    )
     assert not same_encoder(tuned, load_model(start))
     assert tuned.downstream.kind == "rnn"
 

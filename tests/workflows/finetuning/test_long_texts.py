@@ -10,7 +10,7 @@ from unmask.model.model import Model, save_model
 from unmask.nn.encoders.two_streams import TwoStreams
 
 WORDS = "dog cat river house teacher engine market letter garden window".split()  # noqa: SIM905
-WINDOW, LONG = 128, 180
+WINDOW, LONG = 64, 90
 
 
 def texts(seed, number):
@@ -18,8 +18,8 @@ def texts(seed, number):
     rng, lines = np.random.default_rng(seed), ["text\tlabel"]
     for index in range(number):
         label = ("poem", "bridge")[index % 2]
-        words = rng.choice(WORDS, rng.integers(LONG - 10, LONG + 10))
-        words[rng.choice(20, 8, replace=False)] = label
+        words = rng.choice(WORDS, rng.integers(LONG - 5, LONG + 5))
+        words[rng.choice(10, 5, replace=False)] = label
         lines.append(f"{' '.join(words)}\t{label}")
     return "\n".join(lines)
 
@@ -27,7 +27,7 @@ def texts(seed, number):
 def accuracy_of(tmp_path, tokenizer, steps):
     torch.manual_seed(0)
     shape = {"layers": 2, "width": 32, "heads": 2, "feed_forward": 64, "dropout": 0.0, "init_std": 0.1}
-    body = XlnetSettings(**shape, window=WINDOW, memory=96).build(tokenizer.size)
+    body = XlnetSettings(**shape, window=WINDOW, memory=48).build(tokenizer.size)
     save_model(tmp_path / "model", Model(body, tokenizer, {}), "card")
     files = {}
     for seed, name in enumerate(("train", "dev")):
@@ -40,7 +40,7 @@ def accuracy_of(tmp_path, tokenizer, steps):
         dev=[files["dev"]],
         out=tmp_path / "run",
         settings={
-            "task.length": 256,
+            "task.length": 128,
             "batch.sequences": 8,
             "budget.steps": steps,
             "optimizer.learning_rate": 3e-3,

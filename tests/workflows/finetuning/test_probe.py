@@ -20,20 +20,16 @@ from unmask.workflows.finetuning.job import FewLabels, FinetuningJob, InitialMod
 from unmask.workflows.finetuning.probe import LOWER, MAX_FOLDS, STRENGTHS, Features, choose_strength
 from unmask.workflows.finetuning.run_job import describe_overfitting
 
-WORDS = {
-    "good": "fine warm bright happy kind",
-    "bad": "cold dark broken sad poor",
-    "odd": "strange weird rare queer odd",
-}
+from ...conftest import MEANINGS
 
 
 def texts_of(rng, labels, each):
     """Return texts of random words, most of them of their label."""
     rows = []
     for label in labels:
-        others = " ".join(WORDS[other] for other in labels).split()
+        others = " ".join(MEANINGS[other] for other in labels).split()
         for _ in range(each):
-            own = rng.choice(WORDS[label].split(), 4).tolist()
+            own = rng.choice(MEANINGS[label].split(), 4).tolist()
             rows.append((" ".join(rng.permutation([*own, *rng.choice(others, 3)])), label))
     return [rows[index] for index in rng.permutation(len(rows))]
 
@@ -69,20 +65,20 @@ def predictions_of_sklearn(features, gold, fresh, strength):
 
 
 @pytest.mark.parametrize("labels", [("good", "bad"), ("good", "bad", "odd")])
-def test_few_labels_give_the_regression_of_scikit_learn(minilm, tmp_path, labels):
+def test_few_labels_give_the_regression_of_scikit_learn(published, tmp_path, labels):
     rng = np.random.default_rng(len(labels))
     train, test = texts_of(rng, labels, 6), texts_of(rng, labels, 10)
     run = tmp_path / "run"
-    finetune("classification", minilm, write(tmp_path / "train.tsv", train), run, all_examples=True, quiet=True)
-    features, fresh = (mean_layers(minilm, [text for text, _ in part]) for part in (train, test))
+    finetune("classification", published, write(tmp_path / "train.tsv", train), run, all_examples=True, quiet=True)
+    features, fresh = (mean_layers(published, [text for text, _ in part]) for part in (train, test))
     predictions = load(run).predict([text for text, _ in test])
     ours = np.array([[prediction.scores[label] for label in sorted(labels)] for prediction in predictions])
     gold = [label for _, label in train]
     distances = [np.abs(predictions_of_sklearn(features, gold, fresh, one) - ours).max() for one in STRENGTHS]
-    assert min(distances) < 1e-2  # stored features are float16, and the fit ends at a tolerance
+    assert min(distances) < 2e-2  # stored features are float16, and the fit ends at a tolerance
 
 
-def test_few_pairs_are_told_apart_by_the_differences_of_their_texts(minilm, tmp_path, capsys):
+def test_few_pairs_are_told_apart_by_the_differences_of_their_texts(published, tmp_path, capsys):
     rng = np.random.default_rng(7)
 
     def pairs(each):
@@ -96,7 +92,7 @@ def test_few_pairs_are_told_apart_by_the_differences_of_their_texts(minilm, tmp_
     train, test = pairs(16), pairs(30)
     path = tmp_path / "train.tsv"
     path.write_text("text\ttext_b\tlabel\n" + "".join("\t".join(row) + "\n" for row in train))
-    finetune("classification", minilm, path, tmp_path / "run", all_examples=True)
+    finetune("classification", published, path, tmp_path / "run", all_examples=True)
     assert "under a logistic regression of the differences between the two texts" in capsys.readouterr().err
     first, second, gold = (list(column) for column in zip(*test, strict=True))
     model = load(tmp_path / "run")
@@ -104,7 +100,7 @@ def test_few_pairs_are_told_apart_by_the_differences_of_their_texts(minilm, tmp_
     ours = np.array([[prediction.scores[label] for label in ("alike", "apart")] for prediction in predictions])
     assert np.mean([prediction.label == label for prediction, label in zip(predictions, gold, strict=True)]) > 0.8
     a, b, known = (list(column) for column in zip(*train, strict=True))
-    features, fresh = mean_layers(minilm, a, b), mean_layers(minilm, first, second)
+    features, fresh = mean_layers(published, a, b), mean_layers(published, first, second)
     distances = [np.abs(predictions_of_sklearn(features, known, fresh, one) - ours).max() for one in STRENGTHS]
     assert min(distances) < 1e-2
     with pytest.raises(UserError, match="the model was trained on pairs of texts"):
@@ -121,13 +117,13 @@ def test_pairs_of_a_model_without_segment_ids_are_not_compared(tmp_path, recipe,
         finetune("classification", tmp_path / "start", path, tmp_path / "run", downstream="difference")
 
 
-def test_with_more_labels_training_is_brief_and_begins_at_the_regression(minilm, tmp_path, capsys):
+def test_with_more_labels_training_is_brief_and_begins_at_the_regression(published, tmp_path, capsys):
     labels = ("good", "bad")
     train = write(tmp_path / "train.tsv", texts_of(np.random.default_rng(3), labels, 40))
-    finetune("classification", minilm, train, tmp_path / "run", all_examples=True)
+    finetune("classification", published, train, tmp_path / "run", all_examples=True)
     said = capsys.readouterr().err
     assert "few labels, 40 examples of each: a logistic regression on the encoder's features, then 2 epochs" in said
-    tuned, before = load_model(tmp_path / "run"), load_model(minilm)
+    tuned, before = load_model(tmp_path / "run"), load_model(published)
     assert tuned.downstream.kind == "average"
     moved = [
         (tuned.encoder.state_dict()[name] - value).abs().max() for name, value in before.encoder.state_dict().items()
@@ -169,9 +165,9 @@ def test_the_strength_is_that_of_the_smallest_held_out_loss(seed):
     assert chosen <= min(losses) * (1 + 2e-3)
 
 
-def test_a_single_example_of_a_label_leaves_nothing_to_choose_by(minilm, tmp_path, capsys):
+def test_a_single_example_of_a_label_leaves_nothing_to_choose_by(published, tmp_path, capsys):
     train = write(tmp_path / "train.tsv", [("a good day", "good"), ("a bad day", "bad"), ("a bad night", "bad")])
-    finetune("classification", minilm, train, tmp_path / "run", all_examples=True)
+    finetune("classification", published, train, tmp_path / "run", all_examples=True)
     assert "C = 10 (the usual one)" in capsys.readouterr().err
     assert load(tmp_path / "run").predict(["a bad day"])[0].label == "bad"
 
@@ -201,52 +197,52 @@ def test_labels_are_few_unless_something_says_how_to_train():
         assert rule(64, **more) is rule(500, **more) is None
 
 
-def test_a_multi_label_model_of_few_labels(minilm, tmp_path):
+def test_a_multi_label_model_of_few_labels(published, tmp_path):
     rng = np.random.default_rng(5)
     rows = texts_of(rng, ("good", "bad"), 8)
     both = [
         (f"{first[0]} {second[0]}", ",".join(sorted({first[1], second[1]}))) for first in rows for second in rows[:3]
     ]
     train = write(tmp_path / "train.tsv", both)
-    finetune("multi-label", minilm, train, tmp_path / "run", all_examples=True, quiet=True)
+    finetune("multi-label", published, train, tmp_path / "run", all_examples=True, quiet=True)
     model = load_model(tmp_path / "run")
     assert model.downstream is not None and model.downstream.kind == "average"
     assert evaluate_task(model, [train])["metrics"]["f1_micro"] > 80
 
 
-def test_weights_and_soft_labels_count_in_the_regression(minilm, tmp_path):
+def test_weights_and_soft_labels_count_in_the_regression(published, tmp_path):
     rows = [("a fine day", "good"), ("a warm day", "good"), ("a cold day", "bad"), ("a dark day", "bad")] * 2
     hard = write(tmp_path / "hard.tsv", rows)
     scores = {}
     for name, weights in (("equal", ()), ("heavy", ("task.weights=[20.0, 1.0]",))):
         settings = {key: json.loads(value) for key, value in (each.split("=") for each in weights)}
-        finetune("classification", minilm, hard, tmp_path / name, all_examples=True, quiet=True, settings=settings)
+        finetune("classification", published, hard, tmp_path / name, all_examples=True, quiet=True, settings=settings)
         scores[name] = load(tmp_path / name).predict(["a day"])[0].scores["bad"]
     assert scores["heavy"] > scores["equal"] + 0.1
     soft = tmp_path / "soft.jsonl"
     lines = [{"text": text, "label": {label: 0.8, ("bad" if label == "good" else "good"): 0.2}} for text, label in rows]
     soft.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    finetune("classification", minilm, soft, tmp_path / "soft", all_examples=True, quiet=True)
+    finetune("classification", published, soft, tmp_path / "soft", all_examples=True, quiet=True)
     assert 0.5 < load(tmp_path / "soft").predict(["a cold day"])[0].scores["bad"] < 0.85
 
 
-def test_the_same_command_with_resume_ends_in_the_same_model(minilm, tmp_path):
+def test_the_same_command_with_resume_ends_in_the_same_model(published, tmp_path):
     train = write(tmp_path / "train.tsv", texts_of(np.random.default_rng(1), ("good", "bad"), 4))
-    first = finetune("classification", minilm, train, tmp_path / "run", quiet=True)
+    first = finetune("classification", published, train, tmp_path / "run", quiet=True)
     before = (first / "model.safetensors").read_bytes()
     (tmp_path / "run/dev.json").unlink()
-    again = finetune("classification", minilm, train, tmp_path / "run", quiet=True, resume=True)
+    again = finetune("classification", published, train, tmp_path / "run", quiet=True, resume=True)
     assert (again / "model.safetensors").read_bytes() == before
 
 
-def test_no_epochs_need_a_probe_and_a_probe_a_classifier(minilm, tmp_path):
+def test_no_epochs_need_a_probe_and_a_probe_a_classifier(published, tmp_path):
     train = write(tmp_path / "train.tsv", texts_of(np.random.default_rng(1), ("good", "bad"), 8))
     with pytest.raises(UserError, match="budget must be positive"):
-        finetune("classification", minilm, train, tmp_path / "a", settings={"budget.epochs": 0})
+        finetune("classification", published, train, tmp_path / "a", settings={"budget.epochs": 0})
     numbers = tmp_path / "numbers.tsv"
     numbers.write_text("text\tscore\n" + "".join(f"text {n}\t{n}\n" for n in range(20)))
     with pytest.raises(UserError, match="probe fits heads that classify texts"):
-        finetune("regression", minilm, numbers, tmp_path / "b", settings={"probe": True})
+        finetune("regression", published, numbers, tmp_path / "b", settings={"probe": True})
 
 
 def lines_of(*losses):

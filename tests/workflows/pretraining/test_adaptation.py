@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 from dataclasses import replace
 
@@ -195,7 +196,31 @@ def test_text_that_the_vocabulary_lacks_is_told_and_learned_with_an_extension(ba
     assert warning in (tmp_path / "run" / "report.md").read_text(encoding="utf8")
     more = learn_tokens(tokenizer, [text.read_text(encoding="utf8")], add=100).tokenizer
     pretrain_corpus(once, write_corpus([text], more, tmp_path / "d"), tmp_path / "more", init=base)
-    assert warning not in capsys.readouterr().err
+    errors = capsys.readouterr().err
+    assert warning not in errors
+    assert re.search(r"the means of their old tokens' rows, but for \d+ with unknown characters, drawn like", errors)
+
+
+def test_a_model_keeps_a_share_of_its_weights(base, headless, unextended, tmp_path, capsys):
+    def run(name, init, share):
+        recipe = make("budget.steps=4", f"initial_share={share}")
+        pretrain_corpus(recipe, unextended, tmp_path / name, init=init, machine=CPU)
+        return weights(tmp_path / name), heldout(tmp_path / name), capsys.readouterr().err
+
+    old, (new, losses, _) = weights(base), run("new", base, 0)
+    mixed, mixed_losses, errors = run("mixed", base, 0.7)
+    assert f"the weights are 70% those of {base}, the rest the trained ones" in errors
+    for name, value in mixed.items():
+        assert torch.allclose(value, 0.7 * old[name] + 0.3 * new[name], atol=1e-6), name
+    assert mixed_losses[-2]["loss"] == losses[-1]["loss"], "that of the trained weights"
+    assert mixed_losses[-1]["step"] == 4
+    assert mixed_losses[-1]["loss"] != losses[-1]["loss"]
+    pretrain_corpus(
+        make("budget.steps=4", "initial_share=0.7"), unextended, tmp_path / "mixed", init=base, machine=CPU, resume=True
+    )
+    assert all(torch.equal(value, mixed[name]) for name, value in weights(tmp_path / "mixed").items())
+    (first, *_), (second, *_) = (run(f"headless-{share}", headless, share) for share in (0, 0.7))
+    assert all(torch.equal(value, first[name]) for name, value in second.items()), "its head is new"
 
 
 def test_counts_of_tokens_are_those_of_documents_at_equal_distances(unextended):

@@ -47,6 +47,7 @@ from unmask.workflows.pretraining.start import (
     begin_heads,
     build_learner,
     continued,
+    mix,
     unread,
     with_head_rate,
 )
@@ -137,12 +138,15 @@ def train_encoder(
         inputs["teacher"] = teacher.fingerprint()  # before its precision is changed
         teacher.to(machine.device, machine.dtype)
     learner, created = build_learner(recipe, corpus.tokenizer.size, start.model, teacher)
+    is_new = start.tokens == 0
     if (base := start.model) is not None:
         counts = corpus.train.token_counts()
         start = replace(start, warnings=unread(corpus, counts))
-        if start.tokens != 0 and begin_heads(learner, base, counts):
-            recipe = with_head_rate(recipe)
+        if not is_new and begin_heads(learner, base, counts):
+            recipe, is_new = with_head_rate(recipe), True
     learner.to(machine.device)
+    mixed = recipe.initial_share > 0 and not is_new and not start.changes
+    initial = {name: value.clone() for name, value in learner.state_dict().items()} if mixed else {}
     curriculum = build_curriculum(recipe, corpus.tokenizer, learner)
     source, heldout = _read(curriculum, recipe, corpus, display)
     with processes, open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run:
@@ -168,7 +172,16 @@ def train_encoder(
         trainer.complete(resume=resume)
         if not processes.is_main:
             return run.model
-        remarks = _finish(run, recipe, corpus, curriculum, trainer, start, heldout, display)
+        if initial:
+            mix(learner, initial, recipe.initial_share)
+            display.say(
+                f"the weights are {recipe.initial_share:.0%} those of {start.source}, the rest the trained ones"
+            )
+        metrics = evaluate(learner, heldout, machine) if heldout else {}
+        if initial and heldout:
+            reached = {"step": trainer.progress.step, "tokens": trainer.progress.tokens}
+            run.log({"kind": "heldout", **reached, **metrics})
+        remarks = _finish(run, recipe, corpus, curriculum, trainer, start, metrics, display)
     for warning in remarks.warnings:
         display.say(warning)
     display.say(f"model: {run.model}")
@@ -267,12 +280,11 @@ def _finish(
     curriculum: Curriculum,
     trainer: Trainer,
     start: InitialWeights,
-    heldout: Sequence[Batch],
+    metrics: Mapping[str, float],
     display: Display,
 ) -> Remarks:
     """Write the results of a finished run: model, report, and then the plot, which may fail."""
     learner, progress = trainer.learner, trainer.progress
-    metrics = evaluate(learner, heldout, trainer.machine) if heldout else {}
     trained = _trained(recipe, curriculum, progress.total)
     remarks = _remarks(learner, run, metrics, trained, trainer, start)
     published = [name for name in trained if TEACHER not in recipe.all_objectives[name].requires]

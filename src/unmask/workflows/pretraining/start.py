@@ -110,6 +110,14 @@ def begin_heads(learner: Learner, base: Model, counts: np.ndarray) -> bool:
     return any(head.state_dict() for head in new)
 
 
+@torch.no_grad()
+def mix(learner: Learner, initial: Mapping[str, Tensor], share: float) -> None:
+    """Move the weights of a learner towards initial ones; see `Recipe.initial_share`."""
+    for name, value in learner.state_dict().items():
+        if value.is_floating_point():
+            value.lerp_(initial[name], share)
+
+
 def with_head_rate(recipe: Recipe) -> Recipe:
     """Return a recipe whose heads have the rate of new heads on a trained encoder, unless it sets one."""
     if recipe.optimizer.head_rate is not None:
@@ -212,7 +220,9 @@ def adapt(
     if added := tokenizer.size - base.tokenizer.size:
         rows = "its row is the mean" if added == 1 else "their rows are the means"
         tokens = "its old tokens' rows" if added == 1 else "their old tokens' rows"
-        changes.append(f"vocabulary extended by {counted(added, 'token')}; {rows} of {tokens}")
+        unknown = sum(base.tokenizer.unk in ids for ids in old_ids(base.tokenizer, tokenizer))
+        drawn = f", but for {unknown:,} with unknown characters, drawn like the old ones" if unknown else ""
+        changes.append(f"vocabulary extended by {counted(added, 'token')}; {rows} of {tokens}{drawn}")
         base = extend_vocabulary(base, tokenizer, objectives)
     return base, changes
 
