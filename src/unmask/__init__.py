@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from unmask.workflows.finetuning.finetune import finetune
     from unmask.workflows.formats import export
     from unmask.workflows.library import diff_recipes, list_recipes, push, show_recipe
+    from unmask.workflows.mining import mine
     from unmask.workflows.multitask.multitask import multitask
     from unmask.workflows.pretraining.launch import pretrain
     from unmask.workflows.suggest import suggest
@@ -75,6 +76,7 @@ _MODULES = {
     "list_runs": "unmask.training.runs.report",
     "load": "unmask.inference.predictor",
     "load_tokenizer": "unmask.data.tokenizers.load",
+    "mine": "unmask.workflows.mining",
     "multitask": "unmask.workflows.multitask.multitask",
     "open_corpus": "unmask.data.corpus.corpus",
     "plot_runs": "unmask.training.runs.report",
@@ -129,6 +131,7 @@ __all__ = [
     "list_runs",
     "load",
     "load_tokenizer",
+    "mine",
     "multitask",
     "open_corpus",
     "plot_runs",

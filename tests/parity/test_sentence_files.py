@@ -152,6 +152,34 @@ def test_the_prompt_is_kept_and_served(made, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "prompts",
+    [
+        {"query": "the cat ", "document": "the mat: "},
+        {"query": "the cat "},
+        {"document": ""},
+        {"query": "the cat ", "passage": "the mat: ", "document": "a "},
+    ],
+)
+def test_queries_and_documents_have_prompts(prompts, made, tmp_path):
+    directory = copied(made("bert"), PROMPTS, {"prompts": prompts}, tmp_path / "m")
+    save_model(tmp_path / "again", load_model(directory), "# Vectors")
+    for source in (directory, tmp_path / "again"):
+        theirs = sentences.SentenceTransformer(str(source), device="cpu", local_files_only=True)
+        ours = load(source, device="cpu")
+        for name, encode in (("query", theirs.encode_query), ("document", theirs.encode_document)):
+            expected = np.stack([encode(text) for text in TEXTS])
+            np.testing.assert_allclose(ours.vectors(TEXTS, prompt_name=name)[0], expected, atol=1e-5)
+
+
+def test_passages_have_their_prompt(made, tmp_path):
+    """sentence-transformers 6.2 has an empty prompt for documents if the stated one is named passage."""
+    directory = copied(made("bert"), PROMPTS, {"prompts": {"passage": "the mat: "}}, tmp_path / "m")
+    ours = load(directory, device="cpu")
+    expected = ours.vectors([f"the mat: {text}" for text in TEXTS])[0]
+    np.testing.assert_array_equal(ours.vectors(TEXTS, prompt_name="document")[0], expected)
+
+
+@pytest.mark.parametrize(
     ("kinds", "expected"),
     [
         (["Transformer", "Pooling"], "equal"),

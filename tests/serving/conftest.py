@@ -32,6 +32,7 @@ from unmask.tasks.multi_label import MultiLabel
 from unmask.tasks.multiple_choice import MultipleChoice
 from unmask.tasks.quac import Quac
 from unmask.tasks.question_answering import QuestionAnswering
+from unmask.tasks.ranking import Ranking
 from unmask.tasks.regression import Regression
 from unmask.tasks.relations import Relations
 from unmask.tasks.spans import Spans
@@ -46,6 +47,7 @@ KINDS = {
     "classes": (Classification(length=16), ("bad", "good", "so-so")),
     "pairs": (Classification(length=16, pairs=True), ("no", "yes")),
     "number": (Regression(length=16), ()),
+    "ranks": (Ranking(length=16, activation="sigmoid"), ()),
     "tags": (TokenClassification(length=16), ("O", "B-X", "I-X")),
     "answers": (QuestionAnswering(length=24, question=6), ()),
     "turns": (Coqa(length=40, question=20), ()),

@@ -24,18 +24,22 @@ MODELS = {
     "/tag": "tags",
     "/relate": "relations",
     "/explain": "classes",
+    **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), "ranks"),
 }
 CANARY = "canary"
 OF_THE_MACHINE = re.compile(r"--|\.py|/(?!info|openapi)[a-z]+/|unmask\.")
 """Flags, files and calls, which clients have no use for."""
-LISTS = {"/answer": "passage", "/choose": "choices", "/v1/embeddings": "input", "/relate": "text"}
+LISTS = {
+    **{"/answer": "passage", "/choose": "choices", "/v1/embeddings": "input", "/relate": "text"},
+    **{"/rerank": "texts", "/v1/rerank": "documents", "/v2/rerank": "documents"},
+}
 """Fields that hold texts; of other routes `inputs`."""
 
 
 @pytest.fixture
 def ask(serving):
     """Post a request that is refused, and return the message."""
-    service = serving("masked", *MODELS.values())
+    service = serving("masked", *dict.fromkeys(MODELS.values()))
     opened = testclient.TestClient(create_app(service, pages=playground_routes(service)), base_url="http://localhost")
 
     def post(path, body, statuses=(422,)):
@@ -80,7 +84,7 @@ def test_the_known_fields_are_named_if_one_is_unknown(ask, path):
 @pytest.mark.parametrize("path", ROUTES)
 def test_a_model_that_is_unknown_or_cannot_do_it_is_named(ask, path):
     assert "`model`" in ask(path, {**example(path), "model": CANARY}, (404,))
-    if not path.startswith("/playground") and path not in ("/embed", "/v1/embeddings", "/features"):
+    if not path.startswith("/playground") and path not in ("/embed", "/v1/embeddings", "/similarity", "/features"):
         able = MODELS.get(path, "masked")
         other = next(name for name in ("masked", "classes") if name != able)
         assert "`model`" in ask(path, {**example(path), "model": other})

@@ -98,7 +98,10 @@ COMMANDS = {
     *("objectives/masked_lm.py", "objectives/permutation_lm.py"),
     *(
         f"tasks/{name}.py"
-        for name in ("coqa", "embedding", "hotpotqa", "multiple_choice", "quac", "question_answering", "relations")
+        for name in (
+            *("coqa", "embedding", "hotpotqa", "multiple_choice", "quac", "question_answering", "ranking"),
+            "relations",
+        )
     ),
 }
 """Modules with style sheets, and with what reports and cards print as commands: `usage`."""

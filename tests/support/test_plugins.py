@@ -134,7 +134,7 @@ def test_the_examples_own_tests_and_the_contract_of_objectives_pass(example):
         EXAMPLE / "tests",
         "tests/objectives/test_objective.py",
         "-k",
-        "shuffled_masking or word_order or ranking or kappa or word2vec",
+        "shuffled_masking or word_order or ordinal or kappa or word2vec",
     ]
     pytest_alone = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout"]
     done = call([*pytest_alone, *map(str, tests)], *example, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
@@ -148,15 +148,15 @@ def test_the_commands_of_the_page_run(example, folder):
     assert len(commands) > 5
     program = ["import shlex", "from unmask.cli.main import main", UNDRAWN]  # in one process: torch is imported once
     for line in commands:
-        quick = line.replace("--set budget.minutes=60", SMALL).replace("--out my-ranking", "--out my-ranking --quiet")
+        quick = line.replace("--set budget.minutes=60", SMALL).replace("--out my-stars", "--out my-stars --quiet")
         program.append(f"print('$', {line!r}, flush=True); assert main(shlex.split({quick[7:]!r})) == 0")
     done = call(["-c", "\n".join(program)], *example, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     for text in ("+objective.word_order.weight=1.0", "word_order_loss", "mean_absolute_error", "model_type", "kappa"):
         assert text in done.stdout + (folder / "my-roformer/model/config.json").read_text()
     assert len((folder / "my-vectors/vectors.txt").read_text(encoding="utf8").splitlines()) > 100
-    labels = (folder / "my-ranking/model/config.json").read_text()
-    assert '"unmask"' in labels and '"kind": "ranking"' in labels
+    labels = (folder / "my-stars/model/config.json").read_text()
+    assert '"unmask"' in labels and '"kind": "ordinal"' in labels
 
 
 def test_the_errors_on_the_page_are_those_of_the_program(example, folder):

@@ -106,6 +106,10 @@ FILES = {
     "classification": ("tsv", labelled(lambda number: ("good", "bad")[number % 2])),
     "multi-label": ("jsonl", lists()),
     "regression": ("tsv", labelled(lambda number: number / 7)),
+    "ranking": (
+        "tsv",
+        table(("query", "passage", "grade"), *((it[:11], f"{it} {n}", n % 2) for n, it in enumerate(TEXTS))),
+    ),
     "embedding": ("tsv", table(("text", "text_b", "label"), *((it, it[:20], n / 5) for n, it in enumerate(TEXTS)))),
     "question-answering": ("json", json.dumps(squad())),
     "answer-beams": ("json", json.dumps(squad())),

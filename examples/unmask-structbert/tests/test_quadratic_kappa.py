@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from sklearn.metrics import cohen_kappa_score
+from unmask_structbert.ordinal import Ranked
 from unmask_structbert.quadratic_kappa import quadratic_kappa
-from unmask_structbert.ranking import Ranked
 
 from unmask.data.labelled.labelled_file import Row
 from unmask.support.errors import UserError

@@ -90,7 +90,7 @@ def show_scores(result: dict[str, Any], *, json: bool = False) -> None:
         print_text(f"  scored by the rules of {scorer}")
     parts = (
         result.get(name, {}).items()
-        for name in ("by_label", "by_type", "by_kind", "by_domain", "by_field", "by_paradigm")
+        for name in ("by_label", "by_type", "by_kind", "by_domain", "by_field", "by_paradigm", "by_depth")
     )
     for part, scores in chain.from_iterable(parts):
         print_text(f"  {part:26} " + ", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
@@ -307,6 +307,7 @@ VERBS = {
     "audit": Verb("unmask.workflows.auditing.audit:audit", (), show_audit),
     "predict": Verb(f"{COMMANDS}:predict", ("texts",), show_predictions),
     "suggest": Verb("unmask.workflows.suggest:suggest"),
+    "mine": Verb("unmask.workflows.mining:mine"),
     "features": Verb(f"{COMMANDS}:write_features"),
     "embed": Verb(f"{COMMANDS}:embed"),
     "fill": Verb(f"{COMMANDS}:fill", ("texts",), show_filled),

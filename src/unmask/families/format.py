@@ -88,7 +88,7 @@ class Format:
     pooler: str = ""
     head_pooler: str = ""
     pooler_parts: tuple[str, ...] = ("weight", "bias")
-    pooled: tuple[str, ...] = ("classification", "multi_label", "regression")
+    pooled: tuple[str, ...] = ("classification", "multi_label", "regression", "ranking")
     heads: Mapping[str, Mapping[str, str]]
     unbiased: tuple[str, ...] = ()
     decoder: str
@@ -234,6 +234,7 @@ TASK_HEADS = {
     "classification": {"out": "classifier"},
     "multi_label": {"out": "classifier"},
     "regression": {"out": "classifier"},
+    "ranking": {"out": "classifier"},
     "token_classification": {"out": "classifier"},
     "question_answering": {"out": "qa_outputs"},
 }
@@ -242,7 +243,7 @@ TASK_HEADS = {
 CLASSIFIERS = {head: names for head, names in TASK_HEADS.items() if head != "question_answering"}
 """Those of families that have no head for question answering in transformers."""
 TEXT_HEAD = {"out": "classifier.out_proj"}
-DENSE_HEADS = {**TASK_HEADS, "classification": TEXT_HEAD, "multi_label": TEXT_HEAD, "regression": TEXT_HEAD}
+DENSE_HEADS = {**TASK_HEADS, **dict.fromkeys(("classification", "multi_label", "regression", "ranking"), TEXT_HEAD)}
 """Those of families whose heads on texts have a dense layer of their own."""
 BERT_LM = {
     "dense": "cls.predictions.transform.dense",
@@ -289,6 +290,7 @@ def architectures(name: str, **others: str) -> dict[tuple[str, ...], str]:
         ("classification",): f"{name}ForSequenceClassification",
         ("multi_label",): f"{name}ForSequenceClassification",
         ("regression",): f"{name}ForSequenceClassification",
+        ("ranking",): f"{name}ForSequenceClassification",
         ("token_classification",): f"{name}ForTokenClassification",
         ("question_answering",): f"{name}ForQuestionAnswering",
         ("masked_lm",): f"{name}ForMaskedLM",

@@ -167,7 +167,7 @@ def write_attention(settings: ModernBertSettings) -> dict[str, Any]:
 
 
 TASK = {"out": "classifier"}
-POOLED = ("classification", "multi_label", "regression", "token_classification", "question_answering")
+POOLED = ("classification", "multi_label", "regression", "ranking", "token_classification", "question_answering")
 
 MODERNBERT = Family(
     ModernBertSettings,

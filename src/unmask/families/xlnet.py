@@ -231,6 +231,7 @@ XLNET = Family(
             "classification": {"out": "logits_proj"},
             "multi_label": {"out": "logits_proj"},
             "regression": {"out": "logits_proj"},
+            "ranking": {"out": "logits_proj"},
             "answer_beams": {
                 "start": "start_logits.dense",
                 "end_dense": "end_logits.dense_0",

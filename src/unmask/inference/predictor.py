@@ -25,7 +25,7 @@ from unmask.inference.influence import Attention, Influence, measure_influence, 
 from unmask.inference.pooling import embed_samples, frame_tokens, normalized
 from unmask.model.model import Model, load_model
 from unmask.nn.encoders.downstream import resolve_layers
-from unmask.support.choices import ExplainMethod, PoolingKind, as_texts, check_choice
+from unmask.support.choices import ExplainMethod, PoolingKind, PromptName, as_texts, check_choice
 from unmask.support.environment import check_memory
 from unmask.support.errors import InputWarning, UserError
 from unmask.support.messages import call
@@ -372,30 +372,48 @@ class Predictor:
         *,
         pooling: PoolingKind | None = None,
         normalize: bool | None = None,
+        prompt_name: PromptName | None = None,
     ) -> np.ndarray:
         """Return one vector per text, (texts, width) float32; see docs/embeddings.md.
 
-        Truncated and empty texts are counted in an `InputWarning`. The default prompt of the model begins each text.
+        Truncated and empty texts are counted in an `InputWarning`. The prompt of the model begins each text.
 
         Args:
             texts: one or more texts.
             pooling: "mean" of all tokens, or "cls"; None: that of the model, otherwise the mean.
             normalize: whether vectors are divided by their norm; None: as the model specifies, otherwise yes.
+            prompt_name: "query" or "document", if the model has a prompt for these; None: its default prompt.
 
         Raises:
             UserError: the model's own vectors have a step that is not supported, or the pooling is unknown.
         """
+        vectors, notes = self.vectors(texts, pooling=pooling, normalize=normalize, prompt_name=prompt_name)
+        if notes:
+            warnings.warn("; ".join(notes), InputWarning, stacklevel=2)
+        return vectors
+
+    def vectors(
+        self,
+        texts: str | Sequence[str],
+        *,
+        pooling: PoolingKind | None = None,
+        normalize: bool | None = None,
+        prompt_name: PromptName | None = None,
+    ) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Return what `embed` returns, and notes that count texts."""
         if pooling is not None:
             check_choice("pooling", pooling, PoolingKind)
+        if prompt_name is not None:
+            check_choice("prompt_name", prompt_name, PromptName)
         model_pooling, encoder = supported(self.model.pooling if pooling is None else None), self.model.encoder
-        rows = as_rows([model_pooling.prompt + text for text in as_texts(texts)])
+        prompt = model_pooling.prompt_of(prompt_name)
+        rows = as_rows([prompt + text for text in as_texts(texts)])
         samples, _, notes = frame_rows(
             self.model.tokenizer, rows, min(model_pooling.length or encoder.longest, encoder.longest)
         )
         vectors = embed_samples(self.backend, encoder, samples, pooling or model_pooling.kind)
-        if notes:
-            warnings.warn("; ".join(notes), InputWarning, stacklevel=2)
-        return normalized(vectors) if (model_pooling.normalize if normalize is None else normalize) else vectors
+        unit = model_pooling.normalize if normalize is None else normalize
+        return normalized(vectors) if unit else vectors, notes
 
     def fill(self, texts: Sequence[str], *, top: int = 5) -> list[Filling]:
         """Return the `top` most probable tokens for each mask of each text.

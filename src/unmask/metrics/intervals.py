@@ -37,6 +37,7 @@ SHARES = frozenset(
     {
         *("accuracy", "balanced_accuracy", "f1", "f1_macro", "f1_micro", "precision", "recall", "share"),
         *("mean_average_precision", "reciprocal_rank", "exact_match"),
+        *("ndcg@10", "mrr@10", "map", "recall@10", "recall@100"),
         *("heq_q", "heq_d", "yes_no", "followup", "unanswerable", "unfiltered_f1", "human_f1"),
         *(f"{part}{kind}" for part in ("support_", "joint_") for kind in ("exact_match", "f1", "precision", "recall")),
     }

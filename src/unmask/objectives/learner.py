@@ -9,12 +9,14 @@ from operator import or_
 from typing import cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from unmask.data.batches.batch import Batch, Sample
 from unmask.nn.encoders.encoder import CARRY, NOTHING, TWO_STREAMS, Carry, Encoder, Keep, WithCarry
 from unmask.objectives.objective import Objective, ObjectiveSettings, Part
 
+GRADIENT = "gradient"
+"""Name of the label with the gradient of a joint loss with respect to the outputs of a micro-batch."""
 MOST_ROWS = 0.75
 """Maximum share of the tokens that objectives read for which the others are left out of the last layer."""
 
@@ -72,9 +74,25 @@ class Learner(nn.Module):
             return cast(WithCarry, self.encoder).start(streams)
         return {}
 
+    @property
+    def joint(self) -> bool:
+        """Whether it has a single objective, whose loss compares all sequences of a step; see `Objective.compare`."""
+        parts = list(self.parts.values())
+        return len(parts) == 1 and parts[0].joint
+
+    def outputs(self, batch: Batch) -> Tensor:
+        """Return what its only objective predicts, (sequences, any number)."""
+        (part,) = self.parts.values()
+        return part.predict(self.encoder, self.encoder(batch.tokens, self.keep(batch), batch.carry), batch)
+
     def forward(self, batch: Batch) -> Loss:
-        """Return all parts of the loss that the batch was prepared for, including those without a target in it."""
+        """Return all parts of the loss that the batch was prepared for, including those without a target in it.
+
+        If the gradient of the loss with respect to `outputs` is known (`GRADIENT`), the only part is their product.
+        """
         active, parts = self.active(batch), dict[str, Part]()
+        if GRADIENT in batch.labels:
+            return Loss({name: Part((self.outputs(batch) * batch.labels[GRADIENT]).sum(), {}) for name in active}, {})
         for part in active.values():
             batch, before = part.before(self.encoder, batch)
             parts |= before

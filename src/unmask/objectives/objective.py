@@ -190,6 +190,20 @@ class Objective(nn.Module):
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """Return the loss summed over the targets of the batch."""
 
+    @property
+    def joint(self) -> bool:
+        """Whether the loss compares all sequences of a step, also those of other micro-batches; see `compare`."""
+        return False
+
+    def compare(self, outputs: Tensor, batches: Sequence[Batch]) -> Part:
+        """Return the loss of what `predict` returned for several micro-batches of a step, if it is `joint`.
+
+        Args:
+            outputs: the outputs of all batches, in their order, (sequences, any number) float32.
+            batches: the micro-batches.
+        """
+        raise NotImplementedError
+
     def decoding(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Decoding | None:
         """Return the factors of the logits that `predict` returns, if these are over the vocabulary."""
         return None

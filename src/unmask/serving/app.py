@@ -28,11 +28,12 @@ from unmask.serving.endpoints import ENDPOINTS, Endpoint, describe
 from unmask.serving.guard import ANY, Guard, Keys
 from unmask.serving.metrics import CONTENT_TYPE, Meter
 from unmask.serving.protocol import ClientDisconnect, Gate
-from unmask.serving.served import Served
+from unmask.serving.served import RERANK, Served
 from unmask.serving.types import Info, Limits, Refusal, Server, explain, invalid, unhealthy
 from unmask.support import __version__
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
+from unmask.tasks.ranking import Ranking
 
 Value = TypeVar("Value")
 
@@ -73,7 +74,7 @@ class Service:
             able = [served for served in self.models.values() if served.has(route)]
             if not able:
                 raise invalid("no model of this server can do this; /info lists the routes of each model")
-            return able[0]
+            return min(able, key=lambda served: route in RERANK and not served.reranks)  # the first cross-encoder
         if name not in self.models:
             raise Refusal(404, "NotFound", f"{argument('model')}: there is no such model; /info lists the models")
         if not self.models[name].has(route):
@@ -155,6 +156,8 @@ class Service:
             kind: dict[str, dict[str, Any]] = {
                 "classifier": {"id2label": names, "label2id": {label: int(index) for index, label in names.items()}}
             }
+        elif isinstance(task, Ranking):
+            kind = {"reranker": {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}}
         elif task is not None:
             kind = {task.part: {"labels": list(labels)}}
         else:

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from unmask.data.batches.batch import total_length
-from unmask.serving import types
+from unmask.serving import rerank, types
 from unmask.serving.batcher import ComputeJob
 from unmask.serving.served import Served
 from unmask.serving.types import Failure, Server, invalid, too_large
@@ -213,6 +213,36 @@ ENDPOINTS = (
         _openai,
         f"{argument('input')}: {_TEXT}",
         {"input": ["What is deep learning?"]},
+    ),
+    Endpoint(
+        "/similarity",
+        "Return the cosines of the vector of a text with those of others.",
+        rerank.SimilarityRequest,
+        list[float],
+        rerank.similarity,
+        f"{_INPUTS}: {_TEXT}",
+        {"inputs": {"source_sentence": "What is deep learning?", "sentences": ["Learning by deep networks."]}},
+    ),
+    Endpoint(
+        "/rerank",
+        "Order texts by how well they answer a query.",
+        rerank.RerankRequest,
+        list[rerank.Rank],
+        rerank.rerank,
+        f"{argument('query')} or {argument('texts')}: {_TEXT}",
+        {"query": "What is deep learning?", "texts": ["Learning by deep networks.", "A sea."], "truncate": True},
+    ),
+    *(
+        Endpoint(
+            f"/{version}/rerank",
+            f"Order documents by how well they answer a query, as Cohere's API, {version}.",
+            rerank.CohereRequest,
+            rerank.CohereResponse,
+            rerank.cohere,
+            f"{argument('query')} or {argument('documents')}: {_TEXT}",
+            {"query": "What is deep learning?", "documents": ["Learning by deep networks.", "A sea."], "top_n": 1},
+        )
+        for version in ("v1", "v2")
     ),
     *map(_of_task, task_routes()),
     Endpoint(

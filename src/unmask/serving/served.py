@@ -43,8 +43,10 @@ from unmask.tasks.explained import Explanation
 from unmask.tasks.routes import Request, Route, TaskRequest
 from unmask.tasks.rows import as_rows, cut_and_wrap
 
-OF_LAYERS = ("/embed", "/v1/embeddings", "/features", "/playground/influence")
+OF_LAYERS = ("/embed", "/v1/embeddings", "/similarity", "/features", "/playground/influence")
 """Routes that need hidden states."""
+RERANK = ("/rerank", "/v1/rerank", "/v2/rerank")
+"""Routes of models that order texts by how well they answer a query."""
 
 
 class Served:
@@ -72,6 +74,18 @@ class Served:
         task = self.model.task
         if task is not None and isinstance(task.route, Route) and predictor.backend.has_head(task.part):
             self.route = task.route
+
+    @property
+    def reranks(self) -> bool:
+        """Whether it is a cross-encoder."""
+        return self.route is not None and self.predictor.task.reranks
+
+    @property
+    def compares(self) -> bool:
+        """Whether it makes vectors of texts that are meant to be compared: it was trained on this, or says how."""
+        task, backend = self.model.task, self.predictor.backend
+        stated = self.model.pooling is not None if task is None else task.vectors is not None
+        return stated and backend.has_layers
 
     def compute(self, head: Head, samples: Sequence[Sample]) -> list[np.ndarray]:
         """Return the logits of each sample, (targets, classes), or its hidden states, (tokens, layers, width)."""
@@ -105,6 +119,8 @@ class Served:
         """Return whether the model can do what a route does."""
         if path in OF_LAYERS:
             return self.predictor.backend.has_layers
+        if path in RERANK:
+            return self.reranks or self.compares
         if path == "/explain":
             return self.route is not None and explains(self.predictor.task)
         if path == "/fill":
@@ -131,7 +147,7 @@ class Served:
         truncate: bool,
     ) -> ComputeJob:
         """Return the job of the vectors of texts; see `embed_ids`."""
-        texts = self._texts(request, inputs, truncate=truncate)
+        texts = self.texts(request, inputs, truncate=truncate)
         ids = self.tokenizer.encode_many([self.pooling.prompt + text for text in texts])
         return self.embed_ids(request, ids, normalize=normalize, dimensions=dimensions, truncate=truncate)
 
@@ -163,7 +179,7 @@ class Served:
         capacity = frame.capacity(self.longest, texts=1)
         if not truncate and any(len(text_ids) > capacity for text_ids in ids):
             raise invalid(too_long(request, f"{capacity} tokens besides special ones"))
-        samples = self._checked(request, [cut_and_wrap(frame, [text_ids], self.longest)[0] for text_ids in ids])
+        samples = self.checked(request, [cut_and_wrap(frame, [text_ids], self.longest)[0] for text_ids in ids])
 
         def read(rows: list[np.ndarray]) -> np.ndarray:
             vectors = np.stack(rows)[:, :dimensions]
@@ -187,7 +203,7 @@ class Served:
         truncated = request.truncated(self.limits.characters)
         asked = truncated or request
         inputs = asked.texts()
-        self._texts(request, [text for texts in inputs for text in texts], count=len(inputs))
+        self.texts(request, [text for texts in inputs for text in texts], count=len(inputs))
         framed = task.frame(self.tokenizer, route.examples(task, asked), self.predictor.labels, gold=False)
         if truncated is None and any(framed.cut):
             raise invalid(too_long(request, f"{task.length} tokens"))
@@ -199,12 +215,12 @@ class Served:
             outputs = framed.outputs(rows) if framed.outputs is not None else None
             return route.answer(task, asked, framed.read(rows), outputs)
 
-        return ComputeJob(task.part, self._checked(request, framed.samples), read, infinite=task.infinite)
+        return ComputeJob(task.part, self.checked(request, framed.samples), read, infinite=task.infinite)
 
     def fill(self, request: FillRequest) -> ComputeJob:
         """Return the job of `/fill`; it reads the masks of each text with their candidates."""
         assert self.mask_head is not None
-        texts = self._texts(request, request.inputs)
+        texts = self.texts(request, request.inputs)
         framed = [find_masks(self.tokenizer, text, self.longest, HEADS[self.mask_head]) for text in texts]
 
         masks = sum(len(starts) for starts, _ in framed)
@@ -220,7 +236,7 @@ class Served:
             return [list(map(Mask, starts, read_candidates(self.tokenizer, ranked))) for (starts, _), ranked in pairs]
 
         filler = MaskFiller(self.tokenizer, self.predictor.backend, self.mask_head, request.top)
-        return ComputeJob(filler, self._checked(request, [sample for _, sample in framed]), read)
+        return ComputeJob(filler, self.checked(request, [sample for _, sample in framed]), read)
 
     def explain(self, request: ExplainRequest) -> ComputeJob:
         """Return the job of `/explain`; it reads the explanations of what is predicted of a text, by occlusion.
@@ -230,7 +246,7 @@ class Served:
             UserError: the task or the encoder cannot be explained on it.
         """
         task, labels, limits = self.predictor.task, self.predictor.labels, self.limits
-        texts = self._texts(request, request.inputs)
+        texts = self.texts(request, request.inputs)
         framed = task.frame(self.tokenizer, task.from_texts(*([text] for text in texts)), labels, gold=False)
         if any(framed.cut):
             raise invalid(too_long(request, f"{task.length} tokens"))
@@ -262,7 +278,7 @@ class Served:
     def features(self, request: FeaturesRequest) -> ComputeJob:
         """Return the job of `/features`; it reads the hidden states of each text."""
         encoder = self.model.encoder
-        texts = self._texts(request, request.inputs, truncate=request.truncate)
+        texts = self.texts(request, request.inputs, truncate=request.truncate)
         layers = resolve_layers(request.layers, encoder.num_layers)
         words = frame_words(self.tokenizer, as_rows(texts), self.longest)
         if words.cut and not request.truncate:
@@ -270,7 +286,7 @@ class Served:
         if int(words.offsets[-1]) * len(layers) * encoder.width > self.limits.values:
             inputs, wanted = argument("inputs"), argument("layers")
             raise too_large(f"more than {self.limits.values:,} numbers; ask for fewer {inputs} or {wanted}")
-        samples, offsets = self._checked(request, words.samples), words.offsets
+        samples, offsets = self.checked(request, words.samples), words.offsets
         ids = np.split(words.word_ids, offsets[1:-1])
 
         def read(rows: list[np.ndarray]) -> list[TextFeatures]:
@@ -281,7 +297,7 @@ class Served:
 
         return ComputeJob(layers, samples, read)
 
-    def _texts(
+    def texts(
         self, request: Request, inputs: str | Sequence[str], *, truncate: bool = False, count: int | None = None
     ) -> list[str]:
         """Return texts whose number and length are within the limits; truncated ones, if that is asked for.
@@ -309,7 +325,7 @@ class Served:
             )
         return [text[: limits.characters] for text in texts]
 
-    def _checked(self, request: Request, samples: Sequence[Sample]) -> Sequence[Sample]:
+    def checked(self, request: Request, samples: Sequence[Sample]) -> Sequence[Sample]:
         """Return samples whose number of tokens is within the limits.
 
         Raises:

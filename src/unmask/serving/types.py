@@ -221,8 +221,8 @@ class Info(msgspec.Struct, kw_only=True):
     Attributes:
         model_id: its name.
         model_dtype: precision of the computation.
-        model_type: `{"embedding": {"pooling"}}` or `{"classifier": {"id2label", "label2id"}}`, or
-            `{"TASK": {}}` for other tasks.
+        model_type: `{"embedding": {"pooling"}}`, `{"classifier": {"id2label", "label2id"}}` or `{"reranker": {…}}`
+            likewise, or `{"TASK": {}}` for other tasks.
         routes: routes that it has.
         max_input_length: maximum number of tokens of a text.
         max_batch_tokens: maximum number of tokens that are computed together.

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from unmask.tasks.multiple_choice import MultipleChoice
     from unmask.tasks.quac import Quac
     from unmask.tasks.question_answering import QuestionAnswering
+    from unmask.tasks.ranking import Ranking
     from unmask.tasks.regression import Regression
     from unmask.tasks.relations import Relations
     from unmask.tasks.spans import Spans
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         Classification
         | MultiLabel
         | Regression
+        | Ranking
         | Embedding
         | QuestionAnswering
         | AnswerBeams
@@ -48,6 +50,7 @@ CLASSES = {
     "classification": "unmask.tasks.classification:Classification",
     "multi-label": "unmask.tasks.multi_label:MultiLabel",
     "regression": "unmask.tasks.regression:Regression",
+    "ranking": "unmask.tasks.ranking:Ranking",
     "embedding": "unmask.tasks.embedding:Embedding",
     "question-answering": "unmask.tasks.question_answering:QuestionAnswering",
     "answer-beams": "unmask.tasks.answer_beams:AnswerBeams",

@@ -4,9 +4,9 @@ Input: rows of two texts, all with a score or all without; those without may hav
 Output: samples, the head with its loss, predictions. The head has no weights: it pools the last layer, and the encoder
 itself is trained.
 
-Without scores: each first text should find its own second text among those of its micro-batch (Henderson et al. 2017,
-section 4.4; `MultipleNegativesRankingLoss` of sentence-transformers). The negatives are those of the same micro-batch,
-on the same device: larger steps that are split have no more of them, and a micro-batch of one pair teaches nothing.
+Without scores: each first text should find its own second text among those of its step (Henderson et al. 2017,
+section 4.4; `MultipleNegativesRankingLoss` of sentence-transformers). The negatives are all those of the step on the
+same device, also if it is split into micro-batches (training/joint.py; `CachedMultipleNegativesRankingLoss` there).
 Unlike there, pairs that share a text with a pair are not its negatives. The third texts of all rows are negatives of
 each row too, unless they are equal to one of its own two texts. With scores: the squared error of the cosine
 (Reimers and Gurevych 2019, section 3; `CosineSimilarityLoss`), where the scores are scaled to the range from 0 to 1.
@@ -295,14 +295,30 @@ class EmbeddingHead(Objective):
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
-        sides = self._sides(batch)
-        order = (sides * batch.labels[GROUP] + batch.labels[SIDE]).argsort()  # pair by pair, first texts first
-        vectors = self.predict(encoder, encoded, batch)[order]  # (sequences, width)
+        return self.compare(self.predict(encoder, encoded, batch), [batch])
+
+    @property
+    def joint(self) -> bool:
+        """See `Objective`: without scores, pairs have the texts of all others as negatives."""
+        return self.temperature is not None
+
+    def compare(self, outputs: Tensor, batches: Sequence[Batch]) -> Part:
+        """See `Objective`."""
+        sides = self._sides(batches[0])
+        pairs_before = np.cumsum([0, *(len(batch.keys) // sides for batch in batches)]).tolist()
+        group = torch.cat([batch.labels[GROUP] + before for batch, before in zip(batches, pairs_before, strict=False)])
+        labels = {
+            name: torch.cat([batch.labels[name] for batch in batches])
+            for name in (SIDE, TEXT, TARGET)
+            if name in batches[0].labels
+        }
+        order = (sides * group + labels[SIDE]).argsort()  # pair by pair, first texts first
+        vectors = outputs[order]  # (sequences, width)
         first, second = vectors[::sides], vectors[1::sides]  # (pairs, width) each
         if self.temperature is None:
-            targets = batch.labels[TARGET][order][::sides]  # (pairs,)
+            targets = labels[TARGET][order][::sides]  # (pairs,)
             return Part(((first * second).sum(1) - targets).square().sum(), {})
-        texts = batch.labels[TEXT][order].view(-1, sides)  # (pairs, 2 or 3)
+        texts = labels[TEXT][order].view(-1, sides)  # (pairs, 2 or 3)
         pairs = texts[:, :2]
         shared = (pairs[:, None] == pairs[None]).any(2).fill_diagonal_(False)  # (pairs, pairs)
         logits = (first @ second.T / self.temperature).masked_fill(shared, -torch.inf)  # (pairs, pairs)

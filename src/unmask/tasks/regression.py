@@ -56,7 +56,33 @@ class Score(msgspec.Struct, frozen=True, omit_defaults=True):
     explanations: tuple[Explanation, ...] = ()
 
 
-class Regression(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="regression"):
+class ScoreTask(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base class of tasks that predict a number for a text, or for a pair of texts; see `TextTask`."""
+
+    @property
+    def reranks(self) -> bool:
+        """See `Task`: unless it was trained on single texts, or reads them in windows."""
+        return self.pairs is not False and self.windows == 1
+
+    def decisions(self, logits: np.ndarray, labels: Sequence[str]) -> list[Decision]:
+        """See `Task`: the number."""
+        return [Decision(0, 0, SCORE, exclusive=False)]
+
+    def scored(self, prediction: Score) -> list[Scored]:
+        """See `RowTask`: the number."""
+        return [Scored(prediction.score, SCORE)]
+
+    def labelled(self, examples: Sequence[Row], predictions: Sequence[Score]) -> list[Row]:
+        """See `Task`."""
+        return with_labels(examples, [str(prediction.score) for prediction in predictions])
+
+    def line(self, prediction: Score) -> str:
+        """See `Task`."""
+        texts = "\t".join(text for text in (prediction.text, prediction.text_b) if text is not None)
+        return f"{prediction.score:.3f}\t{texts}"
+
+
+class Regression(ScoreTask, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="regression"):
     """The recipe's [task] for `kind = "regression"`; see `TextTask`.
 
     Attributes:
@@ -142,22 +168,10 @@ class Regression(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
         words = partial(self.sample_words, tokenizer, examples, texts)
         return Framed(texts.samples, read, texts.notes, texts.mean, texts.cut, words)
 
-    def decisions(self, logits: np.ndarray, labels: Sequence[str]) -> list[Decision]:
-        """See `Task`: the number."""
-        return [Decision(0, 0, SCORE, exclusive=False)]
-
-    def scored(self, prediction: Score) -> list[Scored]:
-        """See `RowTask`: the number."""
-        return [Scored(prediction.score, SCORE)]
-
     def measure(self, examples: Sequence[Row], predictions: Sequence[Score], labels: Sequence[str]) -> Measure:
         """See `Task`."""
         predicted = np.array([prediction.score for prediction in predictions])
         return metrics.measure(np.array(numbers(examples)), predicted)
-
-    def labelled(self, examples: Sequence[Row], predictions: Sequence[Score]) -> list[Row]:
-        """See `Task`."""
-        return with_labels(examples, [str(prediction.score) for prediction in predictions])
 
     def mistakes(self, examples: Sequence[Row], predictions: Sequence[Score], labels: Sequence[str]) -> list[Mistake]:
         """See `Task`: the largest errors first."""
@@ -173,11 +187,6 @@ class Regression(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
             for row, value, prediction in zip(examples, numbers(examples), predictions, strict=True)
         ]
         return sorted(mistakes, key=lambda mistake: -mistake.score)
-
-    def line(self, prediction: Score) -> str:
-        """See `Task`."""
-        texts = "\t".join(text for text in (prediction.text, prediction.text_b) if text is not None)
-        return f"{prediction.score:.3f}\t{texts}"
 
 
 class RegressionHead(TextHead):

@@ -206,6 +206,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return {}
 
     @property
+    def reranks(self) -> bool:
+        """Whether it gives a pair of texts one number, by which the passages of a query can be ordered."""
+        return False
+
+    @property
     def vectors(self) -> Pooling | None:
         """How a model that it trained makes vectors of texts; None: it does not train them."""
         return None

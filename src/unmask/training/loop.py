@@ -48,6 +48,7 @@ from unmask.training.evaluate import (
     summarize,
 )
 from unmask.training.interrupt import Interrupt, Interrupted
+from unmask.training.joint import joint_gradients
 from unmask.training.machine import KERNELS, Machine, keep_few_kernels
 from unmask.training.precision import PROBE, name_remedy
 from unmask.training.processes import Processes, StepFeed, Sums
@@ -305,15 +306,26 @@ class Trainer:
         self.replicas.copy.train()
         factors = {name: weight / max(1, counts[name]) for name, weight in weights.items() if name in counts}
         sums: dict[str, Tensor] = {}
+        joint = None
+
+        def seed_dropout(index: int) -> None:
+            step, rank = self.progress.step, self.processes.rank
+            torch.manual_seed(derive_seed(self.settings.seed, "dropout", step, rank, index))
+
+        if len(micro_batches) > 1 and self.replicas.copy.joint:
+            with name_remedy(self.progress.micro_tokens):
+                moved = [micro_batch.to(self.machine.device) for micro_batch in micro_batches]
+                joint = joint_gradients(self.replicas.copy, moved, seed_dropout)
+            add_parts(sums, joint.loss)
         for index, micro_batch in enumerate(micro_batches):
-            torch.manual_seed(
-                derive_seed(self.settings.seed, "dropout", self.progress.step, self.processes.rank, index)
-            )
+            seed_dropout(index)
             with name_remedy(self.progress.micro_tokens):
                 batch = self.carry.attach(micro_batch.to(self.machine.device), self.replicas.copy)
+                batch = batch if joint is None else joint.attach(batch, index)
                 loss = self.replicas.backward(batch, factors, last=last and index == len(micro_batches) - 1)
             self.carry.stage(batch, loss.carry)
-            add_parts(sums, loss)
+            if joint is None:
+                add_parts(sums, loss)
         return as_numbers(sums)
 
     def _average(self) -> None:

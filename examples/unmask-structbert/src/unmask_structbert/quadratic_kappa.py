@@ -11,7 +11,7 @@ import numpy as np
 
 from unmask.data.labelled.labelled_file import Row
 from unmask.support.errors import UserError
-from unmask_structbert.ranking import Ranked
+from unmask_structbert.ordinal import Ranked
 
 
 def quadratic_kappa(
@@ -23,7 +23,7 @@ def quadratic_kappa(
         UserError: the predictions are no ranks.
     """
     if not all(isinstance(prediction, Ranked) for prediction in predictions):
-        raise UserError("quadratic_kappa is a metric of ranks", remedy="name it for models of the task ranking only")
+        raise UserError("quadratic_kappa is a metric of ranks", remedy="name it for models of the task ordinal only")
     gold = np.array([labels.index(row.values["label"]) for row in examples])
     predicted = np.array([labels.index(prediction.rank) for prediction in predictions])
 

@@ -21,7 +21,7 @@ from unmask.support.messages import argument
 PAIRS = (
     *(("text", "text_b"), ("text_a", "text_b"), ("sentence1", "sentence2"), ("sentence_A", "sentence_B")),
     *(("premise", "hypothesis"), ("question1", "question2"), ("#1 String", "#2 String"), ("question", "sentence")),
-    ("anchor", "positive"),
+    *(("anchor", "positive"), ("query", "passage"), ("query", "document")),
 )
 """Names of the columns with the texts of a pair, unless `columns` gives others."""
 NEGATIVES = ("text_c", "negative")
@@ -34,6 +34,8 @@ PROBABILITY, VOTE = "p:", "label:"
 """What the names of columns of probabilities and of votes begin with; that of the label or annotator follows."""
 NUMBERS = ("score", "similarity", "relatedness_score")
 """Names of the label column for regression."""
+GRADES = ("grade", "relevance", "score", "label")
+"""Names of the label column for ranking."""
 
 QUESTIONS = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
 """The header of Quora's question pairs in GLUE; line breaks broke some rows, and two rows have an empty question."""

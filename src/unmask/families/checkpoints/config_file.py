@@ -33,6 +33,8 @@ ACTIVATIONS = {
     "torch.nn.Identity": "",
 }
 """Names of classes of torch, and our names of the activations; "" for none."""
+CLASSES = {name or "identity": kind for kind, name in reversed(ACTIVATIONS.items())}
+"""The name that is written for each activation."""
 
 
 def check_config(form: Format, config: Mapping[str, Any], path: Path) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from unmask.nn.encoders.encoder import POOLER
 from unmask.objectives import OBJECTIVES
+from unmask.support.choices import PromptName
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
@@ -38,6 +39,8 @@ class Pooling(msgspec.Struct, frozen=True, kw_only=True):
         normalize: whether vectors are divided by their norm.
         length: maximum number of tokens, special tokens included; None: that of the encoder.
         prompt: text that is put before every text.
+        query, document: what is put there instead if the text is a query, or a document that is searched; None:
+            `prompt`.
         unsupported: a step of the directory that is not one of these; empty if there is none.
     """
 
@@ -45,7 +48,14 @@ class Pooling(msgspec.Struct, frozen=True, kw_only=True):
     normalize: bool = True
     length: int | None = None
     prompt: str = ""
+    query: str | None = None
+    document: str | None = None
     unsupported: str = ""
+
+    def prompt_of(self, name: PromptName | None) -> str:
+        """Return what is put before a text, depending on what it is."""
+        stated = {"query": self.query, "document": self.document}.get(name or "")
+        return self.prompt if stated is None else stated
 
 
 def supported(pooling: Pooling | None) -> Pooling:
@@ -89,9 +99,10 @@ def write_pooling(directory: Path, pooling: Pooling, width: int, summary: Summar
     _write(folder / "config.json", {"word_embedding_dimension": width, **modes})
     if pooling.length is not None:
         _write(directory / LENGTH, {"max_seq_length": pooling.length, "do_lower_case": False})
-    if pooling.prompt:
-        prompts = {"prompts": {"default": pooling.prompt}, "default_prompt_name": "default"}
-        _write(directory / "config_sentence_transformers.json", prompts)
+    stated = {"default": pooling.prompt or None, "query": pooling.query, "document": pooling.document}
+    if prompts := {name: prompt for name, prompt in stated.items() if prompt is not None}:
+        default = {"default_prompt_name": "default"} if pooling.prompt else {}
+        _write(directory / "config_sentence_transformers.json", {"prompts": prompts, **default})
     _write(directory / MODULES, steps)
 
 
@@ -99,6 +110,8 @@ def _write(path: Path, content: Any) -> None:
     replace_file(path, f"{json.dumps(content, indent=2)}\n".encode())
 
 
+OUR_KEY = "unmask"
+"""Key of config.json for the settings of the task."""
 OWN = "unmask."
 """Prefix of tensors that transformers does not know: those of a downstream model and the head on it, and of pretraining
 heads that the family lacks. transformers reads the directory without them."""
@@ -109,7 +122,7 @@ POOLED = frozenset(name for name, settings in OBJECTIVES.items() if POOLER in se
 """Pretraining heads that read the pooler."""
 
 
-CLASSIFIERS = ("classification", "multi_label", "regression", "token_classification")
+CLASSIFIERS = ("classification", "multi_label", "regression", "ranking", "token_classification")
 """Task heads whose last layer has the same name in directories, in some families also that of question answering."""
 
 NAMED = ("classification", "multi_label", "token_classification")
@@ -203,7 +216,10 @@ def classifier_head(form: Format, config: Mapping[str, Any], tensors: Mapping[st
             file=path.with_name("config.json"),
             remedy="make a model of each row of the classifier",
         )
-    return "classification" if rows is None or len(rows) > 1 else "regression"
+    if rows is None or len(rows) > 1:
+        return "classification"
+    task = config.get(OUR_KEY)
+    return "ranking" if isinstance(task, dict) and task.get("kind") == "ranking" else "regression"
 
 
 def _without_pooler(name: str, path: Path) -> UserError:

@@ -28,9 +28,10 @@ from unmask.data.text.files import read_whole, require_regular
 from unmask.data.text.json_keys import refuse_duplicates
 from unmask.families import FAMILIES, BodySettings, Family, family_of
 from unmask.families.checkpoints.check import body_on_meta, check, check_decoder
-from unmask.families.checkpoints.config_file import check_config, check_files, read_activation
+from unmask.families.checkpoints.config_file import CLASSES, NEW_KEY, check_config, check_files, read_activation
 from unmask.families.checkpoints.heads import (
     MULTI_LABEL,
+    OUR_KEY,
     OWN,
     OWN_POOLER,
     POOLED,
@@ -60,8 +61,6 @@ from unmask.support.messages import argument
 
 POOLED_TASKS = ("regression", "classification", "multi_label")
 """Heads that score whole texts."""
-OUR_KEY = "unmask"
-"""Key of config.json for the settings of the task."""
 TOKENS_KEY = "unmask_pretrained_tokens"
 """Key of config.json for the number of tokens that the encoder was pretrained on."""
 
@@ -233,8 +232,10 @@ def write_config(
     known = () if "downstream" in heads else tuple(sorted(heads & form.heads.keys()))
     architecture = form.architectures.get(known, form.architectures[()])
     config = {"pad_token_id": pad, **_config(form, encoder.settings, encoder.vocabulary, architecture, labels)}
-    if "regression" in heads:
+    if heads & {"regression", "ranking"}:
         config |= {"problem_type": "regression", "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    if "ranking" in heads and task is not None:
+        config[NEW_KEY] = {"activation_fn": CLASSES[str(task["activation"])]}
     if "multi_label" in heads:
         config["problem_type"] = MULTI_LABEL
     if task is not None:

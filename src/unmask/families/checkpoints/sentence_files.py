@@ -36,6 +36,8 @@ MODES = {
     "lasttoken": "lasttoken",
 }
 """Former names of the kinds of pooling, each a flag, and the present ones."""
+DOCUMENTS = ("document", "passage", "corpus")
+"""Names of the prompt of documents, of which the first that is stated is used."""
 TASKS = ("feature-extraction",)
 ENDLESS = 1_000_000
 """A maximum length from which on it means that there is none."""
@@ -99,13 +101,17 @@ def read_pooling(directory: Path, tokenizer: Tokenizer | None = None) -> Pooling
     problems += unsupported
     prompt, unsupported = _prompt(settings, root / SENTENCES)
     problems += unsupported
-    if prompt and not include:
-        problems.append(f"the default prompt '{prompt}' without its tokens (include_prompt)")
+    query, document = _role_prompts(settings)
+    for name, text in {"default": prompt, "query": query, "document": document}.items():
+        if text and not include:
+            problems.append(f"the {name} prompt '{text}' without its tokens (include_prompt)")
     return Pooling(
         kind="cls" if kind == "cls" else "mean",
         normalize="Normalize" in kinds,
         length=length,
         prompt=prompt,
+        query=query,
+        document=document,
         unsupported=next(iter(problems), ""),
     )
 
@@ -180,6 +186,18 @@ def _prompt(settings: Mapping[str, Any], path: Path) -> tuple[str, list[str]]:
     if name not in prompts and name not in ("query", "document"):
         return "", [*problems, f"the prompt '{name}', which {path.name} does not have"]
     return prompts.get(name, ""), problems
+
+
+def _role_prompts(settings: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """Return the texts that queries and documents begin with; None: they are not stated.
+
+    sentence-transformers has an empty prompt where none is stated, also for documents with a prompt named passage.
+    """
+    prompts = settings.get("prompts")
+    stated = (
+        {name: text for name, text in prompts.items() if isinstance(text, str)} if isinstance(prompts, dict) else {}
+    )
+    return stated.get("query"), next((stated[name] for name in DOCUMENTS if name in stated), None)
 
 
 def _unusual(table: str, config: Mapping[str, Any], path: Path) -> list[str]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from unmask.data.labelled.minimal_pairs import read_pairs
+from unmask.data.labelled.retrieval_files import CORPUS, find_collection
 from unmask.data.labelled.table import Data, ExampleTable, as_sources
 from unmask.data.text.documents import TextOptions
 from unmask.inference.backend import TorchBackend
 from unmask.inference.evaluation.language_models import evaluate_bits, evaluate_pairs, read_texts
 from unmask.inference.evaluation.likelihood import Likelihood
+from unmask.inference.evaluation.retrieval import evaluate_retrieval
 from unmask.inference.evaluation.scoring import evaluate_encoder, evaluate_task
 from unmask.inference.predictor import Predictor, open_predictor
 from unmask.inference.stream import refuse_input
@@ -39,6 +42,9 @@ def evaluate(
     suite: Suite | None = None,
     limit: int | None = None,
     pll: PllKind | None = None,
+    first_stage: str | Path | None = None,
+    depth: int | None = None,
+    run_file: str | Path | None = None,
     allow_pickle: bool = False,
     field: str = "text",
     documents: Documents = "auto",
@@ -47,13 +53,13 @@ def evaluate(
     precision: Precision = "float32",
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Score a fine-tuned model on labeled examples, or a pretrained model on text.
+    """Score a fine-tuned model on labeled examples, a pretrained model on text, or a search on a collection.
 
     Args:
         model: run directory, Hugging Face model directory or name on the Hub, directory of AllenNLP's ELMo, or an
-            exported model.
+            exported model. For a search also bm25, or a run file of trec_eval.
         data: labeled examples for a fine-tuned model, raw text for a pretrained one; several files form one set. In
-            Python also examples in memory.
+            Python also examples in memory. For a search a directory in BEIR's layout, maybe with #SPLIT.
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
         format: file format; by default that of the file's suffix.
         encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
@@ -67,6 +73,11 @@ def evaluate(
         limit: with a suite, read only the first N pairs of each paradigm, or the first N documents.
         pll: with a suite, what is masked for a masked language model to predict a token: original, this token (the
             default); word-l2r, also the rest of its word.
+        first_stage: what finds the documents that a cross-encoder ranks: bm25, a run file, or a model that makes
+            vectors.
+        depth: for a search, number of documents that are ranked for each query; by default 1000, of a cross-encoder
+            100.
+        run_file: for a search, file to write the ranked documents to, as a run of trec_eval.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         field: field of JSON Lines that holds the text.
         documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
@@ -77,8 +88,8 @@ def evaluate(
         quiet: print only results and errors.
 
     Returns:
-        `{task, metrics, intervals, examples, …}`; see `evaluate_task`, `evaluate_encoder`, `evaluate_pairs` and
-        `evaluate_bits`.
+        `{task, metrics, intervals, examples, …}`; see `evaluate_task`, `evaluate_encoder`, `evaluate_pairs`,
+        `evaluate_bits` and `evaluate_retrieval`.
 
     Raises:
         UserError: model and data do not fit, or a parameter has no effect.
@@ -103,23 +114,35 @@ def evaluate(
         _refuse_idle(labelled, f"{argument('suite', suite)} scores a language model")
     machine = choose_machine(device, precision)
     display = Display(quiet=quiet)
-    predictor = open_predictor(model, machine, display, allow_pickle=allow_pickle)
+    load = partial(open_predictor, machine=machine, display=display, allow_pickle=allow_pickle)
+    collection = next((source for source in files if suite is None and find_collection(source)), None)
+    if collection is not None:
+        if len(sources) > 1:
+            raise UserError("a search is evaluated on one collection at a time", file=collection)
+        reason = "this is a collection for search, not labeled examples or text"
+        _refuse_idle(labelled | {"against": None, "encoding": encoding}, reason)
+        _refuse_text_options(options, reason)
+        with only_writer(None if run_file is None else Path(run_file), "run_file"):
+            result = evaluate_retrieval(
+                model, collection, load=load, against=against, first_stage=first_stage, depth=depth, run_file=run_file
+            )
+        return _finished(result, start, display)
+    _refuse_idle(
+        {"first_stage": first_stage, "depth": depth, "run_file": run_file},
+        f"{argument('data')} is no directory with {CORPUS}",
+    )
+    predictor = load(model)
     if suite is not None:
         result = _evaluate_suite(predictor, files, suite, limit, pll, options, display)
     elif predictor.model.task is not None:
-        if options != TextOptions(encoding=encoding):
-            raise UserError(
-                f"{argument('field')}, {argument('documents')} and {argument('strict')} have no effect: the model is "
-                "fine-tuned, so the data is labeled",
-                remedy="omit them",
-            )
+        _refuse_text_options(options, "the model is fine-tuned, so the data is labeled")
         with only_writer(None if errors is None else Path(errors), "errors"):
             result = evaluate_task(
                 predictor,
                 sources,
                 columns=columns,
                 kind=format,
-                against=open_predictor(against, machine, display, allow_pickle=allow_pickle) if against else None,
+                against=load(against) if against else None,
                 errors=errors,
                 trained_on=as_sources(trained_on, encoding),
                 metrics=as_texts(metrics),
@@ -130,6 +153,11 @@ def evaluate(
         if not files:
             raise UserError("a pretrained encoder is evaluated on files of text", remedy="pass paths")
         result = evaluate_encoder(predictor.model, files, options=options, machine=machine, display=display)
+    return _finished(result, start, display)
+
+
+def _finished(result: dict[str, Any], start: float, display: Display) -> dict[str, Any]:
+    """Show the notes of a result, and return it with the seconds since `start`."""
     for note in result.get("notes", []):
         display.say(note)
     if compared := result.get("thresholds"):
@@ -169,6 +197,13 @@ def _evaluate_suite(
         texts, skipped = read_texts(files, options, limit)
         result, notes = evaluate_bits(likelihood, texts, display), [*first, *skipped]
     return result | {"scored_by": likelihood.description, "notes": [likelihood.description, *notes, *result["notes"]]}
+
+
+def _refuse_text_options(options: TextOptions, reason: str) -> None:
+    """Raise an error if options of plain text are given, which have no effect for this reason."""
+    if options != TextOptions(encoding=options.encoding):
+        names = f"{argument('field')}, {argument('documents')} and {argument('strict')}"
+        raise UserError(f"{names} have no effect: {reason}", remedy="omit them")
 
 
 def _refuse_idle(parameters: Mapping[str, object], reason: str) -> None:

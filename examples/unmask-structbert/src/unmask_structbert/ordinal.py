@@ -60,8 +60,8 @@ RANK = replace(
 """The route of the task: it is asked as classifiers are, and answers with ranks."""
 
 
-class Ranking(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="ranking"):
-    """The recipe's [task] for `kind = "ranking"`; see `Task`.
+class Ordinal(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="ordinal"):
+    """The recipe's [task] for `kind = "ordinal"`; see `Task`.
 
     Attributes:
         length: maximum number of tokens, including special ones; longer texts are truncated.
@@ -70,9 +70,9 @@ class Ranking(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
     pairs: bool | None = None
 
-    part = "ranking"
+    part = "ordinal"
     metric = "accuracy"
-    title = "A ranking of texts"
+    title = "Ranks of texts"
     route = RANK
 
     def read(
@@ -92,7 +92,7 @@ class Ranking(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
             raise UserError("all examples have the same rank", file=examples[0].file, remedy="is it the right column?")
         return tuple(sorted(names, key=int))
 
-    def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Ranking:
+    def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Ordinal:
         """See `Task`."""
         return msgspec.structs.replace(self, pairs=are_pairs(examples, self.pairs))
 
@@ -100,16 +100,16 @@ class Ranking(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
         """See `RowTask`: the ranks."""
         return [row.values["label"] for row in examples]
 
-    def build(self, spec: HeadSpec, labels: Sequence[str]) -> RankingHead:
+    def build(self, spec: HeadSpec, labels: Sequence[str]) -> OrdinalHead:
         """See `Task`."""
-        return RankingHead(spec, len(labels))
+        return OrdinalHead(spec, len(labels))
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
         samples, cut, notes = frame_rows(tokenizer, examples, self.length, pairs=self.pairs)
         if gold:
             ranks = _ranks(examples, labels)
-            samples = [sample.add(labels={"ranking": ranks[index : index + 1]}) for index, sample in enumerate(samples)]
+            samples = [sample.add(labels={"ordinal": ranks[index : index + 1]}) for index, sample in enumerate(samples)]
 
         def read(logits: Sequence[np.ndarray]) -> list[Ranked]:
             return [_ranked(*one, labels) for one in zip(examples, logits, cut, strict=True)]
@@ -145,7 +145,7 @@ class Ranking(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
         return "\t".join(filter(None, (prediction.rank, prediction.text, prediction.text_b)))
 
 
-class RankingHead(PooledHead):
+class OrdinalHead(PooledHead):
     """The head and its loss: one weight vector, and one bias for each rank except the lowest.
 
     Args:
@@ -163,7 +163,7 @@ class RankingHead(PooledHead):
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
-        logits, gold = self.predict(encoder, encoded, batch).float(), batch.labels["ranking"]
+        logits, gold = self.predict(encoder, encoded, batch).float(), batch.labels["ordinal"]
         above = (gold[:, None] > torch.arange(logits.shape[1], device=gold.device)).float()  # (sequences, ranks - 1)
         loss = binary_cross_entropy_with_logits(logits, above, reduction="sum")
         return Part(loss, {"accuracy": ((logits.detach() > 0).sum(1) == gold).sum()})

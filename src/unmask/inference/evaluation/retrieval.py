@@ -1,0 +1,265 @@
+"""Evaluation of search on a collection: of models that make vectors, of BM25, of a run of another system, of rerankers.
+
+Input: a collection in BEIR's layout. Output: metrics as trec_eval defines them, with intervals over queries, the time
+that a query takes, and a run file. A reranker orders the best documents of a first stage, which is one of the others.
+
+Vectors are compared exactly. The documents are read and embedded in blocks, so that neither their texts nor their
+vectors need to fit into memory. Times are of a single measurement, for all queries together, and those of vectors
+include the encoding of the queries; the time before the first query, of embedding or indexing the documents, is another
+number.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unmask.data.labelled.labelled_file import Row
+from unmask.data.labelled.retrieval_files import Collection, Ranking, read_collection, read_run, write_run
+from unmask.inference.backend import finite
+from unmask.inference.predictor import Predictor
+from unmask.inference.search import Bm25, Nearest, check_vectors, embed_blocks
+from unmask.inference.stream import summed
+from unmask.metrics.intervals import Measure, differences, intervals, measure_all
+from unmask.metrics.retrieval import measure_queries, query_metrics
+from unmask.support.errors import UserError
+from unmask.support.messages import argument
+
+BM25 = "bm25"
+"""Name of BM25 in place of a model."""
+DEPTH = 1000
+"""Number of documents that are ranked for each query, as in BEIR."""
+RERANKED = 100
+"""Number of documents that are reranked for each query."""
+DEPTHS = (10, 20, 50, 100, 200, 500)
+"""Smaller numbers of documents for which quality and time of a reranker are told, too."""
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """What a system ranks for the queries of a collection.
+
+    Attributes:
+        rankings: one for each query.
+        seconds: the time of all queries; None: unknown, as the rankings are those of a file.
+        indexing: the time before the first query.
+        notes: messages for the user.
+        by_depth: of a reranker, metrics and milliseconds per query by the number of documents that are reranked.
+    """
+
+    rankings: Sequence[Ranking]
+    seconds: float | None = None
+    indexing: float = 0.0
+    notes: tuple[str, ...] = ()
+    by_depth: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+def evaluate_retrieval(
+    model: str | Path,
+    data: str | Path,
+    *,
+    load: Callable[[str | Path], Predictor],
+    against: str | Path | None = None,
+    first_stage: str | Path | None = None,
+    depth: int | None = None,
+    run_file: str | Path | None = None,
+) -> dict[str, Any]:
+    """Evaluate a system on a collection.
+
+    Args:
+        model: a model, `BM25`, or a run file. A cross-encoder reranks the first stage.
+        data: the collection; see `read_collection`.
+        load: opens a model.
+        against: a second system, evaluated on the same queries.
+        first_stage: likewise, but no cross-encoder.
+        depth: number of documents that are ranked for each query; None: `DEPTH`, or `RERANKED`.
+        run_file: run file to write.
+
+    Returns:
+        `{task, metrics, intervals, examples, documents, milliseconds_per_query, indexing_seconds, notes}`, with the
+        metrics of `query_metrics` times 100; of a reranker, `by_depth` (see `Ranked`); with `against`, the `metrics`
+        of the second system and the `differences` of `intervals.differences`.
+
+    Raises:
+        UserError: the collection is malformed, a model neither makes vectors nor reranks, or a first stage is missing
+            or has no effect.
+    """
+    if depth is not None and depth < 1:
+        raise UserError(f"{argument('depth', depth)}: at least one is needed")
+    collection = read_collection(data)
+    count = len(collection.queries)
+
+    ranked_by = partial(_rank, collection, load=load, depth=depth)
+    first = None if first_stage is None else ranked_by(first_stage, first=None)
+    ranked = ranked_by(model, first=first)
+    other = None if against is None else ranked_by(against, first=first)
+    if first is not None and not ranked.by_depth and not (other and other.by_depth):
+        raise UserError(f"{argument('first_stage')} has no effect: no model reranks what it finds", remedy="omit it")
+    measure = measure_rankings(collection, ranked.rankings)
+    notes = [*collection.notes, *ranked.notes]
+    result: dict[str, Any] = {
+        "task": "reranking" if ranked.by_depth else "retrieval",
+        "metrics": measure_all(measure, count),
+        "intervals": intervals(measure, count),
+        "examples": count,
+        "documents": len(collection.ids),
+        **_times(ranked, count, notes),
+    }
+    if run_file is not None:
+        write_run(Path(run_file), collection, ranked.rankings, Path(model).name)
+        notes.append(f"{sum(len(ranking.documents) for ranking in ranked.rankings):,} ranked documents: {run_file}")
+    if ranked.by_depth:
+        result["by_depth"] = ranked.by_depth
+    if other is not None:
+        second = measure_rankings(collection, other.rankings)
+        result["against"] = {
+            "model": str(against),
+            "metrics": measure_all(second, count),
+            "differences": differences(measure, second, count),
+        }
+    return result | {"notes": notes}
+
+
+def _rank(
+    collection: Collection,
+    system: str | Path,
+    *,
+    load: Callable[[str | Path], Predictor],
+    depth: int | None,
+    first: Ranked | None,
+) -> Ranked:
+    """Return what a system ranks; see `evaluate_retrieval`."""
+    if is_run(system):
+        rankings, notes = read_run(system, collection)
+        return Ranked([cut(ranking, depth) for ranking in rankings], notes=tuple(notes))
+    if str(system) == BM25:
+        return rank_by_bm25(collection, depth or DEPTH)
+    predictor = load(system)
+    if predictor.model.task is None or not predictor.model.task.reranks:
+        return rank_by_vectors(predictor, collection, depth or DEPTH)
+    if first is None:
+        raise UserError(
+            "a cross-encoder orders documents that another system has found",
+            remedy=f"pass {argument('first_stage', BM25)}, a run file, or a model that makes vectors",
+        )
+    return rerank(predictor, collection, first, depth or RERANKED)
+
+
+def is_run(system: str | Path) -> bool:
+    """Return whether a system is a run file."""
+    return Path(system).is_file()
+
+
+def rank_by_bm25(collection: Collection, depth: int) -> Ranked:
+    """Rank documents by BM25."""
+    start = time.perf_counter()
+    index = Bm25(collection.texts())
+    middle = time.perf_counter()
+    results = list(index.search(collection.queries, depth + 1))
+    return _ranked(collection, results, depth, time.perf_counter() - middle, middle - start, ())
+
+
+def rank_by_vectors(predictor: Predictor, collection: Collection, depth: int) -> Ranked:
+    """Rank documents by the cosines of their vectors, or their products if the model does not normalize them.
+
+    Raises:
+        UserError: the model makes no vectors, or they are not numbers.
+    """
+    check_vectors(predictor)
+    start = time.perf_counter()
+    queries, notes = predictor.vectors(collection.queries, prompt_name="query")
+    encoding, all_notes = time.perf_counter() - start, [f"queries: {note}" for note in notes]
+    nearest, start, document_notes = Nearest(finite(queries), depth + 1), time.perf_counter(), list[str]()
+    for vectors in embed_blocks(predictor, collection.texts(), document_notes):
+        nearest.add(vectors)
+    indexing = time.perf_counter() - start - nearest.seconds
+    all_notes += [f"documents: {note}" for note in summed(document_notes)]
+    seconds = encoding + nearest.seconds
+    return _ranked(collection, list(nearest.results()), depth, seconds, indexing, tuple(all_notes))
+
+
+def rerank(predictor: Predictor, collection: Collection, first: Ranked, depth: int) -> Ranked:
+    """Order the first documents of rankings by the scores that a cross-encoder gives to each with the query.
+
+    Those of the lowest ranks come last, in steps of `DEPTHS`: so the metrics and the time of each number of documents
+    are known, where the others keep their order.
+    """
+    texts = collection.texts_of({document for of in first.rankings for document in of.documents[:depth].tolist()})
+    rankings = [cut(ranking, depth) for ranking in first.rankings]
+    seconds, notes = first.seconds or 0.0, list[str]()
+    by_depth = {"first stage": _described(collection, rankings, first.seconds)}
+    scores: list[list[float]] = [[] for _ in rankings]
+    for start, end in pairwise((0, *(number for number in DEPTHS if number < depth), depth)):
+        pairs = [
+            (query, document)
+            for query, ranking in enumerate(rankings)
+            for document in ranking.documents[start:end].tolist()
+        ]
+        rows = (Row({"text": collection.queries[query], "text_b": texts[document]}, "", 0) for query, document in pairs)
+        began = time.perf_counter()
+        predictions = [prediction for window in predictor.stream(rows, notes) for prediction in window]
+        seconds += time.perf_counter() - began
+        for (query, _), prediction in zip(pairs, predictions, strict=True):
+            scores[query].append(prediction.score)
+        reranked = [
+            collection.rank(query, ranking.documents[:end], np.array(scores[query], np.float32))
+            for query, ranking in enumerate(rankings)
+        ]
+        whole = [
+            Ranking(np.concatenate([best.documents, ranking.documents[end:]]), ranking.scores)
+            for best, ranking in zip(reranked, rankings, strict=True)
+        ]
+        by_depth[f"{end} reranked"] = _described(collection, whole, seconds)
+    if first.seconds is None:
+        notes.append("milliseconds per query are those of reranking alone, as the first stage is a run file")
+    return Ranked(reranked, seconds, first.indexing, (*first.notes, *summed(notes)), by_depth)
+
+
+def _described(collection: Collection, rankings: Sequence[Ranking], seconds: float | None) -> dict[str, float]:
+    """Return the metrics of rankings, with the milliseconds per query, if they are known."""
+    count = len(rankings)
+    times = {} if seconds is None else {"milliseconds_per_query": 1000 * seconds / count}
+    return measure_all(measure_rankings(collection, rankings), count) | times
+
+
+def measure_rankings(collection: Collection, rankings: Sequence[Ranking]) -> Measure:
+    """Return the metrics of rankings, one for each query."""
+    return measure_queries(
+        [
+            query_metrics(collection.graded(query, ranking), collection.judgments[query].grades)
+            for query, ranking in enumerate(rankings)
+        ]
+    )
+
+
+def _ranked(
+    collection: Collection,
+    results: Sequence[tuple[np.ndarray, np.ndarray]],
+    depth: int,
+    seconds: float,
+    indexing: float,
+    notes: tuple[str, ...],
+) -> Ranked:
+    """Return results of `depth` + 1 documents, among which may be the query itself, as rankings."""
+    rankings = [cut(collection.rank(query, *found), depth) for query, found in enumerate(results)]
+    return Ranked(rankings, seconds, indexing, notes)
+
+
+def cut(ranking: Ranking, depth: int | None) -> Ranking:
+    """Return the first documents of a ranking; None: all."""
+    return Ranking(ranking.documents[:depth], ranking.scores[:depth])
+
+
+def _times(ranked: Ranked, count: int, notes: list[str]) -> dict[str, Any]:
+    if ranked.seconds is None:
+        return {}
+    milliseconds = 1000 * ranked.seconds / count
+    notes.append(f"{milliseconds:.3g} ms per query, after {ranked.indexing:.3g} s for the documents")
+    return {"milliseconds_per_query": milliseconds, "indexing_seconds": ranked.indexing}

@@ -1,0 +1,161 @@
+"""Search of documents for queries, exactly: by the cosines of vectors, and by BM25.
+
+Input: vectors or texts of queries and of documents. Output: for each query the numbers of the best documents and their
+scores. The vectors of documents come in blocks, each of which is compared with all queries and then forgotten, so that
+the memory needed does not depend on their number.
+
+BM25 is that of bm25s (Lù 2024), with Lucene's formula, k1 = 1.5 and b = 0.75. Its words are runs of letters and digits
+in lower case, without stemming or stop words; scripts that are written without spaces are read as overlapping pairs of
+characters, as by Lucene's CJKAnalyzer.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, pairwise
+from types import ModuleType
+
+import numpy as np
+import torch
+
+from unmask.inference.backend import finite
+from unmask.inference.predictor import Predictor
+from unmask.support.errors import UserError
+
+BLOCK = 8192
+"""Number of documents that are embedded and compared at once."""
+QUERIES = 1024
+"""Number of queries that are compared with a block of documents at once."""
+_RANGES = ("0e00-0eff", "1000-109f", "1780-17ff", "2e80-2fff", "3040-30ff", "3400-9fff", "f900-faff", "20000-3ffff")
+_UNSPACED = "".join("-".join(f"\\U{int(end, 16):08x}" for end in ends.split("-")) for ends in _RANGES)
+"""Thai and Lao; Myanmar; Khmer; Chinese and Japanese, without their punctuation."""
+_WORDS = re.compile(rf"[{_UNSPACED}]+|[^\W{_UNSPACED}]+")
+
+
+def embed_blocks(predictor: Predictor, texts: Iterator[str], notes: list[str]) -> Iterator[np.ndarray]:
+    """Yield the vectors of documents in blocks, (documents, width) float32 each.
+
+    Args:
+        predictor: the model.
+        texts: the documents; no more than `BLOCK` are in memory.
+        notes: receives notes that count documents.
+
+    Raises:
+        UserError: the model makes no vectors, or they are not numbers.
+    """
+    while block := list(islice(texts, BLOCK)):
+        vectors, own_notes = predictor.vectors(block, prompt_name="document")
+        notes += own_notes
+        yield finite(vectors)
+
+
+def check_vectors(predictor: Predictor) -> None:
+    """Check that a model makes vectors of texts.
+
+    Raises:
+        UserError: it was fine-tuned for another task.
+    """
+    task = predictor.model.task
+    if task is not None and task.vectors is None:
+        raise UserError(
+            f"this model is for {task.part.replace('_', ' ')}, and makes no vectors for search",
+            remedy="name a model that was trained on pairs, or an encoder",
+        )
+
+
+class Nearest:
+    """The documents whose vectors are nearest to those of queries, among the blocks that were added.
+
+    Args:
+        queries: vectors of the queries, (queries, width) float32.
+        depth: number of documents for each query.
+
+    Attributes:
+        seconds: the time of all comparisons.
+    """
+
+    def __init__(self, queries: np.ndarray, depth: int) -> None:
+        self._queries, self._depth = torch.from_numpy(queries), depth
+        self._scores = torch.empty(len(queries), 0)
+        self._documents = torch.empty(len(queries), 0, dtype=torch.int64)
+        self._number = 0
+        self.seconds = 0.0
+
+    def add(self, vectors: np.ndarray) -> None:
+        """Compare further documents with all queries.
+
+        Args:
+            vectors: (documents, width) float32.
+        """
+        start = time.perf_counter()
+        documents = torch.arange(self._number, self._number + len(vectors))
+        parts = []
+        for first in range(0, len(self._queries), QUERIES):
+            part = slice(first, first + QUERIES)
+            products = self._queries[part] @ torch.from_numpy(vectors).T  # (queries, documents)
+            candidates = torch.cat([self._scores[part], products], 1)
+            numbers = torch.cat([self._documents[part], documents.expand(len(products), -1)], 1)
+            best = candidates.topk(min(self._depth, candidates.shape[1]), dim=1)
+            parts.append((best.values, numbers.gather(1, best.indices)))
+        self._scores, self._documents = (torch.cat(tables) for tables in zip(*parts, strict=True))
+        self._number += len(vectors)
+        self.seconds += time.perf_counter() - start
+
+    def results(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the numbers of the best documents of each query, and their scores, (documents,) each."""
+        return zip(self._documents.numpy(), self._scores.numpy(), strict=True)
+
+
+class Bm25:
+    """Documents that are searched by BM25; see the module.
+
+    Args:
+        texts: the documents.
+
+    Raises:
+        UserError: bm25s is not installed, or no document has a word.
+    """
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        corpus = [split_words(text) for text in texts]
+        if not any(corpus):
+            raise UserError("no document has a word that BM25 could search")
+        self._number = len(corpus)
+        self._index = _bm25s().BM25(method="lucene", k1=1.5, b=0.75)
+        self._index.index(corpus, show_progress=False)
+
+    def search(self, queries: Sequence[str], depth: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the numbers of the best documents of each query, and their scores; none without a word of the query.
+
+        Args:
+            queries: texts.
+            depth: maximum number of documents for each query.
+        """
+        for query in queries:
+            words = split_words(query)
+            scores = self._index.get_scores(words) if words else np.zeros(self._number, np.float32)  # (documents,)
+            documents = np.flatnonzero(scores > 0)
+            if len(documents) > depth:
+                documents = documents[np.argpartition(-scores[documents], depth - 1)[:depth]]
+            yield documents, scores[documents]
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words of a text that BM25 compares."""
+    words = []
+    for run in _WORDS.findall(text.lower()):
+        if len(run) > 1 and re.match(f"[{_UNSPACED}]", run):
+            words += [first + second for first, second in pairwise(run)]
+        else:
+            words.append(run)
+    return words
+
+
+def _bm25s() -> ModuleType:
+    try:
+        import bm25s
+    except ImportError as error:
+        raise UserError("BM25 needs the package bm25s", remedy="pip install 'unmask[search]'") from error
+    return bm25s

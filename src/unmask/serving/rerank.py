@@ -1,0 +1,313 @@
+"""The routes that compare a text with others: `/rerank`, `/v1/rerank` and `/v2/rerank`, and `/similarity`.
+
+`/rerank` and `/similarity` are those of Text Embeddings Inference, the others are Cohere's. A cross-encoder reads the
+query with each text, and its score is the sigmoid of its logit, as there, whatever the activation of the model; with
+`raw_scores` it is the logit. Unlike there, models that make vectors of texts rerank, too: their scores are cosines,
+with the prompts of the model for queries and documents. If a request names no model, cross-encoders come first.
+
+As in Cohere's API, documents that are too long are truncated there, not refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Literal
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from unmask.data.batches.batch import total_length
+from unmask.data.batches.frame import Frame
+from unmask.data.tokenizers.tokenizer import Ids
+from unmask.serving.batcher import ComputeJob
+from unmask.serving.served import Served
+from unmask.serving.types import invalid, too_long
+from unmask.support.choices import PromptName
+from unmask.support.messages import argument
+from unmask.tasks.ranking import Ranking
+from unmask.tasks.regression import Regression
+from unmask.tasks.routes import Request
+from unmask.tasks.rows import cut_longer
+
+Direction = Literal["right", "left"]
+"""The end at which texts that are too long are truncated."""
+LEAST, ALMOST_ONE = 2.0**-149, 1 - 2.0**-24
+"""The probabilities next to 0 and 1 in single precision, whose logits are finite."""
+
+
+class RerankRequest(Request):
+    """A query with texts, of which those that answer it are wanted first.
+
+    Attributes:
+        query: the query.
+        texts: the texts.
+        raw_scores: whether to return logits instead of probabilities; cosines are the same in either case.
+        return_text: whether the response has the texts.
+        truncate: whether texts that are too long are truncated; otherwise they are refused.
+        truncation_direction: the end at which they are truncated, "right" or "left".
+    """
+
+    query: str
+    texts: list[str]
+    raw_scores: bool = False
+    return_text: bool = False
+    truncate: bool | None = False
+    truncation_direction: Direction = "right"
+
+
+class Rank(msgspec.Struct, omit_defaults=True):
+    """A text by its index in the request, with its score."""
+
+    index: int
+    score: float
+    text: str | None = None
+
+
+class CohereDocument(msgspec.Struct):
+    """A document as an object, or in a response."""
+
+    text: str
+
+
+class CohereRequest(Request):
+    """A request of Cohere's rerank API, version 1 or 2.
+
+    Attributes:
+        query: the query.
+        documents: texts, or objects `{"text"}`.
+        top_n: number of documents that are returned; None: all.
+        return_documents: whether the response has the documents.
+        max_tokens_per_doc: number of tokens of a document that are read at most; None: as many as the model reads.
+    """
+
+    query: str
+    documents: list[str | CohereDocument]
+    top_n: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    return_documents: bool | None = False
+    max_tokens_per_doc: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+
+
+class CohereResult(msgspec.Struct, omit_defaults=True):
+    """A document by its index in the request, with its score, 0 to 1 (of models of vectors the cosine)."""
+
+    index: int
+    relevance_score: float
+    document: CohereDocument | None = None
+
+
+class TokenUsage(msgspec.Struct):
+    """Number of tokens that were read, special tokens included."""
+
+    total_tokens: int
+
+
+class CohereResponse(msgspec.Struct):
+    """The documents with the highest scores, in this order."""
+
+    results: list[CohereResult]
+    model: str
+    usage: TokenUsage
+
+
+class SimilarityInputs(msgspec.Struct, forbid_unknown_fields=True):
+    """A text, and the texts that it is compared with."""
+
+    source_sentence: str
+    sentences: list[str]
+
+
+class SimilarityParameters(msgspec.Struct, forbid_unknown_fields=True):
+    """How texts are read; see `RerankRequest`.
+
+    Attributes:
+        truncate: see there.
+        truncation_direction: see there.
+        prompt_name: the prompt of the model that all texts begin with, "query" or "document"; None: the default one.
+    """
+
+    truncate: bool | None = False
+    truncation_direction: Direction = "right"
+    prompt_name: PromptName | None = None
+
+
+class SimilarityRequest(Request):
+    """Texts whose cosines with another text are wanted."""
+
+    inputs: SimilarityInputs
+    parameters: SimilarityParameters | None = None
+
+
+def rerank(served: Served, request: RerankRequest) -> ComputeJob:
+    """Return the job of `/rerank`; it reads the texts in the order of their scores.
+
+    Raises:
+        Refusal: there are too many texts or none, or one is empty or too long.
+    """
+    truncate, left = bool(request.truncate), request.truncation_direction == "left"
+    job = _score(served, request, request.query, request.texts, truncate=truncate, left=left, raw=request.raw_scores)
+
+    def read(rows: list[np.ndarray]) -> list[Rank]:
+        scores = job.read(rows)
+        shown = request.texts if request.return_text else [None] * len(scores)
+        return [Rank(index, float(scores[index]), shown[index]) for index in _in_order(scores)]
+
+    return replace(job, read=read)
+
+
+def cohere(served: Served, request: CohereRequest) -> ComputeJob:
+    """Return the job of `/v1/rerank` and `/v2/rerank`; it reads the documents with the highest scores.
+
+    Raises:
+        Refusal: there are too many documents or none, or one is empty.
+    """
+    texts = [document if isinstance(document, str) else document.text for document in request.documents]
+    job = _score(served, request, request.query, texts, truncate=True, most=request.max_tokens_per_doc)
+    tokens = total_length(job.samples)
+
+    def read(rows: list[np.ndarray]) -> CohereResponse:
+        scores = job.read(rows)
+        shown = [CohereDocument(text) if request.return_documents else None for text in texts]
+        best = _in_order(scores)[: request.top_n]
+        results = [CohereResult(index, float(scores[index]), shown[index]) for index in best]
+        return CohereResponse(results, served.name, TokenUsage(tokens))
+
+    return replace(job, read=read)
+
+
+def similarity(served: Served, request: SimilarityRequest) -> ComputeJob:
+    """Return the job of `/similarity`; it reads the cosine of each sentence.
+
+    Raises:
+        Refusal: there are too many sentences or none, or a text is empty or too long.
+    """
+    parameters, inputs = request.parameters or SimilarityParameters(), request.inputs
+    names = [parameters.prompt_name] * 2
+    job = _compare(
+        *(served, request, inputs.source_sentence, inputs.sentences, names),
+        truncate=bool(parameters.truncate),
+        left=parameters.truncation_direction == "left",
+    )
+    return replace(job, read=lambda rows: job.read(rows).tolist())
+
+
+def _score(
+    served: Served,
+    request: Request,
+    query: str,
+    texts: Sequence[str],
+    *,
+    truncate: bool,
+    left: bool = False,
+    raw: bool = False,
+    most: int | None = None,
+) -> ComputeJob:
+    """Return the job of the scores of texts; it reads an array, (texts,).
+
+    Args:
+        served: the model.
+        request: the request, whose fields refusals name.
+        query: the query.
+        texts: the texts.
+        truncate: whether texts that are too long are truncated.
+        left: whether they are truncated at their beginning.
+        raw: whether the scores of a cross-encoder are logits.
+        most: maximum number of tokens of a text; None: as many as the model reads.
+    """
+    task = served.model.task
+    if not isinstance(task, Ranking | Regression) or not served.reranks:
+        names: list[PromptName | None] = ["query", "document"]
+        return _compare(served, request, query, texts, names, truncate=truncate, left=left, most=most)
+    prompts = [""] * (len(texts) + 1)
+    question, *others = _encode(served, request, [query, *texts], prompts, truncate=truncate, left=left)
+    others = [_cut(ids, most, left) for ids in others]
+    frame = Frame.of(served.tokenizer)
+    capacity = frame.capacity(task.length, texts=2)
+    if not truncate and any(len(question) + len(ids) > capacity for ids in others):
+        raise invalid(too_long(request, f"{capacity} tokens of a query and a text, besides special ones"))
+    samples = []
+    for ids in others:
+        first, second = cut_longer(len(question), len(ids), capacity)
+        samples.append(frame.wrap(_cut(question, int(first), left), _cut(ids, int(second), left)))
+    is_logit = not (isinstance(task, Regression) and task.activation == "sigmoid")
+
+    def read(rows: list[np.ndarray]) -> np.ndarray:
+        scores = np.concatenate(rows)[:, 0].astype(np.float64)  # (texts,)
+        if is_logit == raw:
+            return scores
+        if raw:
+            scores = scores.clip(LEAST, ALMOST_ONE)
+            return np.log(scores / (1 - scores))
+        return np.exp(-np.logaddexp(0, -scores))  # the sigmoid
+
+    return ComputeJob(task.part, served.checked(request, samples), read)
+
+
+def _compare(
+    served: Served,
+    request: Request,
+    text: str,
+    others: Sequence[str],
+    prompt_names: Sequence[PromptName | None],
+    *,
+    truncate: bool,
+    left: bool,
+    most: int | None = None,
+) -> ComputeJob:
+    """Return the job of the cosines of a text with others, (others,).
+
+    Args:
+        served: the model.
+        request: the request, whose fields refusals name.
+        text: the text.
+        others: the texts that it is compared with.
+        prompt_names: the prompt of the text, and that of the others.
+        truncate: see `_score`.
+        left: see `_score`.
+        most: see `_score`.
+    """
+    prompt, prompt_of_others = map(served.pooling.prompt_of, prompt_names)
+    prompts = [prompt, *[prompt_of_others] * len(others)]
+    first, *rest = _encode(served, request, [text, *others], prompts, truncate=truncate, left=left)
+    ids = [first, *(_cut(text_ids, most, left) for text_ids in rest)]
+    if truncate:
+        capacity = Frame.of(served.tokenizer).capacity(served.longest, texts=1)
+        ids = [_cut(text_ids, capacity, left) for text_ids in ids]
+    job = served.embed_ids(request, ids, normalize=True, dimensions=None, truncate=truncate)
+
+    def read(rows: list[np.ndarray]) -> np.ndarray:
+        vectors = job.read(rows)  # (1 + others, width)
+        return vectors[1:] @ vectors[0]
+
+    return replace(job, read=read)
+
+
+def _encode(
+    served: Served, request: Request, texts: Sequence[str], prompts: Sequence[str], *, truncate: bool, left: bool
+) -> list[Ids]:
+    """Return the token ids of texts after their prompts; the first text is compared with all others.
+
+    Raises:
+        Refusal: there are no others; see also `Served.texts`.
+    """
+    if len(texts) < 2:
+        *_, field = (field.encode_name for field in msgspec.structs.fields(request) if field.required)
+        raise invalid(f"{argument(field)}: there is no text to compare")
+    most = served.limits.characters
+    texts = [text[-most:] if truncate and left else text for text in texts]
+    texts = served.texts(request, texts, truncate=truncate, count=len(texts) - 1)
+    return served.tokenizer.encode_many([prompt + text for prompt, text in zip(prompts, texts, strict=True)])
+
+
+def _cut(ids: Ids, size: int | None, left: bool) -> Ids:
+    """Return the first ids, or the last ones; None: all."""
+    if size is None or len(ids) <= size:
+        return ids
+    return ids[len(ids) - size :] if left else ids[:size]
+
+
+def _in_order(scores: np.ndarray) -> list[int]:
+    """Return indices by descending score."""
+    indices: list[int] = np.argsort(-scores, kind="stable").tolist()
+    return indices

@@ -1,0 +1,295 @@
+"""Ranking of passages for queries by a cross-encoder, which reads a query and a passage together.
+
+Input: rows of a query, a passage and a grade, any number of rows for a query. Output: samples, the head with its loss,
+the score of each pair. The head is one linear unit over the pooled [CLS] (Nogueira and Cho 2019), so that the directory
+is a `ForSequenceClassification` with one label, and a `CrossEncoder` of sentence-transformers.
+
+The losses (`Ranking.loss`):
+
+- binary: the cross-entropy of each pair, with the grade scaled to the range from 0 to 1 as its probability.
+- pairwise: RankNet (Burges et al. 2005): for two passages of a query with different grades, -log sigmoid of the
+  difference of their scores.
+- listwise: ListNet, top one (Cao et al. 2007): the cross-entropy of two distributions over the passages of a query, the
+  softmax of the grades and that of the scores.
+- margin: margin-MSE (Hofstätter et al. 2020): for two passages of a query, the squared error of the difference of their
+  scores, where the grades are the scores of a teacher.
+
+All but the first are means over the pairs of a query, so that each query counts the same; sentence-transformers
+averages over all pairs of a batch. The passages of a query are one sample (`Sample.parts`); if there are more than
+`Ranking.passages`, they are dealt out to several in the order of their grades, and the best one is in each of these.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar, Literal
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, softplus
+
+from unmask.data.batches.batch import GROUP, Batch, Sample
+from unmask.data.labelled.columns import GRADES, Fields
+from unmask.data.labelled.identities import Identities
+from unmask.data.labelled.labelled_file import Row
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.metrics import retrieval
+from unmask.metrics.intervals import Measure
+from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
+from unmask.objectives.objective import Part
+from unmask.support.errors import ShareNote, UserError
+from unmask.support.messages import argument, call
+from unmask.tasks.holding_out import choose_enough_units
+from unmask.tasks.pooled_head import PooledHead
+from unmask.tasks.regression import Score, ScoreTask, all_equal, numbers
+from unmask.tasks.rows import are_pairs
+from unmask.tasks.task import Framed, Mistake, Notes, Passage, Reason, Refusals
+
+Loss = Literal["binary", "pairwise", "listwise", "margin"]
+GRADE = "ranking"
+"""Name of the label: the grade of a passage, for the binary loss scaled to the range from 0 to 1."""
+
+
+class Ranking(ScoreTask, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="ranking"):
+    """The recipe's [task] for `kind = "ranking"`; see `TextTask`.
+
+    Attributes:
+        length: maximum number of tokens of a query and a passage, special tokens included; the longer one of the two is
+            truncated.
+        loss: see the module.
+        least, most: the grades that stand for not relevant and for most relevant; None: the extremes of the training
+            examples. In metrics, the gain of a passage is its grade minus `least`.
+        passages: maximum number of passages of a query in a training sample, unless the loss is binary.
+        activation: what is applied to the score: "sigmoid" or "identity"; None: "sigmoid" if the loss is binary.
+    """
+
+    pairs: bool | None = True
+    loss: Loss = "binary"
+    least: float | None = None
+    most: float | None = None
+    passages: int = 8
+    activation: Literal["sigmoid", "identity"] | None = None
+
+    part = "ranking"
+    metric = "ndcg@10"
+    title = "A ranking of passages for queries"
+    fields = Fields(GRADES)
+    usage = '"A query." --text-b "A passage."'
+    refusals: ClassVar[Refusals] = {
+        "frozen": Reason(
+            "ranking does not work with a frozen encoder, which has not compared the two texts",
+            f"omit {argument('frozen')}",
+        ),
+        "temperature": Reason("a temperature softens no numbers", "remove it"),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.passages < 2:
+            raise ValueError("passages must be at least 2")
+        ends = [end for end in (self.least, self.most) if end is not None]
+        if not all(map(math.isfinite, ends)) or (len(ends) == 2 and ends[0] >= ends[1]):
+            raise ValueError("least must be a number below most")
+        if self.windows > 1 or not self.pairs:
+            raise ValueError("a query and a passage are a pair of texts in one window")
+
+    @property
+    def grouped(self) -> str:
+        """See `Task`: the passages of a query."""
+        return "" if self.loss == "binary" else "passages"
+
+    def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
+        """See `Task`: none."""
+        are_pairs(examples, True)
+        grades = np.array(numbers(examples))
+        if len(set(grades.tolist())) < 2:
+            raise all_equal(examples)
+        if not any(len(set(grades[rows].tolist())) > 1 for rows in _by_query(examples)):
+            raise UserError(
+                "no query has two passages with different grades, so that there is nothing to rank",
+                file=examples[0].file,
+                remedy=f"add passages, or use {call('finetune', 'classification')} or {call('finetune', 'regression')}",
+            )
+        return ()
+
+    def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Ranking:
+        """See `Task`: resolves the extremes of the grades, and the activation."""
+        grades = numbers(examples)
+        least = min(grades) if self.least is None else self.least
+        most = max(grades) if self.most is None else self.most
+        if least >= most:
+            raise all_equal(examples)
+        if self.loss == "binary":
+            for row, grade in zip(examples, grades, strict=True):
+                if not least <= grade <= most:
+                    raise UserError(
+                        f"the grade {grade:g} is not from task.least = {least:g} to task.most = {most:g}",
+                        file=row.file,
+                        line=row.line,
+                    )
+        activation = self.activation or ("sigmoid" if self.loss == "binary" else "identity")
+        return msgspec.structs.replace(self, least=least, most=most, activation=activation)
+
+    def choose_held(
+        self, examples: Sequence[Row], identities: Identities, seed: int, notes: Notes = None
+    ) -> np.ndarray:
+        """See `Task`: a tenth of the pairs, with all others of an equal query."""
+        queries = Identities.of((row.values["text"],) for row in examples)
+        return choose_enough_units(examples, queries.firsts().tolist(), seed, what="query")
+
+    def build(self, spec: HeadSpec, labels: Sequence[str]) -> RankingHead:
+        """See `Task`."""
+        return RankingHead(spec, self.loss)
+
+    def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
+        """See `Task`: with `gold`, a sample per pair, or per query; otherwise, one per pair."""
+        texts = self.frame_texts(tokenizer, examples, None)
+        samples, notes = texts.samples, texts.notes
+        if gold:
+            samples, more = self._graded(samples, examples)
+            notes = (*notes, *more)
+
+        def read(logits: Sequence[np.ndarray]) -> list[Score]:
+            if not logits:
+                return []
+            raw = torch.from_numpy(np.concatenate(logits)[:, 0])  # (pairs,)
+            scores = (raw.sigmoid() if self.activation == "sigmoid" else raw).tolist()
+            return [
+                Score(row.values["text"], score, row.values["text_b"], was_cut)
+                for row, score, was_cut in zip(examples, scores, texts.cut, strict=True)
+            ]
+
+        words = partial(self.sample_words, tokenizer, examples, texts)
+        return Framed(samples, read, notes, texts.mean, texts.cut, words)
+
+    def measure(self, examples: Sequence[Row], predictions: Sequence[Score], labels: Sequence[str]) -> Measure:
+        """See `Task`: means over the queries with a relevant passage; if all grades are whole numbers, four metrics."""
+        gains = np.array(numbers(examples)) - (self.least or 0.0)
+        scores = np.array([prediction.score for prediction in predictions])
+        whole = bool((gains == gains.round()).all())
+        values: dict[str, np.ndarray] = {}
+        weights = np.zeros(len(examples))  # of each pair: all pairs of a query have the weight 1 together
+        for rows in _by_query(examples):
+            if (gains[rows] > 0).any():
+                ranked = gains[rows][retrieval.in_order(scores[rows], np.arange(len(rows)))]
+                of_query = retrieval.query_metrics(ranked, gains[rows])
+                weights[rows] = 1 / len(rows)
+                for name in ("ndcg@10", "mrr@10", "map", "recall@10") if whole else ("ndcg@10",):
+                    values.setdefault(name, np.zeros(len(examples)))[rows] = of_query[name]
+        if not values:
+            raise UserError("no query has a relevant passage", file=examples[0].file, remedy="set task.least lower")
+
+        def measure(chosen: np.ndarray) -> dict[str, float]:
+            total = weights[chosen].sum()
+            return {
+                name: 100 * float((column[chosen] * weights[chosen]).sum() / total) if total else 0.0
+                for name, column in values.items()
+            }
+
+        return measure
+
+    def groups(self, examples: Sequence[Row]) -> Sequence[str]:
+        """See `Task`: the query of each pair."""
+        return [row.values["text"] for row in examples]
+
+    def mistakes(self, examples: Sequence[Row], predictions: Sequence[Score], labels: Sequence[str]) -> list[Mistake]:
+        """See `Task`: relevant passages, those first above which most less relevant ones of the query are ranked."""
+        grades = np.array(numbers(examples))
+        scores = np.array([prediction.score for prediction in predictions])
+        mistakes = []
+        for rows in _by_query(examples):
+            for index in rows.tolist():
+                above = (scores[rows] >= scores[index]) & (grades[rows] < grades[index])
+                if count := int(above.sum()):
+                    row = examples[index]
+                    mistakes.append(
+                        Mistake(
+                            (Passage(row.values["text"], "query"), Passage(row.values["text_b"], "passage")),
+                            caption=f"{row.file}:{row.line}",
+                            score=float(count),
+                            measure="less relevant passages above",
+                            gold=row.values["label"],
+                            predicted=f"{predictions[index].score:.3f}",
+                        )
+                    )
+        return sorted(mistakes, key=lambda mistake: -mistake.score)
+
+    def _graded(self, samples: Sequence[Sample], rows: Sequence[Row]) -> tuple[list[Sample], tuple[str, ...]]:
+        """Return samples with grades, of a pair each or of several of a query, and notes."""
+        grades = np.array(numbers(rows), np.float32)
+        if self.loss == "binary":
+            least, most = self.least or 0.0, 1.0 if self.most is None else self.most
+            targets = (grades - least) / (most - least)
+            return [
+                sample.add(labels={GRADE: targets[number : number + 1]}) for number, sample in enumerate(samples)
+            ], ()
+        joined, queries, unused = list[Sample](), _by_query(rows), 0
+        for members in queries:
+            if len(members) < 2 or (self.loss != "margin" and len(set(grades[members].tolist())) < 2):
+                unused += 1
+                continue
+            best, *others = members[np.argsort(-grades[members], kind="stable")].tolist()
+            count = -(-len(others) // (self.passages - 1))
+            parts = ([best, *others[number::count]] for number in range(count))
+            joined += [Sample.joined([samples[index] for index in part], {GRADE: grades[part]}) for part in parts]
+        what = "queries have a single passage, or passages with equal grades, and are not trained on"
+        notes = (ShareNote(unused, len(queries), what),) if unused else ()
+        return [sample.named((0, number)) for number, sample in enumerate(joined)], notes
+
+
+class RankingHead(PooledHead):
+    """Head of ranking with its losses; see the module.
+
+    Args:
+        spec: the properties of the body under the head.
+        loss: the loss.
+    """
+
+    def __init__(self, spec: HeadSpec, loss: Loss = "binary") -> None:
+        super().__init__(spec, 1)
+        self.loss = loss
+
+    def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
+        """See `Objective`."""
+        scores = self.predict(encoder, encoded, batch).squeeze(1).float()  # (sequences,)
+        grades = batch.labels[GRADE]  # (sequences,)
+        if self.loss == "binary":
+            return Part(binary_cross_entropy_with_logits(scores, grades, reduction="sum"), {})
+        return Part(ranking_loss(self.loss, scores, grades, batch.labels[GROUP]), {})
+
+    def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
+        """See `Objective`: the squared error of scores; a temperature has no effect."""
+        return Part((logits - targets.float()).square().sum(), {})
+
+
+def ranking_loss(loss: Loss, scores: Tensor, grades: Tensor, query: Tensor) -> Tensor:
+    """Return a loss of the passages of several queries, a sum over queries; see the module.
+
+    Args:
+        loss: "pairwise", "listwise" or "margin".
+        scores: (passages,) float32.
+        grades: (passages,) float32.
+        query: number of the query of each passage, (passages,).
+    """
+    same = query[:, None] == query[None]  # (passages, passages)
+    if loss == "listwise":
+        gold, predicted = (values.expand(len(same), -1).masked_fill(~same, -torch.inf) for values in (grades, scores))
+        probabilities = (grades - gold.logsumexp(1)).exp()
+        return (probabilities * (predicted.logsumexp(1) - scores)).sum()
+    differences, gaps = (values[:, None] - values[None] for values in (scores, grades))
+    pairs = same & (gaps > 0) if loss == "pairwise" else same.fill_diagonal_(False)
+    terms = softplus(-differences) if loss == "pairwise" else (differences - gaps).square()
+    of_query = (query[:, None] == query[None]).float() @ pairs.sum(1).float()  # (passages,): pairs of the query
+    return (terms.masked_fill(~pairs, 0).sum(1) / of_query.clamp(min=1)).sum()
+
+
+def _by_query(rows: Sequence[Row]) -> list[np.ndarray]:
+    """Return the indices of the rows of each query, in the order of the first ones."""
+    members: dict[str, list[int]] = {}
+    for index, row in enumerate(rows):
+        members.setdefault(row.values["text"], []).append(index)
+    return [np.array(indices) for indices in members.values()]

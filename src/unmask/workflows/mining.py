@@ -1,0 +1,274 @@
+"""Hard negatives: for each query, documents that a model finds similar to it, though they do not belong to it.
+
+Input: a model that makes vectors; pairs of texts that belong together, with further texts to search if there are any,
+or a collection (`data.labelled.retrieval_files`), whose relevant documents are the positives. Output: triplets, for
+`finetune embedding`, or graded pairs, for `finetune ranking`.
+
+The documents are searched exactly, in blocks, as in `inference.search`. Many that are most similar to a query are in
+truth relevant, only nobody has said so. A document is therefore left out if its cosine is above that of the positive,
+lowered by the margin: score > positive - margin * |positive| (Moreira et al. 2024, "NV-Retriever", TopK-PercPos). Of
+those that remain, the most similar ones can be left out, too (`skip`). Both are as in `mine_hard_negatives` of
+sentence-transformers, where they are called `relative_margin` and `range_min`: of several positives of a query, the
+least similar one counts. Texts that equal the query or one of its positives are never negatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from unmask.data.labelled.retrieval_files import find_collection, read_collection
+from unmask.data.labelled.table import Data, ExampleTable, Source, as_sources
+from unmask.data.text.files import display_name
+from unmask.inference.backend import finite
+from unmask.inference.predictor import Predictor, open_predictor
+from unmask.inference.search import Nearest, check_vectors, embed_blocks
+from unmask.inference.stream import check_out, summed
+from unmask.support.choices import Device, MinedRows, Precision, TextFormat, check_choice
+from unmask.support.durable import only_writer, replace_file
+from unmask.support.errors import ShareNote, UserError, counted
+from unmask.support.messages import argument
+from unmask.tasks.prediction_tables import TABLES, write_table
+from unmask.tasks.tagged import read_unlabeled
+from unmask.training.machine import choose_machine
+from unmask.training.runs.display import Display
+
+MORE = 10
+"""Number of candidates for each negative, as some are left out."""
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What negatives are mined from.
+
+    Attributes:
+        queries: the queries, each once.
+        positives: numbers of the documents that belong to each query.
+        texts: returns the texts of all documents.
+    """
+
+    queries: Sequence[str]
+    positives: Sequence[Sequence[int]]
+    texts: Callable[[], Iterator[str]]
+
+
+def mine(
+    model: str | Path,
+    data: Data,
+    *,
+    out: str | Path | None,
+    corpus: Data = (),
+    rows: MinedRows = "triplets",
+    negatives: int = 3,
+    margin: float = 0.05,
+    skip: int = 0,
+    columns: Mapping[str, str] | None = None,
+    format: TextFormat | None = None,
+    encoding: str | None = None,
+    allow_pickle: bool = False,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    quiet: bool = False,
+) -> list[dict[str, str | int]]:
+    """Mine hard negatives: texts that a model finds similar to a query, though they do not belong to it.
+
+    Args:
+        model: run directory, Hugging Face model directory or name on the Hub, that makes vectors of texts.
+        data: pairs of texts that belong together: .tsv, .csv or .jsonl files, in Python also examples in memory; or a
+            directory in BEIR's layout, such as DIRECTORY#train.
+        out: file to write the rows to: .jsonl, .csv, .tsv or .parquet; in Python None: they are only returned.
+        corpus: further texts that may be negatives, with a column of texts, or .txt; the second texts of all pairs are
+            searched in any case.
+        rows: triplets of anchor, positive and negative, for finetune embedding; or graded, pairs of query and passage
+            with the grade 1 or 0, for finetune ranking.
+        negatives: number of negatives for each query.
+        margin: share of the positive's cosine by which that of a negative has to be lower, 0 to 1.
+        skip: number of the most similar of these that are left out, too, as they may belong to the query.
+        columns: names of the columns to read, or their numbers from 0 for a file without a header.
+        format: file format; by default that of the file's suffix.
+        encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
+        allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
+        device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
+        precision: number format of the computation; auto is bf16 where it is faster than float32.
+        quiet: print only results and errors.
+
+    Returns:
+        The rows, by the names of their columns.
+
+    Raises:
+        UserError: the data is malformed, the model makes no vectors, or no negative is found.
+    """
+    check_choice("rows", rows, MinedRows)
+    _check_numbers(negatives, margin, skip)
+    path = None if out is None else Path(out)
+    sources, more = as_sources(data, encoding), as_sources(corpus, encoding)
+    if path is not None:
+        _check_suffix(path)
+        check_out(path, [source for source in (*sources, *more) if not isinstance(source, ExampleTable)])
+    display, notes = Display(quiet=quiet), list[str]()
+    searched = _read(sources, more, columns or {}, format, encoding, notes)
+    predictor = open_predictor(model, choose_machine(device, precision), display, allow_pickle=allow_pickle)
+    mined = find_negatives(predictor, searched, negatives, margin, skip, notes)
+    if not any(mined):
+        raise UserError(
+            "no negative was found",
+            file=display_name(sources[0]),
+            remedy=f"give more texts ({argument('corpus')}), or lower {argument('margin')} or {argument('skip')}",
+        )
+    table = _rows(searched, mined, rows)
+    if path is not None:
+        with only_writer(path):
+            replace_file(path, _content(path, table))
+        notes.append(f"{counted(len(table), 'row')}: {path}")
+    for note in notes:
+        display.say(note)
+    return table
+
+
+def find_negatives(
+    predictor: Predictor, searched: Searched, number: int, margin: float, skip: int, notes: list[str]
+) -> list[list[int]]:
+    """Return the numbers of the negatives of each query, the most similar first; see the module.
+
+    Args:
+        predictor: the model.
+        searched: queries, their positives, and documents.
+        number: maximum number of negatives of a query.
+        margin: see `mine`.
+        skip: see `mine`.
+        notes: receives notes.
+
+    Raises:
+        UserError: the model makes no vectors, or they are not numbers.
+    """
+    check_vectors(predictor)
+    vectors, own_notes = predictor.vectors(searched.queries, prompt_name="query")
+    queries = finite(vectors)
+    most = max(map(len, searched.positives))
+    nearest = Nearest(queries, skip + MORE * number + most)
+    pairs = np.array([(of, query) for query, positives in enumerate(searched.positives) for of in positives])
+    pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]  # (pairs, 2): document and query
+    scores, start, document_notes = np.empty(len(pairs), np.float32), 0, list[str]()
+    for block in embed_blocks(predictor, searched.texts(), document_notes):
+        nearest.add(block)
+        inside = slice(*np.searchsorted(pairs[:, 0], (start, start + len(block))))
+        documents, numbers = pairs[inside].T
+        scores[inside] = (block[documents - start] * queries[numbers]).sum(1)
+        start += len(block)
+    notes += [f"queries: {note}" for note in own_notes]
+    notes += [f"documents: {note}" for note in summed(document_notes)]
+    least = np.full(len(queries), np.inf, np.float32)  # the score of the least similar positive
+    np.minimum.at(least, pairs[:, 1], scores)
+    highest = least - margin * np.abs(least)  # (queries,)
+    candidates = [[*zip(*(column.tolist() for column in best), strict=True)] for best in nearest.results()]
+    texts = _texts(searched, {document for best in candidates for document, _ in best} | set(pairs[:, 0].tolist()))
+    mined, above, total = list[list[int]](), 0, 0
+    for query, (best, positives) in enumerate(zip(candidates, searched.positives, strict=True)):
+        excluded = {searched.queries[query], *(texts[document] for document in positives)}
+        others = [(document, score) for document, score in best if texts[document] not in excluded]
+        below = _distinct([document for document, score in others if score <= highest[query]], texts)
+        above, total = above + sum(score > highest[query] for _, score in others), total + len(others)
+        mined.append(below[skip : skip + number])
+    if above:
+        notes.append(ShareNote(above, total, "candidates are nearly as similar as the positive, and were left out"))
+    if short := sum(len(numbers) < number for numbers in mined):
+        notes.append(ShareNote(short, len(mined), f"queries have fewer than {counted(number, 'negative')}"))
+    return mined
+
+
+def _check_numbers(negatives: int, margin: float, skip: int) -> None:
+    for name, value, least, most in (("negatives", negatives, 1, 1000), ("skip", skip, 0, 10_000)):
+        if not least <= value <= most:
+            raise UserError(f"{argument(name, value)}: not a whole number from {least} to {most:,}")
+    if not 0 <= margin <= 1:
+        raise UserError(f"{argument('margin', margin)}: not a number from 0 to 1")
+
+
+def _check_suffix(path: Path) -> None:
+    if path.suffix not in (".jsonl", *TABLES):
+        raise UserError(
+            f"rows are not written as {path.suffix or 'a file without a suffix'}",
+            file=path,
+            remedy=f"use {', '.join(('.jsonl', *TABLES))}",
+        )
+
+
+def _read(
+    sources: Sequence[Source],
+    corpus: Sequence[Source],
+    columns: Mapping[str, str],
+    format: TextFormat | None,
+    encoding: str | None,
+    notes: list[str],
+) -> Searched:
+    """Return what is searched; see `mine`."""
+    if any(map(find_collection, sources)):
+        if len(sources) > 1 or corpus or columns or format or encoding:
+            names = ", ".join(argument(name) for name in ("corpus", "columns", "format", "encoding"))
+            raise UserError(
+                f"a collection is mined alone, and {names} have no effect on it",
+                file=display_name(sources[0]),
+                remedy="omit them",
+            )
+        collection = read_collection(str(sources[0]))
+        notes += collection.notes
+        relevant = [of.documents[of.grades > 0].tolist() for of in collection.judgments]
+        return Searched(collection.queries, relevant, collection.texts)
+    pairs = read_unlabeled(sources, columns=columns, kind=format, notes=notes)
+    if not pairs or "text_b" not in pairs[0].values:
+        raise UserError(
+            "there are no pairs of texts",
+            file=display_name(sources[0]) if sources else None,
+            remedy=f"give the second text: a column text_b, or {argument('columns')} text_b=NAME",
+        )
+    documents: dict[str, int] = {}
+    queries: dict[str, dict[int, None]] = {}
+    for row in pairs:
+        number = documents.setdefault(row.values["text_b"], len(documents))
+        queries.setdefault(row.values["text"], {})[number] = None
+    for row in read_unlabeled(corpus, columns={}, kind=None, notes=notes) if corpus else ():
+        if "text_b" in row.values:
+            raise UserError("the texts of the corpus are pairs", file=row.file, line=row.line, remedy="name one column")
+        documents.setdefault(row.values["text"], len(documents))
+    return Searched([*queries], [[*positives] for positives in queries.values()], lambda: iter(documents))
+
+
+def _texts(searched: Searched, numbers: set[int]) -> dict[int, str]:
+    return {number: text for number, text in enumerate(searched.texts()) if number in numbers}
+
+
+def _distinct(documents: Sequence[int], texts: Mapping[int, str]) -> list[int]:
+    """Return documents without those that have the text of an earlier one."""
+    first: dict[str, int] = {}
+    for number in documents:
+        first.setdefault(texts[number], number)
+    return [*first.values()]
+
+
+def _rows(searched: Searched, mined: Sequence[Sequence[int]], rows: MinedRows) -> list[dict[str, str | int]]:
+    """Return the rows; a query without negatives has none."""
+    used = [query for query, negatives in enumerate(mined) if negatives]
+    texts = _texts(searched, {number for query in used for number in (*searched.positives[query], *mined[query])})
+    if rows == "triplets":
+        return [
+            {"anchor": searched.queries[query], "positive": texts[positive], "negative": texts[negative]}
+            for query in used
+            for positive in searched.positives[query]
+            for negative in mined[query]
+        ]
+    return [
+        {"query": searched.queries[query], "passage": texts[number], "grade": grade}
+        for query in used
+        for grade, numbers in ((1, searched.positives[query]), (0, mined[query]))
+        for number in numbers
+    ]
+
+
+def _content(path: Path, rows: Sequence[Mapping[str, str | int]]) -> bytes:
+    if path.suffix in TABLES:
+        return b"".join(write_table(path.suffix, rows))
+    return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)

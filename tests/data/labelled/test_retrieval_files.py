@@ -1,0 +1,165 @@
+"""Collections in BEIR's layout and runs of trec_eval: what is read, counted and refused."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from unmask.data.labelled.retrieval_files import Ranking, find_collection, read_collection, read_run, write_run
+from unmask.support.errors import UserError
+
+HEADER = "query-id\tcorpus-id\tscore"
+
+
+def lines(records):
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Writes a collection of three documents and two queries, with other content of some files."""
+
+    def write(**files):
+        content = {
+            "corpus.jsonl": lines(
+                [{"_id": "d1", "title": "A", "text": "cat"}, {"_id": "d2", "text": "dog"}, {"_id": 3, "text": "fox"}]
+            ),
+            "queries.jsonl": lines([{"_id": "q1", "text": "a cat"}, {"_id": "q2", "text": "a fox"}]),
+            "qrels/test.tsv": f"{HEADER}\nq1\td1\t2\nq1\td2\t0\nq2\t3\t1\n",
+        } | {name.replace("__", "/").replace("_", "."): text for name, text in files.items()}
+        for name, text in content.items():
+            path = tmp_path / name
+            path.parent.mkdir(exist_ok=True)
+            if text is None:
+                path.unlink(missing_ok=True)
+            else:
+                path.write_text(text, encoding="utf8")
+        return tmp_path
+
+    return write
+
+
+def test_a_collection_is_read(make):
+    collection = read_collection(make())
+    assert (collection.ids, [*collection.texts()]) == (["d1", "d2", "3"], ["A cat", "dog", "fox"])
+    assert (collection.query_ids, collection.queries) == (["q1", "q2"], ["a cat", "a fox"])
+    assert [(of.documents.tolist(), of.grades.tolist()) for of in collection.judgments] == [
+        ([0, 1], [2, 0]),
+        ([2], [1]),
+    ]
+    assert (collection.identical, collection.notes) == ([-1, -1], ())
+    ranking = collection.rank(0, np.array([1, 2, 0]), np.array([0.5, 1, 0.5]))
+    assert (ranking.documents.tolist(), collection.graded(0, ranking).tolist()) == ([2, 1, 0], [0, 0, 2])
+    assert collection.texts_of({0, 2}) == {0: "A cat", 2: "fox"}
+
+
+def test_compressed_files_and_splits(make):
+    path = make(qrels__dev_tsv=f"{HEADER}\nq2\td2\t1\n")
+    (path / "corpus.jsonl.gz").write_bytes(gzip.compress((path / "corpus.jsonl").read_bytes()))
+    (path / "corpus.jsonl").unlink()
+    assert find_collection(f"{path}#dev") == find_collection(path) == path
+    assert find_collection(path / "qrels") is None
+    collection = read_collection(f"{path}#dev")
+    assert (collection.query_ids, collection.ids) == (["q2"], ["d1", "d2", "3"])
+    assert collection.notes == ("1 of 2 queries have no judgments in dev.tsv",)
+    with pytest.raises(UserError, match=f"there is no split 'x'; name one of {path}#dev, {path}#test"):
+        read_collection(f"{path}#x")
+    (path / "qrels/test.tsv").rename(path / "qrels/train.tsv")
+    with pytest.raises(UserError, match="which of the splits is meant"):
+        read_collection(path)
+
+
+def test_what_is_unusual_is_counted(make):
+    corpus = [{"_id": name, "text": text} for name, text in (("d1", "cat"), ("d2", "cat"), ("q2", "a fox"), ("e", ""))]
+    judgments = f"{HEADER}\nq1\td1\t1\nq2\tq2\t1\nq2\td2\t1\nq3\td1\t0\nq3\td2\t-1\n"
+    queries = [{"_id": f"q{number}", "text": text} for number, text in enumerate(("a cat", "a fox", "x", "  "), 1)]
+    collection = read_collection(
+        make(corpus_jsonl=lines(corpus), queries_jsonl=lines(queries), qrels__test_tsv=judgments)
+    )
+    assert collection.notes == (
+        "1 of 4 documents have the text of an earlier one",
+        "1 of 4 documents are empty",
+        "1 of 3 judged queries have no relevant document and are not searched",
+        "1 of 4 queries have no judgments in test.tsv",
+        "1 of 2 queries are documents, which are not ranked for themselves",
+    )
+    assert collection.rank(1, np.array([0, 2]), np.array([1, 2])).documents.tolist() == [0]
+
+
+REFUSED = {
+    "corpus.jsonl:2: the id 'd1' is also that of line 1": {
+        "corpus_jsonl": lines([{"_id": "d1", "text": "a"}, {"_id": "d1", "text": "b"}])
+    },
+    "queries.jsonl:2: the id 'q1' is also that of line 1": {
+        "queries_jsonl": lines([{"_id": "q1", "text": "a"}, {"_id": "q1", "text": "b"}])
+    },
+    "corpus.jsonl:1: 'text' is missing": {"corpus_jsonl": lines([{"_id": "d1"}])},
+    "corpus.jsonl:1: _id is missing, or is no text": {"corpus_jsonl": lines([{"text": "a"}])},
+    "corpus.jsonl:1: 'title' is int, not str": {"corpus_jsonl": lines([{"_id": "d1", "text": "a", "title": 3}])},
+    "corpus.jsonl:1: broken JSON": {"corpus_jsonl": "{"},
+    "corpus.jsonl: there are no records": {"corpus_jsonl": "\n"},
+    "there is no queries.jsonl": {"queries_jsonl": None},
+    "qrels: there are no judgments": {"qrels__test_tsv": None},
+    "test.tsv:1: the header is not query-id, corpus-id, score": {"qrels__test_tsv": "q1 0 d1 1\n"},
+    "test.tsv:2: 4 cells, not 3": {"qrels__test_tsv": f"{HEADER}\nq1\t0\td1\t1\n"},
+    "test.tsv:2: the score '0.5' is no whole number": {"qrels__test_tsv": f"{HEADER}\nq1\td1\t0.5\n"},
+    "test.tsv:3: there is no query 'q9' in queries.jsonl": {"qrels__test_tsv": f"{HEADER}\nq1\td1\t1\nq9\td1\t1\n"},
+    "test.tsv:2: there is no document 'd9' in corpus.jsonl": {"qrels__test_tsv": f"{HEADER}\nq1\td9\t1\n"},
+    "test.tsv:3: 'd1' is judged twice for the query 'q1', first in line 2": {
+        "qrels__test_tsv": f"{HEADER}\nq1\td1\t1\nq1\td1\t1\n"
+    },
+    "test.tsv: there are no judgments": {"qrels__test_tsv": HEADER},
+    "test.tsv: no document is relevant for a query": {"qrels__test_tsv": f"{HEADER}\nq1\td1\t0\n"},
+    "queries.jsonl:1: the query 'q1' is empty": {
+        "queries_jsonl": lines([{"_id": "q1", "text": " "}, {"_id": "q2", "text": "a"}])
+    },
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_is_malformed_is_refused(make, message):
+    with pytest.raises(UserError) as caught:
+        read_collection(make(**REFUSED[message]))
+    assert message in str(caught.value)
+
+
+def test_runs_are_written_and_read(make, tmp_path):
+    collection, path = read_collection(make()), tmp_path / "my.run"
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        rankings = [collection.rank(query, np.arange(3), rng.integers(0, 2, 3) + rng.normal() / 3) for query in (0, 1)]
+        write_run(path, collection, rankings, "my system")
+        again, notes = read_run(path, collection)
+        assert notes == []
+        for first, second in zip(rankings, again, strict=True):
+            assert first.documents.tolist() == second.documents.tolist()
+            assert first.scores.tolist() == second.scores.tolist()
+    best = rankings[0]
+    first = f"q1 Q0 {collection.ids[best.documents[0]]} 1 {float(best.scores[0])!r} my-system"
+    assert path.read_text().splitlines()[0] == first
+
+
+def test_runs_of_other_systems(make, tmp_path):
+    collection, path = read_collection(make()), tmp_path / "my.run"
+    path.write_text("q1 0 d2 7 0.5 x\nq9 0 d9 1 1 x\n\nq1\tQ0\t3\t1\t1e3 x\n")
+    rankings, notes = read_run(path, collection)
+    assert [of.documents.tolist() for of in rankings] == [[2, 1], []]
+    assert notes == [f"{path}: 1 of its queries are not searched", f"1 of 2 queries are not in {path}, and count as 0"]
+    for text, message in {
+        "q1 d2 1 1 x": "my.run:1: 5 columns, not the 6 of a run",
+        "q1 0 d9 1 1 x": "my.run:1: there is no document 'd9'",
+        "q1 0 d2 1 nan x": "my.run:1: the score 'nan' is no number",
+        "q1 0 d2 1 x x": "my.run:1: the score 'x' is no number",
+        "q1 0 d2 1 1 x\nq1 0 d2 2 0 x": "my.run:2: 'd2' is there twice for the query 'q1'",
+        "q9 0 d2 1 1 x": "the run has no query of the collection",
+    }.items():
+        path.write_text(text)
+        with pytest.raises(UserError) as caught:
+            read_run(path, collection)
+        assert message in str(caught.value)
+    with pytest.raises(UserError, match="the id 'd 1' has a space"):
+        spaced = read_collection(
+            make(corpus_jsonl=lines([{"_id": "d 1", "text": "a"}]), qrels__test_tsv=f"{HEADER}\nq1\td 1\t1\n")
+        )
+        write_run(path, spaced, [Ranking(np.array([0]), np.array([1.0]))], "x")

@@ -1,0 +1,148 @@
+"""Hard negatives beside a search of all cosines in NumPy; what is left out, written and refused."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from unmask.cli.main import main
+from unmask.families.checkpoints.heads import Pooling
+from unmask.inference import search
+from unmask.model.model import Model, build_encoder, save_model
+from unmask.support.errors import UserError
+from unmask.tasks.classification import Classification, ClassificationHead
+from unmask.tasks.embedding import Embedding
+from unmask.tasks.ranking import Ranking
+from unmask.workflows import mining
+from unmask.workflows.mining import Searched, find_negatives, mine
+
+HERE = {"device": "cpu", "precision": "float32", "quiet": True}
+
+
+@pytest.fixture(scope="module")
+def texts(documents):
+    return [f"{sentence} ." for text in documents for sentence in text.split(". ")][:80]
+
+
+@pytest.fixture
+def model(tmp_path, recipe, tokenizer):
+    encoder = build_encoder(recipe.encoder, tokenizer.size)
+    save_model(tmp_path / "m", Model(encoder, tokenizer, pooling=Pooling(query="the dog : ", document="rain ")), "")
+    return tmp_path / "m"
+
+
+def expected(queries, documents, texts, positives, number, margin, skip):
+    """Return the negatives of each query by the rule, from all cosines."""
+    mined = []
+    for query, own in enumerate(positives):
+        scores = documents @ queries[query]
+        least = min(scores[of] for of in own)
+        order = np.argsort(-scores, kind="stable")
+        known = {texts[of] for of in own}
+        left = [of for of in order if texts[of] not in known and scores[of] <= least - margin * abs(least)]
+        first = list(dict.fromkeys(texts[of] for of in left))
+        mined.append(first[skip : skip + number])
+    return mined
+
+
+class Vectors:
+    """A predictor whose vectors are random, the same for equal texts."""
+
+    model = SimpleNamespace(task=None)
+
+    def __init__(self, rng):
+        self.rng, self.known = rng, {}
+
+    def vectors(self, texts, *, prompt_name):
+        rows = [self.known.setdefault(text, self.rng.normal(size=4).astype(np.float32)) for text in texts]
+        return np.stack(rows) / np.linalg.norm(rows, axis=1, keepdims=True), ()
+
+
+def test_negatives_are_those_of_a_full_search(texts, monkeypatch):
+    monkeypatch.setattr(search, "BLOCK", 16)
+    monkeypatch.setattr(mining, "MORE", 60)
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        predictor, documents = Vectors(rng), [*texts[:60], texts[0], texts[5]]
+        queries = [f"{texts[of]} {of}" for of in rng.choice(60, rng.integers(1, 5), replace=False)]
+        positives = [rng.choice(60, rng.integers(1, 4), replace=False).tolist() for _ in queries]
+        number, margin, skip = int(rng.integers(1, 5)), float(rng.choice([0, 0.01, 0.3])), int(rng.integers(0, 3))
+        searched = Searched(queries, positives, lambda documents=documents: iter(documents))
+        mined = find_negatives(predictor, searched, number, margin, skip, [])
+        encoded, vectors = (predictor.vectors(of, prompt_name=None)[0] for of in (queries, documents))
+        wanted = expected(encoded, vectors, documents, positives, number, margin, skip)
+        assert [[documents[of] for of in numbers] for numbers in mined] == wanted
+
+
+def test_pairs_become_triplets_or_graded_pairs(model, texts, tmp_path):
+    pairs, corpus = tmp_path / "pairs.tsv", tmp_path / "more.txt"
+    pairs.write_text("\n".join(["query\tpassage", *(f"{text[:20]}\t{text}" for text in texts[:20])]))
+    corpus.write_text("\n".join(texts[20:]))
+    out = tmp_path / "triplets.jsonl"
+    rows = mine(model, pairs, out=out, corpus=corpus, negatives=2, margin=0.0, **HERE)
+    assert rows == [json.loads(line) for line in out.read_text().splitlines()]
+    assert {row["positive"] for row in rows} <= set(texts[:20])
+    assert any(row["negative"] in texts[20:] for row in rows)
+    assert all(row["negative"] != row["positive"] for row in rows)
+    read = Embedding().read([out], columns={})
+    assert [row.values for row in read] == [
+        {"text": row["anchor"], "text_b": row["positive"], "text_c": row["negative"]} for row in rows
+    ]
+    graded = mine(model, pairs, out=tmp_path / "graded.csv", rows="graded", negatives=2, margin=0.0, **HERE)
+    read = Ranking().read([tmp_path / "graded.csv"], columns={})
+    assert [row.values for row in read] == [
+        {"text": row["query"], "text_b": row["passage"], "label": str(row["grade"])} for row in graded
+    ]
+    assert Ranking().label_names(read) == ()
+
+
+def test_a_collection_is_mined(model, texts, tmp_path):
+    path = tmp_path / "collection"
+    (path / "qrels").mkdir(parents=True)
+    corpus = [{"_id": f"d{number}", "text": text} for number, text in enumerate(texts)]
+    queries = [{"_id": f"q{number}", "text": f"{texts[number][:15]} {number}"} for number in range(5)]
+    for name, records in (("corpus", corpus), ("queries", queries)):
+        (path / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    judgments = [f"q{number}\td{number}\t1" for number in range(5)]
+    (path / "qrels" / "train.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *judgments]))
+    rows = mine(model, f"{path}#train", out=None, negatives=1, margin=0.0, **HERE)
+    assert {row["anchor"] for row in rows} <= {query["text"] for query in queries}
+    assert all(row["positive"] != row["negative"] and row["negative"] in texts for row in rows)
+    with pytest.raises(UserError, match="is mined alone, and corpus, columns, format, encoding have no effect"):
+        mine(model, path, out=None, corpus=path / "corpus.jsonl", **HERE)
+
+
+def test_what_is_left_out_is_counted(model, texts, tmp_path, capsys):
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("\n".join(["anchor\tpositive", *(f"{text[:20]}\t{text}" for text in texts[:10])]))
+    out = tmp_path / "out.tsv"
+    options = ["--out", str(out), "--negatives", "9", "--margin", "0.001", "--device", "cpu"]
+    assert main(["mine", "--model", str(model), "--data", str(pairs), *options]) == 0
+    shown = capsys.readouterr().err
+    assert "candidates are nearly as similar as the positive, and were left out" in shown
+    assert "queries have fewer than 9 negatives" in shown
+    assert f"{len(out.read_text().splitlines()) - 1} rows: {out}" in shown
+    with pytest.raises(UserError, match=r"no negative was found; give more texts \(corpus\), or lower margin or skip"):
+        mine(model, pairs, out=None, margin=1.0, **HERE)
+
+
+def test_what_cannot_be_mined_is_refused(model, tmp_path, recipe, tokenizer):
+    pairs = {"text": ["a dog", "a cat"], "text_b": ["the dog", "the cat"]}
+    for options, message in (
+        ({"negatives": 0}, "negatives=0: not a whole number from 1 to 1,000"),
+        ({"skip": -1}, "skip=-1: not a whole number from 0 to 10,000"),
+        ({"margin": 1.5}, r"margin=1\.5: not a number from 0 to 1"),
+        ({"rows": "pairs"}, 'rows="pairs": unknown'),
+        ({"out": tmp_path / "a.txt"}, r"rows are not written as \.txt; use \.jsonl, \.csv"),
+        ({"corpus": pairs}, "the texts of the corpus are pairs"),
+    ):
+        with pytest.raises(UserError, match=message):
+            mine(model, pairs, **{"out": None, **options}, **HERE)
+    with pytest.raises(UserError, match="there are no pairs of texts; give the second text"):
+        mine(model, {"text": ["a dog"]}, out=None, **HERE)
+    heads = {"classification": ClassificationHead(recipe.encoder.head, 2).state_dict()}
+    encoder, task = build_encoder(recipe.encoder, tokenizer.size), Classification(length=16)
+    save_model(tmp_path / "other", Model(encoder, tokenizer, heads, ("a", "b"), task), "")
+    with pytest.raises(UserError, match="this model is for classification, and makes no vectors for search"):
+        mine(tmp_path / "other", pairs, out=None, **HERE)
