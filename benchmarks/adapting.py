@@ -1,6 +1,6 @@
 """What adapting a model to text gains on that text, what it forgets of other text, and what a task gains.
 
-forgetting: `modernbert-mini`, pretrained by default on 6 million tokens of English encyclopedic text and news, is
+forgetting: `modernbert-tiny`, pretrained by default on 6 million tokens of English encyclopedic text and news, is
     adapted with 600,000 tokens to sentences of film reviews (SST-2's training phrases) and to the documentation of
     Python packages, by default, with the trained weights alone, and with the settings of the former default. Losses are
     those of masked tokens, of texts that were not trained on.

@@ -44,7 +44,7 @@ Ids = npt.NDArray[np.int32]
 Summary = Literal["first", "extract", "last"]
 """The position from which a model takes the vector of a text; see data/batches/frame.py."""
 UNKNOWN = "tokens are unknown to the vocabulary of the model, which reads all of them as the same"
-UNKNOWN_SHARE, FEWEST_UNKNOWN = 0.05, 5
+UNKNOWN_SHARE, FEWEST_UNKNOWN = 0.1, 5
 """Share of unknown tokens, and their number, from which on users are told."""
 ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 """Roles of the special tokens, named as in Hugging Face's files."""
