@@ -58,9 +58,9 @@ def rows(name: str) -> list[tuple[str, str]]:
 
 def phrases() -> list[str]:
     """Return SST-2's training phrases of at least eight words that are no part of a longer one."""
-    sizes = sorted({text.strip() for text, _ in rows("sst2/train.tsv.xz")}, key=len, reverse=True)
+    every = {text.strip() for text, _ in rows("sst2/train.tsv.xz")}
     whole, seen = [], set[tuple[str, ...]]()
-    for text in sizes:
+    for text in sorted(every, key=lambda text: (-len(text), text)):
         words = text.split()
         parts = {tuple(words[at : at + 6]) for at in range(len(words) - 5)}
         if len(words) >= 8 and not parts <= seen:
