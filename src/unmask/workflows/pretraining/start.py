@@ -143,18 +143,18 @@ class InitialWeights:
         source: the name of what it was made of, in messages.
         how: what the run does, for the report and the card of the model.
         changes: how it differs from its source, in words.
-        warnings: what is wrong with the text for it, in words.
         inputs: fingerprints of what it was made of.
         tokens: number of tokens that it was pretrained on; None if unknown.
+        warnings: what is wrong with the text for it, in words.
     """
 
     model: Model | None = None
     source: str = ""
     how: str = "Pretrained"
     changes: Sequence[str] = ()
-    warnings: Sequence[str] = ()
     inputs: Mapping[str, str] = field(default_factory=lambda: {"init": "none"})
     tokens: int | None = 0
+    warnings: Sequence[str] = ()
 
 
 def continued(
