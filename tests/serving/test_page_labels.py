@@ -162,7 +162,6 @@ def texts_of(rng, count):
     return [" ".join(rng.choices(WORDS, k=rng.randint(2, 9))) + f" {index}" for index in range(count)]
 
 
-@pytest.mark.filterwarnings("ignore:.* are unknown to the vocabulary")  # of the small model
 def test_labels_are_ranked_by_the_model(page, predictors, tmp_path):
     rng = random.Random(1)
     texts = [*texts_of(rng, 60), "the dog sees", "The dog sees!"]
@@ -191,7 +190,6 @@ def test_labels_are_ranked_by_the_model(page, predictors, tmp_path):
     assert page.script("return document.activeElement.closest('article').ariaLabel") == "Example 26"
 
 
-@pytest.mark.filterwarnings("ignore:.* are unknown to the vocabulary")  # of the small model
 @pytest.mark.parametrize("model", ["classifier", "several"])
 def test_texts_are_suggested_by_uncertainty(page, predictors, tmp_path, model):
     texts = texts_of(random.Random(2), 60)

@@ -100,7 +100,8 @@ def test_every_answer_that_fits_is_in_a_window_and_comes_back(case):
     assert (found.answer, passage[found.start : found.end]) == (answer.text, answer.text)
     assert found.nbest[0].answer == found.answer
     assert sum(span.probability for span in found.nbest) == pytest.approx(1)
-    assert (notes != ()) == (len(TOKENIZER.encode(example.question)) > task.question)
+    told = [note for note in notes if "unknown to the vocabulary" not in note]
+    assert bool(told) == (len(TOKENIZER.encode(example.question)) > task.question)
 
 
 @pytest.mark.parametrize(("passage", "answer"), [("the cafe\u0301 is", "cafe\u0301"), ("كتابٌ", "كتابٌ")])

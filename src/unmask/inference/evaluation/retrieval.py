@@ -124,7 +124,7 @@ def evaluate_retrieval(
             "metrics": measure_all(second, count),
             "differences": differences(measure, second, count),
         }
-    return result | {"notes": notes}
+    return result | {"notes": [*map(str, notes)]}
 
 
 def _rank(

@@ -55,7 +55,7 @@ def text_vectors(backend: TorchBackend, rows: Sequence[Row], notes: list[str]) -
     """Return the vector of each text or pair of texts, (texts, width); `notes` receives what was truncated."""
     encoder, tokenizer = backend.model.encoder, backend.model.tokenizer
     framed = frame_rows(tokenizer, rows, min(LONGEST, encoder.longest))
-    notes += framed.notes
+    notes += map(str, framed.notes)
     return torch.from_numpy(embed_samples(backend, encoder, framed.samples, "mean"))
 
 

@@ -266,7 +266,7 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
         "memory": memory,
         "parameters": parameters,
         "learning_rate": None if recipe.budget.epochs == 0 else recipe.optimizer.learning_rate,
-        "notes": [note for note in ready.data.notes if note],
+        "notes": [str(note) for note in ready.data.notes if note],
     }
 
 
