@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -42,15 +41,7 @@ from unmask.workflows.pretraining.checks import (
     check_vocabulary,
     check_words,
 )
-from unmask.workflows.pretraining.start import (
-    InitialWeights,
-    begin_heads,
-    build_learner,
-    continued,
-    mix,
-    unread,
-    with_head_rate,
-)
+from unmask.workflows.pretraining.start import InitialWeights, build_learner, continued, fit_to_text, mix
 
 HELDOUT_TOKENS = 40_000
 """Number of held-out tokens that each evaluation reads."""
@@ -138,15 +129,8 @@ def train_encoder(
         inputs["teacher"] = teacher.fingerprint()  # before its precision is changed
         teacher.to(machine.device, machine.dtype)
     learner, created = build_learner(recipe, corpus.tokenizer.size, start.model, teacher)
-    is_new = start.tokens == 0
-    if (base := start.model) is not None:
-        counts = corpus.train.token_counts()
-        start = replace(start, warnings=unread(corpus, counts))
-        if not is_new and begin_heads(learner, base, counts):
-            recipe, is_new = with_head_rate(recipe), True
+    recipe, start, initial = fit_to_text(learner, recipe, start, corpus)
     learner.to(machine.device)
-    mixed = recipe.initial_share > 0 and not is_new and not start.changes
-    initial = {name: value.clone() for name, value in learner.state_dict().items()} if mixed else {}
     curriculum = build_curriculum(recipe, corpus.tokenizer, learner)
     source, heldout = _read(curriculum, recipe, corpus, display)
     with processes, open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run:

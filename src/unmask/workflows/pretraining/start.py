@@ -115,7 +115,7 @@ def mix(learner: Learner, initial: Mapping[str, Tensor], share: float) -> None:
     """Move the weights of a learner towards initial ones; see `Recipe.initial_share`."""
     for name, value in learner.state_dict().items():
         if value.is_floating_point():
-            value.lerp_(initial[name], share)
+            value.lerp_(initial[name].to(value.device), share)
 
 
 def with_head_rate(recipe: Recipe) -> Recipe:
@@ -155,6 +155,34 @@ class InitialWeights:
     inputs: Mapping[str, str] = field(default_factory=lambda: {"init": "none"})
     tokens: int | None = 0
     warnings: Sequence[str] = ()
+
+
+def fit_to_text(
+    learner: Learner, recipe: Recipe, start: InitialWeights, corpus: Corpus
+) -> tuple[Recipe, InitialWeights, dict[str, Tensor]]:
+    """Prepare a learner for a text where its encoder comes from a model.
+
+    Args:
+        learner: encoder and objectives; new heads are modified in place.
+        recipe: what to train.
+        start: what the learner was built from.
+        corpus: the text.
+
+    Returns:
+        The recipe with the learning rate of new heads, the start with warnings about the text, and the weights of which
+        `Recipe.initial_share` is kept, by name: none if parts of the model are new.
+    """
+    if (base := start.model) is None:
+        return recipe, start, {}
+    counts = corpus.train.token_counts()
+    start = replace(start, warnings=unread(corpus, counts))
+    if start.tokens == 0:
+        return recipe, start, {}
+    if begin_heads(learner, base, counts):
+        return with_head_rate(recipe), start, {}
+    if not recipe.initial_share or start.changes:
+        return recipe, start, {}
+    return recipe, start, {name: value.clone() for name, value in learner.state_dict().items()}
 
 
 def continued(
