@@ -41,6 +41,7 @@ def distill(
     train: Data = (),
     unlabelled: Data = (),
     dev: Data = (),
+    examples: int | None = None,
     columns: Mapping[str, str] | None = None,
     format: Format | None = None,
     encoding: str | None = None,
@@ -73,6 +74,7 @@ def distill(
         train: learn the task of a fine-tuned teacher: labeled examples, as for finetune.
         unlabelled: the same, with or without train: texts (.txt: one per line), which the teacher labels.
         dev: labeled examples to score, not used for any choice; by default a tenth of train.
+        examples: learn from so many of train only, drawn at random with the seed.
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
         format: file format; by default that of the file's suffix.
         encoding: encoding of the files, also of those of text; by default UTF-8, or what a byte-order mark declares.
@@ -107,15 +109,16 @@ def distill(
         refuse_several_processes("baseline", f"train it by {call('finetune')} or {call('pretrain')}")
     check_overrides(settings or {})
     changes, reading, paths = settings or {}, TextOptions(field, documents, strict, encoding), as_files(text)
-    examples: dict[str, Any] = {"train": as_sources(train, encoding), "unlabelled": as_sources(unlabelled, encoding)}
+    labelled: dict[str, Any] = {"train": as_sources(train, encoding), "unlabelled": as_sources(unlabelled, encoding)}
     for_task: dict[str, Any] = {
         "dev": as_sources(dev, encoding),
+        "examples": examples,
         "columns": columns,
         "format": format,
         "augment": augment,
         "masked_lm": masked_lm,
     }
-    _refuse_several({"corpus": corpus, "text": list(paths), **examples})
+    _refuse_several({"corpus": corpus, "text": list(paths), **labelled})
     on_text = corpus is not None or bool(paths)
     if on_text and (idle := [name for name, value in for_task.items() if value]):
         raise UserError(f"{argument(idle[0])} has no effect on text", remedy="omit it")
@@ -139,9 +142,9 @@ def distill(
         return distill_encoder(planned, teacher, corpus, out, **student, **run)
     shape = {key: value for key, value in changes.items() if key.startswith("encoder.")}
     others = {key: value for key, value in changes.items() if key not in shape}
-    files = LabelledFiles(examples["train"], for_task["dev"], columns or {}, format)
-    student |= {"settings": others, "augment": augment, "masked_lm": masked_lm}
-    lesson = Lesson(as_recipe(recipe, shape), teacher, files, examples["unlabelled"], **student)
+    files = LabelledFiles(labelled["train"], for_task["dev"], columns or {}, format)
+    student |= {"settings": others, "augment": augment, "masked_lm": masked_lm, "examples": examples}
+    lesson = Lesson(as_recipe(recipe, shape), teacher, files, labelled["unlabelled"], **student)
     return distill_lesson(lesson, out, **run)
 
 

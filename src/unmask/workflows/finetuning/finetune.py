@@ -50,6 +50,7 @@ def finetune(
     *,
     dev: Data = (),
     all_examples: bool = False,
+    examples: int | None = None,
     columns: Mapping[str, str] | None = None,
     format: Format | None = None,
     encoding: str | None = None,
@@ -83,6 +84,7 @@ def finetune(
         dev: labeled examples to score on after training, not used for any choice; by default a tenth of train is held
             out, the same for all seeds.
         all_examples: train on all of train, without scores, instead of holding out a tenth.
+        examples: train on so many of train only, drawn at random with the seed, to learn what more labels are worth.
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
         format: file format; by default that of the file's suffix.
         encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
@@ -117,7 +119,7 @@ def finetune(
     machine = choose_machine(device, precision, workers)
     start = InitialModel(model, tokenizer, allow_pickle)
     files = LabelledFiles(as_sources(train, encoding), as_sources(dev, encoding), columns or {}, format)
-    job = FinetuningJob(task, start, files, changes, frozen, downstream, machine, quiet, all_examples, recipe)
+    job = FinetuningJob(task, start, files, changes, frozen, downstream, machine, quiet, all_examples, recipe, examples)
     if seeds is None and not search:
         return run_job(job, out, resume=resume)
     best = run_trials(job, out, seeds=1 if seeds is None else seeds, search=search, resume=resume)
