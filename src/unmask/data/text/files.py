@@ -245,11 +245,19 @@ def pages_of(path: str | Path) -> str:
     if not Path(path).is_file():
         return ""
     try:
-        with open_binary(path) as stream:
-            content = recognize(stream.peek(START))
-    except (UserError, OSError):  # which reading will raise again
+        content = recognize(_start(Path(path)))
+    except (UserError, OSError, zlib.error):  # which reading will raise again
         return ""
     return content.pages if content else ""
+
+
+def _start(path: Path) -> bytes:
+    """Return the first bytes of a file, decompressed, even if others are damaged."""
+    if path.suffix.lower() == ".gz":
+        with path.open("rb") as packed:
+            return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(packed.read(_LINES), START)
+    with open_binary(path) as stream:
+        return stream.peek(START)[:START]
 
 
 def _standard_input(encoding: str | None) -> BinaryIO:
