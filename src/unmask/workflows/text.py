@@ -259,7 +259,7 @@ def _documents(
         yield refuse_none(read_documents(files, options, skipped), skipped, files), aside
     if skipped.count:
         display.say(f"skipped: {counted(skipped.count, 'document')}: " + "; ".join(skipped.places))
-    for note in skipped.damaged.notes("document"):
+    for note in skipped.notes():
         display.say(note)
 
 
