@@ -35,8 +35,8 @@ from unmask.inference.pooling import Token, frame_tokens
 from unmask.serving.app import Service, json_response
 from unmask.serving.batcher import ComputeJob
 from unmask.serving.endpoints import Endpoint
+from unmask.serving.refusals import invalid, too_large
 from unmask.serving.served import Served
-from unmask.serving.types import invalid, too_large
 from unmask.support.messages import argument
 from unmask.tasks.routes import Request
 
