@@ -44,7 +44,7 @@ class Limits:
         request_tokens: maximum number of tokens of a request, after texts are truncated or split into windows.
         batch_tokens: maximum number of tokens that are computed together.
         queue_tokens: maximum number of tokens that wait or are computed, per model.
-        values: maximum number of numbers in a response of `/features`.
+        values: maximum number of numbers in a response of `/features` and `/embed_all`.
         logits: maximum number of logits of a request: masks times tokens of the vocabulary, or what is classified times
             labels, of `/explain` once without each word.
         candidates: maximum number of candidates in a response of `/fill`: masks times `top`.
