@@ -9,7 +9,7 @@ import pytest
 
 from tests.serving.conftest import LIMITS, testclient
 from unmask.serving.app import create_app
-from unmask.serving.decoding import describe, explain
+from unmask.serving.bodies import describe, explain
 from unmask.serving.endpoints import ENDPOINTS
 from unmask.serving.pipelines import PIPELINES
 from unmask.serving.playground import ENDPOINTS as PLAYGROUND

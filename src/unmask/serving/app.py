@@ -24,9 +24,9 @@ from starlette.types import ASGIApp
 
 from unmask.data.batches.batch import total_length
 from unmask.serving.batcher import ComputeJob
-from unmask.serving.decoding import decode
+from unmask.serving.bodies import decode, json_response
 from unmask.serving.endpoints import ENDPOINTS, Endpoint
-from unmask.serving.guard import ANY, Guard, Keys
+from unmask.serving.guard import ANY, LOOPBACK, Guard, Keys
 from unmask.serving.metrics import CONTENT_TYPE, Meter
 from unmask.serving.openapi import describe
 from unmask.serving.pipelines import DISPATCHED, PIPELINES, choose
@@ -45,8 +45,6 @@ SMALL = 4000
 """Number of bytes of a request, and of tokens of a job, up to which they are processed in the event loop."""
 LARGE_AT_ONCE = 4
 """Number of large requests that are framed, or whose responses are made, at the same time: each takes some 200 MB."""
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
-"""Names of this machine's loopback interface."""
 GONE = 499
 """Status, as nginx logs it, of a request whose client left before the response."""
 OPEN = ("/health",)
@@ -285,8 +283,3 @@ async def _disconnected(request: Request) -> None:
     """Wait until the client has gone."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def json_response(value: Any) -> Response:
-    """Return a value as a response."""
-    return Response(msgspec.json.encode(value), media_type="application/json")

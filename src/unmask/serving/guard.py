@@ -93,6 +93,8 @@ HEADERS = (
 """Headers of all responses."""
 ANY = "*"
 """Stands for all hosts."""
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+"""Names of this machine's loopback interface."""
 KINDS: dict[int, Kind] = {401: "Unauthorized", 403: "Unauthorized", 404: "NotFound"}
 
 

@@ -22,7 +22,7 @@ from unmask.data.batches.frame import Frame
 from unmask.inference.fill import HEADS
 from unmask.serving import rerank
 from unmask.serving.batcher import ComputeJob
-from unmask.serving.decoding import fields_of
+from unmask.serving.bodies import fields_of
 from unmask.serving.endpoints import ENDPOINTS, Endpoint
 from unmask.serving.refusals import invalid
 from unmask.serving.served import Served

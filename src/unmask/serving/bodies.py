@@ -1,4 +1,4 @@
-"""Bodies of requests, decoded as msgspec types; what is wrong with one is said by its field.
+"""Bodies: requests, decoded as msgspec types, and responses; what is wrong with a request is said by its field.
 
 A message has the field, and what it has to hold; never a value that the client sent, which must not reach the logs. The
 name of a field that is unknown is repeated if it looks like a name.
@@ -13,6 +13,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Raw, inspect
+from starlette.responses import Response
 
 from unmask.data.text.json_keys import check_keys
 from unmask.serving.refusals import Refusal, invalid
@@ -38,6 +39,11 @@ def decode(decoder: msgspec.json.Decoder[Any], content: bytes) -> Any:
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise Refusal(400, "Validation", "the body is not valid JSON, or a key occurs twice") from error
     return request
+
+
+def json_response(value: Any) -> Response:
+    """Return a value as a response."""
+    return Response(msgspec.json.encode(value), media_type="application/json")
 
 
 def fields_of(value: bytes | Raw) -> dict[str, Raw]:
