@@ -23,7 +23,7 @@ from pretrain_speed import random_texts
 
 import unmask
 from unmask.families.bert import BertSettings
-from unmask.inference.engines import ENGINES
+from unmask.inference.engines import ENGINES, program_file
 from unmask.inference.export import Export, export_model
 from unmask.model.model import Model, load_model, save_model
 from unmask.support.choices import Device
@@ -108,8 +108,8 @@ def _padded(model: Path, target: str, precision: str, folder: Path) -> Run:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model)
-    file, kind = ENGINES[target]
-    compiled = kind(_exported(model, target, precision, folder) / file, torch.get_num_threads(), precision)
+    file = program_file(_exported(model, target, precision, folder), target, precision)
+    compiled = ENGINES[target](file, torch.get_num_threads(), precision)
 
     def compute(some: Sequence[str]) -> Any:
         return compiled.run(tokenizer(some, padding=True, truncation=True, max_length=LENGTH, return_tensors="np"))
