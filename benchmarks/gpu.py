@@ -58,7 +58,9 @@ STEPS, TOKENS = 6, 4096
 """Number of steps of each family, and of their tokens."""
 CASES = {
     "bert-base, length 128, 256 sequences per step": Work("bert-base", "full128", "bf16", 0.1, 256, device="cuda"),
-    "modernbert, length 1024, 64 sequences per step": Work("modernbert-base", "full1024", "bf16", 0.0, 64, device="cuda"),
+    "modernbert, length 1024, 64 sequences per step": Work(
+        "modernbert-base", "full1024", "bf16", 0.0, 64, device="cuda"
+    ),
     "bert-large, length 512, 64 sequences per step": Work("bert-large", "full512", "bf16", 0.1, 64, device="cuda"),
 }
 TOY = {"bert-tiny, length 128, 2 sequences per step": Work("bert-tiny", "full128", "bf16", 0.1, 2, steps=2)}

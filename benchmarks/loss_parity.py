@@ -37,7 +37,13 @@ SETTINGS: dict[str, Any] = AS_TRAINER | {
     "batch.sequences": SEQUENCES,
     "budget.tokens": TOKENS,
 }
-TOY = {"encoder.layers": 2, "encoder.width": 32, "encoder.heads": 2, "encoder.feed_forward": 64, "budget.tokens": 30_000}
+TOY = {
+    "encoder.layers": 2,
+    "encoder.width": 32,
+    "encoder.heads": 2,
+    "encoder.feed_forward": 64,
+    "budget.tokens": 30_000,
+}
 TOY_CORPUS = (600, 60)
 """Size of the vocabulary, and number of documents."""
 

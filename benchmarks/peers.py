@@ -77,7 +77,14 @@ def masking(tokenizer: Path | str, rate: float) -> Any:
 
 
 def trainer(
-    model: Any, examples: Any, collate: Any, out: Path, *, clock: Clock, kind: Any = transformers.Trainer, **changes: Any
+    model: Any,
+    examples: Any,
+    collate: Any,
+    out: Path,
+    *,
+    clock: Clock,
+    kind: Any = transformers.Trainer,
+    **changes: Any,
 ) -> Any:
     """Return a Trainer; `changes` are its arguments beside `QUIET`."""
     arguments = transformers.TrainingArguments(output_dir=str(out), **{**QUIET, **changes})

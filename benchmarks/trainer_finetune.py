@@ -205,7 +205,9 @@ def main() -> None:
             for loop in LOOPS if name == "squad-sample" else LOOPS[:2]:
                 method, _, passage = loop.partition(", ")
                 key = {"task": f"{name}-passage" if passage else name, "method": method, "seed": seed}
-                add("parity", key, compare(name, loop, seed, options.runs / "parity" / "-".join(map(str, key.values()))))
+                add(
+                    "parity", key, compare(name, loop, seed, options.runs / "parity" / "-".join(map(str, key.values())))
+                )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """The other benchmarks of time run at toy size and measure what they say."""
 
-import json
 import lzma
 import sys
 from itertools import islice
@@ -9,8 +8,6 @@ import pytest
 
 from unmask.families.bert import BertSettings
 from unmask.model.model import Model, save_model
-
-from .. import forking
 
 pytestmark = pytest.mark.minilm
 
@@ -114,10 +111,10 @@ def test_building_a_corpus_is_measured(benchmark_module, tokenizer_directory, sh
     module = benchmark_module("corpus")
     monkeypatch.setattr(module, "SHARDS", 3)
     monkeypatch.setattr(module, "TIMES", 2)
-    monkeypatch.setattr(
-        module, "call", lambda *words: json.loads(forking.run([module.__file__, "measure", *words]).stdout)
-    )
-    found = list(module.compare(tmp_path, 0.1, tokenizer_directory, 1))
+    monkeypatch.setattr(module, "TURNS", 1)
+    monkeypatch.setattr(module, "apart", lambda function, *arguments: function(*arguments))
+    monkeypatch.setenv(module.UNSEGMENTED, "")
+    found = [key | record for key, record in module.compare(tmp_path, 0.1, tokenizer_directory)]
     speeds = [one for one in found if one["measured"] == "speed"]
     assert {(one["workers"], one["sentences"]) for one in speeds} == {(n, s) for n in (1, 2) for s in ("yes", "no")}
     assert all(one["megabytes_per_second"] == pytest.approx(0.1 / one["seconds"], rel=0.1) for one in speeds)
