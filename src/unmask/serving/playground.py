@@ -18,7 +18,7 @@ import mimetypes
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -32,13 +32,16 @@ from unmask.families import family_of
 from unmask.inference.exported import ExportedBackend
 from unmask.inference.influence import frame_influence, has_attention, read_attention
 from unmask.inference.pooling import Token, frame_tokens
-from unmask.serving.app import Service, json_response
 from unmask.serving.batcher import ComputeJob
+from unmask.serving.bodies import json_response
 from unmask.serving.endpoints import Endpoint
+from unmask.serving.refusals import invalid, too_large
 from unmask.serving.served import Served
-from unmask.serving.types import invalid, too_large
 from unmask.support.messages import argument
 from unmask.tasks.routes import Request
+
+if TYPE_CHECKING:
+    from unmask.serving.app import Service
 
 PAGE = resources.files("unmask.serving") / "page"
 MAX_WEIGHTS = 1_500_000

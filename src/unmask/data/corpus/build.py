@@ -121,7 +121,7 @@ def write_corpus(
         replace_file(partial.corpus / "manifest.json", content)
         partial.publish()
     _report_yield(manifest, report)
-    for note in skipped.damaged.notes("document"):
+    for note in skipped.notes():
         report(note)
     if options.documents == "auto" and resolve_documents(paths, options) == "blank-line":
         _hint_at_lines(manifest, report)

@@ -99,7 +99,7 @@ class RunDirectory:
     Attributes:
         path, checkpoints, model, plots, metrics: paths of the directory and its entries.
         changed: dotted keys of the recipe that a resumed run has changed.
-        is_main: whether this is the main process; the others lock and write nothing.
+        is_main: whether this is the main process; the others read and write nothing.
     """
 
     def __init__(self, path: Path, *, is_main: bool = True) -> None:
@@ -112,6 +112,7 @@ class RunDirectory:
         self.changed: frozenset[str] = frozenset()
         self._sinks = Sinks(path)
         self._recipe = ""
+        self._inputs: Mapping[str, str] = {}
         self._held: FileLock | None = None
         self._is_new = False
 
@@ -125,7 +126,6 @@ class RunDirectory:
         *,
         resume: bool,
         may_change: frozenset[str],
-        is_main: bool = True,
     ) -> RunDirectory:
         """Start or resume a run; see `create` and `resume`. A run without a checkpoint is not resumed."""
         if resume:
@@ -135,8 +135,8 @@ class RunDirectory:
                     file=path,
                     remedy=f"repeat its command without {argument('resume')}, which starts it again",
                 )
-            return cls.resume(path, recipe, inputs, may_change, is_main=is_main)
-        return cls.create(path, recipe, inputs, machine) if is_main else cls(path, is_main=False)
+            return cls.resume(path, recipe, inputs, may_change)
+        return cls.create(path, recipe, inputs, machine)
 
     def __enter__(self) -> RunDirectory:
         return self
@@ -242,8 +242,6 @@ class RunDirectory:
         recipe: str,
         inputs: Mapping[str, str],
         may_change: frozenset[str],
-        *,
-        is_main: bool = True,
     ) -> RunDirectory:
         """Reopen the directory of a run that was started with the same recipe and inputs.
 
@@ -252,12 +250,11 @@ class RunDirectory:
             recipe: the current recipe, as TOML.
             inputs: fingerprints of the current inputs.
             may_change: dotted keys that may differ (the budget).
-            is_main: see the class.
 
         Raises:
             UserError: there is no run, it is in use, or something differs (all differences are listed).
         """
-        run = cls(path, is_main=is_main)
+        run = cls(path)
         if not (path / "recipe.toml").is_file():
             raise UserError(
                 "there is no run to resume",
@@ -265,27 +262,60 @@ class RunDirectory:
                 remedy=f"check {argument('out')}, or start without {argument('resume')}",
             )
         run._lock()
+        run._recipe, run._inputs = recipe, inputs
         try:
-            before = run._started_with()
+            before, now = run._started_with(), run._resumed_with()
+            if changed := differences(before, now, ignored=may_change):
+                raise UserError(
+                    f"the settings or inputs differ from those of the run: {'; '.join(changed)}",
+                    file=path,
+                    remedy="resume with the same command, or start another run",
+                )
         except UserError:
             run.close()
             raise
-        now = flatten(msgspec.toml.decode(recipe)) | {f"inputs.{name}": value for name, value in inputs.items()}
-        if changed := differences(before, now, ignored=may_change):
-            run.close()
-            raise UserError(
-                f"the settings or inputs differ from those of the run: {'; '.join(changed)}",
-                file=path,
-                remedy="resume with the same command, or start another run",
-            )
         run.changed = frozenset(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
-        run._recipe = recipe
         return run
+
+    @classmethod
+    def of_another_process(
+        cls, path: Path, recipe: str, inputs: Mapping[str, str], changed: frozenset[str]
+    ) -> RunDirectory:
+        """Return the directory of a run in a process that is not the main one; see `resume` for the parameters.
+
+        It is not accessed; on another host it need not exist.
+        """
+        run = cls(path, is_main=False)
+        run._recipe, run._inputs, run.changed = recipe, inputs, changed
+        return run
+
+    def is_of_this_run(self, may_change: frozenset[str]) -> bool:
+        """Return whether a directory on the host of another process than the main one holds this run."""
+        try:
+            return not differences(self._started_with(), self._resumed_with(), ignored=may_change)
+        except UserError:
+            return False
+
+    def document(self, machine: Mapping[str, Any]) -> None:
+        """Write recipe and provenance where they are missing, on the host of another process than the main one.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        if not (self.path / "recipe.toml").exists():
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._write_provenance(Provenance.of_this_process(self._inputs, machine))
+            replace_file(self.path / "recipe.toml", self._recipe.encode())
 
     def _started_with(self) -> dict[str, Any]:
         """Return the run's recipe and input fingerprints, with dotted keys."""
         inputs = self.read_provenance().inputs
         return flatten(self.read_recipe()) | {f"inputs.{name}": value for name, value in inputs.items()}
+
+    def _resumed_with(self) -> dict[str, Any]:
+        """Return the current recipe and input fingerprints, with dotted keys."""
+        recipe = flatten(msgspec.toml.decode(self._recipe))
+        return recipe | {f"inputs.{name}": value for name, value in self._inputs.items()}
 
     def settle(self) -> None:
         """Write the recipe of a resumed run, once a checkpoint includes its changes."""
@@ -351,8 +381,6 @@ class RunDirectory:
             self._held = None
 
     def _lock(self) -> None:
-        if not self.is_main:
-            return
         self._held = _KEPT.pop(self.path.resolve(), None) or acquire(self.path / ".lock")
         if self._held is None:
             raise UserError(
