@@ -25,7 +25,7 @@ from typing import Any
 
 from common import RUNS, SEEDS, SHARED, add, minilm, parse
 from files import write_rows
-from labelled import SST2, Labelled, read_texts
+from labelled import SST2, read_texts
 
 import unmask
 from unmask.demo.documentation import documentation
