@@ -111,7 +111,9 @@ _ZIPS: tuple[tuple[bytes, Content], ...] = (
 """What is at the start of a zip archive of each kind."""
 _PICKLE = re.compile(rb"\x80[\x02-\x05]|\([ld]p\d+\n|[\]}()]q\0|c[\w.]+\n\w+\n(?:p\d+\n|q\0)")
 _SAFETENSORS = re.compile(rb"[^\0]..\0\0\0\0\0\{\s*\"", re.DOTALL)
-_HTML = re.compile(rb"(?:\s|<!--.*?-->|<\?xml.*?\?>)*(?:<!doctype\s+html|<html[\s>]|<head[\s>]|<body[\s>])", re.I | re.S)
+_HTML = re.compile(
+    rb"(?:\s|<!--.*?-->|<\?xml.*?\?>)*(?:<!doctype\s+html|<html[\s>]|<head[\s>]|<body[\s>])", re.I | re.S
+)
 _XML = re.compile(rb"\s*<\?xml\s")
 _MEDIAWIKI = re.compile(rb"(?:\s|<\?xml.*?\?>)*<mediawiki[\s>]", re.DOTALL)
 _WARC = re.compile(rb"WARC/\d+\.\d+\r?\n")
