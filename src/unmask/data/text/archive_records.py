@@ -6,8 +6,8 @@ it without a word: here it is named, and reading goes on at the next record that
 
     gzip    a member is cut off or damaged: reading goes on at the next member that begins with a record
     length  is wrong: the block is searched for the next record, so that none is swallowed
-    size    a block of more than `MAX_DOCUMENT` bytes is passed over in bounded memory; a member that expands to more than
-            `MAX_RATIO` times its size is not read on
+    size    a block of more than `MAX_DOCUMENT` bytes is passed over in bounded memory; a member that expands to more
+            than `MAX_RATIO` times its size is not read on
 
 ISO 28500:2017 (WARC 1.1), of which all versions since 0.17 are read; ARC 1 and 2 (Burner and Kahle 1996).
 """

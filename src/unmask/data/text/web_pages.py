@@ -174,5 +174,3 @@ def _decompressed(body: bytes, encoding: str) -> bytes:
     if len(content) > MAX_DOCUMENT:
         raise PageError(TOO_LONG)
     return content
-
-
