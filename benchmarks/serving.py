@@ -71,7 +71,7 @@ def engine(model: str, texts: list[str]) -> float:
     served = Served("engine", predictor, limits, Meter())
     for measured in (texts[:64], texts):
         begun = time.perf_counter()
-        job = served.embed(EmbedRequest(inputs=measured, truncate=True))
+        job = served.embed(EmbedRequest(inputs=[*measured], truncate=True))
         job.read(served.compute(job.head, job.samples))
     return len(texts) / (time.perf_counter() - begun)
 
