@@ -5,9 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypedDict, overload
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from unmask.data.labelled.choices_file import Choices
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.question_files import Question
 from unmask.data.labelled.table import Data, is_table
+from unmask.families import family_of
 from unmask.families.checkpoints.heads import supported
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.explanation import Explainer
@@ -25,10 +27,10 @@ from unmask.inference.influence import Attention, Influence, measure_influence, 
 from unmask.inference.pooling import embed_samples, frame_tokens, normalized
 from unmask.model.model import Model, load_model
 from unmask.nn.encoders.downstream import resolve_layers
-from unmask.support.choices import ExplainMethod, PoolingKind, PromptName, as_texts, check_choice
+from unmask.support.choices import ExplainMethod, PoolingKind, PromptName, as_texts, check_choice, exists
 from unmask.support.environment import check_memory
-from unmask.support.errors import InputWarning, UserError
-from unmask.support.messages import call
+from unmask.support.errors import InputWarning, UserError, counted
+from unmask.support.messages import argument, call
 from unmask.tasks.entity_task import TAG
 from unmask.tasks.extraction import ANSWER, Texts
 from unmask.tasks.multiple_choice import CHOOSE, Chosen
@@ -40,6 +42,23 @@ from unmask.tasks.task import Columns, Framed, Task
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar, Unpack
+
+    from unmask.tasks.classification import Prediction
+    from unmask.tasks.embedding import Similarity
+    from unmask.tasks.multi_label import Labels
+    from unmask.tasks.question_answering import Answered
+    from unmask.tasks.regression import Score
+
+    P = TypeVar("P", default=Any)
+else:
+    from typing import TypeVar
+
+    P = TypeVar("P")
+
+MAX_SHOWN = 5
+"""Number of labels in the representation of a model."""
 MAX_SCORES = 1 << 20
 """Maximum number of scores in memory while a file is predicted: of the examples of a window times the labels."""
 SCORE_BYTES = 80
@@ -47,14 +66,53 @@ SCORE_BYTES = 80
 labels is predicted."""
 
 
-class Predictor:
-    """A loaded model ready for inference.
+class Options(TypedDict, total=False):
+    """Options of `load`; see there."""
+
+    allow_pickle: bool
+    device: str
+    precision: str
+
+
+class Origin(NamedTuple):
+    """Where a model was loaded from, and how: what opens it again.
+
+    Attributes:
+        source: its directory, absolute, or its name on the Hub.
+        device: "cpu", "cuda" or "mps".
+        precision: "float32" or "bf16".
+        allow_pickle: see `load`.
+    """
+
+    source: str
+    device: str
+    precision: str
+    allow_pickle: bool
+
+    def reopen(self, fingerprint: str) -> Predictor:
+        """Return the model, which must be that of a fingerprint.
+
+        Raises:
+            UserError: it was changed, or cannot be loaded.
+        """
+        machine = choose_machine(self.device, self.precision)
+        predictor = open_predictor(self.source, machine, allow_pickle=self.allow_pickle)
+        if predictor.fingerprint() != fingerprint:
+            raise UserError("the model was changed after it was pickled", file=self.source, remedy="load it again")
+        return predictor
+
+
+class Predictor(Generic[P]):
+    """A loaded model ready for inference; `P` is the type of its predictions.
 
     `predict` and `run` perform the task that it was fine-tuned for, `tag` finds entities, `relate` relations between
     spans, `answer` answers a question, `choose` chooses among texts, `fill` fills masks, `embed` returns vectors of
     texts, and `features` hidden states.
     `attention` and `influence` show which words the encoder relates to each other. The model is not changed: a copy of
     it computes.
+
+    A predictor that was loaded is pickled by its directory and settings, so that processes that are spawned load it
+    themselves; any other one with the weights of its model.
 
     Args:
         model: encoder, tokenizer, heads.
@@ -65,9 +123,11 @@ class Predictor:
     Attributes:
         window: number of examples of a stream that are sorted by length and computed together; fewer
             if the model has many labels.
+        origin: where it was loaded from; None: it was made of a model in memory.
     """
 
     window = 8192
+    origin: Origin | None = None
 
     def __init__(
         self,
@@ -80,6 +140,26 @@ class Predictor:
         self.model = model
         self.window = max(1, min(self.window, MAX_SCORES // max(1, len(model.labels))))
         self.backend = backend or TorchBackend(model, machine or choose_machine(precision="float32"), display)
+
+    def __repr__(self) -> str:
+        model, settings = self.model, self.model.encoder.settings
+        parts = [f"{family_of(settings).kind} ({settings.shape})"]
+        if model.task is not None:
+            parts.append(f"task={model.task.__struct_config__.tag}")
+        if self.labels:
+            shown = ", ".join(self.labels[:MAX_SHOWN]) + ", …" * (len(self.labels) > MAX_SHOWN)
+            parts.append(f"{counted(len(self.labels), 'label')} ({shown})")
+        parts.append(self.backend.precision)
+        where = [repr(self.origin.source)] if self.origin is not None else []
+        return f"{type(self).__name__}({', '.join([*where, *parts])})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = {"window": self.window}
+        if self.origin is not None:
+            return Origin.reopen, (self.origin, self.fingerprint()), state
+        if isinstance(self.backend, ExportedBackend):
+            raise UserError("an exported model is pickled by its directory", remedy=f"load it by {call('load', 'DIR')}")
+        return partial(type(self), backend=self.backend), (self.model,), state
 
     @property
     def task(self) -> Task:
@@ -102,7 +182,7 @@ class Predictor:
 
     def predict(
         self, texts: Data, texts_b: str | Sequence[str] | None = None, *, explain: ExplainMethod | None = None
-    ) -> list[Any]:
+    ) -> list[P]:
         """Predict the label, the score or the entities of each text or pair, according to the model's task.
 
         Truncated and empty texts are counted in an `InputWarning`.
@@ -175,7 +255,7 @@ class Predictor:
         """
         return self._run_and_warn([self._task_of(RELATE, "relations").pose(text, spans)])[0]
 
-    def answer(self, question: str, passage: Texts, history: Sequence[tuple[str, str]] = ()) -> Any:
+    def answer(self, question: str, passage: Texts, history: Sequence[tuple[str, str]] = ()) -> P:
         """Answer a question from a passage.
 
         Args:
@@ -224,7 +304,7 @@ class Predictor:
 
     def run(
         self, examples: Sequence[Any], notes: list[str] | None = None, *, explain: ExplainMethod | None = None
-    ) -> list[Any]:
+    ) -> list[P]:
         """Return the prediction for each example.
 
         Args:
@@ -257,7 +337,7 @@ class Predictor:
 
     def stream(
         self, examples: Iterable[Any], notes: list[str] | None = None, *, explain: ExplainMethod | None = None
-    ) -> Iterator[list[Any]]:
+    ) -> Iterator[list[P]]:
         """Yield the predictions for examples of any number, a window of them at a time, in order.
 
         The next window is read and tokenized while one is computed; no more than two are in memory.
@@ -424,22 +504,58 @@ class Predictor:
         return fill_masks(self.model, self.backend, as_texts(texts), top)
 
 
+@overload
+def load(source: str | Path, task: Literal["classification"], **options: Unpack[Options]) -> Predictor[Prediction]: ...
+@overload
+def load(source: str | Path, task: Literal["multi-label"], **options: Unpack[Options]) -> Predictor[Labels]: ...
+@overload
 def load(
-    source: str | Path, *, allow_pickle: bool = False, device: str = "auto", precision: str = "float32"
-) -> Predictor:
+    source: str | Path, task: Literal["regression", "ranking"], **options: Unpack[Options]
+) -> Predictor[Score]: ...
+@overload
+def load(source: str | Path, task: Literal["embedding"], **options: Unpack[Options]) -> Predictor[Similarity]: ...
+@overload
+def load(
+    source: str | Path, task: Literal["token-classification", "spans"], **options: Unpack[Options]
+) -> Predictor[Tagged]: ...
+@overload
+def load(
+    source: str | Path, task: Literal["question-answering", "answer-beams"], **options: Unpack[Options]
+) -> Predictor[Answered]: ...
+@overload
+def load(source: str | Path, task: Literal["multiple-choice"], **options: Unpack[Options]) -> Predictor[Chosen]: ...
+@overload
+def load(source: str | Path, task: Literal["relations"], **options: Unpack[Options]) -> Predictor[Related]: ...
+@overload
+def load(source: str | Path, task: str | None = None, **options: Unpack[Options]) -> Predictor[Any]: ...
+def load(
+    source: str | Path,
+    task: str | None = None,
+    *,
+    allow_pickle: bool = False,
+    device: str = "auto",
+    precision: str = "float32",
+) -> Predictor[Any]:
     """Load a model for inference: a run directory, a Hugging Face model directory, or an exported model.
 
     Args:
         source: the directory.
+        task: name of the task that it must have been fine-tuned for, which tells type checkers what it predicts; None:
+            any, or none.
         allow_pickle: read a `pytorch_model.bin`, tensors only.
         device: "cpu", "cuda" or "auto".
         precision: "float32", "bf16", or "auto": bf16 if the hardware supports it natively. An exported model computes
             in its own.
 
     Raises:
-        UserError: there is no such model, or it is damaged.
+        UserError: there is no such model, it is damaged, or it was fine-tuned for another task.
     """
-    return open_predictor(source, choose_machine(device, precision), allow_pickle=allow_pickle)
+    predictor = open_predictor(source, choose_machine(device, precision), allow_pickle=allow_pickle)
+    tuned = predictor.model.task
+    if task is not None and (tuned is None or tuned.__struct_config__.tag != task):
+        what = "no task" if tuned is None else str(tuned.__struct_config__.tag)
+        raise UserError(f"{argument('task', task)}: the model was fine-tuned for {what}", file=source)
+    return predictor
 
 
 def open_predictor(
@@ -462,7 +578,14 @@ def open_predictor(
     Raises:
         UserError: there is no such model, or it is damaged.
     """
+    predictor: Predictor[Any]
     if is_exported(source) and tokenizer is None:
         model, backend = load_exported(Path(source), display)
-        return Predictor(model, backend=backend)
-    return Predictor(load_model(source, tokenizer=tokenizer, allow_pickle=allow_pickle), machine, display)
+        predictor = Predictor(model, backend=backend)
+    else:
+        predictor = Predictor(load_model(source, tokenizer=tokenizer, allow_pickle=allow_pickle), machine, display)
+    if tokenizer is None:
+        machine = machine or choose_machine(precision="float32")
+        where = str(Path(source).absolute()) if exists(Path(source)) else str(source)
+        predictor.origin = Origin(where, machine.device.type, machine.precision, allow_pickle)
+    return predictor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.cleaning.clean import clean_documents
 from unmask.data.cleaning.rules import read_rules
 from unmask.data.cleaning.tally import read_tally
-from unmask.data.corpus import build
+from unmask.data.corpus import build, mix
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.corpus.manifest import CLEANING
 from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_idle_options, refuse_none
@@ -237,6 +238,61 @@ def build_corpus(
         report=display.say,
     )
     shutil.rmtree(folder, ignore_errors=True)
+    display.say(f"corpus: {out}")
+    return corpus
+
+
+def mix_corpora(
+    corpora: Sequence[str | Path],
+    out: str | Path,
+    *,
+    shares: Sequence[float] = (),
+    temperature: float | None = None,
+    tokens: float | None = None,
+    max_repeats: float = 4.0,
+    seed: int = 0,
+    quiet: bool = False,
+) -> Corpus:
+    """Mix corpora of the same vocabulary, such as text of a domain and general text.
+
+    Args:
+        corpora: directories of the corpora.
+        out: directory of the new corpus; an interrupted mixture there is continued.
+        shares: their shares of the tokens, such as 0.8,0.2; by default those of their sizes.
+        temperature: in place of shares: the higher, the more equal are those of small and large corpora; 1 keeps the
+            proportions.
+        tokens: number of tokens to train on; by default as many as there are if nothing is read twice.
+        max_repeats: maximum number of times that a corpus is read.
+        seed: of the choice of documents of corpora that are read in part.
+        quiet: print only results and errors.
+
+    Raises:
+        UserError: there are fewer than two corpora, their vocabularies differ, shares are not positive, one would be
+            read too often, or the directory is not empty.
+    """
+    display = Display(quiet=quiet)
+    if len(corpora) < 2:
+        raise UserError("a mixture needs at least two corpora")
+    if shares and temperature is not None:
+        raise UserError(f"{argument('shares')} and {argument('temperature')} cannot be combined", remedy="omit one")
+    if shares and len(shares) != len(corpora):
+        raise UserError(f"{len(shares)} {argument('shares')} for {len(corpora)} corpora", remedy="give one for each")
+    numbers = {"temperature": temperature, "tokens": tokens, "max_repeats": max_repeats}
+    given = [(name, value) for name, value in numbers.items() if value is not None]
+    for name, value in [*given, *(("shares", share) for share in shares)]:
+        if not 0 < value < math.inf:
+            raise UserError(f"{argument(name)} must be above 0, not {value:g}")
+    refuse_filled(Path(out))
+    opened = [open_corpus(corpus) for corpus in corpora]
+    corpus = mix.write_mixture(
+        opened,
+        list(shares) or (None if temperature is None else mix.tempered(opened, temperature)),
+        Path(out),
+        tokens=tokens,
+        most_repeats=max_repeats,
+        seed=seed,
+        report=display.say,
+    )
     display.say(f"corpus: {out}")
     return corpus
 

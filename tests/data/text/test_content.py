@@ -86,6 +86,20 @@ def test_what_is_no_text_is_refused_whatever_its_name(tmp_path, name, suffix):
         list(read_documents([path], TextOptions(), Skipped()))
 
 
+@pytest.mark.parametrize(
+    "text", ["What is WEBP?", "The ftyp box.", "Is AVI LIST so?", "A sound WAVEfmt ", " " * 250 + "A lot mustard."]
+)
+def test_words_that_are_signatures_elsewhere_are_text(text):
+    assert recognize(text.encode().ljust(START, b" ")) is None
+
+
+@pytest.mark.parametrize("kind", [b"WEBPVP8 ", b"WAVEfmt ", b"AVI LIST"])
+def test_containers_of_media_are_recognized(kind):
+    sized = b"RIFF" + struct.pack("<I", 1000) + kind + bytes(40)
+    mp4 = b"\0\0\0\x18ftypisom" + bytes(40)
+    assert {recognize(sized).name, recognize(mp4).name} == {"an image, a sound or a video"}
+
+
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 @pytest.mark.parametrize("value", [["a", "b"], {"text": "a"}, np.arange(3)], ids=["list", "dict", "array"])
 def test_pickles_are_recognized(protocol, value):

@@ -60,7 +60,6 @@ _SIGNATURES: tuple[tuple[int, bytes, str, str], ...] = (
     (0, b"\x04\x22\x4d\x18", "compressed by lz4", _PACKED),
     (0, b"\x1f\x9d", "compressed by compress", _PACKED),
     (0, b"LZIP", "compressed by lzip", _PACKED),
-    (257, b"ustar", "a tar archive", _UNPACK),
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", _UNPACK),
     (0, b"Rar!\x1a\x07", "a rar archive", _UNPACK),
     (0, b"!<arch>\n", "an ar archive", _UNPACK),
@@ -76,7 +75,6 @@ _SIGNATURES: tuple[tuple[int, bytes, str, str], ...] = (
     (0, b"GIF87a", "an image", _DATA),
     (0, b"GIF89a", "an image", _DATA),
     (0, b"\xff\xd8\xff", "an image", _DATA),
-    (8, b"WEBP", "an image", _DATA),
     (0, b"II*\0", "an image", _DATA),
     (0, b"MM\0*", "an image", _DATA),
     (0, b"\0\0\1\0", "an image", _DATA),
@@ -86,9 +84,6 @@ _SIGNATURES: tuple[tuple[int, bytes, str, str], ...] = (
     (0, b"ID3\4", "a sound", _DATA),
     (0, b"OggS\0", "a sound or a video", _DATA),
     (0, b"fLaC\0", "a sound", _DATA),
-    (8, b"WAVEfmt ", "a sound", _DATA),
-    (8, b"AVI LIST", "a video", _DATA),
-    (4, b"ftyp", "a video", _DATA),
     (0, b"\x1a\x45\xdf\xa3", "a video", _DATA),
     (0, b"wOFF", "a font", _DATA),
     (0, b"wOF2", "a font", _DATA),
@@ -109,6 +104,8 @@ _ZIPS: tuple[tuple[bytes, Content], ...] = (
     (b"META-INF/", Content("a jar archive", _UNPACK)),
 )
 """What is at the start of a zip archive of each kind."""
+_TAR = re.compile(rb".{257}ustar[\0 ]", re.DOTALL)
+_MEDIA = re.compile(rb"RIFF....(?:WEBP|WAVE|AVI )|\0\0\0.ftyp", re.DOTALL)
 _PICKLE = re.compile(rb"\x80[\x02-\x05]|\([ld]p\d+\n|[\]}()]q\0|c[\w.]+\n\w+\n(?:p\d+\n|q\0)")
 _SAFETENSORS = re.compile(rb"[^\0]..\0\0\0\0\0\{\s*\"", re.DOTALL)
 _HTML = re.compile(
@@ -134,6 +131,10 @@ def recognize(start: bytes) -> Content | None:
         return next((content for mark, content in _ZIPS if mark in start[:512]), Content("a zip archive", _UNPACK))
     if start.startswith(b"BM") and start[6:10] == bytes(4):
         return Content("an image", _DATA)
+    if _TAR.match(start):
+        return Content("a tar archive", _UNPACK)
+    if _MEDIA.match(start):
+        return Content("an image, a sound or a video", _DATA)
     if _PICKLE.match(start):
         return Content("a pickle", "write its texts to a file of text; pickles are never read")
     if _SAFETENSORS.match(start):

@@ -40,6 +40,8 @@ from unmask.support.errors import UserError
 from unmask.support.fingerprint import differences, versions
 from unmask.support.messages import argument, setting
 from unmask.support.settings import to_table
+from unmask.training.delivery import deliver
+from unmask.training.processes import Processes
 from unmask.training.runs.directory import PREPARED, RunDirectory
 from unmask.workflows.pretraining.checks import check_init, check_layers, check_shape, check_vocabulary, check_words
 from unmask.workflows.pretraining.restarts import restarted
@@ -119,6 +121,21 @@ def corpus_from_text(
             )
         shutil.rmtree(folder / "documents", ignore_errors=True)
         return corpus
+
+
+def corpus_for_all(processes: Processes, out: Path, make: Callable[[], Corpus]) -> Corpus:
+    """Return the corpus that the main process makes from text in a run directory; each host gets a copy of it.
+
+    Args:
+        processes: the processes that train together.
+        out: the run directory.
+        make: makes the corpus, as `corpus_from_text` does.
+    """
+    if processes.size == 1:
+        return make()
+    processes.lead(lambda: make().manifest.train.documents)
+    deliver(processes, out / PREPARED)
+    return open_corpus(out / PREPARED / "corpus")
 
 
 def _check(
