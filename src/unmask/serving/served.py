@@ -172,7 +172,7 @@ class Served:
         Raises:
             Refusal: a text is too long, or has fewer dimensions.
         """
-        width = self.model.encoder.width
+        width = self.model.vector_width
         if dimensions is not None and dimensions > width:
             raise invalid(f"{argument('dimensions')}: the vectors of this model have {width} dimensions")
         frame = Frame.of(self.tokenizer)
@@ -182,14 +182,15 @@ class Served:
         samples = self.checked(request, [cut_and_wrap(frame, [text_ids], self.longest)[0] for text_ids in ids])
 
         def read(rows: list[np.ndarray]) -> np.ndarray:
-            vectors = np.stack(rows)[:, :dimensions]
+            cut = self.pooling.dimensions if dimensions is None else dimensions
+            vectors = np.stack(rows)[:, :cut]
             return normalized(vectors) if normalize else vectors
 
         return ComputeJob(self.vectors, samples, read)
 
     def vectors(self, samples: Sequence[Sample]) -> list[np.ndarray]:
         """Return the vector of each text, (width,); the hidden states of its tokens do not leave the batch."""
-        return list(embed_samples(self.predictor.backend, self.model.encoder, samples, self.pooling.kind))
+        return list(embed_samples(self.predictor.backend, self.model, samples, self.pooling))
 
     def ask(self, request: TaskRequest) -> ComputeJob:
         """Return the job of the route of the model's task; it reads the response.
