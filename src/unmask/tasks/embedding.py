@@ -90,6 +90,7 @@ class Embedding(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     part = "embedding"
     metric = "spearman"
     title = "Vectors of texts"
+    pipeline = "sentence-similarity"
     fields = Fields((*NUMBERS, *LABELS), SIMILARITY, optional=True, triplets=True)
     usage = '"A text." --text-b "Another text."'
     weightless = True
