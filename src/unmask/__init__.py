@@ -48,7 +48,14 @@ if TYPE_CHECKING:
     from unmask.workflows.multitask.multitask import multitask
     from unmask.workflows.pretraining.launch import pretrain
     from unmask.workflows.suggest import suggest
-    from unmask.workflows.text import build_corpus, describe_corpus, extend_tokenizer, tokenize, train_tokenizer
+    from unmask.workflows.text import (
+        build_corpus,
+        describe_corpus,
+        extend_tokenizer,
+        mix_corpora,
+        tokenize,
+        train_tokenizer,
+    )
 
 _MODULES = {
     "Predictor": "unmask.inference.predictor",
@@ -77,6 +84,7 @@ _MODULES = {
     "load": "unmask.inference.predictor",
     "load_tokenizer": "unmask.data.tokenizers.load",
     "mine": "unmask.workflows.mining",
+    "mix_corpora": "unmask.workflows.text",
     "multitask": "unmask.workflows.multitask.multitask",
     "open_corpus": "unmask.data.corpus.corpus",
     "plot_runs": "unmask.training.runs.report",
@@ -132,6 +140,7 @@ __all__ = [
     "load",
     "load_tokenizer",
     "mine",
+    "mix_corpora",
     "multitask",
     "open_corpus",
     "plot_runs",

@@ -214,23 +214,13 @@ def playground(predictors):
     service.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def address(playground):
     """The address of a server with the playground."""
     from tests.serving.browser import served
 
     with served(playground) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory):
-    """A browser."""
-    from tests.serving.browser import start_chromium
-
-    driver = start_chromium(tmp_path_factory.mktemp("chromium"))
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture

@@ -126,7 +126,7 @@ def ask(url, number):
 
 
 def test_S12_memory_and_descriptors_do_not_grow(live):
-    """A short version of five minutes of load, which benchmarks/serving.py has."""
+    """A short version of the loads of benchmarks/serving.py."""
     process, folder = psutil.Process(), Path("/proc/self/fd")
     with live("masked") as server:
         url = f"http://127.0.0.1:{server.port}/embed"

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AlbertTokenizer
 
@@ -42,7 +42,6 @@ WORDS = st.lists(st.text(min_size=1, max_size=9), min_size=1, max_size=40)
 
 
 @given(WORDS, st.integers(3, 40), st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None)
 def test_no_word_and_no_entity_is_lost_whatever_the_words_and_the_length(tokenizer, words, length, rng):
     found = []
     for start in range(0, len(words) - 3, 4):

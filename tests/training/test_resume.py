@@ -120,7 +120,7 @@ print(*(end(start(folder, lambda: None)) for folder in (out, unbroken)))
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kills", [10, pytest.param(20, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.exhaustive)])
 def test_T1_T7_T24_killed_again_and_again_and_still_the_same_run(corpus, tmp_path, kills):
     """Three fifths of the kills are at random moments, the others during saving, with a checkpoint after every step."""
     seed = random.SystemRandom().randrange(1 << 30)

@@ -3,12 +3,15 @@
 import csv
 import json
 import re
+import shlex
 
 import msgspec
 import numpy as np
 import pytest
+import torch
 
 import unmask
+from unmask.cli.main import main
 from unmask.inference.bench import Bench
 from unmask.metrics.comparison.multibootstrap import Resampled
 from unmask.model.model import load_model
@@ -141,17 +144,22 @@ def test_curves_by_the_number_of_labels(variants):
         assert 0 <= each.score.low <= each.score.mean <= each.score.high <= 100
 
 
-def test_commands_of_students_and_of_fewer_examples(variants):
-    comparison, out, _ = variants
-    assert not any("finetune" in cell.command for cell in variants[2].cells)
-    whole = msgspec.structs.replace(
-        comparison, tasks={"pets": msgspec.structs.replace(comparison.tasks["pets"], examples=[])}
-    )
-    plan = planned(whole)
-    cell = next(cell for cell in plan.of("score") if cell.arm == "student")
-    command = rendered(command_of(out, cell), in_command)
-    assert command.startswith("unmask distill tinybert-mini")
-    assert f"--teacher {folder_of(out, cell.needs['teacher'])}/run" in command and "--unlabelled" in command
+def test_commands_of_students_and_of_fewer_examples_repeat_their_cells(variants, tmp_path, monkeypatch):
+    comparison, out, outcome = variants
+    for cell in planned(comparison).of("score"):
+        if cell.seed or cell.task == "pets-40":
+            continue
+        command = rendered(command_of(out, cell), in_command)
+        assert f"--examples {cell.inputs['examples']}" in command
+        assert command in [rendered(each.command, in_command) for each in outcome.cells]
+        monkeypatch.chdir(tmp_path)
+        run = f"{cell.arm}-{cell.task}"
+        program, *words = shlex.split(command.replace("RUN", run))
+        assert program == "unmask"
+        assert main([*words, "--device", "cpu", "--precision", "float32", "--quiet"]) == 0
+        again, first = load_model(tmp_path / run), load_model(folder_of(out, cell) / "run")
+        ours, theirs = again.encoder.state_dict(), first.encoder.state_dict()
+        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
 @pytest.mark.parametrize(
@@ -332,3 +340,18 @@ def test_what_is_said_of_bits_is_what_was_measured():
         assert low >= 0 if said.startswith("Use") else low <= 0
         assert said.startswith("Use") or f"Take {leader}, the one that scored highest" in said
     assert seen == {"Use", "Too"}
+
+
+def test_a_checkpoint_teaches_by_what_it_has(inputs, published, tmp_path):
+    arms = {"random": Arm(recipe="bert-tiny", way="random"), "student": Arm(model=str(published), way="distill")}
+    comparison = changed(inputs, arms=arms, seeds=1)
+    (cell,) = planned(comparison).of("pretraining")
+    assert "masked_lm" not in load_model(published).heads and list(cell.inputs["recipe"]["objective"]) == [
+        "layer_matching"
+    ]
+    arms["student"] = msgspec.structs.replace(arms["student"], recipe="distilbert-mini")
+    file = tmp_path / "file.toml"
+    file.write_text(write(msgspec.structs.replace(comparison, arms=arms, settings={}, budget="9ktok")))
+    with pytest.raises(UserError, match="arm 'student': the teacher has no masked_lm head"):
+        unmask.compare(file, out=tmp_path / "out", **HERE)
+    assert not (tmp_path / "out").exists()

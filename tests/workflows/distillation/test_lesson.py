@@ -18,6 +18,8 @@ def lesson(train=("train.tsv",), **more):
         ({"train": ()}, "there is nothing to learn from; pass train, unlabelled, corpus or text"),
         ({"augment": -1}, "augment must not be negative, not -1"),
         ({"masked_lm": "model"}, "masked_lm has no effect without augment; remove it"),
+        ({"examples": 0}, "examples=0: at least one is needed"),
+        ({"train": (), "unlabelled": ["texts.txt"], "examples": 3}, "examples has no effect without train"),
         ({"init": "model", "layers": 2}, "layers has no effect with init"),
         ({"settings": {"downstream.kind": "rnn"}}, 'settings={"downstream.kind": "rnn"} is not allowed'),
         ({"settings": {"reset": 1}}, 'settings={"reset": 1} is not allowed: students are trained as a whole'),

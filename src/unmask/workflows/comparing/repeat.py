@@ -19,11 +19,12 @@ def command_of(out: Path, cell: Cell) -> str:
         init = {"init": paths["model"]} if paths["model"] else {}
         return call("pretrain", recipe, corpus=corpus, out="RUN", **init)
     inputs = cell.inputs
-    if cell.kind != "score" or "examples" in inputs:  # no command draws the same examples
+    if cell.kind != "score":
         return ""
     train, dev = (list(map(str, files)) for files in (paths["files"].train, paths["files"].dev))
     read = {name: inputs[name] for name in ("columns", "format", "encoding") if inputs[name]}
     read |= {"dev": dev} if dev else {}
+    read |= {"examples": inputs["examples"]} if "examples" in inputs else {}
     if "student" in inputs:
         shape = {"layers": inputs["student"]["layers"]} if inputs["student"]["layers"] else {}
         if paths["unlabelled"]:

@@ -36,7 +36,7 @@ from unmask.training.runs.display import Display
 from unmask.workflows.distillation.augment import Proposer, augment
 from unmask.workflows.distillation.targets import TargetStore, sample_key
 from unmask.workflows.finetuning.examples import HOLD_OUT_SEED, Examples, drawn
-from unmask.workflows.finetuning.job import LabelledFiles
+from unmask.workflows.finetuning.job import LabelledFiles, check_number_of_examples
 from unmask.workflows.finetuning.prepare import Prepared
 
 ELSEWHERE = ("frozen", "downstream", "reset")
@@ -87,6 +87,12 @@ class Lesson:
                 remedy=(
                     f"pass {argument('train')}, {argument('unlabelled')}, {argument('corpus')} or {argument('text')}"
                 ),
+            )
+        check_number_of_examples(self.examples)
+        if self.examples is not None and not self.files.train:
+            raise UserError(
+                f"{argument('examples')} has no effect without {argument('train')}, whose examples it counts",
+                remedy="omit it",
             )
         if self.augment < 0:
             raise UserError(f"{argument('augment')} must not be negative, not {self.augment}")

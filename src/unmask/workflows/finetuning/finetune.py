@@ -30,6 +30,7 @@ from unmask.support.settings import Overrides, check_overrides
 from unmask.tasks import TASKS
 from unmask.training.evaluate import NotFiniteError
 from unmask.training.machine import choose_machine
+from unmask.training.processes import Processes
 from unmask.training.runs.directory import FEATURES
 from unmask.training.runs.display import Display
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles
@@ -50,6 +51,7 @@ def finetune(
     *,
     dev: Data = (),
     all_examples: bool = False,
+    examples: int | None = None,
     columns: Mapping[str, str] | None = None,
     format: Format | None = None,
     encoding: str | None = None,
@@ -83,6 +85,7 @@ def finetune(
         dev: labeled examples to score on after training, not used for any choice; by default a tenth of train is held
             out, the same for all seeds.
         all_examples: train on all of train, without scores, instead of holding out a tenth.
+        examples: train on so many of train only, drawn at random with the seed, to learn what more labels are worth.
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
         format: file format; by default that of the file's suffix.
         encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
@@ -114,12 +117,14 @@ def finetune(
     """
     check_overrides(settings or {})
     changes = {**({} if minutes is None else {"budget.max_minutes": minutes}), **(settings or {})}
-    machine = choose_machine(device, precision, workers)
     start = InitialModel(model, tokenizer, allow_pickle)
     files = LabelledFiles(as_sources(train, encoding), as_sources(dev, encoding), columns or {}, format)
-    job = FinetuningJob(task, start, files, changes, frozen, downstream, machine, quiet, all_examples, recipe)
+    job = FinetuningJob(task, start, files, changes, frozen, downstream, None, quiet, all_examples, recipe, examples)
     if seeds is None and not search:
-        return run_job(job, out, resume=resume)
+        with Processes.launched() as processes:
+            job = replace(job, machine=choose_machine(device, precision, workers, processes))
+            return run_job(job, out, resume=resume)
+    job = replace(job, machine=choose_machine(device, precision, workers))
     best = run_trials(job, out, seeds=1 if seeds is None else seeds, search=search, resume=resume)
     Display(quiet=quiet).say((Path(out) / "report.md").read_text(encoding="utf8"))
     return best

@@ -70,6 +70,12 @@ class LabelledFiles:
         return "; ".join(f"{name}: {table.name}, {counted(len(table), 'row')}" for name, table in tables)
 
 
+def check_number_of_examples(number: int | None) -> None:
+    """Raise a UserError if a number of examples to learn from is not positive."""
+    if number is not None and number < 1:
+        raise UserError(f"{argument('examples', number)}: at least one is needed")
+
+
 @dataclass(frozen=True)
 class FinetuningJob:
     """A fine-tuning run.
@@ -113,6 +119,7 @@ class FinetuningJob:
                 f"{argument('all_examples')} has no effect with {argument('dev')}: nothing is held out then",
                 remedy="remove one of them",
             )
+        check_number_of_examples(self.examples)
         if self.task not in TASKS:
             raise UserError(f"unknown task '{self.task}'", remedy=nearest(self.task, TASKS))
         if self.downstream is not None and self.downstream not in DOWNSTREAM_KINDS:
