@@ -25,7 +25,7 @@ from typing import Any
 
 from common import RUNS, SEEDS, SHARED, add, minilm, parse
 from files import write_rows
-from labelled import SST2, Labelled, read_texts
+from labelled import SST2, read_texts
 
 import unmask
 from unmask.demo.documentation import documentation
@@ -128,7 +128,7 @@ def another_script(runs: Path, options: argparse.Namespace) -> None:
     if not (adapted / "model").exists():
         settings = {"budget.tokens": budget("another-script", options), "batch.tokens": 2048}
         unmask.pretrain(init=minilm(), text=[text], extend=NEW_TOKENS, out=adapted, settings=settings, quiet=True)
-    for start, model in {"as it is": minilm(), "adapted": adapted}.items():
+    for start, model in (("as it is", minilm()), ("adapted", str(adapted))):
         for seed in options.seeds:
             out = runs / f"classifier-{start}-{seed}".replace(" ", "-")
             if (out / "model").exists():

@@ -7,8 +7,8 @@ lists (see files.py). An asterisk in the path of a text stands for all such file
 
 A record for each arm and task, and for each task's first look, is added to benchmarks/results/comparisons.json; the
 report is in runs/compare/NAME/comparison. An interrupted comparison continues, and what is finished is not computed
-again. `--arms` and `--tasks` choose some, `--budget` replaces that of the file, `--first` only takes a first look at the
-checkpoints, `--dry-run` only lists the cells and the minutes that they take; `--toy` makes two narrow arms with few
+again. `--arms` and `--tasks` choose some, `--budget` replaces that of the file, `--first` only takes a first look at
+the checkpoints, `--dry-run` only lists the cells and the minutes that they take; `--toy` makes two narrow arms with few
 tokens and examples, and one seed.
 """
 

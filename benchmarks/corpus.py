@@ -138,7 +138,7 @@ def compare(folder: Path, megabytes: float, tokenizer: Path) -> Iterator[tuple[d
                 os.environ[UNSEGMENTED] = "" if sentences == "yes" else "1"
                 out = folder / f"speed-{turn}-{workers}-{sentences}"
                 seconds = apart(build, small, tokenizer, out, workers)["seconds"]
-                key = {"measured": "speed", "workers": workers, "sentences": sentences, "round": turn}
+                key: dict[str, Any] = {"measured": "speed", "workers": workers, "sentences": sentences, "round": turn}
                 yield key, {"seconds": seconds, "megabytes_per_second": sizes[0] / seconds}
     os.environ[UNSEGMENTED] = ""
     for text, size in zip((small, large), sizes, strict=True):

@@ -68,10 +68,12 @@ VOCABULARY, FIRST_WORD, MASK = 30522, 1000, 103  # as in bert-base-uncased
 PRECISIONS: tuple[Precision, ...] = ("float32", "bf16")
 BOUNDS = {"float32": 1e-4, "bf16": 0.05}
 """How far from the CPU's float32 a tensor may be, as a share of its norm."""
-LOSS_PRECISIONS: tuple[Precision, ...] = ("float32", "bf16")
-BOUNDS = {"float32": 1e-3, "bf16": 0.02}
+LOSS_BOUNDS = {"float32": 1e-3, "bf16": 0.02}
 """How far from the CPU's float32 the loss of any step may be, as a share of it."""
 LENGTHS = (1, 2, 17, 64, 65, 128, 300, 511, 512)
+
+KEYS = ("check", "case", "engine", "recipe")
+"""What tells records apart."""
 
 
 class Wrong(Exception):
@@ -250,7 +252,7 @@ def main() -> None:
     for check in options.names:
         try:
             for record in CHECKS[check]("cpu" if options.toy else "cuda"):
-                key = {part: record.pop(part) for part in ("check", "case", "engine", "recipe") if part in record}
+                key: Record = {part: record.pop(part) for part in KEYS if part in record}
                 add("gpu", {**key, "device": name}, record)
         except Exception:
             traceback.print_exc()

@@ -221,11 +221,11 @@ def read(name: str, folder: Path) -> tuple[Labels, int]:
         train = task.read([sample(SHARED / SST2, TEXTS, folder / "train.tsv")], columns={})
         return of_texts(train, task.read([SHARED / SST2_DEV], columns={})), len(train)
     task = TASKS["token-classification"]()
-    sentences, test = (
+    sentences, tested = (
         task.read([excerpt(SHARED / CONLL / file, folder / "part.conll", 0, blocks=True, each=each)], columns={})
         for file, each in (("eng.train.xz", SENTENCES), ("eng.testb.xz", TESTED))
     )
-    return of_entities(sentences, test), len(sentences)
+    return of_entities(sentences, tested), len(sentences)
 
 
 def main() -> None:

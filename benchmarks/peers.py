@@ -56,7 +56,7 @@ class Clock(transformers.TrainerCallback):  # type: ignore[misc,unused-ignore]
             torch.cuda.synchronize()
         self.ends.append(time.perf_counter() - self.start)
 
-    def on_save(self, arguments: Any, state: Any, *args: Any, **settings: Any) -> None:
+    def on_save(self, args: Any, state: Any, control: Any, **settings: Any) -> None:
         """Leave out the seconds since the end of the step."""
         self.saved[state.global_step] = round(self.ends[-1], 1)
         self.start += time.perf_counter() - self.start - self.ends[-1]
@@ -67,7 +67,7 @@ def masked_lm(settings: BodySettings, tokenizer: Tokenizer) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         write_config(Path(folder), body_on_meta(settings, tokenizer.size), ["masked_lm"], pad=tokenizer.pad)
         config = transformers.AutoConfig.from_pretrained(folder, initializer_range=INIT_STD, sparse_prediction=True)
-    return transformers.AutoModelForMaskedLM.from_config(config)
+    return transformers.AutoModelForMaskedLM.from_config(config)  # type: ignore[no-untyped-call,unused-ignore]
 
 
 def masking(tokenizer: Path | str, rate: float) -> Any:

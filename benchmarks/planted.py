@@ -135,7 +135,7 @@ def main() -> None:
             start, file = time.process_time(), write_world(folder, name, number)
             outcome = unmask.compare(file, out=folder / "out", quiet=True, device="cpu")
             recommended = outcome.best[0] if len(outcome.best) == 1 else ""
-            record = {"planted": planted or "neither", "recommended": recommended or "neither"}
+            record: dict[str, Any] = {"planted": planted or "neither", "recommended": recommended or "neither"}
             record |= {"scores": {arm.name: round(arm.score.mean, 1) for arm in outcome.arms if arm.score}}
             record |= {"right": 100.0 * (recommended == planted), "seconds": time.process_time() - start}
             add("planted", {"world": name, "number": number}, record)

@@ -71,7 +71,7 @@ def engine(model: str, texts: list[str]) -> float:
     served = Served("engine", predictor, limits, Meter())
     for measured in (texts[:64], texts):
         begun = time.perf_counter()
-        job = served.embed(EmbedRequest(inputs=measured, truncate=True))
+        job = served.embed(EmbedRequest(inputs=[*measured], truncate=True))
         job.read(served.compute(job.head, job.samples))
     return len(texts) / (time.perf_counter() - begun)
 
@@ -114,7 +114,7 @@ async def load(
         requests: what is asked, again and again.
         clients: number of connections.
         seconds: duration.
-        rate: requests per second, sent at fixed times by clients that are free; as fast as they are answered by default.
+        rate: requests per second, sent at fixed times by clients that are free; by default as fast as possible.
     """
     connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(clients)]
     begun, turns = time.perf_counter(), enumerate(itertools.cycle(requests))

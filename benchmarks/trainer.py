@@ -85,7 +85,11 @@ def pretrain(recipe: Recipe, corpus: Corpus, out: Path, settings: dict[str, Any]
 
     def train(steps: int) -> None:
         torch.manual_seed(recipe.seed)
-        values = {"max_steps": steps, "seed": recipe.seed, "learning_rate": recipe.optimizer.learning_rate}
+        values: dict[str, Any] = {
+            "max_steps": steps,
+            "seed": recipe.seed,
+            "learning_rate": recipe.optimizer.learning_rate,
+        }
         values |= {"save_strategy": "steps", "save_steps": max(1, steps // CHECKPOINTS), "save_only_model": True}
         body = peers.masked_lm(recipe.encoder, corpus.tokenizer)
         peers.trainer(body, examples, mask, out / "checkpoints", clock=clock, **values, **settings).train()

@@ -26,7 +26,8 @@ import msgspec
 import numpy as np
 import torch
 from common import RUNS, SEEDS, SHARED, add, logged, minilm, parse
-from files import SST2, sst2_files
+from files import sst2_files
+from labelled import SST2, SST2_DEV
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
@@ -45,8 +46,7 @@ from unmask.workflows.finetuning.prepare import finished_model, prepare
 from unmask.workflows.finetuning.run_job import SCORES
 
 ONCE = {"budget.epochs": 1}
-SST2_DEV, SICK = "classification/sst2/dev.tsv", "pairs/sick/SICK"
-CONLL, SQUAD = "ner/conll2003/eng", "qa/squad"
+SICK, CONLL, SQUAD = "pairs/sick/SICK", "ner/conll2003/eng", "qa/squad"
 DATA: dict[str, tuple[str, str, str, str, dict[str, Any]]] = {
     "sst2-2000": ("classification", "accuracy", SST2, SST2_DEV, {}),
     "sick-entailment": ("classification", "accuracy", f"{SICK}_train.txt.xz", f"{SICK}_test_annotated.txt.xz", {}),

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 CHECKS = ("families", "tensors", "speed", "step", "finetuning", "inference")
 
 
+@pytest.mark.bf16
 @pytest.mark.exhaustive
 @pytest.mark.minilm
 @pytest.mark.shared

@@ -223,6 +223,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """
         return self
 
+    def cut(self, dimensions: int) -> Self:
+        """Return the task with vectors that are cut to so many first components, if it trains vectors."""
+        return self
+
     def check(self, operation: Operation) -> None:
         """Check that something can be done with this task.
 

@@ -53,9 +53,11 @@ def test_records_are_those_of_fastwarc(blocks, form):
         (each.headers["WARC-Target-URI"], each.reader.read())
         for each in warc_module.ArchiveIterator(io.BytesIO(content), parse_http=False)
     ]
-    assert [(each.url, each.block) for each in records] == theirs == [
-        (f"http://a.org/{number}", block) for number, block in enumerate(blocks)
-    ]
+    assert (
+        [(each.url, each.block) for each in records]
+        == theirs
+        == [(f"http://a.org/{number}", block) for number, block in enumerate(blocks)]
+    )
 
 
 @settings(max_examples=100, deadline=None)

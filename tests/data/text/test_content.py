@@ -126,7 +126,7 @@ def test_a_database_of_another_name_says_how_to_name_it(tmp_path):
 
 def test_standard_input_is_checked_once(monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"WARC/1.0\r\nWARC-Type: warcinfo\r\n")))
-    with pytest.raises(UserError, match="standard input: is a web archive.*save it to a file"), open_bytes("-"):
+    with pytest.raises(UserError, match=r"standard input: is a web archive.*save it to a file"), open_bytes("-"):
         pass
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TEXT)))
     assert len(list(read_lines("-"))) == 40

@@ -14,7 +14,9 @@ from unmask.support.errors import UserError
 pytest.importorskip("resiliparse")
 CRAWL = Path("../shared/data/crawl")
 STORY = "The story is simple, and it ends well for the cat and for the dog."
-PAGE = f"<html><head><title>T</title><script>x()</script></head><body><nav><a>Home</a></nav><p>{STORY}</p></body></html>"
+PAGE = (
+    f"<html><head><title>T</title><script>x()</script></head><body><nav><a>Home</a></nav><p>{STORY}</p></body></html>"
+)
 
 
 def response(content, kind="text/html", status=200, fields=""):
@@ -138,7 +140,7 @@ def test_options_without_effect_are_refused(tmp_path):
     "page", ["<div>" * (MAX_DEPTH + 1), "<div " + " ".join(f"a{n}=1" for n in range(MAX_ATTRIBUTES + 1)) + ">x</div>"]
 )
 def test_D12_pages_that_take_quadratic_time_are_refused(page):
-    with pytest.raises(PageError, match="has .* with? ?more than|more than 2,000"):
+    with pytest.raises(PageError, match="more than 2,000"):
         html_text(f"<html><body>{page}{'<p>' * 3000}".encode())
 
 

@@ -58,7 +58,7 @@ def write_mixture(
         report: called with lines that say what is read how many times, and what was written.
 
     Raises:
-        UserError: a corpus is given twice or is damaged, the vocabularies differ, or a document would be read too often.
+        UserError: a corpus is given twice or damaged, the vocabularies differ, or a document would be read too often.
     """
     first = corpora[0]
     for number, corpus in enumerate(corpora[1:], 1):

@@ -6,8 +6,8 @@ it without a word: here it is named, and reading goes on at the next record that
 
     gzip    a member is cut off or damaged: reading goes on at the next member that begins with a record
     length  is wrong: the block is searched for the next record, so that none is swallowed
-    size    a block of more than `MAX_DOCUMENT` bytes is passed over in bounded memory; a member that expands to more than
-            `MAX_RATIO` times its size is not read on
+    size    a block of more than `MAX_DOCUMENT` bytes is passed over in bounded memory; a member that expands to more
+            than `MAX_RATIO` times its size is not read on
 
 ISO 28500:2017 (WARC 1.1), of which all versions since 0.17 are read; ARC 1 and 2 (Burner and Kahle 1996).
 """
@@ -25,6 +25,7 @@ _BLOCK = 1 << 16
 _MAX_HEADER = 1 << 16
 _START = 1 << 12
 """Bytes by which the start of a member is judged."""
+_NEWLINE = ord("\n")
 _MEMBER = b"\x1f\x8b\x08"
 _WARC = re.compile(rb"WARC/\d+\.\d+\r?\n")
 _ARC = re.compile(rb"(\w[\w+.-]*:\S*) \S+ \d{8,14} (\S*)[^\r\n]*? (\d+)\r?\n")
@@ -125,7 +126,7 @@ class _Stream:
         del self._content[:1]
         while True:
             match = self._starts.search(self._content)
-            while match and self._content[match.start() - 1 : match.start()] not in (b"", b"\n"):
+            while match and match.start() and self._content[match.start() - 1] != _NEWLINE:
                 match = self._starts.search(self._content, match.start() + 1)
             if match:
                 del self._content[: match.start()]

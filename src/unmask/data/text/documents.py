@@ -1,8 +1,9 @@
 """Splitting of raw files into documents, and a copy of them for text that is needed several times but read once.
 
 Input: plain text or JSON Lines (`.jsonl`, `.ndjson`, `.json`), optionally compressed; Parquet, Arrow and directories of
-`datasets`; web archives, HTML, dumps of wikis and books (pages.py); and the text options of the command line. Output: the text of each document, with paragraphs separated by
-blank lines and no newlines inside a paragraph; and a record of the documents that were skipped.
+`datasets`; web archives, HTML, dumps of wikis and books (pages.py); and the text options of the command line. Output:
+the text of each document, with paragraphs separated by blank lines and no newlines inside a paragraph; and a record of
+the documents that were skipped.
 
 A vocabulary is learned from all of a text before its first token is encoded. So that raw files are not decompressed,
 parsed and cleaned again for that, and may be pipes, their documents are written to a file as UTF-8. Each ends with NUL,
@@ -100,6 +101,15 @@ class Skipped:
         if len(self.places) < SHOWN:
             self.places.append(place)
 
+    def merge(self, other: Skipped) -> None:
+        """Add what was skipped of later files."""
+        self.remedy = self.remedy if self.count else other.remedy
+        self.count += other.count
+        self.places = [*self.places, *other.places][:SHOWN]
+        self.damaged.merge(other.damaged)
+        for kind, count in other.left_out.items():
+            self.left_out[kind] = self.left_out.get(kind, 0) + count
+
     def notes(self) -> list[str]:
         """Return what to say about what was left out, and about documents that look damaged."""
         notes = self.damaged.notes("document")
@@ -164,7 +174,9 @@ def refuse_idle_options(paths: Sequence[str | Path], options: TextOptions) -> No
         )
 
 
-def read_documents(paths: Sequence[str | Path], options: TextOptions, skipped: Skipped) -> Iterator[str]:
+def read_documents(
+    paths: Sequence[str | Path], options: TextOptions, skipped: Skipped, *, lines: bool = False
+) -> Iterator[str]:
     r"""Read documents one at a time, holding at most one in memory.
 
     Args:
@@ -174,6 +186,7 @@ def read_documents(paths: Sequence[str | Path], options: TextOptions, skipped: S
         skipped: records the documents that are skipped: those that are not UTF-8, are longer than `MAX_DOCUMENT` bytes,
             are not a JSON object with a string in the text field, or are damaged records of an archive; and counts
             records that are no text. Empty documents are dropped and not recorded.
+        lines: whether each line of a record is a paragraph, as it is in pages; by default lines are joined.
 
     Yields:
         The text of a document: paragraphs separated by "\n\n", without other newlines and without NULs.
@@ -184,23 +197,23 @@ def read_documents(paths: Sequence[str | Path], options: TextOptions, skipped: S
     mode = resolve_documents(paths, options)
     for path in (with_encoding(path, options.encoding) for path in paths):
         if has_reader(path):
-            yield from _read_rows(path, options, skipped)
+            yield from _read_rows(path, options, skipped, lines=lines)
             continue
         if form := pages_of(path):
             yield from _read_pages(path, form, options, skipped)
             continue
         is_json = _form(path) == "records"
         parse: Callable[[Iterator[Line]], tuple[int, str]] = _json_parser(options.field) if is_json else _join
-        for lines in _groups(read_lines(path), "line" if is_json else mode):
+        for group in _groups(read_lines(path), "line" if is_json else mode):
             try:
-                number, text = parse(lines)
+                number, text = parse(group)
             except _Fault as fault:
                 _skip(fault, path, options, skipped)
                 continue
             if damage := find_damage(text):
                 number += 0 if is_json else text.count("\n", 0, damage.start())
                 skipped.damaged.add(damage, f"{display_name(path)}:{number}")
-            if document := _tidy(text):
+            if document := _tidy(as_paragraphs(text) if lines and is_json else text):
                 yield document
 
 
@@ -240,6 +253,11 @@ class TextCopy:
     directory: Path
     skipped: Skipped
 
+    @property
+    def summary(self) -> bytes:
+        """What was done to the documents before, as JSON; empty if nothing was."""
+        return b""
+
     def __iter__(self) -> Iterator[str]:
         """Yield the documents, holding at most one and a block of the file in memory."""
         rest = b""
@@ -277,7 +295,7 @@ def _skip(fault: _Fault, path: str | Path, options: TextOptions, skipped: Skippe
     skipped.add(f"{display_name(path)}:{fault.line}: {fault.reason}", fault.remedy)
 
 
-def _read_rows(path: str | Path, options: TextOptions, skipped: Skipped) -> Iterator[str]:
+def _read_rows(path: str | Path, options: TextOptions, skipped: Skipped, *, lines: bool) -> Iterator[str]:
     """Yield the documents of a file of columns: one per row."""
     for number, record in read_file(path):
         try:
@@ -287,7 +305,7 @@ def _read_rows(path: str | Path, options: TextOptions, skipped: Skipped) -> Iter
             continue
         if damage := find_damage(text):
             skipped.damaged.add(damage, f"{display_name(path)}:{number}")
-        if document := _tidy(text):
+        if document := _tidy(as_paragraphs(text) if lines else text):
             yield document
 
 

@@ -1,8 +1,8 @@
 """Text of HTML pages: the main content, without navigation, menus, scripts and forms.
 
 Input: the bytes of a page, and the encoding that its server declared. Output: text, with a line for each element that
-begins one. The main content is found by resiliparse (Bevendorff et al. 2018, the extra `web`), by names and positions of
-elements.
+begins one. The main content is found by resiliparse (Bevendorff et al. 2018, the extra `web`), by names and positions
+of elements.
 
 Declared encodings are often wrong. Bytes beyond ASCII that are UTF-8 are next to never anything else, so UTF-8 is tried
 first; then what is declared, by the server and in the page, and what resiliparse detects. ISO-8859-1 is read as
@@ -28,11 +28,29 @@ MAX_DEPTH = 2_000
 MAX_ATTRIBUTES = 2_000
 """Maximum number of attributes of an element."""
 _TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)")
-_LONG_TAG = re.compile(r"<[a-zA-Z][^>]{%d,}" % (2 * MAX_ATTRIBUTES))
+_LONG_TAG = re.compile(rf"<[a-zA-Z][^>]{{{2 * MAX_ATTRIBUTES},}}")
 _META = re.compile(rb"<meta[^>]{0,300}charset\s*=\s*[\"']?\s*([\w:.-]+)", re.IGNORECASE)
 _NOT_NESTED = frozenset(
-    "area base br col embed hr img input link meta param source track wbr p li dt dd option tr td th thead tbody tfoot "
-    "colgroup html head body rp rt optgroup".split()
+    (
+        *(
+            "area",
+            "base",
+            "br",
+            "col",
+            "embed",
+            "hr",
+            "img",
+            "input",
+            "link",
+            "meta",
+            "param",
+            "source",
+            "track",
+            "wbr",
+        ),
+        *("p", "li", "dt", "dd", "option", "optgroup", "rp", "rt", "html", "head", "body"),
+        *("tr", "td", "th", "thead", "tbody", "tfoot", "colgroup"),
+    )
 )
 """Elements without content, and those that end where the next one begins."""
 _STATEFUL = ("utf-16", "utf-32", "utf-7", "iso2022", "hz")
@@ -115,7 +133,7 @@ def _encodings(content: bytes, declared: tuple[str, ...]) -> Iterator[str]:
         from resiliparse.parse.encoding import detect_encoding
     except ImportError:
         return
-    yield _normalized(detect_encoding(content)) or "cp1252"
+    yield _normalized(detect_encoding(content) or "") or "cp1252"
     yield "cp1252"
 
 

@@ -105,4 +105,6 @@ def read_dump(path: str | Path) -> Iterator[Page]:
                     return
         except (expat.ExpatError, ValueError) as error:
             yield from dump.pages
-            yield Page(dump.number + (not dump.is_inside), fault=f"the dump is damaged ({error})", remedy="download it again")
+            yield Page(
+                dump.number + (not dump.is_inside), fault=f"the dump is damaged ({error})", remedy="download it again"
+            )
