@@ -15,7 +15,7 @@ the disk again for each block; beside these there are 8 bytes for each document,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -68,17 +68,22 @@ def find_duplicates(store: Store, *, equal: bool, similarity: float | None) -> n
     """
     found = np.full(len(store), KEPT, np.uint8)
     if equal:
-        for _, other in _pairs(store, lambda index: store.column(index, "identities"), None):
+        for _, other in _pairs(store, partial(store.column, name="identities"), None):
             found[other] = EQUAL
     if similarity is not None:
         groups = _Groups(len(store))
         similar = _Similarity(store, similarity)
         for band in range(BANDS):
-            for first, other in _pairs(store, lambda index, band=band: store.column(index, "bands")[:, band], found):
+            for first, other in _pairs(store, partial(_band, store, band), found):
                 if groups.root(first) != groups.root(other) and similar(first, other):
                     groups.join(first, other)
         found[groups.others()] = NEAR
     return found
+
+
+def _band(store: Store, band: int, index: int) -> np.ndarray:
+    """Return the numbers of a band of the documents of a source."""
+    return store.column(index, "bands")[:, band]
 
 
 def find_repeated_lines(store: Store, dropped: np.ndarray) -> np.ndarray:
