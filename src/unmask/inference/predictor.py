@@ -17,6 +17,7 @@ from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.question_files import Question
 from unmask.data.labelled.table import Data, is_table
 from unmask.families.checkpoints.heads import Pooling, supported, width_of
+from unmask.families.checkpoints.sentence_files import static_folder
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.explanation import Explainer
 from unmask.inference.exported import ExportedBackend, is_exported, load_exported
@@ -43,6 +44,8 @@ from unmask.training.runs.display import Display
 
 MAX_SCORES = 1 << 20
 """Maximum number of scores in memory while a file is predicted: of the examples of a window times the labels."""
+MAX_WEIGHTS = 1 << 26
+"""Maximum number of weights of tokens in memory while a file is predicted: of the texts times the vocabulary."""
 SCORE_BYTES = 80
 """Bytes of the score of a label of an example in predictions and metrics, at least; twice as many where any number of
 labels is predicted."""
@@ -80,6 +83,8 @@ class Predictor:
     ) -> None:
         self.model = model
         self.window = max(1, min(self.window, MAX_SCORES // max(1, len(model.labels))))
+        if model.task is not None and model.task.adopts:  # its outputs are over the vocabulary
+            self.window = max(1, min(self.window, MAX_WEIGHTS // model.encoder.vocabulary))
         self.backend = backend or TorchBackend(model, machine or choose_machine(precision="float32"), display)
 
     @property
@@ -493,6 +498,10 @@ def open_predictor(
     Raises:
         UserError: there is no such model, or it is damaged.
     """
+    if tokenizer is None and static_folder(Path(source)) is not None:
+        from unmask.inference.static import load_static  # a kind of Predictor
+
+        return load_static(source, machine)
     if is_exported(source) and tokenizer is None:
         model, backend = load_exported(Path(source), display)
         return Predictor(model, backend=backend)
