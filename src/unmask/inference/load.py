@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, overload
 
+from unmask.families.checkpoints.sentence_files import static_folder
 from unmask.inference.exported import is_exported, load_exported
 from unmask.inference.predictor import Predictor
+from unmask.inference.static import load_static
 from unmask.model.model import load_model
 from unmask.support.choices import exists
 from unmask.support.errors import UserError
@@ -138,7 +140,9 @@ def open_predictor(
         UserError: there is no such model, or it is damaged.
     """
     predictor: Predictor[Any]
-    if is_exported(source) and tokenizer is None:
+    if tokenizer is None and static_folder(Path(source)) is not None:
+        predictor = load_static(source, machine)
+    elif is_exported(source) and tokenizer is None:
         model, backend = load_exported(Path(source), display)
         predictor = Predictor(model, backend=backend)
     else:

@@ -253,6 +253,11 @@ class Sides:
         targets = {name: values[order][:pairs] for name, values in labels.items() if name not in (SIDE, TEXT, GROUP)}
         return cls(*vectors[order].split(sizes), texts, targets)
 
+    @property
+    def documents(self) -> Tensor:
+        """The vectors of second and negative texts, (pairs + negatives, width)."""
+        return torch.cat([self.second, self.negatives])
+
     def map(self, change: Callable[[Tensor], Tensor]) -> Sides:
         """Return a copy with all vectors changed."""
         return replace(self, first=change(self.first), second=change(self.second), negatives=change(self.negatives))

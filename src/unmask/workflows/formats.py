@@ -46,8 +46,9 @@ def export(
             on several tasks, the models of all of them.
         out: new directory.
         format: onnx (ONNX Runtime) or openvino: a program with its tokenizer, which predict, evaluate and load also
-            read; huggingface: a directory for transformers; allennlp: options.json and weights.hdf5 of an ELMo; or one
-            of an installed package (`unmask.exporters`).
+            read; huggingface: a directory for transformers; allennlp: options.json and weights.hdf5 of an ELMo; static:
+            a vector for each token, for StaticEmbedding of sentence-transformers, which embed, evaluate on a
+            collection, and load also read; or one of an installed package (`unmask.exporters`).
         precision: number format; bf16 for openvino, int8 for onnx and openvino.
         head: head to export; by default the task's, or masked_lm, or features.
         data: labeled examples: calibrate int8 by them (openvino), and refuse it if it is significantly worse on them.
