@@ -32,12 +32,13 @@ from unmask.recipes.recipe import read_recipe, shipped
 from unmask.tasks.answer_beams import AnswerBeamsHead
 from unmask.tasks.answer_head import KIND, SENTENCES, SHARE, SUPPORT, AnswerHead
 from unmask.tasks.classification import ClassificationHead
-from unmask.tasks.embedding import SIDE, TEXT, EmbeddingHead
+from unmask.tasks.embedding import Embedding, EmbeddingHead
 from unmask.tasks.multi_label import MultiLabelHead
 from unmask.tasks.multiple_choice import MultipleChoiceHead
 from unmask.tasks.pooled_head import Regularization
 from unmask.tasks.regression import RegressionHead
 from unmask.tasks.spans import SpanHead
+from unmask.tasks.text_pairs import SIDE, TEXT
 from unmask.tasks.token_classification import TokenClassificationHead
 from unmask.workflows.pretraining.checks import build_curriculum
 from unmask.workflows.pretraining.start import build_learner
@@ -58,7 +59,7 @@ HEADS = {
     "r-drop": lambda spec: ClassificationHead(spec, 3, regularization=Regularization(r_drop=1.0)),
     "multi-label": lambda spec: MultiLabelHead(spec, 3),
     "regression": RegressionHead,
-    "embedding": lambda spec: EmbeddingHead("mean", 0.05),
+    "embedding": lambda spec: EmbeddingHead(Embedding(temperature=0.05), spec),
     "question-answering": AnswerHead,
     "hotpotqa": lambda spec: AnswerHead(spec, {KIND: 3}, support=True),
     "answer-beams": AnswerBeamsHead,

@@ -27,6 +27,7 @@ from unmask.serving.types import Limits
 from unmask.tasks.answer_beams import AnswerBeams
 from unmask.tasks.classification import Classification
 from unmask.tasks.coqa import Coqa
+from unmask.tasks.embedding import Embedding
 from unmask.tasks.hotpotqa import Hotpotqa
 from unmask.tasks.multi_label import MultiLabel
 from unmask.tasks.multiple_choice import MultipleChoice
@@ -75,6 +76,8 @@ PAGE_TASKS = {
     "chooser": (MultipleChoice(length=64), ()),
     "relater": (Relations(length=64), ("O", "founded", "lives in")),
     "several": (MultiLabel(length=64, threshold=(0.4, 0.5, 0.6), pairs=False), ("animal", "plant", "sea")),
+    "ranker": (Ranking(length=64, activation="sigmoid"), ()),
+    "vectors": (Embedding(length=64), ()),
 }
 
 

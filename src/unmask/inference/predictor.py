@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypedDict, overload
 
+import msgspec
 import numpy as np
 
 from unmask.data.labelled.choices_file import Choices
@@ -17,14 +18,14 @@ from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.question_files import Question
 from unmask.data.labelled.table import Data, is_table
 from unmask.families import family_of
-from unmask.families.checkpoints.heads import supported
+from unmask.families.checkpoints.heads import Pooling, supported, width_of
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.explanation import Explainer
 from unmask.inference.exported import ExportedBackend, is_exported, load_exported
 from unmask.inference.features import Features, collect_features, frame_words, write_features
 from unmask.inference.fill import Filling, fill_masks
 from unmask.inference.influence import Attention, Influence, measure_influence, read_attention
-from unmask.inference.pooling import embed_samples, frame_tokens, normalized
+from unmask.inference.pooling import EXCLUDED, embed_samples, finished, frame_tokens, prompt_tokens
 from unmask.model.model import Model, load_model
 from unmask.nn.encoders.downstream import resolve_layers
 from unmask.support.choices import ExplainMethod, PoolingKind, PromptName, as_texts, check_choice, exists
@@ -453,6 +454,7 @@ class Predictor(Generic[P]):
         pooling: PoolingKind | None = None,
         normalize: bool | None = None,
         prompt_name: PromptName | None = None,
+        dimensions: int | None = None,
     ) -> np.ndarray:
         """Return one vector per text, (texts, width) float32; see docs/embeddings.md.
 
@@ -460,14 +462,20 @@ class Predictor(Generic[P]):
 
         Args:
             texts: one or more texts.
-            pooling: "mean" of all tokens, or "cls"; None: that of the model, otherwise the mean.
+            pooling: see `nn.encoders.pooled.pool`; None: that of the model, otherwise the mean. With a pooling that is
+                named, the dense layers of the model are not used.
             normalize: whether vectors are divided by their norm; None: as the model specifies, otherwise yes.
             prompt_name: "query" or "document", if the model has a prompt for these; None: its default prompt.
+            dimensions: number of first components that vectors are cut to, before they are normalized; None: as the
+                model specifies, otherwise all.
 
         Raises:
-            UserError: the model's own vectors have a step that is not supported, or the pooling is unknown.
+            UserError: the model's own vectors have a step that is not supported or fewer dimensions, or the pooling is
+                unknown.
         """
-        vectors, notes = self.vectors(texts, pooling=pooling, normalize=normalize, prompt_name=prompt_name)
+        vectors, notes = self.vectors(
+            texts, pooling=pooling, normalize=normalize, prompt_name=prompt_name, dimensions=dimensions
+        )
         if notes:
             warnings.warn("; ".join(notes), InputWarning, stacklevel=2)
         return vectors
@@ -479,21 +487,44 @@ class Predictor(Generic[P]):
         pooling: PoolingKind | None = None,
         normalize: bool | None = None,
         prompt_name: PromptName | None = None,
+        dimensions: int | None = None,
     ) -> tuple[np.ndarray, tuple[str, ...]]:
         """Return what `embed` returns, and notes that count texts."""
         if pooling is not None:
             check_choice("pooling", pooling, PoolingKind)
         if prompt_name is not None:
             check_choice("prompt_name", prompt_name, PromptName)
-        model_pooling, encoder = supported(self.model.pooling if pooling is None else None), self.model.encoder
-        prompt = model_pooling.prompt_of(prompt_name)
+        encoder = self.model.encoder
+        own = supported(self.model.pooling) if pooling is None else Pooling(kind=pooling)
+        if normalize is not None:
+            own = msgspec.structs.replace(own, normalize=normalize)
+        if dimensions is not None:
+            width = width_of(own, encoder.width)
+            if not 1 <= dimensions <= width:
+                raise UserError(
+                    f"{argument('dimensions', dimensions)}: the vectors of this model have {width} dimensions"
+                )
+            own = msgspec.structs.replace(own, dimensions=dimensions)
+        prompt = own.prompt_of(prompt_name)
         rows = as_rows([prompt + text for text in as_texts(texts)])
+        excluded = prompt_tokens(self.model.tokenizer, prompt, own)
         samples, _, notes = frame_rows(
-            self.model.tokenizer, rows, min(model_pooling.length or encoder.longest, encoder.longest)
+            self.model.tokenizer,
+            rows,
+            min(own.length or encoder.longest, encoder.longest),
+            labels={EXCLUDED: np.full((len(rows), 1), excluded)} if excluded else None,
         )
-        vectors = embed_samples(self.backend, encoder, samples, pooling or model_pooling.kind)
-        unit = model_pooling.normalize if normalize is None else normalize
-        return normalized(vectors) if unit else vectors, notes
+        return finished(embed_samples(self.backend, self.model, samples, own), own), notes
+
+    def with_dimensions(self, dimensions: int | None) -> Predictor:
+        """Return a predictor whose vectors of texts are cut to so many first components; None: itself.
+
+        Raises:
+            UserError: they have fewer, or the model makes no vectors.
+        """
+        if dimensions is None:
+            return self
+        return Predictor(self.model.with_dimensions(dimensions), backend=self.backend)
 
     def fill(self, texts: Sequence[str], *, top: int = 5) -> list[Filling]:
         """Return the `top` most probable tokens for each mask of each text.

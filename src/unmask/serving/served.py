@@ -210,13 +210,14 @@ class Served:
         Raises:
             Refusal: a text is too long, or has fewer dimensions.
         """
-        width = self.model.encoder.width
+        width = self.model.vector_width
         if dimensions is not None and dimensions > width:
             raise invalid(f"{argument('dimensions')}: the vectors of this model have {width} dimensions")
         samples = self.framed(request, ids, truncate=truncate, left=left)
 
         def read(rows: list[np.ndarray]) -> np.ndarray:
-            vectors = np.stack(rows)[:, :dimensions]
+            cut = self.pooling.dimensions if dimensions is None else dimensions
+            vectors = np.stack(rows)[:, :cut]
             return normalized(vectors) if normalize else vectors
 
         return ComputeJob(self.vectors, samples, read)
@@ -237,7 +238,7 @@ class Served:
 
     def vectors(self, samples: Sequence[Sample]) -> list[np.ndarray]:
         """Return the vector of each text, (width,); the hidden states of its tokens do not leave the batch."""
-        return list(embed_samples(self.predictor.backend, self.model.encoder, samples, self.pooling.kind))
+        return list(embed_samples(self.predictor.backend, self.model, samples, self.pooling))
 
     def ask(self, request: TaskRequest, of: Request | None = None) -> ComputeJob:
         """Return the job of the route of the model's task; it reads the response.

@@ -159,6 +159,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         part: name of its head and of its part of the loss.
         metric: the metric that selects the best of several models; higher is better.
         title: title of a model for it in the model card.
+        pipeline: tag of a model for it on the Hugging Face Hub; "": none fits.
         usage: an example of the arguments of `unmask predict`.
         weightless: whether its head has no weights, so that only the settings of a model tell that it has this task.
         route: how the server asks it; a `Reason`: it is not served, and why.
@@ -173,6 +174,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     part: ClassVar[str]
     metric: ClassVar[str]
     title: ClassVar[str]
+    pipeline: ClassVar[str] = ""
     usage: ClassVar[str] = '"A text."'
     weightless: ClassVar[bool] = False
     route: ClassVar[Route | Reason] = Reason("it declares no route", "set `route` in its class")
@@ -221,6 +223,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Raises:
             UserError: the pooling of the model is not supported.
         """
+        return self
+
+    def cut(self, dimensions: int) -> Self:
+        """Return the task with vectors that are cut to so many first components, if it trains vectors."""
         return self
 
     def check(self, operation: Operation) -> None:

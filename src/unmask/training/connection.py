@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
+from unmask.support.environment import check_address
 from unmask.support.errors import UnmaskError
 from unmask.training.network import INTERFACE, choose_interface, local_address
 
@@ -64,6 +65,7 @@ class Connection:
         control: process group for small messages, on the CPU.
 
     Raises:
+        UserError: torchrun's variables are incomplete.
         LostProcessError: the others did not connect in time.
     """
 
@@ -74,6 +76,7 @@ class Connection:
         self.control: Any = None
         self._store: Any = None
         self._silent, interface = False, ""
+        check_address()
         failed = f"process {rank} of {size} could not connect to all others within {seconds} s"
         try:
             self._open_store()

@@ -61,9 +61,9 @@ def open_run(
     """
     inputs = {**inputs, "precision": machine.precision}
     if processes.size > 1:
-        settings = flatten(msgspec.toml.decode(recipe)) | {f"inputs.{name}": value for name, value in inputs.items()}
+        contents = {f"inputs.{name}": value for name, value in inputs.items()}
         how = {"device": machine.device.type, argument("resume"): resume}
-        check_agreement(processes, {**settings, **how, **environment()}, SAME)
+        check_agreement(processes, {**as_settings(recipe), **contents, **how, **environment()}, SAME)
     if not processes.is_main:
         return RunDirectory.of_another_process(Path(out), recipe, inputs, processes.broadcast(frozenset()))
     run = RunDirectory.open(Path(out), recipe, inputs, machine.describe(), resume=resume, may_change=MAY_CHANGE)
@@ -90,6 +90,11 @@ def check_agreement(processes: Processes, values: Mapping[str, Any], remedy: str
     if ranks:
         told = (f"in process {_listed(numbers, hosts)} {differing}" for differing, numbers in ranks.items())
         raise UserError(f"the processes would not train the same: {'; '.join(told)}", remedy=remedy)
+
+
+def as_settings(recipe: str) -> dict[str, Any]:
+    """Return the settings of a recipe in TOML, with dotted keys."""
+    return flatten(msgspec.toml.decode(recipe))
 
 
 def environment() -> dict[str, str]:

@@ -58,6 +58,7 @@ class Processes:
         """Connect to the other processes.
 
         Raises:
+            UserError: torchrun's variables are incomplete.
             LostProcessError: the others did not connect in time.
         """
         if self.size > 1 and not self._depth:

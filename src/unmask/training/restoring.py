@@ -30,11 +30,8 @@ from unmask.training.checkpoint import (
 from unmask.training.machine import Machine
 from unmask.training.opening import MAY_CHANGE
 from unmask.training.processes import Processes
-from unmask.training.runs.directory import RunDirectory
+from unmask.training.runs.directory import RESCUED, RunDirectory
 from unmask.training.runs.display import Display
-
-RESCUED = "rescued"
-"""Folder in RUN/checkpoints with checkpoints of other processes than the main one."""
 
 
 class State(NamedTuple):

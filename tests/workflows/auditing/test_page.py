@@ -65,9 +65,9 @@ def opened(chromium, tmp_path):
         return chromium
 
     yield open_page
-    browser.execute_script("window.onbeforeunload = null")
-    browser.get("about:blank")
-    assert browser.get_log("browser") == []
+    chromium.execute_script("window.onbeforeunload = null")
+    chromium.get("about:blank")
+    assert chromium.get_log("browser") == []
 
 
 def saved(browser, path):

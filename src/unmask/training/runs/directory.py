@@ -46,8 +46,10 @@ BEFORE = (PREPARED, SEARCHED, FEATURES)
 """Folders that may exist before the run starts."""
 MARK = ".made-by-unmask"
 """File that marks these folders, so that no other folder of such a name is ever removed; it records their inputs."""
-CHECKPOINT, FIRST = f"{CHECKPOINTS}/step-*", "step-00000000"
-"""Pattern of all checkpoints; the one that is written before the first step."""
+RESCUED = "rescued"
+"""Folder in that of the checkpoints with those that other processes have saved (training/restoring.py)."""
+FIRST = "step-00000000"
+"""The checkpoint that is written before the first step."""
 PARTS = {".recipe.toml.part", ".provenance.json.part"}
 UNSTARTED = {*PARTS, "recipe.toml", "provenance.json", "metrics.jsonl", "events", CHECKPOINTS}
 """Entries that may exist in a run directory before the first checkpoint; its preparation is kept (`BEFORE`)."""
@@ -129,7 +131,7 @@ class RunDirectory:
     ) -> RunDirectory:
         """Start or resume a run; see `create` and `resume`. A run without a checkpoint is not resumed."""
         if resume:
-            if (path / "provenance.json").exists() and not cls(path).model.exists() and not any(path.glob(CHECKPOINT)):
+            if (path / "provenance.json").exists() and not cls(path).model.exists() and not any(saved_steps(path)):
                 raise UserError(
                     "the run ended before its first checkpoint",
                     file=path,
@@ -189,7 +191,7 @@ class RunDirectory:
         entries = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
         if "provenance.json" not in entries or entries - {".lock", *BEFORE, *UNSTARTED}:  # written first, removed last
             return
-        if any(saved.name != FIRST for saved in path.glob(CHECKPOINT)):
+        if any(saved.name != FIRST for saved in saved_steps(path)):
             return
         with cls(path) as run:
             run._lock()
@@ -408,6 +410,11 @@ class RunDirectory:
             raise UserError(f"this is not a run: there is no {name}", file=self.path, remedy=remedy) from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UserError(f"the file is damaged ({error})", file=self.path / name) from error
+
+
+def saved_steps(path: Path) -> Iterator[Path]:
+    """Return the checkpoints of a run, including those that other processes than the main one have saved."""
+    return (path / CHECKPOINTS).rglob("step-*")
 
 
 def _is_ours(folder: Path) -> bool:

@@ -275,7 +275,11 @@ def save_trained(directory: Path, ready: Prepared, model: Model, result: Mapping
     data = ready.data
     labels = f" with the labels {', '.join(data.labels)}" if data.labels else ""
     about = f"{ready.how} with unmask {__version__} on {len(ready.split.train):,} examples{labels}."
-    save_model(directory, model, model_card(ready.recipe.task.title, about, result["metrics"]))
+    task: Task = ready.recipe.task
+    files = sorted({Path(file).name for example in data.held if (file := getattr(example, "file", ""))})
+    source = ready.base.revision
+    card = model_card(task.title, about, result["metrics"], pipeline=task.pipeline, revision=source, data=files)
+    save_model(directory, model, card)
 
 
 def describe_overfitting(

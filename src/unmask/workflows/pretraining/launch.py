@@ -17,7 +17,7 @@ from unmask.support.choices import Device, Documents, Files, Precision, as_files
 from unmask.support.environment import num_cores, refuse_several_processes
 from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument, call, flags
-from unmask.support.settings import Overrides, check_overrides, flatten, write_line
+from unmask.support.settings import Overrides, check_overrides, flatten, write, write_line
 from unmask.workflows.pretraining.restarts import restarted, started, supervise
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def pretrain(
     from unmask.recipes.recipe import as_recipe
     from unmask.support.fingerprint import fingerprint_path
     from unmask.training.machine import choose_machine
-    from unmask.training.opening import SAME, check_agreement
+    from unmask.training.opening import SAME, as_settings, check_agreement
     from unmask.training.processes import Processes
     from unmask.workflows.pretraining.checks import check_teacher, refuse_fixed
     from unmask.workflows.pretraining.default import SIZES, choose, for_model
@@ -135,18 +135,19 @@ def pretrain(
     )
     with Processes.launched() as processes:
         display = Display(quiet=quiet or not processes.is_main)
-        check_agreement(processes, _decisive(arguments, changes), SAME)
+        check_agreement(processes, _decisive(arguments), SAME)
         machine = choose_machine(device, precision, workers, processes)
         resume = processes.broadcast(resume or (restarted() and started(run)))
         continues = processes.broadcast(resume and not recipe and (run / "recipe.toml").is_file())
         if continues:  # the recipe of the run is taken as it is
-            planned = processes.lead(lambda: as_recipe(run / "recipe.toml", changes))
+            planned = as_recipe(processes.lead(lambda: as_recipe(run / "recipe.toml")), changes)
         elif recipe:
             planned = as_recipe(recipe, changes)
         elif init:
             planned = for_model(init, changes)
         else:
             planned = as_recipe(SIZES[0], changes)
+        check_agreement(processes, as_settings(write(planned)), SAME)  # before the corpus is built
         check_teacher(planned, None)
         named = bool(continues or recipe or init)
         if corpus is None:
@@ -194,11 +195,11 @@ def pretrain(
         return train(planned, run, resume)
 
 
-def _decisive(arguments: Mapping[str, Any], settings: Overrides) -> dict[str, Any]:
+def _decisive(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return what must be the same in the calls of all processes: not the paths, which may differ between hosts."""
     values = {argument(name): arguments[name] for name in ALIKE}
     given = {argument(name): "given" if arguments[name] else None for name in ("recipe", "corpus", "text", "init")}
-    return {**values, **given, **flatten(dict(settings))}
+    return {**values, **given}
 
 
 def _words(arguments: dict[str, Any]) -> list[str]:
