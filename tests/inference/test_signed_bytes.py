@@ -48,6 +48,8 @@ def expected(x, weights, zeros):
 @pytest.mark.parametrize("signed", [True, False])
 @pytest.mark.parametrize("seed", range(5))
 def test_outputs_are_the_exact_integers_either_way(program, seed, signed, monkeypatch):
+    if signed and not multiplies_signed_bytes():
+        pytest.skip("this processor adds products of bytes in 16 bits, so that signed weights are not used")
     path, weights, zeros = program(seed)
     monkeypatch.setattr(engines, "multiplies_signed_bytes", lambda: signed)
     x = np.random.default_rng(seed).normal(size=(9, 24)).astype(np.float32)

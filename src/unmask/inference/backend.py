@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -120,6 +120,9 @@ class TorchBackend:
         self._learners: dict[str, Learner] = {}
         self._building = threading.Lock()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.model, self.machine)
+
     @property
     def precision(self) -> str:
         """See `Backend`."""
@@ -190,13 +193,15 @@ class TorchBackend:
         """
         task = self.model.task
         with torch.random.fork_rng(devices=()):  # the initial weights are overwritten
+            stored = name
             if task is not None and name == task.part:
                 body = self.model.body()
-                objective: Objective = task.build(body.head, self.model.labels)
+                objective: Objective = task.build_on(body, self.model.labels)
+                stored = task.adopts or name
             else:
                 body = self.encoder
                 objective = pretraining_objective(self.model, name if name in OBJECTIVES else "masked_lm", body)
-        if self.model.take(name, objective):
+        if self.model.take(stored, objective):
             raise UserError(f"this model has no {name} head")
         return Learner(body.over(self.encoder), {name: objective}).to(self.machine.device, self.machine.dtype).eval()
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ import numpy.typing as npt
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
+from unmask.data.tokenizers.counting import count_words, repeat
 from unmask.data.tokenizers.tokenizer import Kind, Starts, Tokenizer, write_model
 from unmask.data.tokenizers.wordpiece import SPECIAL_TOKENS
 from unmask.data.tokenizers.words import WordStarts
@@ -127,24 +128,19 @@ def train_bpe(texts: Iterable[str], *, size: int, progress: bool = False) -> Tok
             f"a vocabulary of {size} is too small",
             remedy=f"it needs at least {fixed} tokens: all bytes and the special tokens",
         )
-    library = tokenizers.Tokenizer(models.BPE())
-    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(
         vocab_size=size - len(BPE_SPECIAL_TOKENS), min_frequency=2, initial_alphabet=alphabet, show_progress=progress
     )
     refuse_string(texts)
-    empty = True
-
-    def read() -> Iterator[str]:
-        nonlocal empty
-        for text in texts:
-            empty = empty and not text.strip()
-            yield text
-
-    library.train_from_iterator(read(), trainer)
-    if empty:
+    splitter = tokenizers.Tokenizer(models.WordPiece())
+    splitter.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words = count_words(splitter, texts, progress=progress)
+    if not any(to_bytes(word).strip() for word in words):
         raise UserError("there is no text to train a tokenizer on")
+    library = tokenizers.Tokenizer(models.BPE())
+    library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # bytes that are spaces are shown as other characters
+    library.train_from_iterator(repeat(words), trainer)
     trained = json.loads(library.to_str())["model"]
     tokens = sorted(trained["vocab"], key=trained["vocab"].__getitem__)
     names = [*(BPE_SPECIAL_TOKENS[role] for role in _FIRST), *tokens, BPE_SPECIAL_TOKENS["mask_token"]]
@@ -231,10 +227,14 @@ def _save_words(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any
     return {"tokenizer_class": "PreTrainedTokenizerFast"}  # GPT's own class in transformers adds no special tokens
 
 
+def _word_decoder() -> decoders.Decoder:
+    return decoders.BPEDecoder(suffix=END)
+
+
 WORD_BPE = Kind(
     name="word_bpe",
     special=BPE_SPECIAL_TOKENS,
-    decoder=lambda: decoders.BPEDecoder(suffix=END),
+    decoder=_word_decoder,
     starts=_word_starts,
     save=_save_words,
     adds_special_tokens=True,

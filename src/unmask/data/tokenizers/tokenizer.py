@@ -25,10 +25,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import tokenizers
-from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 
 from unmask.data.text.files import read_whole
 from unmask.data.text.json_keys import refuse_duplicates
+from unmask.data.tokenizers.counting import count_words
 from unmask.support.durable import replace_file
 from unmask.support.errors import ShareNote, UserError
 
@@ -393,15 +394,3 @@ class Tokenizer:
         config |= {"model_max_length": length, **self._special}
         write_json(directory / "tokenizer_config.json", config)
         write_json(directory / "special_tokens_map.json", self._special)
-
-
-def count_words(library: tokenizers.Tokenizer, texts: Iterable[str], *, progress: bool) -> dict[str, int]:
-    """Count the words into which a tokenizer of the library splits texts before it looks at its vocabulary.
-
-    The library does it on all cores; the counts are in the trainer's pickled state. Its vocabulary is lost.
-    """
-    trainer = trainers.WordPieceTrainer(vocab_size=0, show_progress=progress)
-    library.train_from_iterator(texts, trainer)
-    state = json.loads(trainer.__getstate__())
-    words: dict[str, int] = state["WordPieceTrainer"]["bpe_trainer"]["words"]
-    return words

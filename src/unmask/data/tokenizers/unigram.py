@@ -29,9 +29,10 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from unmask.data.text.files import read_whole
+from unmask.data.tokenizers.counting import count_parts, repeat
 from unmask.data.tokenizers.coverage import COVERAGE, covered_words
 from unmask.data.tokenizers.tokenizer import Kind, Starts, Tokenizer
-from unmask.data.tokenizers.wordpiece import SPECIAL_TOKENS, repeat
+from unmask.data.tokenizers.wordpiece import SPECIAL_TOKENS
 from unmask.data.tokenizers.words import WordStarts
 from unmask.support.errors import UserError, refuse_string
 
@@ -205,10 +206,14 @@ def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
     }
 
 
+def _decoder() -> decoders.Decoder:
+    return decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
+
+
 UNIGRAM = Kind(
     name="unigram",
     special=UNIGRAM_SPECIAL_TOKENS,
-    decoder=lambda: decoders.Metaspace(replacement=SPACE, prepend_scheme="always"),
+    decoder=_decoder,
     starts=_starts,
     save=_save,
 )
@@ -282,9 +287,11 @@ def train_unigram(
     names = list(UNIGRAM_SPECIAL_TOKENS.values())
     unknown = names.index(UNIGRAM_SPECIAL_TOKENS["unk_token"])
     library = albert_unigram([(names[unknown], 0.0)], 0, lowercase=lowercase, accents=not lowercase)
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(library.normalizer.normalize_str(text).split())
+
+    def split(part: list[str]) -> Counter[str]:
+        return Counter(word for text in part for word in library.normalizer.normalize_str(text).split())
+
+    counts = count_parts(split, texts, progress=progress)
     if not counts:
         raise UserError("there is no text to train a tokenizer on")
     words = covered_words(counts, coverage)

@@ -19,7 +19,8 @@ import numpy.typing as npt
 import tokenizers
 from tokenizers import Encoding, decoders, models, pre_tokenizers
 
-from unmask.data.tokenizers.tokenizer import Ids, Kind, Starts, Tokenizer, count_words
+from unmask.data.tokenizers.counting import count_words
+from unmask.data.tokenizers.tokenizer import Ids, Kind, Starts, Tokenizer
 from unmask.data.tokenizers.words import BEGIN_SENTENCE, END_SENTENCE, LONGEST, Spelling, is_cut, spell
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, counted, refuse_string

@@ -11,7 +11,7 @@ Devlin et al. 2019, section 3; Wu et al. 2016, section 4.1. As in BERT's success
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,9 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
+from unmask.data.tokenizers.counting import count_words, repeat
 from unmask.data.tokenizers.coverage import COVERAGE, covered_words
-from unmask.data.tokenizers.tokenizer import Kind, Starts, Tokenizer, count_words, read_text
+from unmask.data.tokenizers.tokenizer import Kind, Starts, Tokenizer, read_text
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, refuse_string
 
@@ -35,7 +36,6 @@ SPECIAL_TOKENS = {
 """Names of the special tokens in BERT."""
 PREFIX = "##"
 _BRACKETED = re.compile(r"\[.*\]", re.DOTALL)
-_REPEATS = 10_000  # maximum number of words in a text for the trainer
 _LONGEST_WORD = 100  # characters; WordPiece encodes longer words as [UNK], so nothing can be learned from them
 
 
@@ -158,10 +158,3 @@ def train_wordpiece(
     merged = sorted(trained.keys() - set(fixed), key=trained.__getitem__)
     vocabulary = {token: id for id, token in enumerate([*fixed, *merged])}
     return Tokenizer(bert_wordpiece(vocabulary, lowercase=lowercase), WORDPIECE)
-
-
-def repeat(words: Mapping[str, int]) -> Iterator[str]:
-    """Yield texts that contain each word as many times as it was counted, for a trainer that accepts only texts."""
-    for word, count in sorted(words.items()):
-        for start in range(0, count, _REPEATS):
-            yield f"{word} " * min(_REPEATS, count - start)

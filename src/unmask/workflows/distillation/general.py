@@ -39,7 +39,7 @@ from unmask.workflows.distillation.student import student_of, student_settings, 
 from unmask.workflows.distillation.targets import StoringTeacher, TargetStore, check_targets
 from unmask.workflows.pretraining.checks import check_shape, check_teacher
 from unmask.workflows.pretraining.pretrain import HELDOUT_TOKENS, fingerprint, train_encoder
-from unmask.workflows.pretraining.start import InitialWeights, load_base
+from unmask.workflows.pretraining.start import InitialWeights, build_learner, load_base
 
 
 def distill_encoder(
@@ -138,6 +138,25 @@ def _begin(
     check_corpus(model, corpus, recipe, f"{teacher}")
     check_shape(student.encoder.settings, recipe, "the student")
     return model, InitialWeights(student, f"{init or teacher}", how, [about], inputs, tokens=student.tokens)
+
+
+def check_distillation(recipe: Recipe, teacher: str | Path) -> None:
+    """Check that a student can learn from a teacher, before there is a corpus.
+
+    Args:
+        recipe: the shape of the student, and the objectives.
+        teacher: MODEL to learn from.
+
+    Raises:
+        UserError: the teacher lacks what an objective learns from, or cannot read the batches of the student.
+    """
+    model = load_model(teacher)
+    check_teacher(recipe, model)
+    shape = student_settings(recipe.encoder, model.encoder.settings, None)
+    student, _ = student_of(model, shape, f"{teacher}", seed=recipe.seed)
+    check_student(student, model, f"{teacher}")
+    check_shape(shape, recipe, "the student")
+    build_learner(recipe, model.tokenizer.size, student, Teacher(learner_of(model, recipe)))
 
 
 def without_memory(model: Model) -> Model:

@@ -48,6 +48,8 @@ def pretrain(
     documents: Documents = "auto",
     strict: bool = False,
     encoding: str | None = None,
+    clean: Files = (),
+    exclude_overlap: Files = (),
     device: Device = "auto",
     precision: Precision = "auto",
     workers: int | None = None,
@@ -76,6 +78,10 @@ def pretrain(
             is blank-line for a single file, file for several.
         strict: stop at the first unreadable document instead of skipping it.
         encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
+        clean: with text, rules by which documents are dropped or changed: web (those for English pages),
+            gopher_quality, gopher_repetition, c4, fineweb, duplicates, near_duplicates, repeated_lines, pii, or a .toml
+            file with a table of settings for each, also [language].
+        exclude_overlap: with text, test files; documents that have 13 words in a row in common with them are dropped.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
         precision: number format of the computation; auto is bf16 where it is faster than float32.
         workers: number of processes that prepare batches in advance, without effect on the results; by default 2 on a
@@ -94,13 +100,14 @@ def pretrain(
 
     check_count("restarts", restarts)
     check_overrides(settings or {})
-    text = as_files(text)
+    text, clean, exclude_overlap = as_files(text), as_files(clean), as_files(exclude_overlap)
     if minutes is not None:
         settings = {"budget.minutes": minutes, **(settings or {})}
     display = Display(quiet=quiet)
     if restarts:  # before torch is imported, so that no signal is missed
         supervise(_words(arguments), restarts, display.say)
         return Path(out) / "model"
+    from unmask.data.cleaning.rules import read_rules
     from unmask.data.corpus.corpus import Corpus, open_corpus
     from unmask.model.directory import find
     from unmask.recipes.recipe import as_recipe
@@ -115,6 +122,9 @@ def pretrain(
     from unmask.workflows.pretraining.text_corpus import corpus_for_all, corpus_from_text
 
     run, reading, changes = Path(out), TextOptions(field, documents, strict, encoding), settings or {}
+    if corpus is not None and (clean or exclude_overlap):
+        idle = argument("clean" if clean else "exclude_overlap")
+        raise UserError(f"{idle} has no effect on a corpus that is already built", remedy="omit it")
     _check_sources(corpus, text, init, extend, reading, allow_pickle=allow_pickle, search=search)
     owner = "the corpus" if corpus is not None else "the model" if init else ""
     refuse_fixed(
@@ -151,6 +161,7 @@ def pretrain(
                 extend=extend,
                 layers=layers,
                 options=reading,
+                rules=read_rules(clean, exclude_overlap),
                 suited={name for name in chosen if f"tokenizer.{name}" not in flatten(changes)},
                 resume=resume,
                 workers=num_cores(),
