@@ -1,4 +1,4 @@
-"""Static encoders: the table beside formulas of its own, its directory beside sentence-transformers, search, refusals."""
+"""Static encoders: the table beside formulas of its own, directories beside sentence-transformers, search, refusals."""
 
 import json
 
