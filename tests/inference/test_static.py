@@ -1,4 +1,4 @@
-"""Static encoders: the table beside formulas of its own, its directory beside sentence-transformers, refusals."""
+"""Static encoders: the table beside formulas of its own, directories beside sentence-transformers, search, refusals."""
 
 import json
 
@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask.cli.main import main
+from unmask.families.bert import BertSettings
 from unmask.families.checkpoints.heads import Pooling
 from unmask.inference.evaluation.evaluate_model import evaluate
 from unmask.inference.load import load
@@ -18,15 +19,16 @@ from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification, ClassificationHead
 from unmask.workflows.formats import export
 
+SHAPE = BertSettings(layers=2, width=16, heads=2, feed_forward=32, positions=64)
 TEXTS = ["The dog is near the sea.", "a poem", "under the old tree of the garden", "Ω unknown", ""]
 
 
 @pytest.fixture(scope="module")
-def directories(recipe, tokenizer, tmp_path_factory):
+def directories(tokenizer, tmp_path_factory):
     """A model and its static encoder."""
     folder = tmp_path_factory.mktemp("static")
     pooling = Pooling(kind="cls", query="the dog : ")
-    save_model(folder / "m", Model(build_encoder(recipe.encoder, tokenizer.size), tokenizer, pooling=pooling), "")
+    save_model(folder / "m", Model(build_encoder(SHAPE, tokenizer.size), tokenizer, pooling=pooling), "")
     assert main(["export", "--model", str(folder / "m"), "--format", "static", "--out", str(folder / "s")]) == 0
     return folder / "m", folder / "s"
 

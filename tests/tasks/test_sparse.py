@@ -9,6 +9,7 @@ import torch
 from unmask.cli.main import main
 from unmask.data.batches.batch import collate
 from unmask.data.labelled.labelled_file import NegativeRow, Row
+from unmask.families.bert import BertSettings
 from unmask.inference.evaluation.evaluate_model import evaluate
 from unmask.inference.load import load
 from unmask.inference.search import NearestSparse
@@ -26,6 +27,7 @@ from unmask.tasks.sparse import WARMUP, Sparse, SparseRequest, SparseValue
 from unmask.training.joint import joint_gradients
 from unmask.workflows.finetuning.finetune import finetune
 
+SHAPE = BertSettings(layers=2, width=16, heads=2, feed_forward=32, positions=64)
 PAIRS = [("the dog sees", "the cat"), ("a poem", "the old town"), ("the river", "rain"), ("a", "dog")]
 TEXTS = ["the dog is near the sea", "under a tree sees poem"]
 
@@ -105,10 +107,10 @@ def test_the_gradient_is_that_of_the_whole_step(learner, tokenizer):
 
 
 @pytest.fixture(scope="module")
-def base(recipe, tokenizer, tmp_path_factory):
+def base(tokenizer, tmp_path_factory):
     """A masked language model."""
     folder = tmp_path_factory.mktemp("base")
-    encoder = build_encoder(recipe.encoder, tokenizer.size)
+    encoder = build_encoder(SHAPE, tokenizer.size)
     head = MaskedLM(BuildContext(encoder))
     torch.nn.init.normal_(head.bias, std=0.3)
     save_model(folder / "base", Model(encoder, tokenizer, {"masked_lm": head.published()}), "")

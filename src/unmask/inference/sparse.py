@@ -49,8 +49,9 @@ class SparseRows:
 
     def csr(self) -> Tensor:
         """Return the rows as a sparse tensor of torch, (rows, width)."""
-        parts = (torch.from_numpy(part) for part in (self.offsets, self.columns, self.values))
-        return torch.sparse_csr_tensor(*parts, size=(len(self), self.width), check_invariants=False)
+        offsets, columns, values = map(torch.from_numpy, (self.offsets, self.columns, self.values))
+        size = (len(self), self.width)
+        return torch.sparse_csr_tensor(offsets, columns, values, size, check_invariants=False)
 
 
 def embed_sparse(predictor: Predictor, texts: Sequence[str], notes: list[str]) -> SparseRows:

@@ -69,7 +69,7 @@ class StaticEncoder(Encoder):
 
     def __init__(self, table: Tensor) -> None:
         super().__init__()
-        self.words = torch.nn.Embedding.from_pretrained(table)
+        self.words = torch.nn.Embedding(*table.shape, _weight=table, _freeze=True)
         self.vocabulary, self.width = table.shape
         self.num_layers, self.longest = 0, 1 << 20
         self.head = HeadSpec(width=self.width)
@@ -142,7 +142,7 @@ class StaticPredictor(Predictor):
 
     def fingerprint(self) -> str:
         """See `Predictor`."""
-        return fingerprint({WEIGHT: self.model.encoder.words.weight})
+        return fingerprint({WEIGHT: torch.from_numpy(self.table)})
 
 
 def distill_tokens(model: Model) -> np.ndarray:

@@ -63,7 +63,9 @@ class _MaxLogits(torch.autograd.Function):
         text, token = grads[0].nonzero(as_tuple=True)
         values = grads[0][text, token]
         row, shape = chosen[text, token].long(), (len(rows), len(decoder))
-        by_row = torch.sparse_coo_tensor(torch.stack([row, token]), values, shape)  # the gradient of the logits
+        by_row = torch.sparse_coo_tensor(
+            torch.stack([row, token]), values, shape, check_invariants=False
+        )  # of the logits
         of_rows = torch.sparse.mm(by_row, decoder.float())
         of_decoder = torch.sparse.mm(by_row.t(), rows.float())
         return of_rows.to(rows.dtype), of_decoder.to(decoder.dtype), grads[0].sum(0).to(decoder.dtype), None, None
