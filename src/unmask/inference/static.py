@@ -69,8 +69,9 @@ class StaticEncoder(Encoder):
 
     def __init__(self, table: Tensor) -> None:
         super().__init__()
-        self.words = torch.nn.Embedding.from_pretrained(table, freeze=True)
         self.vocabulary, self.width = table.shape
+        self.words = torch.nn.Embedding(self.vocabulary, self.width, device="meta")
+        self.words.weight = torch.nn.Parameter(table, requires_grad=False)
         self.num_layers, self.longest = 0, 1 << 20
         self.head = HeadSpec(width=self.width)
 
