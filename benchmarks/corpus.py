@@ -9,17 +9,15 @@ text would have them, and to cut its first samples.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import multiprocessing
+import os
 import re
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +29,20 @@ from unmask.data.text.documents import Skipped, TextOptions, read_documents
 
 SHARDS = 2_500  # of 160 GB: 40 G tokens
 TIMES = 10
+TURNS = 3
+UNSEGMENTED = "UNSEGMENTED"
+"""Environment variable by which each document is one sentence, also in workers, which import this file."""
 
-# torch is imported where it is needed only: workers import this file too, with its arguments.
-if "--unsegmented" in sys.argv:
+# torch is imported where it is needed only, as workers would hold it in memory.
+if os.environ.get(UNSEGMENTED):
     encode.cut_sentences = lambda text: [(text.replace("\n\n", " "), False)]  # type: ignore[attr-defined]
+
+
+def apart(function: Callable[..., dict[str, float]], *arguments: Any) -> dict[str, float]:
+    """Call a function in a process of its own."""
+    from common import apart
+
+    return apart(function, *arguments)
 
 
 def peak(process: int | str = "self") -> float:
@@ -46,20 +54,20 @@ def peak(process: int | str = "self") -> float:
 
 def build(text: Path, tokenizer: Path, out: Path, workers: int) -> dict[str, float]:
     """Build a corpus; return seconds and the peak memory of the process and of its largest worker."""
-    peaks = [0.0]
+    peaks, ended = [0.0], threading.Event()
 
     def watch() -> None:
-        while True:
+        while not ended.wait(0.2):
             for child in multiprocessing.active_children():
                 with contextlib.suppress(OSError, AssertionError):  # it has just ended
                     peaks.append(peak(child.pid or 0))
-            time.sleep(0.2)
 
     words = unmask.load_tokenizer(tokenizer)
     threading.Thread(target=watch, daemon=True).start()
     start = time.perf_counter()
     corpus = unmask.build_corpus([text], words, out, workers=workers)
     seconds = time.perf_counter() - start
+    ended.set()
     tokens = corpus.train.num_tokens + corpus.heldout.num_tokens
     return {"seconds": seconds, "tokens": tokens, "memory": peak(), "worker_memory": max(peaks)}
 
@@ -120,61 +128,38 @@ def link_shards(corpus: Path, out: Path, count: int) -> None:
     (out / "tokenizer").symlink_to(corpus / "tokenizer")
 
 
-def call(*arguments: object) -> dict[str, float]:
-    """Measure in a process of its own."""
-    command = [sys.executable, __file__, "measure", *map(str, arguments)]
-    result: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    return result
-
-
-def compare(folder: Path, megabytes: float, tokenizer: Path, turns: int) -> Iterator[dict[str, Any]]:
-    """Measure everything, speed in alternating runs, and yield a record for each figure."""
+def compare(folder: Path, megabytes: float, tokenizer: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Measure everything, speed in alternating runs, and yield a key and a record for each figure."""
     small, large = folder / "small.jsonl", folder / "large.jsonl"
     sizes = [write_text(small, megabytes), write_text(large, TIMES * megabytes)]
-    cases = [(workers, switch) for workers in (1, 2) for switch in ("", "--unsegmented")]
-    seconds: dict[tuple[int, str], list[float]] = {case: [] for case in cases}
-    for turn in range(turns):
-        for case in cases:
-            out = folder / f"speed-{turn}-{cases.index(case)}"
-            seconds[case].append(call("build", small, tokenizer, out, *filter(None, case))["seconds"])
-    for workers, switch in cases:
-        for turn, spent in enumerate(seconds[workers, switch]):
-            yield {
-                "measured": "speed",
-                "workers": workers,
-                "sentences": "no" if switch else "yes",
-                "round": turn,
-                "seconds": spent,
-                "megabytes_per_second": sizes[0] / spent,
-            }
+    for turn in range(TURNS):
+        for workers in (1, 2):
+            for sentences in ("yes", "no"):
+                os.environ[UNSEGMENTED] = "" if sentences == "yes" else "1"
+                out = folder / f"speed-{turn}-{workers}-{sentences}"
+                seconds = apart(build, small, tokenizer, out, workers)["seconds"]
+                key: dict[str, Any] = {"measured": "speed", "workers": workers, "sentences": sentences, "round": turn}
+                yield key, {"seconds": seconds, "megabytes_per_second": sizes[0] / seconds}
+    os.environ[UNSEGMENTED] = ""
     for text, size in zip((small, large), sizes, strict=True):
         out = folder / f"corpus-{text.stem}"
-        building = call("build", text, tokenizer, out, 2)
-        yield {"measured": "memory", "megabytes": size, "building": building, "reading": call("read", out, "all")}
+        built = apart(build, text, tokenizer, out, 2)
+        key = {"measured": "memory", "megabytes": size}
+        yield key, {"building": built, "reading": apart(read_samples, out, True)}
     link_shards(folder / "corpus-large", folder / "linked", SHARDS)
-    yield {"measured": "start", "shards": SHARDS, **call("read", folder / "linked", "first")}
+    yield {"measured": "start", "shards": SHARDS}, apart(read_samples, folder / "linked", False)
 
 
 def main() -> None:
-    """Measure, or be one of the processes that are measured."""
-    if sys.argv[1:2] == ["measure"]:
-        what, *rest = (word for word in sys.argv[2:] if not word.startswith("--"))
-        if what == "build":  # the last argument is the number of workers
-            print(json.dumps(build(Path(rest[0]), Path(rest[1]), Path(rest[2]), int(rest[3]))))
-        else:
-            print(json.dumps(read_samples(Path(rest[0]), everything=rest[1] == "all")))
-        return
-    from common import RESULTS, SHARED, add
+    """Measure, and write the result anew."""
+    from common import RESULTS, SHARED, add, parse
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--megabytes", type=float, default=100.0, help="text; the larger one is ten times as long")
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--tokenizer", type=Path, default=SHARED.parent / "vocabularies/bert-base-uncased")
-    options = parser.parse_args()
+    options = parse(__doc__, megabytes=100.0)
+    (RESULTS / "corpus.json").unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        (RESULTS / "corpus.json").unlink(missing_ok=True)
-        for record in compare(Path(folder), options.megabytes, options.tokenizer, options.turns):
-            add("corpus", record)
+        tokenizer = SHARED.parent / "vocabularies/bert-base-uncased"
+        for key, record in compare(Path(folder), options.megabytes, tokenizer):
+            add("corpus", key, record)
 
 
 if __name__ == "__main__":

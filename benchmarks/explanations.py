@@ -1,7 +1,5 @@
 """Do explanations find the words that a prediction rests on? Deletion curves, against random orders and attention.
 
-    python benchmarks/explanations.py [sst2 snli] [--split dev|train] [--texts N] [--examples N] [--epochs N]
-
 MiniLM is fine-tuned on examples of the training file. For each text of the split (dev, or training examples that were
 not trained on, by which the default method was chosen) the words are masked, a tenth of them at a time, those first
 that a method finds most important. `area` is the area under the probability of the label that was predicted for the
@@ -9,22 +7,21 @@ whole text: the smaller, the earlier the method names the words that the model n
 
 Methods: occlusion and integrated gradients (unmask/inference/explanation.py); the attention of the last layer's [CLS],
 mean over heads, and attention rollout (Abnar and Zuidema 2020), both summed over the tokens of a word; and random
-orders, as the mean of `draws`. `minus_random` is the difference from these on the same texts, and `minus_occlusion`
+orders, as the mean of `DRAWS`. `minus_random` is the difference from these on the same texts, and `minus_occlusion`
 that from occlusion, each with a 95 % interval from bootstrapped texts.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from common import SHARED, add, minilm
+from common import RUNS, SHARED, add, minilm, parse
+from labelled import SST2, SST2_DEV
 
 import unmask
 from unmask.data.batches.batch import Sample
@@ -36,18 +33,30 @@ from unmask.tasks.explained import SampleWords
 
 LEVELS = 10
 """Number of steps in which the words of a text are masked."""
+DRAWS = 3
+"""Number of random orders."""
 LEAST_WORDS = 8
 """Shorter texts are left out: their curves have few points."""
-DATA: dict[str, tuple[str, str, dict[str, str]]] = {
-    "sst2": ("classification/sst2/train.tsv.xz", "classification/sst2/dev.tsv", {"text": "sentence"}),
-    "snli": (
-        "pairs/snli/train_2000.jsonl.xz",
-        "pairs/snli/dev_1000.jsonl.xz",
-        {"text": "sentence1", "text_b": "sentence2", "label": "gold_label"},
-    ),
-}
-"""Training file, dev file and columns of each data set."""
 
+
+class Data(NamedTuple):
+    """A data set: its files and columns, how much is trained on, and of which splits how many texts are explained."""
+
+    train: str
+    dev: str
+    columns: dict[str, str]
+    examples: int
+    settings: dict[str, Any]
+    splits: tuple[str, ...]
+    texts: int
+
+
+PAIR = {"text": "sentence1", "text_b": "sentence2", "label": "gold_label"}
+SNLI = "pairs/snli/train_2000.jsonl.xz", "pairs/snli/dev_1000.jsonl.xz"
+DATA = {
+    "sst2": Data(SST2, SST2_DEV, {}, 2000, {}, ("train", "dev"), 100),
+    "snli": Data(*SNLI, PAIR, 800, {"budget.epochs": 3}, ("dev",), 50),
+}
 Importance = Callable[[Sample, SampleWords], np.ndarray]
 """Returns the importance of each word of a sample, (words,)."""
 
@@ -100,7 +109,7 @@ def bootstrapped(values: np.ndarray, rng: np.random.Generator) -> list[float]:
     return [float(bound) for bound in np.quantile(means, (0.025, 0.975))]
 
 
-def measure(name: str, split: str, model: Path, rows: Sequence[Row], draws: int) -> None:
+def measure(name: str, split: str, model: Path, rows: Sequence[Row]) -> None:
     """Add a record for each method on rows of a split."""
     predictor = unmask.load(model, device="cpu")
     explainer = Explainer(predictor.model, predictor.task, predictor.backend)
@@ -111,7 +120,7 @@ def measure(name: str, split: str, model: Path, rows: Sequence[Row], draws: int)
         "integrated gradients": from_explanations(explainer.integrate),
         "attention, last layer": from_attention(explainer, last_layer),
         "attention rollout": from_attention(explainer, rollout),
-        **{f"random {draw}": lambda sample, words: rng.random(len(words.words)) for draw in range(draws)},
+        **{f"random {draw}": lambda sample, words: rng.random(len(words.words)) for draw in range(DRAWS)},
     }
     areas: dict[str, list[float]] = {method: [] for method in methods}
     seconds = dict.fromkeys(methods, 0.0)
@@ -123,14 +132,11 @@ def measure(name: str, split: str, model: Path, rows: Sequence[Row], draws: int)
             order = np.argsort(-importance(sample, words), kind="stable")
             seconds[method] += time.perf_counter() - start
             areas[method].append(curve(explainer, sample, words, order, label))
-    by_draw = np.array([areas.pop(f"random {draw}") for draw in range(draws)])  # (draws, texts)
-    chance, about = (
-        by_draw.mean(0),
-        {"data": name, "split": split, "texts": len(rows), "levels": LEVELS, "draws": draws},
-    )
+    by_draw = np.array([areas.pop(f"random {draw}") for draw in range(DRAWS)])  # (draws, texts)
+    chance, about = by_draw.mean(0), {"texts": len(rows), "levels": LEVELS, "draws": DRAWS}
     for method, values in {**areas, "random order": chance.tolist()}.items():
         difference = np.array(values) - chance
-        record = {**about, "method": method, "area": float(np.mean(values))}
+        record: dict[str, Any] = {"area": float(np.mean(values))}
         intervals = {"area": bootstrapped(np.array(values), rng)}
         if method == "random order":
             record["by_draw"] = by_draw.mean(1).tolist()
@@ -141,42 +147,28 @@ def measure(name: str, split: str, model: Path, rows: Sequence[Row], draws: int)
             difference = np.array(values) - np.array(areas["occlusion"])
             record["minus_occlusion"] = float(difference.mean())
             intervals["minus_occlusion"] = bootstrapped(difference, rng)
-        add("explanations", {**record, "intervals": intervals}, instead=("data", "split", "method"))
+        key = {"data": name, "split": split, "method": method}
+        add("explanations", key, {**about, **record, "intervals": intervals})
 
 
 def main() -> None:
     """Fine-tune a model for each data set, and measure the methods."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", nargs="*", default=list(DATA))
-    parser.add_argument("--split", choices=["dev", "train"], default="dev")
-    parser.add_argument("--texts", type=int, default=300)
-    parser.add_argument("--examples", type=int, default=2000)
-    parser.add_argument("--epochs", type=int, default=None, help="number of epochs; the rule's by default")
-    parser.add_argument("--draws", type=int, default=3)
-    parser.add_argument("--model", default=None, help="MODEL that is fine-tuned; MiniLM by default")
-    parser.add_argument("--runs", type=Path, default=None, help="folder for the runs; they are kept, and used again")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        for name in options.data:
-            run = (options.runs or Path(temporary)) / name
-            train, dev, columns = DATA[name]
-            task = Classification()
-            rows = task.read([SHARED / train], columns=columns)
+    options, task = parse(__doc__, DATA, runs=RUNS), Classification()
+    for name in options.names:
+        data, run = DATA[name], options.runs / "explanations" / name
+        parts = {
+            part: task.read([SHARED / file], columns=data.columns)
+            for part, file in (("train", data.train), ("dev", data.dev))
+        }
+        for rows in parts.values():
             random.Random(0).shuffle(rows)
-            examples, rest = rows[: options.examples], rows[options.examples :]
-            if options.split == "dev":
-                rest = task.read([SHARED / dev], columns=columns)
-                random.Random(0).shuffle(rest)
-            if not run.exists():
-                unmask.finetune(
-                    "classification",
-                    model=options.model or minilm(),
-                    train=[dict(row.values) for row in examples],
-                    out=run,
-                    settings=None if options.epochs is None else {"budget.epochs": options.epochs},
-                )
-            long = [row for row in rest if sum(len(text.split()) for text in task.texts(row)) >= LEAST_WORDS]
-            measure(name, options.split, run / "model", long[: options.texts], options.draws)
+        examples, parts["train"] = parts["train"][: data.examples], parts["train"][data.examples :]
+        if not run.exists():
+            train = [dict(row.values) for row in examples]
+            unmask.finetune("classification", minilm(), train, run, settings=data.settings)
+        for split in data.splits:
+            long = [row for row in parts[split] if sum(len(text.split()) for text in task.texts(row)) >= LEAST_WORDS]
+            measure(name, split, run / "model", long[: data.texts])
 
 
 if __name__ == "__main__":

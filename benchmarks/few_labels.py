@@ -7,18 +7,17 @@ sentence-embedding model, which was trained on the texts of SNLI.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
+from itertools import product
 
 import numpy as np
-from common import HERE, add, minilm
+from common import RUNS, add, minilm, parse
 from compare import read_file
+from labelled import embed
 
-import unmask
 from unmask.data.labelled.labelled_file import Row
 from unmask.metrics.classification import calibration_error
 from unmask.tasks import TASKS
@@ -31,7 +30,7 @@ Way = Callable[[Sequence[Row], Sequence[Row], Sequence[str]], np.ndarray]
 @cache
 def embedded(texts: tuple[str, ...]) -> np.ndarray:
     """Return the mean vectors of texts, (texts, width)."""
-    return unmask.load(minilm()).embed(list(texts))
+    return embed(texts)
 
 
 def logistic(train: Sequence[Row], test: Sequence[Row], labels: Sequence[str]) -> np.ndarray:
@@ -74,33 +73,19 @@ WAYS: dict[str, Way] = {"logistic": logistic, "setfit": setfit}
 
 def main() -> None:
     """Learn from all draws."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", nargs="+", help="default: all tasks of the comparison")
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=["logistic"])
-    parser.add_argument("--runs", type=Path, default=HERE.parent / "runs", help="where runs are kept (default: runs)")
-    options = parser.parse_args()
+    options = parse(__doc__, WAYS, runs=RUNS)
     comparison = read_file("few_labels", options.runs / "compare" / "few_labels", options.runs)
     for data, task in comparison.tasks.items():
-        if data not in (options.data or comparison.tasks):
-            continue
         parts = read_parts(TASKS[task.task](), task.files)
         gold = np.array([parts.labels.index(row.values["label"]) for row in parts.held])
-        for examples in task.examples:
-            for seed in range(comparison.seeds):
-                for way in options.ways:
-                    begun = time.perf_counter()
-                    train = drawn(parts.train, examples, {"seed": seed})
-                    probabilities = WAYS[way](train, parts.held, parts.labels)
-                    seconds, right = time.perf_counter() - begun, probabilities.argmax(1) == gold
-                    key = {"data": data, "examples": examples, "seed": seed, "way": way}
-                    scores = {
-                        "accuracy": 100 * float(right.mean()),
-                        "calibration_error": calibration_error(probabilities.max(1), right),
-                        "seconds": seconds,
-                    }
-                    add(
-                        "few_labels", key | {name: round(value, 2) for name, value in scores.items()}, instead=list(key)
-                    )
+        for examples, seed, way in product(task.examples, range(comparison.seeds), options.names):
+            begun = time.perf_counter()
+            probabilities = WAYS[way](drawn(parts.train, examples, {"seed": seed}), parts.held, parts.labels)
+            seconds, right = time.perf_counter() - begun, probabilities.argmax(1) == gold
+            scores = {"accuracy": 100 * float(right.mean()), "seconds": seconds}
+            scores["calibration_error"] = calibration_error(probabilities.max(1), right)
+            key = {"data": data, "examples": examples, "seed": seed, "way": way}
+            add("few_labels", key, {name: round(value, 2) for name, value in scores.items()})
 
 
 if __name__ == "__main__":

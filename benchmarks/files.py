@@ -12,7 +12,7 @@ from pathlib import Path
 import common
 import msgspec
 from dialogues import FORMS, held_out, write_made
-from topics import parted
+from labelled import SST2, Labelled, parted, read_texts
 
 import unmask
 from unmask.data.batches.rng import derive_rng
@@ -26,7 +26,6 @@ HELD = 1000
 """Number of sentences of SST-2's training set that are held out."""
 MOVED = 3
 """One question in this many is moved to a passage without its answer."""
-SST2 = "classification/sst2/train.tsv.xz"
 
 
 class MadeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,7 +36,7 @@ class MadeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         lines: number of lines of an excerpt.
         blocks: number of blocks between blank lines, such as sentences of tagged files.
         make: "moved": a third of the questions are about passages without their answers; "texts": the texts of
-            examples, one a line; "sst2": see `split_sst2`; "topics", "modules": see topics.py; else a form of
+            examples, one a line; "sst2": see `split_sst2`; "topics", "modules": see labelled.py; else a form of
             dialogues.py.
         held: whether it has what is held out of the data.
     """
@@ -60,7 +59,8 @@ class MadeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         elif self.make == "sst2":
             write_rows(path, split_sst2()[self.held])
         elif self.make in ("topics", "modules"):
-            write_rows(path, parted(self.make)[self.held])
+            rows = parted(self.make)[self.held]
+            write_rows(path, random.Random(0).sample(rows, len(rows)))  # an excerpt has many labels
         elif self.make in FORMS:
             *others, last = files
             rest, apart = held_out(read_squad([last]))
@@ -97,13 +97,13 @@ def write_rows(path: Path, rows: Iterable[tuple[str, str]]) -> Path:
     return path
 
 
-def split_sst2(held: int = HELD) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+def split_sst2(held: int = HELD) -> tuple[list[Labelled], list[Labelled]]:
     """Return texts of SST-2's training set with labels, in random order, to train on and to choose by.
 
     The set holds sentences and the phrases that they are made of: whole sentences are held out, and none of their
     phrases that is in no other sentence is trained on.
     """
-    rows = [(row.values["text"].strip(), row.values["label"]) for row in read_rows([common.SHARED / SST2], columns={})]
+    rows = read_texts(SST2)
     random.Random(0).shuffle(rows)
     sources = sources_of([text for text, _ in rows])
     apart = [row for row in rows if sources[row[0]] == [row[0]] and len(row[0].split()) >= WHOLE]

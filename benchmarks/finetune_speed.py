@@ -9,7 +9,6 @@ whole call, from the checkpoint on disk to the scores; the memory is the largest
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import tempfile
@@ -17,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
-from common import add, logged, minilm, take_turns
+from common import SEEDS, add, apart, logged, minilm, parse
 from files import sst2_files
 
 import unmask
@@ -26,10 +25,10 @@ from unmask.support.choices import Device, Precision
 from unmask.training.machine import keep_memory
 from unmask.workflows.finetuning.job import defaults
 
-ENGINES = (
+ENGINES = [
     *("unmask bf16", "unmask float32"),
     *("trainer float32", "trainer bf16", "trainer bf16 tuned", "trainer float32 tuned"),
-)
+]
 WARM_STEPS = 3
 
 
@@ -60,34 +59,29 @@ def run_trainer(
     train: Path, dev: Path, epochs: float, seed: int, precision: str, device: Device = "cpu"
 ) -> dict[str, Any]:
     """The same with the Hugging Face Trainer."""
+    import peers
     import transformers
 
-    start = time.perf_counter()
+    start, clock = time.perf_counter(), peers.Clock()
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm())
 
     def read(path: Path) -> list[dict[str, Any]]:
-        rows = [line.split("\t") for line in path.read_text(encoding="utf8").splitlines()[1:]]
-        found = tokenizer([text for text, _ in rows], truncation=True, max_length=128)
-        return [
-            {"input_ids": ids, "attention_mask": mask, "labels": int(label)}
-            for ids, mask, (_, label) in zip(found["input_ids"], found["attention_mask"], rows, strict=True)
-        ]
-
-    times: list[float] = []
-
-    class Clock(transformers.TrainerCallback):  # type: ignore[misc,unused-ignore]
-        def on_step_end(self, *args: Any, **settings: Any) -> None:
-            times.append(time.perf_counter())
-
-    def score(found: Any) -> dict[str, float]:
-        return {"accuracy": 100 * float((found.predictions.argmax(-1) == found.label_ids).mean())}
+        lines = path.read_text(encoding="utf8").splitlines()[1:]
+        texts, labels = zip(*(line.split("\t") for line in lines), strict=True)
+        found = tokenizer(list(texts), truncation=True, max_length=128, return_token_type_ids=False)
+        rows = zip(*found.values(), map(int, labels), strict=True)
+        return [dict(zip((*found, "labels"), row, strict=True)) for row in rows]
 
     examples = read(train)
     rule: Any = defaults("classification", load_model(minilm()).encoder.settings, len(examples), pretrained=True)
     batch = rule["batch"]["sequences"]
     with tempfile.TemporaryDirectory() as folder:
-        arguments = transformers.TrainingArguments(
-            output_dir=folder,
+        trainer = peers.trainer(
+            transformers.AutoModelForSequenceClassification.from_pretrained(minilm(), num_labels=2),
+            examples,
+            transformers.DataCollatorWithPadding(tokenizer),
+            Path(folder),
+            clock=clock,
             num_train_epochs=epochs,
             learning_rate=rule["optimizer"]["learning_rate"],
             warmup_steps=int(0.1 * epochs * len(examples) / batch),
@@ -98,23 +92,11 @@ def run_trainer(
             bf16=precision == "bf16",
             use_cpu=device == "cpu",
             seed=seed,
-            save_strategy="no",
-            report_to=[],
-            disable_tqdm=True,
-            logging_steps=10_000,
-        )
-        trainer = transformers.Trainer(
-            model=transformers.AutoModelForSequenceClassification.from_pretrained(minilm(), num_labels=2),
-            args=arguments,
-            train_dataset=examples,
-            eval_dataset=read(dev),
-            data_collator=transformers.DataCollatorWithPadding(tokenizer),
-            compute_metrics=score,
-            callbacks=[Clock()],
         )
         trainer.train()
-        accuracy = trainer.evaluate()["eval_accuracy"]
-    return _record(times, time.perf_counter() - start, accuracy)
+        found = trainer.predict(read(dev))
+    accuracy = 100 * float((found.predictions.argmax(-1) == found.label_ids).mean())
+    return _record(clock.ends, time.perf_counter() - start, accuracy)
 
 
 def _record(times: list[float], wall: float, accuracy: float) -> dict[str, Any]:
@@ -137,21 +119,11 @@ def measure(engine: str, examples: int, epochs: float, seed: int) -> dict[str, A
 
 def main() -> None:
     """Let the engines take turns."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--examples", type=int, default=2_000)
-    parser.add_argument("--epochs", type=float, default=1)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--engines", nargs="+", default=ENGINES, choices=ENGINES, metavar="ENGINE")
-    parser.add_argument("--engine", choices=ENGINES, help="run only this one, in this process, and print the result")
-    parser.add_argument("--round", type=int, default=0, help="the seed of that run")
-    options = parser.parse_args()
-    if options.engine:
-        print(json.dumps(measure(options.engine, options.examples, options.epochs, options.round)))
-        return
-    arguments = ["--examples", str(options.examples), "--epochs", str(options.epochs)]
-    for seed, engine, found in take_turns(__file__, options.engines, options.seeds, arguments):
-        record = {"engine": engine, "seed": seed, "examples": options.examples, "epochs": options.epochs, **found}
-        add("finetune_speed", record, instead=("engine", "seed", "examples", "epochs"))
+    options = parse(__doc__, examples=2_000, epochs=1.0, seeds=SEEDS, engines=ENGINES)
+    for seed in options.seeds:
+        for engine in options.engines:
+            key = {"engine": engine, "seed": seed, "examples": options.examples, "epochs": options.epochs}
+            add("finetune_speed", key, apart(measure, engine, options.examples, options.epochs, seed))
 
 
 if __name__ == "__main__":

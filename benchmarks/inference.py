@@ -10,8 +10,6 @@ of 32.
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -20,12 +18,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import add, minilm, take_turns
-from engines import single_token_words
+from common import SEEDS, add, apart, minilm, parse
+from pretrain_speed import random_texts
 
 import unmask
 from unmask.families.bert import BertSettings
-from unmask.inference.engines import ENGINES
+from unmask.inference.engines import ENGINES, program_file
 from unmask.inference.export import Export, export_model
 from unmask.model.model import Model, load_model, save_model
 from unmask.support.choices import Device
@@ -33,11 +31,11 @@ from unmask.tasks.classification import Classification
 
 SHAPES = {"tiny": (2, 128, 2), "minilm": (6, 384, 12), "base": (12, 768, 12)}
 """Layers, width and heads."""
-PEERS = (
+PEERS = [
     *("unmask float32", "unmask bf16", "unmask-onnx float32", "unmask-openvino float32", "unmask-openvino bf16"),
     *("unmask-onnx int8", "transformers float32", "transformers bf16", "sentence-transformers float32"),
     *("onnx float32", "onnx int8", "openvino float32", "openvino bf16"),
-)
+]
 BATCH, GPU_BATCH = 32, 256
 LENGTH = 128
 Run = Callable[[Sequence[str]], Any]
@@ -56,9 +54,9 @@ def build(shape: str, folder: Path) -> Path:
 
 def texts(count: int) -> list[str]:
     """Return texts of random words, each a token; with the special tokens their lengths have a mean of 25."""
-    rng, words = np.random.default_rng(3), single_token_words(unmask.load_tokenizer(minilm()))
+    rng = np.random.default_rng(3)
     lengths = np.clip(rng.normal(25, 15, count), 4, LENGTH).astype(int) - 2
-    return [" ".join(words[i] for i in rng.integers(len(words), size=length)) for length in lengths]
+    return random_texts(unmask.load_tokenizer(minilm()), lengths, rng)
 
 
 def engine(name: str, model: Path, folder: Path, device: Device = "cpu") -> Run:
@@ -110,8 +108,8 @@ def _padded(model: Path, target: str, precision: str, folder: Path) -> Run:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model)
-    file, kind = ENGINES[target]
-    compiled = kind(_exported(model, target, precision, folder) / file, torch.get_num_threads(), precision)
+    file = program_file(_exported(model, target, precision, folder), target, precision)
+    compiled = ENGINES[target](file, torch.get_num_threads(), precision)
 
     def compute(some: Sequence[str]) -> Any:
         return compiled.run(tokenizer(some, padding=True, truncation=True, max_length=LENGTH, return_tensors="np"))
@@ -148,25 +146,14 @@ def measure(name: str, shape: str, count: int, requests: int, device: Device = "
 
 
 def main() -> None:
-    """Measure every engine in turn, or one of them in this process."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("shapes", nargs="*", default=["minilm", "base"], metavar="SHAPE", help=", ".join(SHAPES))
-    parser.add_argument("--sentences", type=int, default=1000)
-    parser.add_argument("--requests", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--engines", nargs="+", default=PEERS)
-    parser.add_argument("--engine")
-    parser.add_argument("--round", type=int, default=0)
-    options = parser.parse_args()
-    if options.engine:
-        print(json.dumps(measure(options.engine, options.shapes[0], options.sentences, options.requests)))
-        return
-    sizes = ["--sentences", str(options.sentences), "--requests", str(options.requests)]
-    for shape in options.shapes:
-        turns = take_turns(__file__, options.engines, range(options.rounds), [shape, *sizes])
-        for number, name, found in turns:
-            record = {"case": shape, "engine": name, "round": number, "sentences": options.sentences, **found}
-            add("inference", record, instead=("case", "engine", "round"))
+    """Measure every engine in turn."""
+    options = parse(__doc__, list(SHAPES)[1:], sentences=1000, requests=200, rounds=SEEDS, engines=PEERS)
+    for shape in options.names:
+        for number in options.rounds:
+            for name in options.engines:
+                found = apart(measure, name, shape, options.sentences, options.requests)
+                key = {"case": shape, "engine": name, "round": number}
+                add("inference", key, {"sentences": options.sentences, **found})
 
 
 if __name__ == "__main__":

@@ -10,27 +10,26 @@ ranking; and the score on held-out examples, whose labels are as published, of a
 noisy labels, on those whose first tenth is corrected, on those of which a random tenth is corrected, and on the
 original ones. Only wrong labels that were planted count as wrong, although the data has some of its own.
 
-The data: 2,000 of SST-2's training phrases, scored on its dev set; the paragraphs of `benchmarks/topics.py`, the
+The data: 2,000 of SST-2's training phrases, scored on its dev set; the paragraphs of `benchmarks/labelled.py`, the
 part with 100 for each topic, scored on the other part; every eighth sentence of CoNLL-2003, scored on every fourth of
 testb.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from common import SHARED, add, minilm
+from common import SEEDS, SHARED, add, minilm, parse
 from files import excerpt, sample
-from topics import topics
+from labelled import SST2, SST2_DEV, topics
 from torch import Tensor
 
 import unmask
@@ -43,19 +42,39 @@ from unmask.support.choices import AuditedTask
 from unmask.tasks import TASKS
 from unmask.tasks.rows import frame_rows
 from unmask.training.machine import choose_machine
-from unmask.workflows.auditing.audit import Audit
 from unmask.workflows.auditing.out_of_fold import text_vectors, word_vectors
 from unmask.workflows.finetuning.probe import fit_probe
 
 RATES = (0.05, 0.1, 0.2)
 NOISES = ("random", "confusions")
 DATA = ("sst2", "topics", "conll2003")
-WEAK_EXAMPLES, SENTENCES, TESTED = 100, 8, 4
-"""Examples that the weaker model is trained on; one sentence in how many is audited, and scored."""
+CONLL = "ner/conll2003"
+WEAK_EXAMPLES, TEXTS, SENTENCES, TESTED = 100, 2000, 8, 4
+"""Examples that the weaker model is trained on; phrases; one sentence in how many is audited, and scored."""
 L2 = 100.0
 """Weight of the squared norm of the probes that are scored."""
 MISSING = ""
 """Type of an entity that is removed."""
+
+
+class Labels(NamedTuple):
+    """What is labeled: texts, or the entities of sentences.
+
+    Attributes:
+        task: the task that is audited.
+        true: index of the label of each, (labels,).
+        example: index of the text or sentence of each, (labels,).
+        context_free: vectors of each for the weaker model, (labels, width).
+        write: returns examples with other labels, as `unmask.audit` takes them.
+        score: returns the score of a probe that is trained on other labels.
+    """
+
+    task: AuditedTask
+    true: np.ndarray
+    example: np.ndarray
+    context_free: Tensor
+    write: Callable[[np.ndarray], Any]
+    score: Callable[[np.ndarray], float]
 
 
 @cache
@@ -91,6 +110,77 @@ def wrong_labels(
     return np.where(wrong, other, true), wrong
 
 
+def of_texts(train: Sequence[Row], test: Sequence[Row]) -> Labels:
+    """Return the labels of texts, scored on others."""
+    names = sorted({row.values["label"] for row in train})
+    true, gold = (np.array([names.index(row.values["label"]) for row in rows]) for rows in (train, test))
+    inside, outside = (text_vectors(encoder(), rows, []) for rows in (train, test))
+
+    def write(labels: np.ndarray) -> Any:
+        return [row.values["text"] for row in train], [names[label] for label in labels]
+
+    def score(labels: np.ndarray) -> float:
+        return 100 * float((predicted(inside, labels, outside) == gold).mean())
+
+    return Labels("classification", true, np.arange(len(train)), embeddings(train), write, score)
+
+
+def of_entities(train: Sequence[TaggedSentence], test: Sequence[TaggedSentence]) -> Labels:
+    """Return the types of the entities of sentences, scored on others."""
+    tags = TASKS["token-classification"]().label_names(train)
+    kinds = [MISSING, *sorted({tag[2:] for tag in tags if tag != "O"})]
+    inside, outside = (word_vectors(encoder(), sentences, tags) for sentences in (train, test))
+    entities = [(number, chunk) for number, sentence in enumerate(train) for chunk in sentence.chunks]
+    starts = np.cumsum([0, *(len(sentence.tags) for sentence in train)])
+    firsts = np.array([starts[number] + chunk.start for number, chunk in entities])
+    lengths = [len(sentence.tags) for sentence in test]
+
+    def tagged(labels: np.ndarray) -> list[TaggedSentence]:
+        spans: list[list[Chunk]] = [[] for _ in train]
+        for (number, chunk), label in zip(entities, labels, strict=True):
+            if kind := kinds[label]:
+                spans[number].append(Chunk(kind, chunk.start, chunk.stop))
+        return [
+            replace(sentence, tags=tuple(write_tags(chunk, len(sentence.tags))))
+            for sentence, chunk in zip(train, spans, strict=True)
+        ]
+
+    def write(labels: np.ndarray) -> Any:
+        return [{"words": sentence.words, "tags": sentence.tags} for sentence in tagged(labels)]
+
+    def score(labels: np.ndarray) -> float:
+        numbers = np.array([tags.index(tag) for sentence in tagged(labels) for tag in sentence.tags])
+        guessed = np.split(predicted(inside, numbers, outside), np.cumsum(lengths)[:-1])
+        entities_found = [chunks([tags[number] for number in sentence]) for sentence in guessed]
+        return measure([sentence.chunks for sentence in test], entities_found)(np.arange(len(test)))["f1"]
+
+    true = np.array([kinds.index(chunk.type) for _, chunk in entities])
+    example = np.array([number for number, _ in entities])
+    return Labels("token-classification", true, example, inside[firsts], write, score)
+
+
+def audited(labels: Labels, size: int, noise: str, rate: float, seed: int, folder: Path) -> dict[str, Any]:
+    """Make some labels of `size` examples wrong, and measure what an audit finds."""
+    rng, true = np.random.default_rng(seed), labels.true
+    few = rng.permutation(len(true))[:WEAK_EXAMPLES]
+    weak = predicted(labels.context_free[few], true[few], labels.context_free)
+    noisy, bad = wrong_labels(noise, rate, true, weak, rng)
+    out = folder / "fix.jsonl"
+    audit = unmask.audit(minilm(), labels.write(noisy), task=labels.task, out=out, quiet=True)
+    flagged, first, wrong = np.zeros((3, size), bool)
+    wrong[labels.example[bad]] = True
+    for row in map(json.loads, out.read_text(encoding="utf8").splitlines()):
+        line = int(row["source"].rpartition(":")[2]) - 1
+        flagged[line] = row["suggested"] is not None
+        first[line] = row["rank"] <= size // 10
+
+    def score(corrected: np.ndarray) -> float:
+        return labels.score(np.where(corrected[labels.example], true, noisy))
+
+    estimate = {"noise_estimate": 100 * audit.noise, "agreement": 100 * audit.agreement}
+    return {"examples": size, **found(flagged, first, wrong), **estimate, **compared(score, first, rng)}
+
+
 def found(flagged: np.ndarray, first: np.ndarray, wrong: np.ndarray) -> dict[str, float]:
     """Return precision and recall of what is flagged, and of the first tenth, times 100."""
     return {
@@ -118,124 +208,37 @@ def compared(score: Callable[[np.ndarray], float], first: np.ndarray, rng: np.ra
     return {**scores, "regained": 100 * (scores["fixed"] - scores["noisy"]) / lost if lost else 100.0}
 
 
-def audited(data: Any, task: AuditedTask, number: int, folder: Path) -> tuple[Audit, np.ndarray, np.ndarray]:
-    """Return an audit of a number of examples, which it flags, and which are in the first tenth of its ranking."""
-    out = folder / "fix.jsonl"
-    audit = unmask.audit(minilm(), data, task=task, out=out, quiet=True)
-    flagged, first = np.zeros(number, bool), np.zeros(number, bool)
-    for row in map(json.loads, out.read_text(encoding="utf8").splitlines()):
-        line = int(row["source"].rpartition(":")[2]) - 1
-        flagged[line] = row["suggested"] is not None
-        first[line] = row["rank"] <= number // 10
-    return audit, flagged, first
-
-
-def audit_texts(
-    train: Sequence[Row], test: Sequence[Row], noise: str, rate: float, seed: int, folder: Path
-) -> dict[str, Any]:
-    """Make some labels of texts wrong, and measure what an audit finds."""
-    names = sorted({row.values["label"] for row in train})
-    true, gold = (np.array([names.index(row.values["label"]) for row in rows]) for rows in (train, test))
-    inside, outside = (text_vectors(encoder(), rows, []) for rows in (train, test))
-    poor = embeddings(train)
-    rng = np.random.default_rng(seed)
-    few = rng.permutation(len(train))[:WEAK_EXAMPLES]
-    labels, wrong = wrong_labels(noise, rate, true, predicted(poor[few], true[few], poor), rng)
-    data = [row.values["text"] for row in train], [names[label] for label in labels]
-    audit, flagged, first = audited(data, "classification", len(train), folder)
-
-    def score(corrected: np.ndarray) -> float:
-        return 100 * float((predicted(inside, np.where(corrected, true, labels), outside) == gold).mean())
-
-    estimate = {"noise_estimate": 100 * audit.noise, "agreement": 100 * audit.agreement}
-    return {"examples": len(train), **found(flagged, first, wrong), **estimate, **compared(score, first, rng)}
-
-
-def audit_entities(
-    train: Sequence[TaggedSentence],
-    test: Sequence[TaggedSentence],
-    noise: str,
-    rate: float,
-    seed: int,
-    folder: Path,
-) -> dict[str, Any]:
-    """Make some entities wrong, and measure what an audit finds."""
-    tags = TASKS["token-classification"]().label_names(train)
-    kinds = [MISSING, *sorted({tag[2:] for tag in tags if tag != "O"})]
-    inside, outside = (word_vectors(encoder(), sentences, tags) for sentences in (train, test))
-    entities = [(number, chunk) for number, sentence in enumerate(train) for chunk in sentence.chunks]
-    true = np.array([kinds.index(chunk.type) for _, chunk in entities])
-    starts = np.cumsum([0, *(len(sentence.tags) for sentence in train)])
-    rng = np.random.default_rng(seed)
-    firsts = np.array([starts[number] + chunk.start for number, chunk in entities])
-    few = rng.permutation(len(entities))[:WEAK_EXAMPLES]
-    weak = predicted(inside[firsts[few]], true[few], inside[firsts])
-    labels, wrong = wrong_labels(noise, rate, true, weak, rng)
-
-    def tagged(corrected: np.ndarray) -> list[TaggedSentence]:
-        spans: list[list[Chunk]] = [[] for _ in train]
-        for (number, chunk), right, label in zip(entities, true, labels, strict=True):
-            if kind := kinds[right if corrected[number] else label]:
-                spans[number].append(Chunk(kind, chunk.start, chunk.stop))
-        return [
-            replace(sentence, tags=tuple(write_tags(chunk, len(sentence.tags))))
-            for sentence, chunk in zip(train, spans, strict=True)
-        ]
-
-    noisy = tagged(np.zeros(len(train), bool))
-    records = [{"words": sentence.words, "tags": sentence.tags} for sentence in noisy]
-    audit, flagged, first = audited(records, "token-classification", len(train), folder)
-    planted = np.zeros(len(train), bool)
-    planted[[number for (number, _), bad in zip(entities, wrong, strict=True) if bad]] = True
-    lengths = [len(sentence.tags) for sentence in test]
-
-    def score(corrected: np.ndarray) -> float:
-        numbers = np.array([tags.index(tag) for sentence in tagged(corrected) for tag in sentence.tags])
-        guessed = np.split(predicted(inside, numbers, outside), np.cumsum(lengths)[:-1])
-        entities_found = [chunks([tags[number] for number in sentence]) for sentence in guessed]
-        return measure([sentence.chunks for sentence in test], entities_found)(np.arange(len(test)))["f1"]
-
-    estimate = {"noise_estimate": 100 * audit.noise, "agreement": 100 * audit.agreement}
-    return {"examples": len(train), **found(flagged, first, planted), **estimate, **compared(score, first, rng)}
-
-
-def read(name: str, folder: Path) -> tuple[Sequence[Any], Sequence[Any]]:
-    """Return the examples to audit and those to score on."""
+def read(name: str, folder: Path) -> tuple[Labels, int]:
+    """Return the labels that are audited, and of how many examples."""
     if name == "topics":
-        scored, audited = (
+        test, train = (
             [Row({"text": text, "label": label}, "topics", number) for number, (text, label) in enumerate(part)]
             for part in topics()
         )
-        return audited, scored
+        return of_texts(train, test), len(train)
     if name == "sst2":
-        folder_of_data = SHARED / "classification" / "sst2"
-        train = sample(folder_of_data / "train.tsv.xz", 2000, folder / "train.tsv")
         task = TASKS["classification"]()
-        return task.read([train], columns={}), task.read([folder_of_data / "dev.tsv"], columns={})
-    source, task = SHARED / "ner" / "conll2003", TASKS["token-classification"]()
-    paths = (
-        excerpt(source / "eng.train.xz", folder / "train.conll", 0, blocks=True, each=SENTENCES),
-        excerpt(source / "eng.testb.xz", folder / "test.conll", 0, blocks=True, each=TESTED),
+        train = task.read([sample(SHARED / SST2, TEXTS, folder / "train.tsv")], columns={})
+        return of_texts(train, task.read([SHARED / SST2_DEV], columns={})), len(train)
+    task = TASKS["token-classification"]()
+    sentences, tested = (
+        task.read([excerpt(SHARED / CONLL / file, folder / "part.conll", 0, blocks=True, each=each)], columns={})
+        for file, each in (("eng.train.xz", SENTENCES), ("eng.testb.xz", TESTED))
     )
-    return task.read([paths[0]], columns={}), task.read([paths[1]], columns={})
+    return of_entities(sentences, tested), len(sentences)
 
 
 def main() -> None:
     """Plant wrong labels, audit, and write what was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", nargs="+", default=list(DATA), choices=DATA)
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    options = parser.parse_args()
-    for name in options.data:
+    options = parse(__doc__, DATA, seeds=SEEDS)
+    for name in options.names:
         with tempfile.TemporaryDirectory() as folder:
-            train, test = read(name, Path(folder))
-            measure_audit = audit_entities if name == "conll2003" else audit_texts
+            labels, size = read(name, Path(folder))
             for noise in NOISES:
                 for rate in RATES:
                     for seed in options.seeds:
-                        what = {"data": name, "noise": noise, "rate": 100 * rate, "seed": seed}
-                        result = measure_audit(train, test, noise, rate, seed, Path(folder))
-                        add("audit", what | result, instead=list(what))
+                        key = {"data": name, "noise": noise, "rate": 100 * rate, "seed": seed}
+                        add("audit", key, audited(labels, size, noise, rate, seed, Path(folder)))
 
 
 if __name__ == "__main__":

@@ -8,19 +8,15 @@ topics (accuracy on others), and the same with one topic that 2 % of the texts h
 
 from __future__ import annotations
 
-import argparse
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from common import SHARED, add, minilm
+from common import add, parse
+from labelled import SST2, SST2_DEV, Labelled, embed, every_paragraph, read_texts
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, f1_score
-from topics import paragraphs_by_topic
 
-import unmask
-from unmask.data.labelled.labelled_file import read_rows
 from unmask.inference.selection import PREFILTER, balanced_order, select_diverse
 
 BATCH, MOST = 20, 200
@@ -46,32 +42,25 @@ Draw = Callable[[int], tuple[Labeled, Labeled]]
 """Returns, for a seed, texts to choose from and texts to score on."""
 
 
-def embed(texts: Sequence[str], labels: Sequence[str]) -> Labeled:
+def with_vectors(examples: Sequence[Labelled]) -> Labeled:
     """Return the vectors of texts with their labels."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", unmask.InputWarning)
-        return Labeled(unmask.load(minilm()).embed(texts), np.array(labels))
+    return Labeled(embed([one.text for one in examples]), np.array([one.label for one in examples]))
 
 
 def sst2() -> Draw:
     """Return draws of training phrases, scored on the dev set."""
-    folder = SHARED / "classification" / "sst2"
-    train, dev = (read_rows([folder / name], columns={"text": "sentence"}) for name in ("train.tsv.xz", "dev.tsv"))
+    train = read_texts(SST2)
     chosen = np.random.default_rng(0).permutation(len(train))[:READ]
-    pool, scored = (
-        embed([row.values["text"] for row in rows], [row.values["label"] for row in rows])
-        for rows in ([train[index] for index in chosen], dev)
-    )
+    pool, scored = with_vectors([train[index] for index in chosen]), with_vectors(read_texts(SST2_DEV))
     return lambda seed: (pool.take(np.random.default_rng(seed).permutation(len(pool.labels))[:POOL]), scored)
 
 
 def topics() -> Draw:
     """Return draws of paragraphs, scored on others."""
-    pairs = [(text, topic) for topic, texts in paragraphs_by_topic().items() for text in texts]
-    every = embed([text for text, _ in pairs], [topic for _, topic in pairs])
+    every = with_vectors(every_paragraph())
 
     def draw(seed: int) -> tuple[Labeled, Labeled]:
-        order = np.random.default_rng(seed).permutation(len(pairs))
+        order = np.random.default_rng(seed).permutation(len(every.labels))
         return every.take(order[:POOL]), every.take(order[POOL : 2 * POOL])
 
     return draw
@@ -137,16 +126,13 @@ def curve(strategy: str, pool: Labeled, scored: Labeled, seed: int) -> list[dict
 
 def main() -> None:
     """Measure, and write benchmarks/results/suggest.json."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draws", type=int, default=10)
-    options = parser.parse_args()
+    options = parse(__doc__, draws=10)
     paragraphs = topics()
     for name, draw in (("topics", paragraphs), ("rare", with_rare(paragraphs)), ("sst2", sst2())):
         for seed in range(options.draws):
             for strategy in STRATEGIES:
-                record = {"data": name, "strategy": strategy, "seed": seed}
-                scores = curve(strategy, *draw(seed), seed)
-                add("suggest", {**record, "curve": scores}, instead=tuple(record))
+                record = {"curve": curve(strategy, *draw(seed), seed)}
+                add("suggest", {"data": name, "strategy": strategy, "seed": seed}, record)
 
 
 if __name__ == "__main__":

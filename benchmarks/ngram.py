@@ -9,7 +9,6 @@ single discount the probabilities are those of NLTK, as the test shows, which wo
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from common import HERE, add, logged
+from common import RUNS, add, logged, parse
 from compare import model_of
 from files import english_text
 
@@ -147,36 +146,36 @@ def perplexity(train: Sequence[Ids], heldout: Sequence[Ids], marks: Sequence[int
 
 def main() -> None:
     """Measure both models in both directions."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=Path, help="of an ELMo; default: that of the comparison of the family")
-    parser.add_argument("--corpus", type=Path, help="that it was pretrained on")
-    parser.add_argument("--text", nargs="+", type=Path, help="the files of the corpus")
-    parser.add_argument("--runs", type=Path, default=HERE.parent / "runs", help="where runs are kept (default: runs)")
-    options = parser.parse_args()
-    run = options.run or model_of(ELMO, options.runs)
-    if not options.corpus:
-        needed = json.loads((run.parent / "cell.json").read_bytes())["needs"]["corpus"]
-        options.corpus = run.parent.parent / needed / "corpus"
-    corpus, model = open_corpus(options.corpus), load_model(run)
+    measure(model_of(ELMO, parse(__doc__, runs=RUNS).runs), english_text())
+
+
+def measure(run: Path, text: Sequence[Path]) -> None:
+    """Compare an ELMo that was pretrained on a text with n-grams in the same text."""
+    cell = run.parent / "cell.json"
+    needed = json.loads(cell.read_bytes())["needs"]["corpus"] if cell.exists() else ""
+    corpus, model = (
+        open_corpus(run.parent.parent / needed / "corpus" if needed else run / "text" / "corpus"),
+        load_model(run),
+    )
     words, marks = len(model.heads["bidirectional_lm"]["bias"]), (corpus.tokenizer.cls, corpus.tokenizer.sep)
     with tempfile.TemporaryDirectory() as folder:
-        documents = read_documents(options.text or english_text(), TextOptions(), Skipped())
         file = Path(folder) / "heldout.jsonl"
-        file.write_bytes(b"\n".join(msgspec.json.encode({"text": text}) for text in held_out(documents)))
+        documents = held_out(read_documents(text, TextOptions(), Skipped()))
+        file.write_bytes(b"\n".join(msgspec.json.encode({"text": document}) for document in documents))
         scores = evaluate_encoder(model, [file])["metrics"]
     each = logged(run)[-1]["tokens"] // 2  # tokens that each direction has read
     heldout = read(corpus.heldout, corpus.heldout.num_tokens * 2, words)
     for direction, turn in (("forward", 1), ("backward", -1)):
-        shared = {"direction": direction, "words": words, "heldout": sum(len(ids) + 1 for ids in heldout)}
+        shared = {"words": words, "heldout": sum(len(ids) + 1 for ids in heldout)}
         value = scores[f"bidirectional_lm_{direction}_perplexity"]
-        keys = ("engine", "direction", "text")
-        add("ngram", {"engine": ELMO, "text": "read", "tokens": each, "perplexity": value, **shared}, instead=keys)
+        key = {"engine": ELMO, "direction": direction, "text": "read"}
+        add("ngram", key, {"tokens": each, "perplexity": value, **shared})
         asked = [ids[::turn] for ids in heldout]
-        for text, most in (("read", each), ("all", corpus.train.num_tokens * 2)):
+        for part, most in (("read", each), ("all", corpus.train.num_tokens * 2)):
             train = [ids[::turn] for ids in read(corpus.train, most, words)]
             value, size = perplexity(train, asked, marks[::turn], words)
-            record = {"engine": f"{ORDER}-gram", "text": text, "tokens": sum(len(ids) + 1 for ids in train)}
-            add("ngram", {**record, "ngrams": size, "perplexity": value, **shared}, instead=keys)
+            record = {"tokens": sum(len(ids) + 1 for ids in train), "ngrams": size, "perplexity": value, **shared}
+            add("ngram", {"engine": f"{ORDER}-gram", "direction": direction, "text": part}, record)
 
 
 if __name__ == "__main__":

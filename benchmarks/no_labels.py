@@ -7,17 +7,14 @@ the most frequent label.
 
 from __future__ import annotations
 
-import argparse
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from common import SHARED, add, minilm
-from topics import topics
+from common import RUNS, SHARED, add, minilm, parse
+from labelled import SST2_DEV, Labelled, read_texts, topics
 
 import unmask
-from unmask.data.labelled.labelled_file import read_rows
 from unmask.inference.zero_shot import HYPOTHESIS
 from unmask.metrics.intervals import wilson
 
@@ -39,47 +36,39 @@ def entailment(folder: Path) -> str:
         )
     result = unmask.evaluate(run, snli / f"test_2000{SUFFIX}", columns=COLUMNS)
     interval = result["intervals"]["accuracy"]
-    record = {"data": "snli", "accuracy": result["metrics"]["accuracy"], "interval": interval, "chance": 100 / 3}
-    add("no_labels", {**record, "labels": "trained on"}, instead=("data", "labels"))
+    record = {"accuracy": result["metrics"]["accuracy"], "interval": interval, "chance": 100 / 3}
+    add("no_labels", {"data": "snli", "labels": "trained on"}, record)
     return str(run)
 
 
 def measure(
-    data: str, model: str, texts: Sequence[str], gold: Sequence[str], names: dict[str, str], template: str = HYPOTHESIS
+    data: str, model: str, examples: Sequence[Labelled], names: dict[str, str], template: str = HYPOTHESIS
 ) -> None:
     """Add the accuracy of the labels by their names.
 
     Args:
         data: name of the data set.
         model: the model of entailment.
-        texts: the texts.
-        gold: their labels.
+        examples: the texts with their labels.
         names: the labels by the names that are predicted.
         template: see `unmask.predict`.
     """
+    texts = [example.text for example in examples]
     predictions = unmask.predict(model, texts=texts, labels=list(names), template=template, quiet=True)
-    right = sum(names[prediction.label] == label for prediction, label in zip(predictions, gold, strict=True))
-    low, high = wilson(right / len(gold), len(gold))
-    record = {"data": data, "labels": ", ".join(names), "template": template, "accuracy": 100 * right / len(gold)}
-    chance = 100 * max(Counter(gold).values()) / len(gold)
-    record |= {"interval": [100 * low, 100 * high], "chance": chance}
-    add("no_labels", record, instead=("data", "labels", "template"))
+    right = sum(names[guess.label] == one.label for guess, one in zip(predictions, examples, strict=True))
+    low, high = wilson(right / len(texts), len(texts))
+    chance = 100 * max(Counter(example.label for example in examples).values()) / len(texts)
+    record = {"accuracy": 100 * right / len(texts), "interval": [100 * low, 100 * high], "chance": chance}
+    add("no_labels", {"data": data, "labels": ", ".join(names), "template": template}, record)
 
 
 def main() -> None:
     """Train and measure, and write benchmarks/results/no_labels.json."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=Path, help="folder of the model, which is kept there")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        model = entailment(options.runs or Path(scratch))
-        rows = read_rows([SHARED / "classification" / "sst2" / "dev.tsv"], columns={"text": "sentence"})
-        texts, gold = [row.values["text"] for row in rows], [row.values["label"] for row in rows]
-        measure("sst2", model, texts, gold, {"negative": "0", "positive": "1"})
-        measure("sst2", model, texts, gold, {"bad": "0", "good": "1"}, template="This movie is {}.")
-        _, test = topics()
-        names = {example.label: example.label for example in test}
-        measure("topics", model, [example.text for example in test], [example.label for example in test], names)
+    model = entailment(parse(__doc__, runs=RUNS).runs / "no_labels")
+    phrases, (_, paragraphs) = read_texts(SST2_DEV), topics()
+    measure("sst2", model, phrases, {"negative": "0", "positive": "1"})
+    measure("sst2", model, phrases, {"bad": "0", "good": "1"}, template="This movie is {}.")
+    measure("topics", model, paragraphs, {example.label: example.label for example in paragraphs})
 
 
 if __name__ == "__main__":

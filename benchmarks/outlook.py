@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from common import RESULTS, SHARED, add, read
+from common import RESULTS, SHARED, add, parse, read
+from labelled import SST2, Labelled, every_paragraph, read_texts
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.linear_model import SGDClassifier
 from sklearn.naive_bayes import MultinomialNB
-from topics import paragraphs_by_topic
 
-from unmask.data.labelled.labelled_file import read_rows
 from unmask.metrics.comparison.outlook import extrapolate
 
+REVIEWS = "classification/chnsenticorp"
 SMALLEST, LARGEST, SEEDS, SCORED = 125, 16_000, 3, 1500
 FITTED = 4
 """Number of budgets that are extrapolated."""
@@ -27,14 +27,12 @@ Curve = list[tuple[int, int, float]]
 """Budget, seed and accuracy of each run."""
 
 
-def texts() -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield data sets: name, texts, labels."""
-    folder = SHARED / "classification"
-    for name, files, column in (("sst2", "train.tsv.xz", "sentence"), ("chnsenticorp", "train*", "text_a")):
-        rows = read_rows(sorted((folder / name).glob(files)), columns={"text": column})
-        yield name, [row.values["text"] for row in rows], [row.values["label"] for row in rows]
-    pairs = [(text, topic) for topic, paragraphs in paragraphs_by_topic().items() for text in paragraphs]
-    yield "topics", [text for text, _ in pairs], [topic for _, topic in pairs]
+def texts() -> Iterator[tuple[str, list[Labelled]]]:
+    """Yield data sets: name and examples."""
+    yield "sst2", read_texts(SST2)
+    reviews = sorted(path.name for path in (SHARED / REVIEWS).glob("train*"))
+    yield "chnsenticorp", read_texts(*(f"{REVIEWS}/{name}" for name in reviews), text="text_a")
+    yield "topics", every_paragraph()
 
 
 def learning_curve(features: object, labels: np.ndarray, method: str) -> Curve:
@@ -61,25 +59,25 @@ def check(data: str, curve: Curve, fitted: list[int], target: int) -> None:
     later = [score for budget, _, score in curve if budget == target]
     outlook = extrapolate([budget for budget, _ in runs], [score for _, score in runs], [target], bounds=(0, 100))
     record = {
-        "data": data,
-        "fitted": fitted,
         "times": round(target / max(fitted), 2),
         "inside": sum(bool(outlook.low[0] <= score <= outlook.high[0]) for score in later),
         "runs": len(later),
         "width": round(float(outlook.high[0] - outlook.low[0]), 2),
         "error": round(float(outlook.scores[0]) - float(np.mean(later)), 2),
     }
-    add("outlook", record)
+    add("outlook", {"data": data, "fitted": fitted, "target": target}, record)
 
 
-if __name__ == "__main__":
-    for name, every, names in texts():
-        labels = np.unique(names, return_inverse=True)[1]
+def main() -> None:
+    """Extrapolate all curves."""
+    parse(__doc__)
+    for name, examples in texts():
+        labels = np.unique([example.label for example in examples], return_inverse=True)[1]
         for analyzer, lengths in (("word", (1, 1)), ("char", (2, 4))):
             vectorizer = HashingVectorizer(
                 analyzer=analyzer, ngram_range=lengths, n_features=2**16, alternate_sign=False
             )
-            features = vectorizer.transform(every)
+            features = vectorizer.transform([example.text for example in examples])
             for method in ("bayes", "logistic"):
                 curve = learning_curve(features, labels, method)
                 budgets = sorted({budget for budget, _, _ in curve})
@@ -88,4 +86,8 @@ if __name__ == "__main__":
                         check(f"{name}, {analyzer}, {method}", curve, budgets[start : start + FITTED], target)
     for run in read(RESULTS / "suggest.json")["runs"]:
         points = [(point["labels"], run["seed"], point["score"]) for point in run["curve"] if point["labels"] != "mean"]
-        check(f"labels next: {run['data']}", points, [60, 80, 100], 200)
+        check(f"labels next: {run['data']}, {run['strategy']}, seed {run['seed']}", points, [60, 80, 100], 200)
+
+
+if __name__ == "__main__":
+    main()

@@ -12,14 +12,13 @@ Each repetition is another world. Finished cells stay in the folder of `--runs`,
 
 from __future__ import annotations
 
-import argparse
 import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from common import add
+from common import RUNS, add, parse
 
 import unmask
 from unmask.support.settings import convert, write
@@ -129,21 +128,17 @@ def write_world(folder: Path, name: str, number: int) -> Path:
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("worlds", nargs="+", choices=WORLDS)
-    parser.add_argument("--runs", type=Path, required=True, help="folder of the comparisons, which continue there")
-    parser.add_argument("--repetitions", type=int, nargs="+", default=range(20), help="numbers of the worlds")
-    arguments = parser.parse_args()
-    for number in arguments.repetitions:
-        for name in arguments.worlds:
-            folder, start, planted = arguments.runs / f"{name}-{number}", time.process_time(), WORLDS[name][2]
-            file = write_world(folder, name, number)
+    options = parse(__doc__, WORLDS, runs=RUNS, repetitions=list(range(20)))
+    for number in options.repetitions:
+        for name in options.names:
+            folder, planted = options.runs / "planted" / f"{name}-{number}", WORLDS[name][2]
+            start, file = time.process_time(), write_world(folder, name, number)
             outcome = unmask.compare(file, out=folder / "out", quiet=True, device="cpu")
             recommended = outcome.best[0] if len(outcome.best) == 1 else ""
-            scores = {arm.name: round(arm.score.mean, 1) for arm in outcome.arms if arm.score}
-            record = {"world": name, "number": number, "planted": planted or "neither", "scores": scores}
-            record |= {"recommended": recommended or "neither", "right": 100.0 * (recommended == planted)}
-            add("planted", record | {"seconds": time.process_time() - start}, instead=("world", "number"))
+            record: dict[str, Any] = {"planted": planted or "neither", "recommended": recommended or "neither"}
+            record |= {"scores": {arm.name: round(arm.score.mean, 1) for arm in outcome.arms if arm.score}}
+            record |= {"right": 100.0 * (recommended == planted), "seconds": time.process_time() - start}
+            add("planted", {"world": name, "number": number}, record)
 
 
 if __name__ == "__main__":

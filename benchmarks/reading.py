@@ -8,7 +8,6 @@ front, so that no two rows are equal. The fastest of several rounds counts.
 
 from __future__ import annotations
 
-import argparse
 import json
 import lzma
 import tempfile
@@ -18,7 +17,7 @@ from itertools import compress, count, islice, pairwise
 from pathlib import Path
 from typing import Any
 
-from common import SHARED, add
+from common import SHARED, add, parse
 
 from unmask.data.labelled.duplicates import estimate_overlap
 from unmask.data.text.sentences import split_sentences
@@ -41,38 +40,34 @@ def sentences() -> Iterator[str]:
 
 def measure(path: Path) -> dict[str, float]:
     """Return the seconds of CPU time of each step."""
-    task = Classification()
-    marks = [time.process_time()]
-    rows = task.read([path], columns={}, notes=[])
-    marks.append(time.process_time())
-    identities = task.identities(rows)
-    marks.append(time.process_time())
+    task, marks = Classification(), [time.process_time()]
+
+    def passed(value: Any) -> Any:
+        marks.append(time.process_time())
+        return value
+
+    rows = passed(task.read([path], columns={}, notes=[]))
+    identities = passed(task.identities(rows))
     held = task.choose_held(rows, identities, 0)
-    parted(rows, held)
-    marks.append(time.process_time())
-    describe_damaged(compress(rows, (~identities.is_ascii).tolist()), task.texts)
-    marks.append(time.process_time())
-    estimate_overlap(identities.select(~held), identities.select(held))
-    marks.append(time.process_time())
+    passed(parted(rows, held))
+    passed(describe_damaged(compress(rows, (~identities.is_ascii).tolist()), task.texts))
+    passed(estimate_overlap(identities.select(~held), identities.select(held)))
     return dict(zip(STEPS, (b - a for a, b in pairwise(marks)), strict=True))
 
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=300_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    arguments = parser.parse_args()
+    options = parse(__doc__, rows=300_000, rounds=3)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.tsv"
-        lines = (f"{text}\t{LABELS[number % 3]}\n" for number, text in enumerate(islice(sentences(), arguments.rows)))
+        lines = (f"{text}\t{LABELS[number % 3]}\n" for number, text in enumerate(islice(sentences(), options.rows)))
         path.write_text("text\tlabel\n" + "".join(lines), encoding="utf8")
         megabytes = path.stat().st_size / 1e6
-        rounds = [measure(path) for _ in range(arguments.rounds)]
-    for step in rounds[0]:
-        seconds = min(one[step] for one in rounds)
-        record: dict[str, Any] = {"rows": arguments.rows, "step": step, "seconds": round(seconds, 3)}
-        add("reading", record | {"mb_per_second": round(megabytes / seconds, 1)}, instead=("rows", "step"))
+        rounds = [measure(path) for _ in range(options.rounds)]
+    for step in STEPS:
+        seconds = min(times[step] for times in rounds)
+        record = {"seconds": round(seconds, 3), "mb_per_second": round(megabytes / seconds, 1)}
+        add("reading", {"rows": options.rows, "step": step}, record)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
 A layer of each of the recipes elmo-mini, elmo-small and elmo reads windows of 20 tokens from 32 streams: forward and
 backward pass, on one thread, in float32 and in bf16. torch.nn.LSTM (`proj_size`) has no clipping; ours is measured
-without and with it. The three take turns; time is that of the processor, so that other programs matter less.
+without and with it. The three take turns, in rounds of which the first does not count; time is that of the processor,
+so that other programs matter less.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 import warnings
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from common import add
+from common import add, parse
 from torch import Tensor, nn
 
 from unmask.nn.layers.lstm import Lstm
@@ -54,28 +54,19 @@ def seconds(run: Run, x: Tensor) -> float:
 
 def main() -> None:
     """Measure all cases."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recipes", nargs="+", default=RECIPES, choices=RECIPES, help="whose layers are measured")
-    parser.add_argument("--streams", type=int, default=32)
-    parser.add_argument("--length", type=int, default=20, help="tokens of a window")
-    parser.add_argument("--rounds", type=int, default=15, help="the first of which does not count")
-    options = parser.parse_args()
+    options = parse(__doc__, RECIPES, streams=32, length=20, rounds=15)
     torch.set_num_threads(1)
-    for recipe in options.recipes:
+    for recipe in options.names:
         body: Any = read_recipe(recipe).encoder
         width, cells = body.width // 2, body.cells
         for precision, dtype in PRECISIONS.items():
             layers = engines(width, cells, options.streams, options.length, dtype)
             x = torch.randn(options.length * options.streams, width, dtype=dtype)
-            times: dict[str, list[float]] = {name: [] for name in layers}
-            for _ in range(options.rounds):
-                for name, run in layers.items():
-                    times[name].append(seconds(run, x))
-            for name, found in times.items():
-                record = {"recipe": recipe, "precision": precision, "engine": name, "streams": options.streams}
-                record |= {"shape": f"{width} / {cells}", "length": options.length}
-                record |= {"seconds": statistics.median(found[1:])}
-                add("recurrence", record, instead=("recipe", "precision", "engine"))
+            rounds = [{name: seconds(run, x) for name, run in layers.items()} for _ in range(options.rounds)]
+            for name in layers:
+                record = {"streams": options.streams, "shape": f"{width} / {cells}", "length": options.length}
+                record["seconds"] = statistics.median(times[name] for times in rounds[1:])
+                add("recurrence", {"recipe": recipe, "precision": precision, "engine": name}, record)
 
 
 if __name__ == "__main__":

@@ -7,18 +7,15 @@ as they are given), how many gold sentences are found exactly, and MB/s on the g
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, cycle, islice, pairwise
-from pathlib import Path
 
-from common import add
+from common import HERE, add, parse
 
 Split = Callable[[str], Sequence[str]]
 
-ROOT = Path(__file__).parents[1]
 JOINTS = {"english": " ", "chinese": ""}
 CODES = {"english": "en", "chinese": "zh"}
 
@@ -72,7 +69,7 @@ CANDIDATES = {
 
 def read_gold(language: str) -> list[list[str]]:
     """Read the sentences of each paragraph."""
-    text = (ROOT / "tests" / "files" / "sentences" / f"{language}.txt").read_text(encoding="utf-8")
+    text = (HERE.parent / "tests" / "files" / "sentences" / f"{language}.txt").read_text(encoding="utf-8")
     return [paragraph.split("\n") for paragraph in text.strip().split("\n\n")]
 
 
@@ -122,9 +119,7 @@ def speed(split: Split, language: str, megabytes: float) -> dict[str, float]:
 
 def main() -> None:
     """Measure all that is installed and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--megabytes", type=float, default=2.0, help="text for the speed, each language")
-    arguments = parser.parse_args()
+    options = parse(__doc__, megabytes=2.0)
     for name, candidate in CANDIDATES.items():
         try:
             version = importlib.metadata.version(name.split()[0])
@@ -132,9 +127,8 @@ def main() -> None:
             continue
         for language in JOINTS:
             split = candidate(language)
-            rates = speed(split, language, arguments.megabytes)
-            record = {"library": f"{name} {version}", "language": language, **quality(split, language), **rates}
-            add("sentences", record, instead=("library", "language"))
+            key = {"library": f"{name} {version}", "language": language}
+            add("sentences", key, quality(split, language) | speed(split, language, options.megabytes))
 
 
 if __name__ == "__main__":

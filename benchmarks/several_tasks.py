@@ -6,7 +6,6 @@ For each seed, the pairs of both tasks are drawn anew. MiniLM is fine-tuned on b
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import tempfile
@@ -14,7 +13,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from common import SHARED, add, minilm
+from common import SEEDS, SHARED, add, minilm, parse
 
 import unmask
 from unmask.data.labelled.labelled_file import read_rows
@@ -39,15 +38,14 @@ def sick(name: str) -> list[Pair]:
     return [(row.values["text"], row.values["text_b"], own) for row, own in zip(parts[0], labels, strict=True)]
 
 
+def examples(pairs: list[Pair], task: str) -> tuple[list[str], list[str], list[Any]]:
+    """Return pairs and their labels of a task, as `unmask.finetune` takes them from memory."""
+    return [pair[0] for pair in pairs], [pair[1] for pair in pairs], [pair[2][task] for pair in pairs]
+
+
 def main() -> None:
     """Train on both tasks and on each alone, and add the scores to the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--few", type=int, default=96, help="pairs with entailment labels")
-    parser.add_argument("--many", type=int, default=640, help="pairs with relatedness scores")
-    parser.add_argument("--steps", type=int, default=240, help="steps of the run on both")
-    parser.add_argument("--scored", type=int, default=1000, help="test pairs")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    options = parser.parse_args()
+    options = parse(__doc__, few=96, many=640, steps=240, scored=1000, seeds=SEEDS)
     warnings.simplefilter("ignore", unmask.InputWarning)
     train, test = sick("SICK_train.txt.xz"), sick("SICK_test_annotated.txt.xz")
     test = random.Random(0).sample(test, min(options.scored, len(test)))
@@ -63,17 +61,11 @@ def main() -> None:
             unmask.multitask(tables, minilm(), Path(folder) / "run", alone=True, settings=settings, quiet=True)
             compared = json.loads((Path(folder) / "run" / "alone.json").read_bytes())
         for name, scores in compared.items():
-            key = {"task": name, "examples": len(parts[name]), "seed": seed}
             for way in ("together", "alone"):
-                record = {**key, "way": way, "metric": scores["metric"], "score": round(scores[way], 2)}
+                record = {"metric": scores["metric"], "score": round(scores[way], 2)}
                 if way == "together":
                     record |= {part: scores[part] for part in ("interval", "p", "verdict")}
-                add("several_tasks", record, instead=("task", "examples", "seed", "way"))
-
-
-def examples(pairs: list[Pair], task: str) -> tuple[list[str], list[str], list[Any]]:
-    """Return pairs and their labels of a task, as `unmask.finetune` takes them from memory."""
-    return [pair[0] for pair in pairs], [pair[1] for pair in pairs], [pair[2][task] for pair in pairs]
+                add("several_tasks", {"task": name, "examples": len(parts[name]), "seed": seed, "way": way}, record)
 
 
 if __name__ == "__main__":

@@ -8,14 +8,13 @@ model first learns something, be it one of those that are timed to plan the run.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from common import SHARED, add, minilm
+from common import SHARED, add, minilm, parse
 
 import unmask
 
@@ -73,26 +72,17 @@ def commands(corpus: Path, examples: Path, model: str) -> dict[str, list[str]]:
 
 def main() -> None:
     """Measure in turns."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=7)
-    options = parser.parse_args()
-    found: dict[str, list[float]] = {}
+    options = parse(__doc__, turns=7)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        text = sorted((SHARED / "text/wikipedia").glob("train-*.jsonl.xz"))[:1]
         tokenizer = unmask.load_tokenizer(SHARED.parent / "vocabularies/bert-base-uncased")
-        unmask.build_corpus(text, tokenizer, folder / "corpus", workers=2)
+        unmask.build_corpus(SHARED / "text/wikipedia/train-0.jsonl.xz", tokenizer, folder / "corpus", workers=2)
         known = commands(folder / "corpus", SHARED / "classification/sst2/train.tsv.xz", minilm())
         for turn in range(options.turns):
             for until, command in known.items():
-                if until.startswith("first_step"):
-                    taken = seconds([*command, "--out", str(folder / f"{until}-{turn}")], until="first step")
-                else:
-                    taken = seconds(command)
-                found.setdefault(until, []).append(taken)
-    for until, values in found.items():
-        for turn, value in enumerate(values):
-            add("start", {"until": until, "round": turn, "seconds": value}, instead=("until", "round"))
+                out, stop = ["--out", str(folder / f"{until}-{turn}")], "first step"
+                taken = seconds([*command, *out], stop) if until.startswith("first_step") else seconds(command)
+                add("start", {"until": until, "round": turn}, {"seconds": taken})
 
 
 if __name__ == "__main__":

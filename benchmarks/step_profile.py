@@ -1,4 +1,4 @@
-"""Where does a step's time go, in pretraining (see engines.py for the work) and in fine-tuning (finetune_speed.py)?
+"""Where does a step's time go, in pretraining (pretrain_speed.py) and in fine-tuning (finetune_speed.py)?
 
 torch's profiler measures each kernel; the rest of the wall time is Python, numpy and the dispatcher. Each kernel
 belongs to one kind of work; an elementwise one (a product, a copy) to the part that called it.
@@ -6,20 +6,20 @@ belongs to one kind of work; an elementwise one (a product, a copy) to the part 
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
-import engines
 import finetune_speed
+import pretrain_speed
 import torch
-from common import add
-from engines import Work
+from common import add, parse
 from files import sst2_files
+from pretrain_speed import Work
 
 from unmask.training.loop import Trainer
 
@@ -41,7 +41,7 @@ KINDS = {
 
 def pretraining(work: Work) -> tuple[float, int, int]:
     """Pretrain; return the seconds of a timed step, and how many steps were not timed and timed."""
-    return engines.run_unmask(work)["seconds"] / work.steps, engines.WARM_STEPS, work.steps
+    return pretrain_speed.run_unmask(work)["seconds"] / work.steps, pretrain_speed.WARM_STEPS, work.steps
 
 
 def finetuning(examples: int, precision: str = "bf16") -> tuple[float, int, int]:
@@ -52,7 +52,7 @@ def finetuning(examples: int, precision: str = "bf16") -> tuple[float, int, int]
     return found["seconds_per_step"], finetune_speed.WARM_STEPS, found["steps"]
 
 
-def profile(run: Callable[[], tuple[float, int, int]]) -> Iterator[dict[str, float | str]]:
+def profile(run: Callable[[], tuple[float, int, int]]) -> Iterator[dict[str, Any]]:
     """Train twice and yield the seconds per step of each kind of work: of wall time, then of torch's kernels."""
     kinds = {f"aten::{name}": kind for kind, names in KINDS.items() for name in names}
     found = dict.fromkeys(KINDS, 0.0)
@@ -80,20 +80,14 @@ def profile(run: Callable[[], tuple[float, int, int]]) -> Iterator[dict[str, flo
 
 def main() -> None:
     """Profile all cases."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", nargs="+", default=CASES, metavar="CASE", help="finetune, or of pretrain_speed.py")
-    parser.add_argument("--name", help="of the case in the result, to tell another version on PYTHONPATH from this one")
-    parser.add_argument("--steps", type=int, default=10, help="profiled steps of pretraining")
-    parser.add_argument("--sequences", type=int, default=32, help="per step of pretraining")
-    parser.add_argument("--examples", type=int, default=2_000, help="of fine-tuning")
-    options = parser.parse_args()
-    for case in options.cases:
+    options = parse(__doc__, CASES, steps=10, sequences=32, examples=2_000)
+    for case in options.names:
         if case == FINETUNING:
             run = partial(finetuning, options.examples)
         else:
             run = partial(pretraining, Work.parse(case, steps=options.steps, sequences=options.sequences))
         for record in profile(run):
-            add("step_profile", {"case": options.name or case, **record}, instead=("case", "kind"))
+            add("step_profile", {"case": case, "kind": record.pop("kind")}, record)
 
 
 if __name__ == "__main__":

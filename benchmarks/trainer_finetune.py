@@ -14,7 +14,6 @@ padding too, unless `passage_loss` is set.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import time
@@ -26,8 +25,9 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
-from common import HERE, SHARED, add, logged, minilm
-from files import SST2, sst2_files
+from common import RUNS, SEEDS, SHARED, add, logged, minilm, parse
+from files import sst2_files
+from labelled import SST2, SST2_DEV
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
@@ -37,28 +37,22 @@ from unmask.data.batches.batch import Sample
 from unmask.inference.evaluation.scoring import score_examples
 from unmask.inference.predictor import Predictor
 from unmask.model.model import load_model, save_model
-from unmask.recipes.recipe import FinetuningRecipe
-from unmask.support.settings import Overrides, write
+from unmask.support.settings import write
 from unmask.tasks.answer_head import NEVER, AnswerHead
 from unmask.training.machine import choose_machine, keep_memory
 from unmask.training.runs.display import Display
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles
-from unmask.workflows.finetuning.prepare import Prepared, finished_model, prepare
+from unmask.workflows.finetuning.prepare import finished_model, prepare
 from unmask.workflows.finetuning.run_job import SCORES
 
 ONCE = {"budget.epochs": 1}
+SICK, CONLL, SQUAD = "pairs/sick/SICK", "ner/conll2003/eng", "qa/squad"
 DATA: dict[str, tuple[str, str, str, str, dict[str, Any]]] = {
-    "sst2-2000": ("classification", "accuracy", SST2, "classification/sst2/dev.tsv", {}),
-    "sick-entailment": (
-        "classification",
-        "accuracy",
-        "pairs/sick/SICK_train.txt.xz",
-        "pairs/sick/SICK_test_annotated.txt.xz",
-        {},
-    ),
-    "conll2003": ("token-classification", "f1", "ner/conll2003/eng.train.xz", "ner/conll2003/eng.testb.xz", {}),
-    "squad-sample": ("question-answering", "f1", "qa/squad/train_sample.json.xz", "qa/squad/dev-v1.1.json.xz", ONCE),
-    "sst2": ("classification", "accuracy", SST2, "classification/sst2/dev.tsv", ONCE),
+    "sst2-2000": ("classification", "accuracy", SST2, SST2_DEV, {}),
+    "sick-entailment": ("classification", "accuracy", f"{SICK}_train.txt.xz", f"{SICK}_test_annotated.txt.xz", {}),
+    "conll2003": ("token-classification", "f1", f"{CONLL}.train.xz", f"{CONLL}.testb.xz", {}),
+    "squad-sample": ("question-answering", "f1", f"{SQUAD}/train_sample.json.xz", f"{SQUAD}/dev-v1.1.json.xz", ONCE),
+    "sst2": ("classification", "accuracy", SST2, SST2_DEV, ONCE),
 }
 """Of each data set the task, the metric, the files and the settings."""
 LOOPS = ("unmask", "trainer", "trainer, passage")
@@ -70,27 +64,20 @@ CANDIDATES = "candidates"
 
 
 def finetune(
-    task: str,
-    model: str,
-    train: Sequence[Path],
-    out: Path,
-    *,
-    dev: Sequence[Path],
-    settings: Overrides,
-    tokenizer: str | Path | None = None,
-    passage_loss: bool = False,
+    task: str, train: Path, dev: Path, out: Path, *, settings: dict[str, Any], passage_loss: bool = False
 ) -> None:
-    """Train, and leave `out`/model, recipe.toml, metrics.jsonl and dev.json as `unmask.finetune` does.
+    """Fine-tune MiniLM with the Trainer, and leave `out`/model, recipe.toml, metrics.jsonl and dev.json as unmask does.
 
     glibc is told to keep freed memory (see unmask.training.machine), which speeds the peer up. With `passage_loss` the
     loss of answers is that of unmask: its softmax is over the passage.
     """
+    import peers
     import transformers
 
     shutil.rmtree(out, ignore_errors=True)
     keep_memory()
     machine = choose_machine("cpu")
-    job = FinetuningJob(task, InitialModel(model, tokenizer), LabelledFiles(train, dev), settings, machine=machine)
+    job = FinetuningJob(task, InitialModel(minilm()), LabelledFiles([train], [dev]), settings, machine=machine)
     ready = prepare(job, machine, Display(quiet=True), choosing=False)
     recipe, kind = ready.recipe, ready.recipe.task.part
     base = finished_model(ready.base, ready.learner, ready.data.labels, recipe.task)
@@ -102,11 +89,6 @@ def finetune(
         "question_answering": transformers.AutoModelForQuestionAnswering,
     }
     collators = {"token_classification": transformers.DataCollatorForTokenClassification}
-    ends: list[float] = []
-
-    class Clock(transformers.TrainerCallback):
-        def on_step_end(self, *args: Any, **settings: Any) -> None:
-            ends.append(time.perf_counter())
 
     class PassageTrainer(transformers.Trainer):
         def compute_loss(self, model: Any, inputs: dict[str, Any], *rest: Any, **settings: Any) -> Tensor:
@@ -114,51 +96,43 @@ def finetune(
             found = model(**inputs)
             return _passage_loss((found.start_logits, found.end_logits), candidates, gold)
 
-    trainer = (PassageTrainer if passage_loss else transformers.Trainer)(
-        model=loaders[kind].from_pretrained(out / "start"),
-        args=transformers.TrainingArguments(
-            output_dir=str(out / "trainer"), bf16=machine.precision == "bf16", **_arguments(recipe)
-        ),
-        train_dataset=[_example(sample, kind, passage_loss=passage_loss) for sample in ready.train.samples],
-        data_collator=_with_candidates(collators.get(kind, transformers.DataCollatorWithPadding)(words)),
-        callbacks=[Clock()],
+    optimizer, samples, clock = recipe.optimizer, ready.train.samples, peers.Clock()
+    assert optimizer.betas is not None and recipe.batch.sequences is not None
+    trainer = peers.trainer(
+        loaders[kind].from_pretrained(out / "start"),
+        [_example(sample, kind, passage_loss=passage_loss) for sample in samples],
+        _with_candidates(collators.get(kind, transformers.DataCollatorWithPadding)(words)),
+        out / "trainer",
+        clock=clock,
+        kind=PassageTrainer if passage_loss else transformers.Trainer,
+        bf16=machine.precision == "bf16",
+        num_train_epochs=recipe.budget.epochs or 1,
+        max_steps=recipe.budget.steps or -1,
+        learning_rate=optimizer.learning_rate,
+        lr_scheduler_type=recipe.schedule.kind,
+        warmup_steps=recipe.schedule.warmup,
+        weight_decay=optimizer.weight_decay,
+        adam_beta1=optimizer.betas[0],
+        adam_beta2=optimizer.betas[1],
+        adam_epsilon=optimizer.epsilon,
+        max_grad_norm=optimizer.clip,
+        per_device_train_batch_size=recipe.batch.sequences,
+        seed=recipe.seed,
+        remove_unused_columns=False,
     )
-    begun = time.perf_counter()
     trainer.train()
     trainer.save_model(str(out / "model"))
     base.tokenizer.save(out / "model", length=recipe.task.length)
-    result = _score(ready, out)
-    lines = _metrics(ready, [end - begun for end in ends])
+    result = score_examples(Predictor(load_model(out), choose_machine(precision="float32")), ready.data.held)
+    epoch = recipe.batch.sequences / len(samples)  # of a step
+    lines = [
+        {"kind": "train", "step": step, "seconds": end, "epochs": round(step * epoch, 4)}
+        for step, end in enumerate(clock.ends, 1)
+    ]
     (out / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf8")
     (out / "recipe.toml").write_text(write(recipe), encoding="utf8")
     (out / SCORES).write_bytes(msgspec.json.encode(result))
     shutil.rmtree(out / "start")
-
-
-def _arguments(recipe: FinetuningRecipe) -> dict[str, Any]:
-    """Return a recipe's settings as arguments of the Trainer."""
-    optimizer, budget = recipe.optimizer, recipe.budget
-    assert optimizer.betas is not None
-    return {
-        "num_train_epochs": budget.epochs or 1,
-        "max_steps": budget.steps or -1,
-        "learning_rate": optimizer.learning_rate,
-        "lr_scheduler_type": recipe.schedule.kind,
-        "warmup_steps": recipe.schedule.warmup,
-        "weight_decay": optimizer.weight_decay,
-        "adam_beta1": optimizer.betas[0],
-        "adam_beta2": optimizer.betas[1],
-        "adam_epsilon": optimizer.epsilon,
-        "max_grad_norm": optimizer.clip,
-        "per_device_train_batch_size": recipe.batch.sequences,
-        "use_cpu": True,
-        "seed": recipe.seed,
-        "save_strategy": "no",
-        "report_to": [],
-        "disable_tqdm": True,
-        "logging_steps": 10_000,
-        "remove_unused_columns": False,
-    }
 
 
 def _passage_loss(logits: Sequence[Tensor], candidates: Tensor, gold: Sequence[Tensor]) -> Tensor:
@@ -203,29 +177,6 @@ def _example(sample: Sample, kind: str, *, passage_loss: bool) -> dict[str, Any]
     return found
 
 
-def _metrics(ready: Prepared, ends: Sequence[float]) -> list[dict[str, Any]]:
-    """Return the lines of metrics.jsonl, one for each step; `ends` are the seconds after which they were done."""
-    batch, samples = ready.recipe.batch.sequences, ready.train.samples
-    assert batch is not None
-    mean = sum(map(len, samples)) / len(samples)
-    return [
-        {
-            "kind": "train",
-            "step": step,
-            "tokens": round(step * batch * mean),
-            "seconds": end,
-            "epochs": round(step * batch / len(samples), 4),
-        }
-        for step, end in enumerate(ends, 1)
-    ]
-
-
-def _score(ready: Prepared, out: Path) -> dict[str, Any]:
-    """Return the scores of the trained model on what our runs report."""
-    model = load_model(out)
-    return score_examples(Predictor(model, choose_machine(precision="float32")), ready.data.held)
-
-
 def compare(name: str, loop: str, seed: int, out: Path) -> dict[str, Any]:
     """Fine-tune in a loop where that is not done; return the record."""
     task, metric, train, dev, settings = DATA[name]
@@ -235,12 +186,10 @@ def compare(name: str, loop: str, seed: int, out: Path) -> dict[str, Any]:
         out.parent.mkdir(parents=True, exist_ok=True)
         files, _ = sst2_files(2000, out.parent)
     if loop == "unmask":
-        resume = (out / "provenance.json").exists()
-        how: dict[str, Any] = {"frozen": False, "resume": resume}
+        how: dict[str, Any] = {"frozen": False, "resume": (out / "provenance.json").exists()}
         unmask.finetune(task, minilm(), [files], out, dev=[SHARED / dev], settings=settings, **how)
     else:
-        passage = loop != "trainer"
-        finetune(task, minilm(), [files], out, dev=[SHARED / dev], settings=settings, passage_loss=passage)
+        finetune(task, files, SHARED / dev, out, settings=settings, passage_loss=loop != "trainer")
     last, scored = logged(out)[-1], json.loads((out / SCORES).read_bytes())["metrics"]
     rate = tomllib.loads((out / "recipe.toml").read_text(encoding="utf8"))["optimizer"]["learning_rate"]
     record = {"metric": metric, "score": scored[metric], "learning_rate": rate}
@@ -250,18 +199,15 @@ def compare(name: str, loop: str, seed: int, out: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Fine-tune in all loops."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", nargs="+", default=list(DATA), choices=DATA)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--runs", type=Path, default=HERE.parent / "runs", help="where runs are kept (default: runs)")
-    options = parser.parse_args()
-    for name in options.data:
+    options = parse(__doc__, DATA, seeds=SEEDS, runs=RUNS)
+    for name in options.names:
         for seed in options.seeds:
             for loop in LOOPS if name == "squad-sample" else LOOPS[:2]:
                 method, _, passage = loop.partition(", ")
                 key = {"task": f"{name}-passage" if passage else name, "method": method, "seed": seed}
-                out = options.runs / "parity" / f"{key['task']}-{method}-{seed}"
-                add("parity", key | compare(name, loop, seed, out), instead=list(key))
+                add(
+                    "parity", key, compare(name, loop, seed, options.runs / "parity" / "-".join(map(str, key.values())))
+                )
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import pytest
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # with tiny tensors, several threads are slower; also in child processes
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that wait leave the cores to other tests
 
 import hypothesis
 import numpy as np
@@ -31,9 +32,13 @@ from unmask.training.loop import Trainer
 
 from .undrawn import _undrawn, drawn  # noqa: F401
 
-hypothesis.settings.register_profile("untimed", deadline=None, max_examples=60)  # cores may be busy with other programs
-hypothesis.settings.load_profile("untimed")
+for profile, examples in (("few", 25), ("exhaustive", 200)):
+    hypothesis.settings.register_profile(profile, deadline=None, max_examples=examples)  # cores may be busy
+hypothesis.settings.load_profile("few")
 torch.set_num_threads(1)
+if not torch.cuda.is_available():
+    torch.cuda.manual_seed_all = lambda seed: None  # keeps the text of the call stack, which takes a millisecond
+gc.disable()  # until all tests are collected, see below
 os.fsync = lambda handle: None  # tests kill processes, whose writes survive them; flushing takes milliseconds each
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 if hasattr(signal, "SIGHUP"):
@@ -48,6 +53,8 @@ MEANINGS = {
     "odd": "strange weird rare queer odd",
 }
 """Words with similar vectors in the checkpoint `published`."""
+FEW_SEEDS = 20
+"""Maximum number of seeds of a test without --exhaustive."""
 SMALL = [
     "encoder.layers=2",
     "encoder.width=32",
@@ -65,9 +72,21 @@ def pytest_addoption(parser):
     parser.addoption("--exhaustive", action="store_true", help="run tests that are marked exhaustive, too")
 
 
+def pytest_configure(config):
+    if config.getoption("--exhaustive"):
+        hypothesis.settings.load_profile("exhaustive")
+
+
+def pytest_generate_tests(metafunc):
+    if marker := metafunc.definition.get_closest_marker("seeds"):
+        (number,) = marker.args
+        metafunc.parametrize("seed", range(number if metafunc.config.getoption("--exhaustive") else FEW_SEEDS))
+
+
 def pytest_collection_finish():
     gc.collect()
     gc.freeze()  # collections would otherwise go through thousands of tests and all modules again and again
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config, items):
@@ -202,6 +221,15 @@ def ordered():
         return made
 
     return make
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory):
+    """A browser; pages that it shows are left at the end of a test."""
+    from .serving.browser import start_chromium
+
+    with start_chromium(tmp_path_factory.mktemp("chromium")) as driver:
+        yield driver
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -162,8 +162,10 @@ def _prepare():
         "unmask.workflows.pretraining.pretrain",
     ):  # plots take longer than the steps of a run
         import_module(name).try_to_draw = lambda draw, say: None
-    import_module("unmask.metrics.intervals").RESAMPLES = 100  # as in `conftest.py`, like the next line
+    import_module("unmask.metrics.intervals").RESAMPLES = 100  # as in `conftest.py`, like the next lines
     os.fsync = lambda handle: None
+    if not torch.cuda.is_available():
+        torch.cuda.manual_seed_all = lambda seed: None
     import_module("unmask.support.capabilities").products()  # found out in a fork, and kept
     torch.set_num_threads(1)
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)], fused=True).step()

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from unmask.demo.demonstration import run_demo
     from unmask.inference.calls import bench, embed, fill, predict, write_features
     from unmask.inference.evaluation.evaluate_model import evaluate
-    from unmask.inference.predictor import Predictor, load
+    from unmask.inference.load import load
+    from unmask.inference.predictor import Predictor
     from unmask.recipes.recipe import read_recipe, recipe_schema, shipped
     from unmask.serving.serve import serve
     from unmask.training.runs.report import describe_run, list_runs, plot_runs
@@ -48,7 +49,14 @@ if TYPE_CHECKING:
     from unmask.workflows.multitask.multitask import multitask
     from unmask.workflows.pretraining.launch import pretrain
     from unmask.workflows.suggest import suggest
-    from unmask.workflows.text import build_corpus, describe_corpus, extend_tokenizer, tokenize, train_tokenizer
+    from unmask.workflows.text import (
+        build_corpus,
+        describe_corpus,
+        extend_tokenizer,
+        mix_corpora,
+        tokenize,
+        train_tokenizer,
+    )
 
 _MODULES = {
     "Predictor": "unmask.inference.predictor",
@@ -74,9 +82,10 @@ _MODULES = {
     "first_look": "unmask.workflows.comparing.first_look",
     "list_recipes": "unmask.workflows.library",
     "list_runs": "unmask.training.runs.report",
-    "load": "unmask.inference.predictor",
+    "load": "unmask.inference.load",
     "load_tokenizer": "unmask.data.tokenizers.load",
     "mine": "unmask.workflows.mining",
+    "mix_corpora": "unmask.workflows.text",
     "multitask": "unmask.workflows.multitask.multitask",
     "open_corpus": "unmask.data.corpus.corpus",
     "plot_runs": "unmask.training.runs.report",
@@ -132,6 +141,7 @@ __all__ = [
     "load",
     "load_tokenizer",
     "mine",
+    "mix_corpora",
     "multitask",
     "open_corpus",
     "plot_runs",

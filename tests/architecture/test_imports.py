@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "unmask"
 ORDER = [
     *("support", "metrics"),
-    *("data.text", "data.tokenizers", "data.labelled", "data.corpus", "data.batches"),
+    *("data.text", "data.tokenizers", "data.labelled", "data.corpus", "data.cleaning", "data.batches"),
     *("nn.layers", "nn.encoders"),
     *("objectives", "families", "families.checkpoints", "tasks", "training.runs", "training"),
     *("recipes", "model"),
@@ -25,7 +25,7 @@ ORDER = [
 """Packages in the order in which data flows: each imports only from those before it."""
 MAX_CHAIN = 20
 """Maximum length of a chain of modules, each of which imports the next one when it is imported itself."""
-NO_TORCH = ("data.text", "data.tokenizers", "data.corpus", "data.labelled", "metrics")
+NO_TORCH = ("data.text", "data.tokenizers", "data.corpus", "data.cleaning", "data.labelled", "metrics")
 
 
 @cache

@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.shared, pytest.mark.minilm, pytest.mark.exhaustive]
 @pytest.mark.timeout(900)
 def test_each_way_of_adapting_is_scored_on_both_texts(benchmark_module, run_main, tmp_path):
     adapting = benchmark_module("adapting")
-    run_main(adapting, "--toy", "--runs", str(tmp_path))
+    run_main(adapting, "--toy", "--seeds", "0", "--runs", str(tmp_path))
     runs = json.loads((tmp_path / "results" / "adapting.json").read_text())["runs"]
     forgetting = [run for run in runs if run["case"] == "forgetting"]
     assert {(run["domain"], run["way"]) for run in forgetting} == {

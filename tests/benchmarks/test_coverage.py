@@ -15,13 +15,13 @@ def test_coverage(benchmark_module, run_main, records, monkeypatch):
         values = {key: run[key] for key in run if key in ("arm", "difference", "false", "recommended", "best_stopped")}
         assert values and all(0 <= value <= 100 for value in values.values())
         assert run["case"] != "intervals" or min(run["arm"], run["difference"]) >= 70
-    run_main(coverage, "--draws", "20", "--seeds", "3", "--cases", "two same")
+    run_main(coverage, "two same arms", "--draws", "20", "--seeds", "3")
     assert len(records("coverage")) == len(runs), "of the same case, the last one counts"
 
 
 def test_planted_accuracies_are_reached(benchmark_module):
     coverage = benchmark_module("coverage")
-    right = coverage.draw(np.random.default_rng(0), (60.0, 97.0), (40, 3, 500), 0.003)
+    right = coverage.draw(np.random.default_rng(0), coverage.World((60.0, 97.0), 3, 500, 0.003), 40)
     assert right.shape == (40, 2, 3, 500)
     assert right.mean((0, 2, 3)) == pytest.approx([60, 97], abs=1.5)
 

@@ -15,9 +15,9 @@ def test_peers_learn_from_the_draws_of_the_comparison(benchmark_module, run_main
     for name, part in (("train", lines[:60]), ("test", lines[60:])):
         (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + "\n".join(part) + "\n")
     data = TaskData(train=[str(tmp_path / "train.tsv")], test=[str(tmp_path / "test.tsv")], examples=[8, 60])
-    comparison = Comparison(arms=["random"], tasks={"words": data, "others": data}, seeds=2)
+    comparison = Comparison(arms=["random"], tasks={"words": data}, seeds=2)
     monkeypatch.setattr(few_labels, "read_file", lambda *given: comparison)
-    run_main(few_labels, "--data", "words", "--ways", "logistic", "--runs", str(tmp_path))
+    run_main(few_labels, "logistic", "--runs", str(tmp_path))
     runs = records("few_labels")
     assert [(run["data"], run["examples"], run["seed"]) for run in runs] == [
         ("words", number, seed) for number in (8, 60) for seed in (0, 1)

@@ -11,18 +11,19 @@ ROOT = Path(__file__).parents[2]
 CHECKS = ("families", "tensors", "speed", "step", "finetuning", "inference")
 
 
+@pytest.mark.bf16
 @pytest.mark.exhaustive
 @pytest.mark.minilm
 @pytest.mark.shared
 @pytest.mark.timeout(900)
-def test_the_benchmark_of_gpus_checks_and_measures():
-    command = [sys.executable, "benchmarks/gpu.py", "--toy"]
+def test_the_benchmark_of_gpus_checks_and_measures(tmp_path):
+    command = [sys.executable, "benchmarks/gpu.py", "--toy", "--runs", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stderr
     records = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"check"')]
     by_check = {name: [it for it in records if it["check"] == name] for name in CHECKS}
     assert [it["recipe"] for it in by_check["families"]] == ["xlnet", "elmo"]
-    assert all(0 < it["apart"]["cpu bf16"] < 0.02 for it in by_check["families"])
+    assert all(0 < it["apart"]["bf16"] < 0.02 for it in by_check["families"])
     assert "gradient of " in by_check["tensors"][0]["largest_difference"]["bf16"][1]
     ours, theirs = by_check["speed"]
     assert (ours["engine"], theirs["engine"]) == ("unmask", "trainer")
@@ -32,4 +33,4 @@ def test_the_benchmark_of_gpus_checks_and_measures():
     assert ours["micro_tokens"] >= 256, "a step is one micro-batch"
     assert [it["engine"] for it in by_check["finetuning"]] == ["unmask float32", "trainer float32"]
     assert [it["engine"] for it in by_check["inference"]] == ["unmask float32", "unmask bf16", "transformers bf16"]
-    assert len(by_check["step"]) == 2
+    assert by_check["step"][0].keys() >= {"synchronizations", "kernels"}

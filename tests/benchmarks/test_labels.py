@@ -40,7 +40,7 @@ def test_wrong_labels_are_planted(labels, noise):
 
 def test_texts(labels, tmp_path):
     rows = [Row({"text": " ".join(words(number)), "label": NAMES[number % 3]}, "x", number) for number in range(150)]
-    result = labels.audit_texts(rows[:120], rows[120:], "random", 0.1, 0, tmp_path)
+    result = labels.audited(labels.of_texts(rows[:120], rows[120:]), 120, "random", 0.1, 0, tmp_path)
     assert (result["examples"], result["wrong"]) == (120, 12)
     assert result["recall"] > 80
     assert result["first_tenth_precision"] > 60
@@ -52,7 +52,7 @@ def test_entities(labels, tmp_path):
         TaggedSentence(*join_words(words(number)), ("O", ("B-ANIMAL", "B-PET", "B-PLACE")[number % 3], "O", "O", "O"))
         for number in range(150)
     ]
-    result = labels.audit_entities(sentences[:120], sentences[120:], "random", 0.1, 0, tmp_path)
+    result = labels.audited(labels.of_entities(sentences[:120], sentences[120:]), 120, "random", 0.1, 0, tmp_path)
     assert (result["examples"], result["wrong"]) == (120, 12)
     assert result["recall"] > 80
     assert result["clean"] == 100 >= result["fixed"] >= result["noisy"]

@@ -89,7 +89,8 @@ def test_labels_by_their_names(benchmark_module, records, tokenizer, tmp_path, m
         (tmp_path / "pairs" / "snli" / f"{name}.jsonl").write_text("\n".join(map(json.dumps, pairs)))
         monkeypatch.setattr(module, "SUFFIX", ".jsonl")
     model = module.entailment(tmp_path)
-    module.measure("toy", model, ["the dog", "the cat", "a river"], ["0", "1", "0"], {"dog": "0", "cat": "1"})
+    examples = [module.Labelled(*one) for one in (("the dog", "0"), ("the cat", "1"), ("a river", "0"))]
+    module.measure("toy", model, examples, {"dog": "0", "cat": "1"})
     first, second = records("no_labels")
     assert (first["data"], first["chance"]) == ("snli", pytest.approx(100 / 3))
     assert second["accuracy"] in (0, pytest.approx(100 / 3), pytest.approx(200 / 3), 100)

@@ -47,13 +47,12 @@ def test_probabilities_sum_to_1(benchmark_module, sentences):
 
 
 @pytest.mark.exhaustive
-def test_the_benchmark_runs_at_toy_size(benchmark_module, run_main, records, text_file, tmp_path):
+def test_the_benchmark_runs_at_toy_size(benchmark_module, records, text_file, tmp_path):
     small = {"encoder.width": 32, "encoder.cells": 64, "encoder.filters": [[3, 32]], "tokenizer.vocabulary": 300}
     streams = {"layout.streams": 8, "batch.sequences": 8, "budget.steps": 2}
     run = tmp_path / "run"
     unmask.pretrain("elmo-mini", text=text_file, out=run, settings={**small, **streams}, quiet=True)
-    files = ["--run", str(run), "--corpus", str(run / "text" / "corpus"), "--text", str(text_file)]
-    run_main(benchmark_module("ngram"), *files)
+    benchmark_module("ngram").measure(run, [text_file])
     found = records("ngram")
     assert {(one["engine"], one["text"]) for one in found} == {
         ("family/elmo", "read"),

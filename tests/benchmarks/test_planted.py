@@ -20,7 +20,7 @@ def planted(benchmark_module, monkeypatch):
 def test_a_repetition_is_recorded(planted, run_main, records, tmp_path, monkeypatch):
     monkeypatch.setattr(planted, "SEEDS", 1)
     monkeypatch.setitem(planted.WORLDS, "context", (planted.context, "2ktok", "length=64"))
-    run_main(planted, "context", "--runs", str(tmp_path / "planted"), "--repetitions", "3")
+    run_main(planted, "context", "--runs", str(tmp_path), "--repetitions", "3")
     (record,) = records("planted")
     assert (record["world"], record["number"], record["planted"]) == ("context", 3, "length=64")
     assert set(record["scores"]) == {"length=16", "length=64"}

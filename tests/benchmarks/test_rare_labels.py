@@ -20,8 +20,9 @@ def toy(size, rng):
 
 def test_every_way_is_scored_on_each_draw(rare_labels, run_main, records, tmp_path):
     rng = np.random.default_rng(0)
-    np.savez(tmp_path / "topics.npz", *toy(600, rng), *toy(400, rng))
-    run_main(rare_labels, "topics", "--draws", "2", "--runs", str(tmp_path))
+    (tmp_path / "rare_labels").mkdir()
+    np.savez(tmp_path / "rare_labels" / "topics.npz", *toy(600, rng), *toy(400, rng))
+    run_main(rare_labels, "topics", "--seeds", "0", "1", "--runs", str(tmp_path))
     runs = records("rare_labels")
     assert {(run["way"], run["seed"]) for run in runs} == {
         (way, seed) for way in ("without", "default", "tuned", "balanced") for seed in (0, 1)

@@ -5,7 +5,7 @@ import torch
 
 def test_three_layers_take_turns(benchmark_module, records, run_main):
     module = benchmark_module("recurrence")
-    run_main(module, "--recipes", "elmo-mini", "--streams", "2", "--length", "3", "--rounds", "2")
+    run_main(module, "elmo-mini", "--streams", "2", "--length", "3", "--rounds", "2")
     found = records("recurrence")
     assert {(one["precision"], one["engine"]) for one in found} == {
         (precision, engine)

@@ -12,7 +12,8 @@ def test_clients_measure_the_real_server(benchmark_module, records, run_main, to
     monkeypatch.setattr(module, "TEXTS", 100)
     shape = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=512)
     save_model(tmp_path / "tiny", Model(shape.build(tokenizer.size), tokenizer), "card")
-    run_main(module, "--model", str(tmp_path / "tiny"), "--clients", "8", "--sizes", "2", "--seconds", "0.3")
+    monkeypatch.setattr(module, "minilm", lambda: str(tmp_path / "tiny"))
+    run_main(module, "--clients", "8", "--sizes", "2", "--seconds", "0.3")
     (found,) = records("serving")
     assert found["share_of_engine"] > 0 and found["engine_texts_per_second"] > 0
     for load in ("full", "half"):

@@ -1,6 +1,5 @@
 """The other benchmarks of time run at toy size and measure what they say."""
 
-import json
 import lzma
 import sys
 from itertools import islice
@@ -9,8 +8,6 @@ import pytest
 
 from unmask.families.bert import BertSettings
 from unmask.model.model import Model, save_model
-
-from .. import forking
 
 pytestmark = pytest.mark.minilm
 
@@ -53,9 +50,10 @@ def test_the_trainer_fine_tunes_beside_it(benchmark_module, shared):
 
 @pytest.mark.bf16
 @pytest.mark.exhaustive
-def test_where_the_time_goes(benchmark_module, work, records, run_main):
+def test_where_the_time_goes(benchmark_module, work, records, run_main, monkeypatch):
     module = benchmark_module("step_profile")
-    run_main(module, "--cases", "tiny-var-bf16-0.1", "--steps", "2", "--sequences", "6")
+    monkeypatch.setattr(module, "CASES", ["tiny-var-bf16-0.1"])
+    run_main(module, "--steps", "2", "--sequences", "6")
     found = {one["kind"]: one for one in records("step_profile")}
     assert found.keys() == {*module.KINDS, "all else, including Python and numpy", "step"}
     assert found["products of matrices"]["seconds"] > 0
@@ -71,22 +69,20 @@ def test_where_the_time_goes(benchmark_module, work, records, run_main):
 @pytest.mark.usefixtures("few")
 @pytest.mark.exhaustive
 def test_where_the_time_of_fine_tuning_goes(benchmark_module, work, records, run_main, shared):
-    run_main(benchmark_module("step_profile"), "--cases", "finetune", "--examples", "64", "--name", "toy")
+    run_main(benchmark_module("step_profile"), "finetune", "--examples", "64")
     found = {one["kind"]: one for one in records("step_profile")}
-    assert {one["case"] for one in found.values()} == {"toy"}
     parts = [one["seconds"] for kind, one in found.items() if kind != "step"]
     assert sum(parts) >= found["step"]["seconds"] * 0.999
     assert found["AdamW"]["seconds"] > 0
     assert set(work.micro_batches) == {(16,)}
 
 
-@pytest.mark.bf16
 @pytest.mark.shared
 def test_both_engines_learn_from_the_same_tokens(benchmark_module, work, records, run_main, shared, tmp_path):
     module = benchmark_module("loss_parity")
-    run_main(module, "--toy", "--tokens", "30000", "--runs", str(tmp_path))
+    run_main(module, "--toy", "--runs", str(tmp_path))
     ours, theirs = records("loss_parity")
-    assert (ours["engine"], theirs["engine"]) == ("unmask bf16", "trainer float32")
+    assert (ours["engine"], theirs["engine"]) == ("unmask float32", "trainer float32")
     assert set(map(sum, work.micro_batches)) == {module.SEQUENCES}
     assert set(map(len, work.micro_batches)) == {1}
     assert ours["heldout"][-1]["tokens"] == pytest.approx(theirs["heldout"][-1]["tokens"], rel=0.2)
@@ -115,10 +111,10 @@ def test_building_a_corpus_is_measured(benchmark_module, tokenizer_directory, sh
     module = benchmark_module("corpus")
     monkeypatch.setattr(module, "SHARDS", 3)
     monkeypatch.setattr(module, "TIMES", 2)
-    monkeypatch.setattr(
-        module, "call", lambda *words: json.loads(forking.run([module.__file__, "measure", *words]).stdout)
-    )
-    found = list(module.compare(tmp_path, 0.1, tokenizer_directory, 1))
+    monkeypatch.setattr(module, "TURNS", 1)
+    monkeypatch.setattr(module, "apart", lambda function, *arguments: function(*arguments))
+    monkeypatch.setenv(module.UNSEGMENTED, "")
+    found = [key | record for key, record in module.compare(tmp_path, 0.1, tokenizer_directory)]
     speeds = [one for one in found if one["measured"] == "speed"]
     assert {(one["workers"], one["sentences"]) for one in speeds} == {(n, s) for n in (1, 2) for s in ("yes", "no")}
     assert all(one["megabytes_per_second"] == pytest.approx(0.1 / one["seconds"], rel=0.1) for one in speeds)

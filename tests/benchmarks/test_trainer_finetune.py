@@ -38,7 +38,7 @@ def test_all_loops_learn_the_same_examples(peer, run_main, records, tokenizer, t
     monkeypatch.setattr(peer, "SHARED", tmp_path)
     settings = {"budget.steps": 2, "task.length": 16}
     monkeypatch.setitem(peer.DATA, "sst2", ("classification", "accuracy", "rows.tsv", "rows.tsv", settings))
-    run_main(peer, "--data", "sst2", "--seeds", "3", "--runs", str(tmp_path / "runs"))
+    run_main(peer, "sst2", "--seeds", "3", "--runs", str(tmp_path / "runs"))
     runs = records("parity")
     assert [(run["task"], run["method"], run["seed"], run["step"]) for run in runs] == [
         ("sst2", method, 3, 2) for method in ("unmask", "trainer")

@@ -222,10 +222,10 @@ def test_a_users_mistake_is_one_line_and_status_2(refused, arguments, message):
     refused(arguments, message)
 
 
-def test_text_is_read_by_a_single_process(refused, monkeypatch):
+def test_E2_several_processes_that_cannot_meet_are_refused(refused, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.delenv("MASTER_PORT", raising=False)
     arguments = ("pretrain", "bert-tiny", "--text", "{line}/train.tsv", "--out", "{here}/r")
-    refused(arguments, "--text works with a single process only; build the corpus first, then pass --corpus")
-    arguments = ("pretrain", *CORPUS, "--out", "{here}/r")
-    refused(arguments, "a recipe is chosen by a single process only; name one: see unmask recipes list")
+    refused(arguments, "the environment sets RANK and WORLD_SIZE, but not MASTER_PORT; start it with torchrun")

@@ -122,8 +122,11 @@ def logits_of(model, text):
     return head.predict(model.encoder, model.encoder.eval()(batch.tokens), batch)
 
 
-def test_a_model_is_exported_and_served(gemma, tmp_path):
-    tokenizer = load_tokenizer(gemma)
+def test_a_model_is_served(gemma):
+    assert_served(SETTINGS, load_tokenizer(gemma))
+
+
+@pytest.mark.exhaustive  # other ModernBERTs are exported in tests/inference
+def test_a_model_is_exported(gemma, tmp_path):
     shorter = msgspec.structs.replace(SETTINGS, layers=2)  # a global and a local one
-    assert_exported(shorter, tokenizer, tmp_path)
-    assert_served(SETTINGS, tokenizer)
+    assert_exported(shorter, load_tokenizer(gemma), tmp_path)

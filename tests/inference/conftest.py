@@ -1,5 +1,6 @@
 """Fixtures and constants shared by the tests of inference: small random models for each task."""
 
+import functools
 import hashlib
 import shutil
 
@@ -69,7 +70,8 @@ def _traced_once(traces, monkeypatch):
     """Traces each program once: many tests export the same model, and tracing takes most of their time."""
     trace = export.trace
 
-    def trace_once(program, path):
+    @functools.wraps(trace)
+    def trace_once(program, path, outputs):
         digest = hashlib.sha256(f"{program} {getattr(program.body, 'settings', None)}".encode())
         for module in program.modules():
             plain = ((name, value) for name, value in vars(module).items() if isinstance(value, PLAIN))
@@ -79,7 +81,7 @@ def _traced_once(traces, monkeypatch):
         kept = traces / digest.hexdigest() / path.name
         if not kept.exists():
             kept.parent.mkdir(exist_ok=True)
-            trace(program, kept)
+            trace(program, kept, outputs)
         for file in kept.parent.iterdir():
             shutil.copyfile(file, path.parent / file.name)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unmask.inference.engines import ENGINES, need
+from unmask.inference.engines import ENGINES, need, program_file
 from unmask.support.errors import UserError
 
 from .. import forking
@@ -18,10 +18,11 @@ def test_a_missing_library_is_named_with_its_extra():
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_file_that_is_no_program_is_refused(name, tmp_path):
     pytest.importorskip({"onnx": "onnxruntime"}.get(name, name), reason="the extra is not installed")
-    file, kind = ENGINES[name]
-    (tmp_path / file).write_bytes(b"nothing")
+    file = program_file(tmp_path, name, "float32")
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(b"nothing")
     with pytest.raises(UserError, match="not a program that can be computed"):
-        kind(tmp_path / file, 1, "float32")
+        ENGINES[name](file, 1, "float32")
 
 
 @pytest.mark.parametrize("location", ["../secret", "{folder}/secret"])
@@ -38,7 +39,7 @@ def test_C12_weights_outside_of_the_directory_are_not_read(location, tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model/model.onnx").write_bytes(program.SerializeToString())
     with pytest.raises(UserError, match="External data path"):
-        ENGINES["onnx"][1](tmp_path / "model/model.onnx", 1, "float32")
+        ENGINES["onnx"](tmp_path / "model/model.onnx", 1, "float32")
 
 
 HARMFUL = """
@@ -86,7 +87,7 @@ path = Path(folder) / "model.onnx"
 path.write_bytes(program.SerializeToString())
 resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
 try:
-    engine = ENGINES["onnx"][1](path, 1, "float32")
+    engine = ENGINES["onnx"](path, 1, "float32")
     engine.run({"x": np.zeros(1 if kind == "expanded" else 4, np.float32)})
 except UserError as error:
     print("refused:", error)

@@ -10,7 +10,8 @@ from unmask.inference import export
 from unmask.inference.engines import OPERATOR, OnnxEngine, multiplies_signed_bytes
 from unmask.inference.export import Export, export_model
 from unmask.inference.exported import CHECK
-from unmask.inference.predictor import Predictor, load
+from unmask.inference.load import load
+from unmask.inference.predictor import Predictor
 from unmask.nn.encoders.downstream import DownstreamSettings
 from unmask.support.errors import UserError
 from unmask.tasks.rows import as_rows, frame_rows
@@ -77,7 +78,7 @@ def test_int8_for_any_processor_and_for_this_one(make, tmp_path, format, target)
     card = (tmp_path / "out/README.md").read_text()
     assert processor() in card and ("any processor" in card) == (target == "any")
     if format == "onnx":
-        graph = import_module("onnx").load(tmp_path / "out/model.onnx").graph
+        graph = import_module("onnx").load(tmp_path / "out/onnx/model_quantized.onnx").graph
         types = {tensor.name: tensor.data_type for tensor in graph.initializer}
         weights = {types[node.input[1]] for node in graph.node if node.op_type == OPERATOR}
         assert weights == {INT8 if target == "this" and multiplies_signed_bytes() else UINT8}
@@ -139,7 +140,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(make, tmp_path, wa
 
 def test_a_damaged_program_is_refused(make, tmp_path):
     write(make(), tmp_path)
-    path = tmp_path / "out/model.onnx"
+    path = tmp_path / "out/onnx/model.onnx"
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(UserError, match="damaged or was changed"):
         load(tmp_path / "out")

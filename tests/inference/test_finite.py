@@ -19,7 +19,7 @@ CPU = choose_machine("cpu", "float32")
 SHAPE = BertSettings(layers=1, width=16, heads=2, feed_forward=16, positions=40)
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.seeds(200)
 def test_a_single_bad_value_is_noticed(seed):
     rng = np.random.default_rng(seed)
     shape = tuple(rng.integers(1, 9, int(rng.integers(1, 4))))

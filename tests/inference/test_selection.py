@@ -9,7 +9,7 @@ from unmask.inference import selection
 from unmask.inference.selection import balanced_order, draw_centers, select_diverse
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.seeds(50)
 def test_classes_take_turns(seed):
     rng = np.random.default_rng(seed)
     number, classes = int(rng.integers(1, 60)), int(rng.integers(1, 6))
@@ -26,7 +26,7 @@ def test_classes_take_turns(seed):
         assert same["uncertainty"].is_monotonic_decreasing
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.seeds(50)
 def test_clusters_are_those_of_scikit_learn(seed, monkeypatch):
     rng = np.random.default_rng(seed)
     monkeypatch.setattr(selection, "BLOCK", int(rng.integers(1, 400)))

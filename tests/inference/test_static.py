@@ -12,7 +12,7 @@ from unmask.cli.main import main
 from unmask.families.bert import BertSettings
 from unmask.families.checkpoints.heads import Pooling
 from unmask.inference.evaluation.evaluate_model import evaluate
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.inference.static import StaticPredictor, distill_tokens, principal_components, sif_weights
 from unmask.model.model import Model, build_encoder, load_model, save_model
 from unmask.support.errors import UserError

@@ -41,7 +41,7 @@ def test_scores_of_random_predictions(labels):
             assert measure(gold, predicted, labels, positive)(np.arange(size)) == pytest.approx(expected, abs=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.seeds(60)
 def test_scores_of_each_label(seed):
     rng = np.random.default_rng(seed)
     labels, size = int(rng.integers(2, 6)), int(rng.integers(1, 200))
@@ -86,7 +86,7 @@ def test_scores_of_degenerate_cases(gold, predicted, labels):
     assert found == pytest.approx(reference(gold, predicted, labels), abs=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.seeds(200)
 def test_any_selection_of_examples_is_scored_as_scikit_learn_does(seed):
     """Also where there are far more labels than examples, of which only those that occur are counted."""
     rng = np.random.default_rng(seed)

@@ -34,7 +34,7 @@ def _few_examples():
         yield
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.seeds(60)
 def test_labels_of_texts(seed):
     labels, probabilities = noisy(seed)
     wrong, joint = probably_wrong(labels, probabilities), confident_joint(labels, probabilities)
@@ -45,7 +45,7 @@ def test_labels_of_texts(seed):
     assert 0 <= noise_rate(joint) < 1
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.seeds(60)
 def test_the_confident_joint(seed):
     labels, probabilities = noisy(seed)
     joint, counted = confident_joint(labels, probabilities), np.bincount(labels, minlength=probabilities.shape[1])
@@ -55,7 +55,7 @@ def test_the_confident_joint(seed):
     assert (np.abs(joint - exact) < 1).all()  # cleanlab may be off by 2 where several remainders are equal
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.seeds(50)
 def test_several_labels_of_a_text(seed):
     rng = np.random.default_rng(seed)
     examples, classes = int(rng.integers(30, 200)), int(rng.integers(2, 6))
@@ -71,7 +71,7 @@ def test_several_labels_of_a_text(seed):
         np.testing.assert_array_equal(probably_wrong(labels[:, number].astype(int), both), expected[:, number])
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.seeds(50)
 def test_words_of_sentences(seed):
     labels, probabilities = noisy(1000 + seed)
     rng = np.random.default_rng(seed)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, f1_score
 
@@ -27,7 +27,6 @@ def cases(seed, size, labels, decimals):
     return gold, scores > 0.7, scores, rng
 
 
-@settings(max_examples=30)
 @given(st.integers(0, 1000), st.integers(2, 40), st.integers(2, 6), st.integers(0, 3))
 def test_metrics_are_those_of_scikit_learn(seed, size, labels, decimals):
     gold, predicted, scores, rng = cases(seed, size, labels, decimals)

@@ -9,7 +9,7 @@ from unmask.data.labelled.labelled_file import NegativeRow, Row
 from unmask.families.checkpoints.heads import MODES, Pooling
 from unmask.families.checkpoints.sentence_files import read_pooling
 from unmask.inference.evaluation.evaluate_model import evaluate
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.model.model import Model, build_encoder, load_model, save_model
 from unmask.nn.encoders.pooled import ACTIVATIONS, Dense, pool
 from unmask.nn.encoders.stored import padded_tokens

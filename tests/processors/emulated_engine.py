@@ -32,7 +32,7 @@ def engine(path, precision):
     """Return the engine for a file; without a precision: as other programs compute it."""
     if precision is None:
         return Plain(path)
-    (kind,) = (kind for file, kind in ENGINES.values() if file == Path(path).name)
+    kind = ENGINES["openvino" if Path(path).suffix == ".xml" else "onnx"]
     return kind(Path(path), 1, precision)
 
 

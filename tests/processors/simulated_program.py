@@ -17,7 +17,7 @@ import torch
 
 from unmask.cli.main import main
 from unmask.inference import bench, export
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.serving import run as serving
 from unmask.support.capabilities import emulates_bf16, multiplies_bf16, onednn_multiplies
 from unmask.support.errors import UserError
@@ -62,11 +62,11 @@ def tracing_once(out):
     """Trace each head once: all exports of this program are of one model, and tracing takes most of their time."""
     trace = export.trace
 
-    def trace_once(program, path):
+    def trace_once(program, path, outputs):
         kept = out / ("traced-features" if program.head is None else "traced-classes") / path.name
         if not kept.exists():
             kept.parent.mkdir()
-            trace(program, kept)
+            trace(program, kept, outputs)
         for file in kept.parent.iterdir():
             shutil.copyfile(file, path.parent / file.name)
 

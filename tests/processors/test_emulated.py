@@ -14,7 +14,7 @@ import torch
 
 from unmask.families.bert import BertSettings
 from unmask.inference import export
-from unmask.inference.engines import ENGINES, OPERATOR, multiplies_signed_bytes
+from unmask.inference.engines import ENGINES, OPERATOR, multiplies_signed_bytes, program_file
 from unmask.inference.export import Export, export_model
 from unmask.inference.exported import load_exported
 from unmask.inference.program import INPUTS
@@ -37,7 +37,7 @@ SAME = {AARCH64: 0.02}
 its neighbor."""
 SETTINGS = BertSettings(layers=2, width=64, heads=2, feed_forward=128, positions=32, init_std=0.1)
 LABELS = ("no", "yes")
-HERE = dict(ENGINES.values())
+HERE = {".onnx": ENGINES["onnx"], ".xml": ENGINES["openvino"]}
 """The engines of this process, by the name of the file."""
 TEXTS = ["the dog", "the cat near the sea", "a garden", "poem"]
 
@@ -77,7 +77,7 @@ def write(model, tmp_path_factory):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(export, "_weights", lambda wanted: [signed])
             if engine is not None:
-                patch.setitem(ENGINES, format, (ENGINES[format][0], engine))
+                patch.setitem(ENGINES, format, engine)
             export_model(model, Export(format, "int8", target="this" if signed else "any"), out, samples)
         return out
 
@@ -95,8 +95,8 @@ def load(monkeypatch):
     """Load a directory, and check its outputs, with an engine of another processor."""
 
     def loaded(directory, engine):
-        for format, (file, _) in list(ENGINES.items()):
-            monkeypatch.setitem(ENGINES, format, (file, engine))
+        for format in list(ENGINES):
+            monkeypatch.setitem(ENGINES, format, engine)
         return load_exported(directory)
 
     return loaded
@@ -119,7 +119,7 @@ def difference(emulated, inputs):
     """Compute a program there and here, in the exact mode; return the difference as a share of the largest output."""
 
     def measure(path, precision="int8"):
-        here = HERE[path.name](path, 1, "int8").run(inputs)
+        here = HERE[path.suffix](path, 1, "int8").run(inputs)
         return np.abs(emulated.compute(path, inputs, precision) - here).max() / np.abs(here).max()
 
     return measure
@@ -149,13 +149,13 @@ def test_the_trial_is_right_here(tmp_path):
 
 
 def test_unsigned_weights_are_exact_in_every_program(directory, difference, same):
-    path = directory("onnx", False) / "model.onnx"
+    path = program_file(directory("onnx", False), "onnx", "int8")
     assert difference(path) < same
     assert difference(path, None) < same
 
 
 def test_signed_weights_are_exact_with_this_engine_alone(directory, difference, same, name):
-    path = directory("onnx", True) / "model.onnx"
+    path = program_file(directory("onnx", True), "onnx", "int8")
     assert difference(path) < same
     assert (difference(path, None) < same) == (name not in SATURATING)
     assert name not in SATURATING or difference(path, None) > 0.1, "the planted fault"

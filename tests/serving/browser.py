@@ -84,8 +84,8 @@ class Page:
     def texts(self, selector):
         return [element.text for element in self.all(selector)]
 
-    def wait(self, condition, seconds=10):
-        return WebDriverWait(self.driver, seconds, poll_frequency=0.02).until(lambda driver: condition())
+    def wait(self, condition, seconds=60):
+        return WebDriverWait(self.driver, seconds, poll_frequency=0.05).until(lambda driver: condition())
 
     def wait_for_results(self):
         self.wait(lambda: self.all("#results:not([aria-busy=true]) > *"))

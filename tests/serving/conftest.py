@@ -27,6 +27,7 @@ from unmask.serving.types import Limits
 from unmask.tasks.answer_beams import AnswerBeams
 from unmask.tasks.classification import Classification
 from unmask.tasks.coqa import Coqa
+from unmask.tasks.embedding import Embedding
 from unmask.tasks.hotpotqa import Hotpotqa
 from unmask.tasks.multi_label import MultiLabel
 from unmask.tasks.multiple_choice import MultipleChoice
@@ -75,6 +76,8 @@ PAGE_TASKS = {
     "chooser": (MultipleChoice(length=64), ()),
     "relater": (Relations(length=64), ("O", "founded", "lives in")),
     "several": (MultiLabel(length=64, threshold=(0.4, 0.5, 0.6), pairs=False), ("animal", "plant", "sea")),
+    "ranker": (Ranking(length=64, activation="sigmoid"), ()),
+    "vectors": (Embedding(length=64), ()),
 }
 
 
@@ -211,23 +214,13 @@ def playground(predictors):
     service.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def address(playground):
     """The address of a server with the playground."""
     from tests.serving.browser import served
 
     with served(playground) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory):
-    """A browser."""
-    from tests.serving.browser import start_chromium
-
-    driver = start_chromium(tmp_path_factory.mktemp("chromium"))
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import pytest
 from unmask.data.batches.batch import Sample
 from unmask.serving.batcher import Batcher, ComputeJob
 from unmask.serving.metrics import Meter
-from unmask.serving.types import Limits, Refusal
+from unmask.serving.refusals import Refusal
+from unmask.serving.types import Limits
 
 LIMITS = Limits(batch_tokens=10, queue_tokens=40, wait=0.0)
 

@@ -8,7 +8,8 @@ import pytest
 
 from tests.serving.conftest import FAST, LIMITS
 from unmask.serving.protocol import Gate
-from unmask.serving.types import Limits, Refusal
+from unmask.serving.refusals import Refusal
+from unmask.serving.types import Limits
 
 HEAD = b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 

@@ -5,13 +5,15 @@ import msgspec
 import pytest
 
 from unmask.serving.endpoints import ENDPOINTS
+from unmask.serving.pipelines import PIPELINES
 from unmask.serving.types import Limits
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "serving.md"
+ALL = (*ENDPOINTS, *PIPELINES.values())
 COMMANDS = re.findall(r"^curl localhost:8080(\S+) -H '(\S+): (\S+)' -d '(.*)'$", PAGE.read_text(encoding="utf8"), re.M)
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
+@pytest.mark.parametrize("endpoint", ALL, ids=lambda endpoint: endpoint.path)
 def test_the_example_of_each_route_is_answered(client, endpoint):
     assert isinstance(endpoint.decoder.decode(msgspec.json.encode(endpoint.example)), endpoint.request)
     found = client().post(endpoint.path, json=endpoint.example)
@@ -20,7 +22,7 @@ def test_the_example_of_each_route_is_answered(client, endpoint):
 
 
 def test_the_commands_of_the_page_are_answered(client):
-    assert [path for path, *_ in COMMANDS] == [endpoint.path for endpoint in ENDPOINTS]
+    assert [path for path, *_ in COMMANDS] == [endpoint.path for endpoint in ALL]
     one = client()
     for path, header, value, body in COMMANDS:
         found = one.post(path, content=body, headers={header: value})

@@ -3,7 +3,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from unmask.serving.guard import Keys, host_name
-from unmask.serving.types import Refusal
+from unmask.serving.refusals import Refusal
 
 KEY = "a-key-of-enough-characters"
 

@@ -1,4 +1,5 @@
-from unmask.serving.types import Limits, invalid, overloaded, too_large, unhealthy
+from unmask.serving.refusals import invalid, overloaded, too_large, unhealthy
+from unmask.serving.types import Limits
 
 
 def test_refusals_have_the_statuses_of_their_kinds():

@@ -4,34 +4,41 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from unmask.serving.endpoints import ENDPOINTS, describe
-
-schemathesis = pytest.importorskip("schemathesis")
+from unmask.serving.endpoints import ENDPOINTS
+from unmask.serving.openapi import describe
+from unmask.serving.pipelines import PIPELINES
 
 
 def test_the_description_has_all_routes_and_resolves():
     found = describe()
     assert set(found["paths"]) == {
-        *(endpoint.path for endpoint in ENDPOINTS),
-        *("/health", "/info", "/metrics", "/openapi.json"),
+        *(endpoint.path for endpoint in (*ENDPOINTS, *PIPELINES.values())),
+        *("/health", "/info", "/metrics", "/openapi.json", "/v1/models", "/v1/models/{name}"),
+        *("/", "/models/{name}", "/models/{name}/info", "/models/{name}/health", "/models/{name}/pipeline/{task}"),
     }
     text = json.dumps(found)
     for reference in {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}:
         assert reference in found["components"]["schemas"]
     embed = found["components"]["schemas"]["EmbedRequest"]
     assert embed["required"] == ["inputs"] and embed["additionalProperties"] is False
-    assert "truncated at their end" in embed["description"], "the fields are described"
+    assert "truncation_direction: the end at which" in embed["description"], "the fields are described"
 
 
-@pytest.mark.parametrize("path", [endpoint.path for endpoint in ENDPOINTS])
+@pytest.mark.parametrize("path", [*(endpoint.path for endpoint in (*ENDPOINTS, *PIPELINES.values())), "/"])
 def test_S3_generated_requests_never_cause_a_500(client, path):
     """schemathesis generates requests that follow the description, and requests that do not."""
+    schemathesis = pytest.importorskip("schemathesis", reason="it is not installed")
     one, documented = client(), describe()["paths"][path]["post"]["responses"]
     operation = schemathesis.openapi.from_dict(describe())[path]["POST"]
     modes = list(schemathesis.GenerationMode)
 
     @given(case=st.one_of(*(operation.as_strategy(generation_mode=mode) for mode in modes)))
-    @settings(max_examples=20, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=settings.default.max_examples // 2,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
     def ask(case):
         sent = case.as_transport_kwargs(base_url="http://localhost")
         body = {"json": sent["json"]} if "json" in sent else {"content": sent.get("data")}

@@ -1,7 +1,8 @@
 """The playground in headless Chromium: each view by clicking through it, on a desktop and on a phone, by keyboard."""
 
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote, urlencode
 
+import numpy as np
 import pytest
 
 pytest.importorskip("selenium", reason="selenium is not installed")
@@ -93,8 +94,20 @@ def test_attention_of_a_head_of_a_token(page, predictors):
 
 def test_models_are_compared_word_by_word(page, predictors):
     page.open(f"#compare?text={quote(TEXT)}&word=1")
-    expected = [f"{name} {one.model.encoder.settings.__struct_config__.tag}" for name, one in predictors.items()]
-    assert [text.split(",")[0] for text in page.texts(".card h3")] == expected
+    kinds = {name: one.model.encoder.settings.__struct_config__.tag for name, one in predictors.items()}
+    first = [f"{name} {kinds[name]}" for name in ("masked", "permuted", "words")]
+    assert [text.split(",")[0] for text in page.texts(".card h3")] == first
+    page.one("input[value=masked]").click()
+    page.one("input[value=tagger]").click()
+    page.one("button.primary").click()
+    names = "return [...document.querySelectorAll('.card h3')].map(one => one.textContent.split(' ')[0])"
+    page.wait(lambda: page.script(names) == ["permuted", "words", "tagger"])
+    assert "models=permuted%2Cwords%2Ctagger" in page.script("return location.hash")
+    for box in page.all("input:checked"):
+        box.click()
+    page.one("button.primary").click()
+    page.wait(lambda: "No model is chosen." in page.script("return document.querySelector('#results').textContent"))
+    page.open(f"#compare?text={quote(TEXT)}&word=1&models=masked,permuted,words")
     change = predictors["words"].influence(TEXT).change[1]
     assert f"{TEXT.split()[change.argmax()]} {100 * change.max() / change.sum():.1f} %" in page.all(".card")[2].text
     page.one("#choice-measure").send_keys("Attention")
@@ -221,3 +234,128 @@ def test_nested_marks(page):
         'the <mark title="a"><mark title="b">dogs</mark> of the <mark title="c">sea </mark></mark>'
         'an<mark title="d">d </mark>cats'
     )
+
+
+DOCUMENTS = ["a garden near the sea", "the cat sees the dog", "rain"]
+SHOWN = {
+    "fill": {"text": "the [MASK] sees", "model": "permuted"},
+    "label": {"text": TEXT, "text_b": "a dog", "model": "ranker"},
+    "entities": {"text": TEXT},
+    "relations": {"text": "the [dog](A) sees [the cat](B)"},
+    "answer": {"question": "who?", "passage": TEXT, "model": "coqa", "q1": "where?", "a1": "near the sea"},
+    "choose": {"text": TEXT, "question": "who?", "choices": "the dog\nthe cat"},
+    "search": {"query": "the dog", "documents": "\n".join(DOCUMENTS), "model": "vectors"},
+    "similarity": {"texts": "\n".join(DOCUMENTS)},
+    "attention": {"text": TEXT, "model": "permuted"},
+    "compare": {"text": TEXT, "models": "tagger,words"},
+}
+"""What the forms of the views hold."""
+
+
+@pytest.mark.parametrize("model", ["ranker", "vectors"])
+def test_documents_are_ranked_and_their_words_shaded(page, predictors, model):
+    page.open(f"#search?{urlencode({'query': 'the dog', 'documents': chr(10).join(DOCUMENTS), 'model': model})}")
+    predictor, count = predictors[model], len(DOCUMENTS)
+    if model == "ranker":
+        scores = [score.score for score in predictor.predict(["the dog"] * count, DOCUMENTS)]
+    else:
+        scores = predictor.embed(DOCUMENTS, prompt_name="document") @ predictor.embed("the dog", prompt_name="query")[0]
+    order = np.argsort(-np.array(scores))
+    assert page.texts(".found .text") == [DOCUMENTS[index] for index in order]
+    assert [float(text) for text in page.texts(".found .value")] == [
+        pytest.approx(scores[at], abs=6e-4) for at in order
+    ]
+    page.one("#words-1").click()
+    page.wait(lambda: page.all(".found mark"))
+    assert page.texts(".found mark") == DOCUMENTS[1].split()
+    assert page.focused.get_attribute("aria-expanded") == "true" and "words=1" in page.script("return location.hash")
+    assert "score drops when the word is left out" in page.one(".found .hint:last-child").text
+
+
+def test_cosines_of_texts(page, predictors):
+    page.open(f"#similarity?{urlencode(SHOWN['similarity'])}")
+    vectors = predictors["vectors"].embed(DOCUMENTS)
+    cosines = vectors @ vectors.T
+    cells = np.array([float(text) for text in page.texts(".cosines td") if text]).reshape(3, 3)
+    np.testing.assert_allclose(cells, cosines, atol=6e-3)
+    one, two = max(((0, 1), (0, 2), (1, 2)), key=lambda pair: cosines[pair])
+    assert page.texts(".bars .name")[0] == f"{DOCUMENTS[one]} — {DOCUMENTS[two]}"
+    page.submit(texts="only one")
+    assert "There are 1 texts." in page.one("[role=alert]").text
+
+
+def test_several_labels_are_shown_with_their_thresholds(page, predictors):
+    page.open(f"#label?model=several&text={quote(TEXT)}")
+    (expected,) = predictors["several"].predict([TEXT])
+    assert page.one(".headline").text == (
+        ", ".join(sorted(expected.labels, key=lambda name: -expected.scores[name])) or "No label"
+    )
+    assert set(page.texts(".bars .name")) == set(expected.scores)
+    marks = page.script(
+        "return [...document.querySelectorAll('.bars b')].map(one => one.style.getPropertyValue('--at'))"
+    )
+    assert sorted(marks) == ["0.4", "0.5", "0.6"]
+
+
+def test_each_type_of_entity_has_a_color(page, predictors):
+    long = " ".join([TEXT, "the garden and the tree of a doctor near the town"])
+    page.open(f"#entities?text={quote(long)}")
+    entities = predictors["tagger"].tag(long).entities
+    colors = page.script(
+        "return [...document.querySelectorAll('#results mark')].map(one => getComputedStyle(one).backgroundColor)"
+    )
+    pairs = set(zip([entity.label for entity in entities], colors, strict=True))
+    assert len(pairs) == len({label for label, _ in pairs}) == len({color for _, color in pairs})
+
+
+@pytest.mark.parametrize("view", SHOWN)
+def test_an_address_fills_a_form(page, view):
+    page.open(f"#{view}?{urlencode(SHOWN[view])}")
+    boxes = ",".join(box.get_attribute("value") for box in page.all("form input:checked"))
+    for name, value in SHOWN[view].items():
+        if name == "models":
+            assert set(boxes.split(",")) == set(value.split(","))
+        elif page.all(f"#{name}"):
+            assert page.one(f"#{name}").get_attribute("value") == value
+        else:
+            assert value in page.one(".turns").text
+    before = page.script("return location.hash")
+    page.one("button.primary").click()
+    page.wait_for_results()
+    assert (
+        parse_qs(before.partition("?")[2]).items()
+        <= parse_qs(page.script("return location.hash").partition("?")[2]).items()
+    )
+
+
+@pytest.mark.parametrize("view", SHOWN)
+def test_a_screen_reader_finds_names_and_the_keyboard_everything(page, view):
+    """In the tree of accessibility all that takes the focus has a role and a name, and Tab reaches it, or its group."""
+    page.open(f"#{view}?{urlencode(SHOWN[view])}")
+    nodes = page.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    focusable = [
+        (node["role"]["value"], node.get("name", {}).get("value", "").strip())
+        for node in nodes
+        if not node["ignored"]
+        and any(item["name"] == "focusable" and item["value"]["value"] for item in node.get("properties", ()))
+    ]
+    nameless = [
+        role for role, name in focusable if not name and role not in ("RootWebArea", "tabpanel", "region", "generic")
+    ]
+    assert focusable and not nameless
+    roles = {node["role"]["value"] for node in nodes if not node["ignored"]}
+    assert {"tablist", "tab", "tabpanel", "heading", "button", "textbox", "status", "region"} <= roles
+    stops = set()
+    page.script("document.activeElement.blur()")
+    for _ in range(len(focusable) + 2):
+        page.driver.switch_to.active_element.send_keys(Keys.TAB)
+        stops.add(page.script(POSITION))
+    missed = page.script(TABBABLE)
+    assert set(missed) <= stops, "what the Tab key does not reach"
+
+
+POSITION = "return [...document.querySelectorAll('*')].indexOf(document.activeElement)"
+TABBABLE = """const all = [...document.querySelectorAll('*')];
+return all.filter(one => one.matches('a[href], button, input, select, textarea, [tabindex]') && one.tabIndex >= 0
+  && !one.disabled && one.checkVisibility()).map(one => all.indexOf(one))"""
+"""Positions of elements among all: of that with the focus, and of those that take it by the Tab key."""

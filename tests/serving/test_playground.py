@@ -41,8 +41,10 @@ def test_models_name_the_views_that_they_serve(client):
         "coqa": ["answer", "attention", "compare"],
         "hotpotqa": ["answer", "attention", "compare"],
         "chooser": ["choose", "attention", "compare"],
+        "ranker": ["label", "search", "attention", "compare"],
+        "vectors": ["search", "similarity", "attention", "compare"],
     }
-    assert [one["family"] for one in models.values()] == ["bert", "xlnet", "elmo", *["bert"] * 9]
+    assert [one["family"] for one in models.values()] == ["bert", "xlnet", "elmo", *["bert"] * 11]
     assert models["masked"]["size"] == "2 layers, width 32, 4 heads"
     assert models["classifier"]["pairs"] is False
     assert {name: one["labels"] for name, one in models.items() if one["labels"]} == {
@@ -51,6 +53,9 @@ def test_models_name_the_views_that_they_serve(client):
     }
     assert (models["several"]["several"], models["several"]["threshold"]) == (True, [0.4, 0.5, 0.6])
     assert (models["classifier"]["several"], models["classifier"]["threshold"]) == (False, None)
+    assert {name: one["types"] for name, one in models.items() if one["types"]} == {
+        "tagger": ["ANIMAL", "PLANT", "SEA"]
+    }
     assert {name: one["history"] for name, one in models.items() if one["history"] is not None} == {
         "quac": 2,
         "coqa": 2,

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.serving.conftest import FAST, KINDS, LIMITS, SHAPE, testclient
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.model.directory import write_tasks
 from unmask.model.model import Model, save_model
 from unmask.serving.app import Service, create_app
@@ -126,7 +126,7 @@ def ask(url, number):
 
 
 def test_S12_memory_and_descriptors_do_not_grow(live):
-    """A short version of five minutes of load, which benchmarks/serving.py has."""
+    """A short version of the loads of benchmarks/serving.py."""
     process, folder = psutil.Process(), Path("/proc/self/fd")
     with live("masked") as server:
         url = f"http://127.0.0.1:{server.port}/embed"

@@ -7,20 +7,23 @@ from tests.serving.conftest import KINDS, LIMITS
 from unmask.inference import fill
 from unmask.inference.backend import TorchBackend
 from unmask.inference.export import Export, export_model
-from unmask.inference.predictor import Predictor, load
+from unmask.inference.load import load
+from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, save_model
 from unmask.serving.app import Service
 from unmask.serving.batcher import ComputeJob
 from unmask.serving.metrics import Meter
 from unmask.serving.playground import describe
+from unmask.serving.refusals import Refusal
 from unmask.serving.run import ModelSource, load_served
 from unmask.serving.served import Served
-from unmask.serving.types import EmbedRequest, FeaturesRequest, FillRequest, Refusal
+from unmask.serving.types import EmbedRequest, FeaturesRequest, FillRequest
 from unmask.support.errors import UserError
 from unmask.tasks.routes import PredictRequest, TagRequest
 from unmask.training.machine import choose_machine
 
 CPU = choose_machine("cpu", "float32")
+ROUTES = ["/tokenize", "/decode", "/predict", "/explain", "/pipeline/text-classification"]
 LONG = "the dog sees the cat " * 20
 
 
@@ -111,7 +114,7 @@ def test_a_model_that_was_exported_with_its_head_answers_the_routes_of_that_head
     served.warm_up()
     service = Service([served], LIMITS, meter)
     (info,) = [service.describe(one) for one in service.models.values()]
-    assert (info.routes, info.model_dtype) == (["/predict", "/explain"], "int8")
+    assert (info.routes, info.model_dtype) == (ROUTES, "int8")
     assert describe(served).views == ["label", "audit", "suggest"]
     for route in ("/embed", "/v1/embeddings", "/features", "/playground/influence"):
         with pytest.raises(Refusal, match="this model cannot do this"):

@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.data.batches.rng import derive_rng
@@ -50,7 +50,6 @@ def hold_out_rows(examples, strata, seed):
     return parted(examples, choose_stratified(examples, Identities.of(map(texts_of, examples)), strata, seed))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 5), min_size=30, max_size=80), st.randoms(use_true_random=False), st.integers(0, 5))
 def test_equal_texts_are_on_one_side(copies, rng, seed):
     examples = rows(copies, rng)
@@ -97,7 +96,7 @@ def reference(texts, strata, seed):
     return chosen
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.seeds(80)
 def test_the_choice_is_that_of_a_loop_over_all_units(seed):
     rng = random.Random(seed)
     labels = [f"{number}" for number in range(rng.choice([1, 2, 3, 40]))]
@@ -144,7 +143,7 @@ def test_too_few_examples_are_refused():
         hold_out_rows([Row({"text": str(number)}, "x", number) for number in range(3)], [0] * 3, 0)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.seeds(50)
 def test_units_hold_as_nearly_a_tenth_as_any_choice_in_that_order(seed):
     rng = random.Random(seed)
     sizes = [rng.choice((1, 2, 5, 40, 300)) for _ in range(rng.randint(5, 30))]
@@ -253,7 +252,7 @@ def naive_units(firsts, strata):
     return list(by_stratum.values())
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.seeds(50)
 def test_strata_are_numbered_by_their_first_units(monkeypatch, seed):
     """The choice depends on these numbers; strata of which all examples equal earlier ones have none."""
     rng = random.Random(seed)
@@ -278,7 +277,7 @@ def test_strata_are_numbered_by_their_first_units(monkeypatch, seed):
     ]
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.seeds(50)
 def test_folds_have_equal_texts_together_and_labels_apart(seed):
     rng = random.Random(seed)
     number, folds = rng.randint(2, 200), rng.randint(2, 6)

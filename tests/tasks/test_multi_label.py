@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.data.batches.batch import collate
 from unmask.data.labelled.labelled_file import Row
 from unmask.families.bert import BertSettings
 from unmask.inference.evaluation.scoring import evaluate_task
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.model.model import load_model
 from unmask.objectives.learner import Learner
 from unmask.support.errors import UserError
@@ -52,7 +52,6 @@ def test_the_loss_is_that_of_transformers(tokenizer):
         MultiLabel().frame(tokenizer, make(("food",)), LABELS, gold=True)
 
 
-@settings(max_examples=30)
 @given(st.integers(0, 1000), st.integers(1, 30))
 def test_no_threshold_is_better(seed, size):
     rng = np.random.default_rng(seed)

@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from unmask.data.batches.batch import Sample, collate
@@ -77,7 +77,6 @@ def check_sequence(task, example, window):
 
 
 @given(cases())
-@settings(deadline=None, max_examples=300)
 def test_every_answer_that_fits_is_in_a_window_and_comes_back(case):
     task, example, tokens = case
     answer, passage = example.answers[0], example.passage
@@ -119,7 +118,6 @@ def test_an_answer_keeps_the_accents_that_the_vocabulary_drops(passage, answer):
 
 
 @given(cases())
-@settings(deadline=None, max_examples=300)
 def test_every_answer_that_fits_is_trained_on(case):
     task, example, tokens = case
     windows, notes = cut_passages(TOKENIZER, [example], window_settings(task), gold=True)
@@ -272,7 +270,6 @@ def test_where_cls_is_last_the_passage_comes_first(monkeypatch):
 
 
 @given(st.integers(1, 12), st.integers(1, 15), st.integers(1, 200), st.integers(0, 10**6))
-@settings(deadline=None)
 def test_the_best_spans_are_found(tokens, longest, number, seed):
     starts, ends = np.random.default_rng(seed).normal(size=(2, tokens)).astype(np.float32)
     every = [(starts[i] + ends[j], i, j) for i in range(tokens) for j in range(i, min(tokens, i + longest))]

@@ -38,7 +38,7 @@ def read(content, suffix):
     return pd.read_csv(io.BytesIO(content), sep="\t" if suffix == ".tsv" else ",", dtype=str, keep_default_na=False)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.seeds(20)
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
 def test_tables_have_the_columns_of_the_input_and_of_the_prediction(seed, suffix, tmp_path):
     given = table(seed, [text for text in TEXTS if "\n" not in text and '"' not in text] if suffix == ".tsv" else TEXTS)

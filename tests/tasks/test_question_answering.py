@@ -212,7 +212,7 @@ def total_f1(examples, predictions, threshold):
     return metrics.example_scores(gold, predicted, "SQuAD")[:, 1].sum()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.seeds(20)
 def test_the_threshold_is_the_best_one(seed):
     rng = np.random.default_rng(seed)
     number = int(rng.integers(1, 40))

@@ -32,7 +32,7 @@ def drawn(seed):
     return rng, logits, float(rng.choice([0.0, 0.5, 1.0, 2.0, 5.0]))
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.seeds(50)
 def test_the_focal_loss_of_a_softmax_is_the_published_formula(seed):
     rng, logits, gamma = drawn(seed)
     gold = rng.integers(0, logits.shape[1], len(logits))
@@ -45,7 +45,7 @@ def test_the_focal_loss_of_a_softmax_is_the_published_formula(seed):
     torch.testing.assert_close(focal_loss(logits, one_hot, gamma, torch.from_numpy(weights)), loss)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.seeds(50)
 def test_an_exponent_of_zero_is_the_cross_entropy(seed):
     rng, logits, _ = drawn(seed)
     gold = torch.from_numpy(rng.integers(0, logits.shape[1], len(logits)))
@@ -59,7 +59,7 @@ def test_an_exponent_of_zero_is_the_cross_entropy(seed):
     torch.testing.assert_close(binary_focal_loss(logits, several, 0.0, weights), expected)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.seeds(50)
 def test_the_focal_loss_of_sigmoids_is_that_of_transformers(seed):
     rng, logits, gamma = drawn(seed)
     gold = torch.from_numpy((rng.random(logits.shape) < 0.3).astype(float))
@@ -89,7 +89,7 @@ def sets(names):
     return [Row({"text": f"the cat {index}"}, "rows.tsv", index, tuple(of)) for index, of in enumerate(names)]
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.seeds(50)
 def test_balanced_weights_are_those_of_scikit_learn(seed):
     rng = np.random.default_rng(seed)
     names = [*LABELS, *rng.choice(LABELS, int(rng.integers(0, 40)), p=[0.9, 0.08, 0.02]).tolist()]

@@ -4,13 +4,13 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.data.labelled.annotations import read_annotations
 from unmask.data.labelled.tagged_sentence import Relation, TaggedSentence, join_words
 from unmask.data.tokenizers.wordpiece import train_wordpiece
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.inference.stream import save_predictions
 from unmask.metrics.intervals import measure_all
 from unmask.metrics.token_classification import Chunk
@@ -54,7 +54,6 @@ def test_vocabularies_without_the_marks_are_noted(tokenizer):
 
 
 @given(sentences(), st.integers(12, 60), st.integers(0, 10**6))
-@settings(max_examples=100, deadline=None)
 def test_each_pair_that_fits_is_read_once_with_as_many_words_around_it_as_fit(tokenizer, example, length, seed):
     rng = np.random.default_rng(seed)
     pairs = [(a, b) for a in range(len(example.spans)) for b in range(len(example.spans)) if a != b]
@@ -79,7 +78,6 @@ def test_each_pair_that_fits_is_read_once_with_as_many_words_around_it_as_fit(to
 
 
 @given(st.lists(sentences(), min_size=1, max_size=4), st.integers(0, 10**6))
-@settings(max_examples=60, deadline=None)
 def test_scores_are_those_of_sets(examples, seed):
     rng, gold, predictions, counts = np.random.default_rng(seed), [], [], np.zeros(3)
     for example in examples:

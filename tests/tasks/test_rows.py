@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from unmask.data.batches.frame import Frame
@@ -164,7 +164,6 @@ def any_tokenizer(request, documents):
 
 @pytest.mark.parametrize("many", [1, 1000], ids=["cache", "library"])
 @given(texts=st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=4), length=st.integers(5, 40), pairs=st.booleans())
-@settings(max_examples=40, deadline=None)
 def test_samples_are_those_of_each_row_by_itself(any_tokenizer, many, texts, length, pairs):
     """Every row is encoded, truncated token by token and framed by itself."""
     texts = [own[: 1 + pairs] for own in texts]

@@ -6,14 +6,14 @@ import re
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.data.batches.batch import Sample, collate
 from unmask.data.labelled.annotations import read_annotations
 from unmask.data.labelled.tagged_sentence import TaggedSentence, join_words, split_text
 from unmask.families.bert import BertSettings
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.inference.stream import save_predictions
 from unmask.metrics.intervals import measure_all
 from unmask.metrics.token_classification import Chunk
@@ -44,7 +44,6 @@ def sentences(draw):
 
 
 @given(st.lists(sentences(), min_size=1, max_size=3), st.integers(3, 40), st.integers(1, 9))
-@settings(max_examples=150, deadline=None)
 def test_each_span_is_trained_on_and_read_once_whatever_the_length(tokenizer, examples, length, width):
     task = Spans(length=length, width=width, nested=True)
     framed = task.frame(tokenizer, examples, LABELS, gold=True)
@@ -147,7 +146,6 @@ def test_the_width_is_what_the_entities_need_and_nesting_whether_there_is_any():
 
 
 @given(st.integers(0, 10**6))
-@settings(max_examples=60, deadline=None)
 def test_without_nesting_the_most_probable_of_overlapping_entities_are_predicted(tokenizer, seed):
     rng, example = np.random.default_rng(seed), sentence(["dog"] * 9)
     logits = rng.normal(size=(9, 3 * 4)) * 3
@@ -168,7 +166,6 @@ def test_without_nesting_the_most_probable_of_overlapping_entities_are_predicted
 
 
 @given(st.lists(sentences(), min_size=1, max_size=4), st.integers(0, 10**6))
-@settings(max_examples=60, deadline=None)
 def test_scores_are_those_of_sets(examples, seed):
     rng, predictions, right = np.random.default_rng(seed), [], 0
     for example in examples:

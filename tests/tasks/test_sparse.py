@@ -11,7 +11,7 @@ from unmask.data.batches.batch import collate
 from unmask.data.labelled.labelled_file import NegativeRow, Row
 from unmask.families.bert import BertSettings
 from unmask.inference.evaluation.evaluate_model import evaluate
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.inference.search import NearestSparse
 from unmask.inference.sparse import embed_sparse
 from unmask.model.model import Model, build_encoder, load_model, save_model

@@ -51,7 +51,7 @@ def test_the_expected_f1_is_that_of_two_weighted_examples_for_each(seed):
     assert soft_f1(degrees, predicted) == pytest.approx(f1_score(gold, np.tile(predicted, 2), sample_weight=weights))
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.seeds(50)
 def test_no_threshold_of_a_label_has_a_better_expected_f1(seed):
     gold, probabilities = drawn(seed, size=60)
     count = gold.sum()
@@ -63,7 +63,7 @@ def test_no_threshold_of_a_label_has_a_better_expected_f1(seed):
     assert soft_f1(expected[:, 0], probabilities[:, 0] > threshold) == pytest.approx(best)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.seeds(50)
 def test_the_power_of_many_labels_has_the_best_expected_macro_f1(seed):
     rng = np.random.default_rng(seed)
     labels = int(rng.integers(3, 7))
@@ -93,7 +93,7 @@ def test_few_examples_follow_the_probabilities_and_many_the_examples():
     assert learned == pytest.approx(best_threshold(gold, sure), abs=0.05)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.seeds(50)
 def test_fourth_roots_of_shares_are_a_logit_adjustment(seed):
     rng = np.random.default_rng(seed)
     labels = int(rng.integers(2, 9))

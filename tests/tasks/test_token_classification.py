@@ -6,13 +6,14 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AlbertTokenizer
 
 from unmask.data.labelled.tagged_sentence import TaggedSentence, join_words, split_text, write_tags
 from unmask.data.tokenizers.unigram import train_unigram
-from unmask.inference.predictor import Predictor, load
+from unmask.inference.load import load
+from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import measure_all
 from unmask.metrics.token_classification import Chunk
 from unmask.model.model import Model, load_model, save_model
@@ -42,7 +43,6 @@ WORDS = st.lists(st.text(min_size=1, max_size=9), min_size=1, max_size=40)
 
 
 @given(WORDS, st.integers(3, 40), st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None)
 def test_no_word_and_no_entity_is_lost_whatever_the_words_and_the_length(tokenizer, words, length, rng):
     found = []
     for start in range(0, len(words) - 3, 4):

@@ -16,7 +16,7 @@ from unmask.tasks.tuning import (
 )
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.seeds(30)
 def test_no_other_threshold_is_better(seed):
     rng = np.random.default_rng(seed)
     margins = np.round(rng.normal(size=int(rng.integers(1, 30))), 1)  # with ties

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.tasks import tagged
@@ -49,7 +49,6 @@ def assert_every_word_once_with_most_context(sizes, capacity):
 
 
 @given(sizes_and_capacity())
-@settings(max_examples=300)
 def test_every_word_is_predicted_in_the_window_with_most_context(case):
     assert_every_word_once_with_most_context(*case)
 

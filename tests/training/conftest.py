@@ -12,8 +12,9 @@ from unmask.data.batches import sources
 from unmask.recipes.recipe import Recipe, read_recipe
 from unmask.support.settings import parse_overrides, write
 from unmask.training import loop
-from unmask.training.loop import MAY_CHANGE, Trainer
+from unmask.training.loop import Trainer
 from unmask.training.machine import Machine
+from unmask.training.opening import MAY_CHANGE
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
 from unmask.workflows.pretraining.checks import build_curriculum

@@ -30,8 +30,9 @@ from unmask.objectives.objective import BuildContext, Objective, Part
 from unmask.objectives.permutation_lm import PermutationLMSettings
 from unmask.support.settings import write
 from unmask.training import loop
-from unmask.training.loop import Trainer, open_run
+from unmask.training.loop import Trainer
 from unmask.training.machine import Machine
+from unmask.training.opening import open_run
 from unmask.training.optimizer_settings import AdamWSettings
 from unmask.training.processes import Processes
 from unmask.training.replicas import OverlappedReplicas

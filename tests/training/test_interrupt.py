@@ -59,19 +59,28 @@ def test_T1_T12_a_signal_saves_and_resume_gives_the_same_run(command, unbroken, 
     assert_same_run(out, unbroken)
 
 
-@pytest.mark.parametrize("machine", [CPU, Machine(torch.device("cpu"), "bf16")], ids=["float32", "bf16"])
+BF16 = Machine(torch.device("cpu"), "bf16")
+SETTINGS = {
+    "pairs": (),
+    "T6 micro-batches": ("batch.micro_tokens=100",),
+    "masked_lm alone": ("layout.kind=document_sentences", "objective.next_sentence=false"),
+    "sequences": ("batch.sequences=7", "optimizer.bias_correction=false", "schedule.kind=constant"),
+}
+
+
 @pytest.mark.parametrize(
-    "settings",
+    ("machine", "name"),
     [
-        (),
-        ("batch.micro_tokens=100",),
-        ("layout.kind=document_sentences", "objective.next_sentence=false"),
-        ("batch.sequences=7", "optimizer.bias_correction=false", "schedule.kind=constant"),
+        *((CPU, "pairs"), (BF16, "T6 micro-batches"), (CPU, "masked_lm alone"), (CPU, "sequences")),
+        pytest.param(BF16, "pairs", marks=pytest.mark.exhaustive),
+        pytest.param(CPU, "T6 micro-batches", marks=pytest.mark.exhaustive),
+        pytest.param(BF16, "masked_lm alone", marks=pytest.mark.exhaustive),
+        pytest.param(BF16, "sequences", marks=pytest.mark.exhaustive),
     ],
-    ids=["pairs", "T6 micro-batches", "masked_lm alone", "sequences"],
+    ids=lambda value: value if isinstance(value, str) else value.precision,
 )
-def test_T1_T6_a_signal_in_the_middle_of_a_step(corpus, tmp_path, monkeypatch, settings, machine):
-    check_a_signal_in_a_step(changed("budget.steps=5", *settings), corpus, tmp_path, monkeypatch, machine)
+def test_T1_T6_a_signal_in_the_middle_of_a_step(corpus, tmp_path, monkeypatch, name, machine):
+    check_a_signal_in_a_step(changed("budget.steps=5", *SETTINGS[name]), corpus, tmp_path, monkeypatch, machine)
 
 
 def check_a_signal_in_a_step(recipe, corpus, tmp_path, monkeypatch, machine):
@@ -106,7 +115,13 @@ FAMILY = {
 }
 
 
-@pytest.mark.parametrize("name", FAMILY)
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("electra-mini", "albert-mini"),
+        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("spanbert-mini", "gpt-mini", "roberta-mini")),
+    ],
+)
 def test_T1_a_signal_in_a_step_of_each_of_the_family(corpus, tmp_path, monkeypatch, name):
     """With dropout; ALBERT with the optimizer of its paper; the masking rates of all but ELECTRA and GPT change."""
     recipe = changed("budget.steps=4", *FAMILY[name], name=name)

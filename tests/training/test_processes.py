@@ -322,15 +322,6 @@ def test_T20_fewer_sequences_than_processes(command, tmp_path):
     assert any("a step of 1 sequences cannot be shared by 2 processes; start fewer processes" in text for text in said)
 
 
-def test_raw_text_is_for_one_process(tmp_path):
-    done = forking.run(
-        ["-m", "unmask", "pretrain", "bert-tiny", "--text", "x.txt", "--out", str(tmp_path / "run")],
-        env=os.environ | {"WORLD_SIZE": "2", "RANK": "0"},
-    )
-    assert done.returncode == 2
-    assert "build the corpus first" in done.stderr
-
-
 @pytest.mark.exhaustive
 def test_torchrun_starts_again_after_a_crash(corpus, alone, tmp_path):
     """One of two processes kills itself once; torchrun restarts both, and they resume from the checkpoint."""

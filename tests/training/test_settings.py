@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.recipes.recipe import read_recipe
@@ -43,7 +43,6 @@ def schedules(warmup, decay):
     ]
 
 
-@settings(deadline=None)
 @given(st.floats(0, 0.9), st.floats(0.01, 1), st.integers(1, 300))
 def test_every_schedule_rises_once_and_falls_once_to_the_end_of_the_budget(warmup, decay, total):
     for schedule in schedules(warmup, decay):

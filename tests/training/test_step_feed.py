@@ -6,7 +6,8 @@ import torch
 
 from unmask.support.errors import UserError
 from unmask.training.checkpoint import Progress
-from unmask.training.processes import Processes, StepFeed
+from unmask.training.processes import Processes
+from unmask.training.step_feed import StepFeed
 
 from .conftest import started
 from .remembering import STREAMS, Windows, learner_of, settings, trainer_of

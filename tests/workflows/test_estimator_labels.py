@@ -130,7 +130,7 @@ def read(source):
         return "refused"
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.seeds(60)
 def test_frames_and_their_files_are_read_alike(seed, tmp_path):
     rng = random.Random(seed)
     values = [*rng.choice(list(TYPES.values())), *rng.choice([[], [], [None], [" "]])]

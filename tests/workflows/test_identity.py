@@ -105,7 +105,7 @@ def test_a_saved_model_keeps_its_fingerprint_wherever_it_is(tokenizer, tmp_path)
     assert one.fingerprint() == two.fingerprint() == load_model(tmp_path / "one", dropout=0.4).fingerprint()
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.seeds(60)
 def test_data_are_known_by_their_content(seed, tokenizer, tmp_path):
     rng = random.Random(seed)
     lines = rows(rng)

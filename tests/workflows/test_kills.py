@@ -52,10 +52,10 @@ NEEDED = {"onnx": ("onnxruntime", "onnxscript"), "openvino": ("openvino", "onnxs
 """Packages of formats of programs."""
 
 
-def _trace_once(program, path, real=inference_export.trace):
+def _trace_once(program, path, outputs, real=inference_export.trace):
     """Write a traced program, which is the same for each export."""
     if not TRACED:
-        real(program, path)
+        real(program, path, outputs)
         TRACED.update({file.name: file.read_bytes() for file in path.parent.glob("model.onnx*")})
     for name, content in TRACED.items():
         (path.parent / name).write_bytes(content)

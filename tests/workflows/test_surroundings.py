@@ -41,6 +41,8 @@ for kind, size in (("wordpiece", 150), ("unigram", 120), ("bpe", 300)):
     unmask.train_tokenizer(text, out / kind, vocab_size=size, kind=kind, quiet=True)
 unmask.build_corpus(text, out / "wordpiece", out / "corpus", workers=1, quiet=True)
 unmask.pretrain("bert-tiny", corpus=out / "corpus", out=out / "run", settings={**small, **budget}, **here)
+if jumps:
+    sys.exit()
 for kind in ("classification", "regression"):
     options = {"settings": {"task.length": 16, "budget.steps": 2}, **here}
     unmask.finetune(kind, out / "run", rows, out / kind, **options)

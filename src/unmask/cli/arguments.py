@@ -29,10 +29,12 @@ SEQUENCES = ("Sequence", "Files", "Data")
 ALIASES = {**vars(choices), "DownstreamKind": DownstreamKind}
 """Literals by the names that signatures give them."""
 METAVARS = {
-    **dict.fromkeys(("text", "data", "train", "dev", "labelled", "unlabelled", "heldout", "files"), "FILE"),
+    **dict.fromkeys(
+        ("text", "data", "train", "dev", "labelled", "unlabelled", "heldout", "files", "exclude_overlap"), "FILE"
+    ),
     **dict.fromkeys(("model", "models", "teacher", "init", "masked_lm", "against"), "MODEL"),
     **dict.fromkeys(("texts", "text_b", "question", "passage", "title", "history"), "TEXT"),
-    **{"settings": "KEY=VALUE", "columns": "text=…,label=…", "runs": "RUN", "folders": "FOLDER"},
+    **{"clean": "RULE", "settings": "KEY=VALUE", "columns": "text=…,label=…", "runs": "RUN", "folders": "FOLDER"},
 }
 """What stands for values in help; others are their parameter in capitals, or N for numbers."""
 

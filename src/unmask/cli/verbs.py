@@ -281,7 +281,7 @@ def _formats() -> Iterable[str]:
 
 GROUPS = {
     "tokenizer": "train a tokenizer on text, extend one, or tokenize texts with one",
-    "corpus": "build a pretraining corpus from text, or check and describe one",
+    "corpus": "build a pretraining corpus from text, mix several, or check and describe one",
     "recipes": "list, show and compare the shipped recipes, or print their schema",
     "runs": "list runs, describe one, or plot the curves of several",
 }
@@ -295,6 +295,7 @@ VERBS = {
     "tokenizer extend": Verb(f"{TEXT}:extend_tokenizer", ("files",)),
     "tokenizer encode": Verb(f"{TEXT}:tokenize", ("texts",), show_tokens),
     "corpus build": Verb(f"{TEXT}:build_corpus", ("files",)),
+    "corpus mix": Verb(f"{TEXT}:mix_corpora", ("corpora",)),
     "corpus info": Verb(f"{TEXT}:describe_corpus", ("directory",), print_lines),
     "pretrain": Verb("unmask.workflows.pretraining.launch:pretrain", ("recipe",)),
     "finetune": Verb("unmask.workflows.finetuning.finetune:finetune", ("task",), values={"task": _tasks}),

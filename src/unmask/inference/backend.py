@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -119,6 +119,9 @@ class TorchBackend:
         self.encoder = inference_copy(model.encoder, machine) if encoder is None else encoder
         self._learners: dict[str, Learner] = {}
         self._building = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.model, self.machine)
 
     @property
     def precision(self) -> str:

@@ -108,7 +108,8 @@ def _backends(model: Model, exact: TorchBackend, left_out: list[str]) -> Iterato
                 continue
             try:
                 if not traced.exists():
-                    trace(build_program(model, exact, default_head(model))[0], traced)
+                    program, signature = build_program(model, exact, default_head(model))
+                    trace(program, traced, signature.outputs)
                 made = Path(folder) / f"{name}-{precision}"
                 export_model(model, Export(name, precision), made, traced=traced)
                 backend = load_exported(made)[1]

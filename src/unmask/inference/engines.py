@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -55,7 +55,7 @@ class OnnxEngine:
     """`Engine` of ONNX Runtime, on the CPU.
 
     Args:
-        path: `model.onnx`.
+        path: file of the program.
         threads: number of threads to compute with.
         precision: that of the file; see inference/engines.py for int8.
 
@@ -81,10 +81,10 @@ class OnnxEngine:
     def run(self, inputs: Arrays) -> np.ndarray:
         """See `Engine`."""
         try:
-            output: np.ndarray = self.session.run(None, {name: inputs[name] for name in self.names})[0]
+            outputs = self.session.run(None, {name: inputs[name] for name in self.names})
         except Exception as error:  # the library's errors have no common class
             raise damaged(self.path, error) from error
-        return output
+        return in_columns(outputs)
 
 
 class OpenVinoEngine:
@@ -118,14 +118,26 @@ class OpenVinoEngine:
             outputs = self.requests.request.infer({name: inputs[name] for name in self.names}, share_inputs=True)
         except RuntimeError as error:
             raise damaged(self.path, error) from error
-        return np.array(outputs[0])  # a copy: the request reuses its memory
+        return np.array(in_columns([outputs[number] for number in range(len(outputs))]))  # a copy: memory is reused
 
 
-ENGINES: dict[str, tuple[str, type[OnnxEngine] | type[OpenVinoEngine]]] = {
-    "onnx": ("model.onnx", OnnxEngine),
-    "openvino": ("model.xml", OpenVinoEngine),
-}
-"""The file and the engine of each format."""
+ENGINES: dict[str, type[OnnxEngine] | type[OpenVinoEngine]] = {"onnx": OnnxEngine, "openvino": OpenVinoEngine}
+"""The engine of each format."""
+FLOAT32, INT8, OLD = "onnx/model.onnx", "onnx/model_quantized.onnx", "model.onnx"
+"""The files of ONNX programs, where Optimum writes them and transformers.js finds them, and of older exports."""
+
+
+def program_file(directory: Path, format: str, precision: str) -> Path:
+    """Return the file of a program in a directory, which need not be there."""
+    if format != "onnx":
+        return directory / "model.xml"
+    path = directory / (INT8 if precision == "int8" else FLOAT32)
+    return path if path.is_file() or not (directory / OLD).is_file() else directory / OLD
+
+
+def in_columns(outputs: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the outputs of a program, of which several are the columns of one."""
+    return outputs[0] if len(outputs) == 1 else np.stack(outputs, -1)
 
 
 @cache

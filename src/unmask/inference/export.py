@@ -1,8 +1,11 @@
 """Export of a model to ONNX or OpenVINO, with its tokenizer, checked against the original.
 
-Input: a model. Output: a directory with the program (`model.onnx`, or `model.xml` and `model.bin`), the manifest
-`export.json`, `config.json`, the tokenizer and a card, which `load` reads. It is complete or not there: it is written
-beside its place and renamed after the check.
+Input: a model. Output: a directory with the program (`onnx/model.onnx`, in int8 `onnx/model_quantized.onnx`; or
+`model.xml` and `model.bin`), the manifest `export.json`, `config.json`, the tokenizer and a card, which `load` reads.
+It is complete or not there: it is written beside its place and renamed after the check.
+
+Names of files and outputs are those of Optimum, so that transformers.js loads a directory of ONNX. A program is a
+single file, unless its weights exceed what a protobuf message holds: these are then beside it, in `model.onnx_data`.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from unmask.families.checkpoints.check import write_checksums
 from unmask.families.checkpoints.heads import DENSE, write_pooling
 from unmask.families.checkpoints.huggingface import write_config
 from unmask.inference.backend import Backend, TorchBackend
-from unmask.inference.engines import multiplies_signed_bytes, need, openvino_computes_bf16
+from unmask.inference.engines import multiplies_signed_bytes, need, openvino_computes_bf16, program_file
 from unmask.inference.exported import CHECK, MANIFEST, ExportManifest, open_exported, outputs, write_check
 from unmask.inference.program import (
     CALIBRATION,
@@ -50,6 +53,8 @@ from unmask.training.machine import choose_machine, processor
 if TYPE_CHECKING:
     from unmask.tasks import AnyTask
 
+LARGEST_FILE = 1 << 30
+"""Number of bytes of weights up to which a program is a single file; a protobuf message has at most twice as many."""
 BOUNDS = {"float32": 1e-3, "bf16": 0.1, "int8": 0.5}
 """Largest difference from the original that is accepted, as a share of its largest absolute output."""
 WHERE = {
@@ -116,7 +121,7 @@ def export_model(
     program, signature = build_program(model, backend, head)
     with new_directory(out) as folder:
         if traced is None:
-            trace(program, traced := folder / "model.onnx")
+            trace(program, traced := folder / "model.onnx", signature.outputs)
         manifest = ExportManifest(
             wanted.format,
             wanted.precision,
@@ -188,14 +193,20 @@ def _make(
     return made, manifest
 
 
-def trace(program: Program, path: Path) -> None:
-    """Write a program as ONNX to a file `model.onnx`, for batches of any size and length.
+def trace(program: Program, path: Path, outputs: Sequence[str]) -> None:
+    """Write a program as ONNX, for batches of any size and length.
+
+    Args:
+        program: the program.
+        path: the file to write.
+        outputs: names of its outputs.
 
     Raises:
         UserError: it depends on its input in a way that cannot be exported.
     """
     inputs = tuple(torch.ones(3, 7, dtype=torch.int64) for _ in INPUTS)
     axes = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
+    size = sum(weight.numel() * weight.element_size() for weight in program.parameters())
     try:
         with warnings.catch_warnings(), torch.no_grad(), quiet_logging():
             warnings.simplefilter("ignore")  # deprecations inside of the exporter
@@ -204,10 +215,10 @@ def trace(program: Program, path: Path) -> None:
                 inputs,
                 str(path),
                 input_names=INPUTS,
-                output_names=["output"],
+                output_names=list(outputs),
                 dynamic_shapes=(axes, axes, axes),
                 dynamo=True,
-                external_data=True,
+                external_data=size > LARGEST_FILE,
                 verbose=False,
             )
     except Exception as error:  # the exporter's errors have no common class
@@ -220,25 +231,43 @@ def trace(program: Program, path: Path) -> None:
 
 def _convert(manifest: ExportManifest, traced: Path, made: Path, signed: bool, samples: Sequence[Sample]) -> None:
     """Write a traced program to `made`, in the format and precision of the manifest."""
+    file = program_file(made, manifest.format, manifest.precision)
+    file.parent.mkdir(exist_ok=True)
     if manifest.format == "onnx":
         if manifest.precision == "int8":
             with quiet_logging():
-                quantize_onnx(traced, made / "model.onnx", signed=signed)
+                quantize_onnx(traced, file, signed=signed)
         else:
-            for file in traced.parent.glob("model.onnx*"):
-                shutil.copyfile(file, made / file.name)
+            _copy(traced, file)
         return
     library = need("openvino", "openvino")
     converted = library.Core().read_model(str(traced))  # `convert_model` would report its use to the library's makers
     if manifest.precision == "int8":
         with quiet_logging():
             converted = quantize_openvino(converted, samples, signed=signed)
-    library.save_model(converted, str(made / "model.xml"), compress_to_fp16=False)
+    library.save_model(converted, str(file), compress_to_fp16=False)
+
+
+def _copy(traced: Path, file: Path) -> None:
+    """Copy a traced program, with the weights that are beside it under the name that transformers.js looks for."""
+    weights = traced.with_name(f"{traced.name}.data")
+    if not weights.is_file():
+        shutil.copyfile(traced, file)
+        return
+    onnx = need("onnx", "onnx")
+    program = onnx.load(str(traced), load_external_data=False)
+    for tensor in program.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = f"{file.name}_data"
+    shutil.copyfile(weights, file.with_name(f"{file.name}_data"))
+    file.write_bytes(program.SerializeToString())
 
 
 def _describe(model: Model, manifest: ExportManifest, made: Path) -> None:
     """Write the files beside the program: the manifest, the settings, the tokenizer, the checksums."""
     task, shape = manifest.task, model.encoder.settings
+    file = program_file(made, manifest.format, manifest.precision)
     heads = () if manifest.signature.head == FEATURES else (manifest.signature.head,)
     settings = None if task is None else msgspec.to_builtins(task)
     write_config(made, model.encoder, heads, model.labels, settings, model.tokenizer.pad, model.tokens)
@@ -248,7 +277,12 @@ def _describe(model: Model, manifest: ExportManifest, made: Path) -> None:
         write_pooling(made, model.pooling, model.encoder.width, shape.summary, model.heads.get(DENSE))
     replace_file(made / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
     replace_file(made / "README.md", _card(manifest).encode())
-    programs = (file.name for file in (*made.glob("model.*"), *made.glob(CHECK)))
+    if (weights := file.with_name(f"{file.name}_data")).is_file():
+        config = msgspec.json.decode((made / "config.json").read_bytes())
+        config["transformers.js_config"] = {"use_external_data_format": {file.name: 1}}
+        replace_file(made / "config.json", msgspec.json.format(msgspec.json.encode(config)) + b"\n")
+    files = (file, weights, file.with_suffix(".bin"), made / CHECK)
+    programs = (path.relative_to(made).as_posix() for path in files if path.is_file())
     write_checksums(made, (*sorted(programs), MANIFEST, "config.json", *TOKENIZER_FILES))
 
 

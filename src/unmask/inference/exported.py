@@ -30,7 +30,7 @@ from unmask.families.checkpoints.huggingface import read_settings
 from unmask.families.checkpoints.safetensors_file import CHECKSUMS
 from unmask.families.checkpoints.sentence_files import read_dense, read_pooling
 from unmask.inference.backend import Backend, finite, in_order, run_in_batches
-from unmask.inference.engines import ENGINES, Arrays, Engine
+from unmask.inference.engines import ENGINES, Arrays, Engine, program_file
 from unmask.inference.program import FEATURES, INPUTS, ProgramSignature, probes
 from unmask.model.model import Model
 from unmask.support.choices import exists
@@ -221,8 +221,8 @@ def open_exported(
     settings, words = read_settings(directory), load_tokenizer(directory)
     words.summary = settings.summary
     adopt_framing(words, directory)
-    file, kind = ENGINES[manifest.format]
-    engine = kind(directory / file, torch.get_num_threads(), manifest.precision)
+    file = program_file(directory, manifest.format, manifest.precision)
+    engine = ENGINES[manifest.format](file, torch.get_num_threads(), manifest.precision)
     body, signature = body_on_meta(settings, manifest.vocabulary), manifest.signature
     heads: dict[str, dict[str, Tensor]] = {} if signature.head == FEATURES else {signature.head: {}}
     pooling = read_pooling(directory, words)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 import numpy as np
@@ -16,20 +17,20 @@ from unmask.data.labelled.choices_file import Choices
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.question_files import Question
 from unmask.data.labelled.table import Data, is_table
+from unmask.families import family_of
 from unmask.families.checkpoints.heads import Pooling, supported, width_of
-from unmask.families.checkpoints.sentence_files import static_folder
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.explanation import Explainer
-from unmask.inference.exported import ExportedBackend, is_exported, load_exported
+from unmask.inference.exported import ExportedBackend
 from unmask.inference.features import Features, collect_features, frame_words, write_features
 from unmask.inference.fill import Filling, fill_masks
 from unmask.inference.influence import Attention, Influence, measure_influence, read_attention
 from unmask.inference.pooling import EXCLUDED, embed_samples, finished, frame_tokens, prompt_tokens
-from unmask.model.model import Model, load_model
+from unmask.model.model import Model
 from unmask.nn.encoders.downstream import resolve_layers
 from unmask.support.choices import ExplainMethod, PoolingKind, PromptName, as_texts, check_choice
 from unmask.support.environment import check_memory
-from unmask.support.errors import InputWarning, UserError
+from unmask.support.errors import InputWarning, UserError, counted
 from unmask.support.messages import argument, call
 from unmask.tasks.entity_task import TAG
 from unmask.tasks.extraction import ANSWER, Texts
@@ -42,6 +43,19 @@ from unmask.tasks.task import Columns, Framed, Task
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    from unmask.inference.load import Origin
+
+    P = TypeVar("P", default=Any)
+else:
+    from typing import TypeVar
+
+    P = TypeVar("P")
+
+MAX_SHOWN = 5
+"""Number of labels in the representation of a model."""
 MAX_SCORES = 1 << 20
 """Maximum number of scores in memory while a file is predicted: of the examples of a window times the labels."""
 MAX_WEIGHTS = 1 << 26
@@ -51,14 +65,17 @@ SCORE_BYTES = 80
 labels is predicted."""
 
 
-class Predictor:
-    """A loaded model ready for inference.
+class Predictor(Generic[P]):
+    """A loaded model ready for inference; `P` is the type of its predictions.
 
     `predict` and `run` perform the task that it was fine-tuned for, `tag` finds entities, `relate` relations between
     spans, `answer` answers a question, `choose` chooses among texts, `fill` fills masks, `embed` returns vectors of
     texts, and `features` hidden states.
     `attention` and `influence` show which words the encoder relates to each other. The model is not changed: a copy of
     it computes.
+
+    A predictor that was loaded is pickled by its directory and settings, so that processes that are spawned load it
+    themselves; any other one with the weights of its model.
 
     Args:
         model: encoder, tokenizer, heads.
@@ -69,9 +86,11 @@ class Predictor:
     Attributes:
         window: number of examples of a stream that are sorted by length and computed together; fewer
             if the model has many labels.
+        origin: where it was loaded from; None: it was made of a model in memory.
     """
 
     window = 8192
+    origin: Origin | None = None
 
     def __init__(
         self,
@@ -86,6 +105,26 @@ class Predictor:
         if model.task is not None and model.task.adopts:  # its outputs are over the vocabulary
             self.window = max(1, min(self.window, MAX_WEIGHTS // model.encoder.vocabulary))
         self.backend = backend or TorchBackend(model, machine or choose_machine(precision="float32"), display)
+
+    def __repr__(self) -> str:
+        model, settings = self.model, self.model.encoder.settings
+        parts = [f"{family_of(settings).kind} ({settings.shape})"]
+        if model.task is not None:
+            parts.append(f"task={model.task.__struct_config__.tag}")
+        if self.labels:
+            shown = ", ".join(self.labels[:MAX_SHOWN]) + ", …" * (len(self.labels) > MAX_SHOWN)
+            parts.append(f"{counted(len(self.labels), 'label')} ({shown})")
+        parts.append(self.backend.precision)
+        where = [repr(self.origin.source)] if self.origin is not None else []
+        return f"{type(self).__name__}({', '.join([*where, *parts])})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = {"window": self.window}
+        if self.origin is not None:
+            return type(self.origin).reopen, (self.origin, self.fingerprint()), state
+        if isinstance(self.backend, ExportedBackend):
+            raise UserError("an exported model is pickled by its directory", remedy=f"load it by {call('load', 'DIR')}")
+        return partial(type(self), backend=self.backend), (self.model,), state
 
     @property
     def task(self) -> Task:
@@ -108,7 +147,7 @@ class Predictor:
 
     def predict(
         self, texts: Data, texts_b: str | Sequence[str] | None = None, *, explain: ExplainMethod | None = None
-    ) -> list[Any]:
+    ) -> list[P]:
         """Predict the label, the score or the entities of each text or pair, according to the model's task.
 
         Truncated and empty texts are counted in an `InputWarning`.
@@ -181,7 +220,7 @@ class Predictor:
         """
         return self._run_and_warn([self._task_of(RELATE, "relations").pose(text, spans)])[0]
 
-    def answer(self, question: str, passage: Texts, history: Sequence[tuple[str, str]] = ()) -> Any:
+    def answer(self, question: str, passage: Texts, history: Sequence[tuple[str, str]] = ()) -> P:
         """Answer a question from a passage.
 
         Args:
@@ -230,7 +269,7 @@ class Predictor:
 
     def run(
         self, examples: Sequence[Any], notes: list[str] | None = None, *, explain: ExplainMethod | None = None
-    ) -> list[Any]:
+    ) -> list[P]:
         """Return the prediction for each example.
 
         Args:
@@ -263,7 +302,7 @@ class Predictor:
 
     def stream(
         self, examples: Iterable[Any], notes: list[str] | None = None, *, explain: ExplainMethod | None = None
-    ) -> Iterator[list[Any]]:
+    ) -> Iterator[list[P]]:
         """Yield the predictions for examples of any number, a window of them at a time, in order.
 
         The next window is read and tokenized while one is computed; no more than two are in memory.
@@ -458,51 +497,3 @@ class Predictor:
             UserError: the model has no masked-LM head, or a text has no mask or is too long.
         """
         return fill_masks(self.model, self.backend, as_texts(texts), top)
-
-
-def load(
-    source: str | Path, *, allow_pickle: bool = False, device: str = "auto", precision: str = "float32"
-) -> Predictor:
-    """Load a model for inference: a run directory, a Hugging Face model directory, or an exported model.
-
-    Args:
-        source: the directory.
-        allow_pickle: read a `pytorch_model.bin`, tensors only.
-        device: "cpu", "cuda" or "auto".
-        precision: "float32", "bf16", or "auto": bf16 if the hardware supports it natively. An exported model computes
-            in its own.
-
-    Raises:
-        UserError: there is no such model, or it is damaged.
-    """
-    return open_predictor(source, choose_machine(device, precision), allow_pickle=allow_pickle)
-
-
-def open_predictor(
-    source: str | Path,
-    machine: Machine | None,
-    display: Display | None = None,
-    *,
-    tokenizer: str | Path | None = None,
-    allow_pickle: bool = False,
-) -> Predictor:
-    """Load a model for inference, as `load` does, on a given machine.
-
-    Args:
-        source: the model, or random:RECIPE with `tokenizer`.
-        machine: device and precision; None: float32 on the best device. An exported model has its own.
-        display: shows the progress of long computations.
-        tokenizer: tokenizer for random:RECIPE.
-        allow_pickle: read a `pytorch_model.bin`, tensors only.
-
-    Raises:
-        UserError: there is no such model, or it is damaged.
-    """
-    if tokenizer is None and static_folder(Path(source)) is not None:
-        from unmask.inference.static import load_static  # a kind of Predictor
-
-        return load_static(source, machine)
-    if is_exported(source) and tokenizer is None:
-        model, backend = load_exported(Path(source), display)
-        return Predictor(model, backend=backend)
-    return Predictor(load_model(source, tokenizer=tokenizer, allow_pickle=allow_pickle), machine, display)

@@ -3,6 +3,9 @@
 Input: token ids, a mask of real tokens and segment ids, (batch, length) int64 each, as in transformers. Output: logits
 of whole texts, (batch, classes), or of tokens, (batch, length, classes); without a head, the last layer.
 
+Its outputs have the names that Optimum gives them and transformers.js looks for: `logits`, `last_hidden_state`, and of
+answers `start_logits` and `end_logits`, (batch, length) each.
+
 In int8, ONNX Runtime quantizes weights in advance, per channel, and activations while computing; OpenVINO (by NNCF)
 quantizes both in advance, with scales that real inputs determine.
 
@@ -43,6 +46,8 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 SUMMARY = "summary"
 FEATURES = "features"
 """Name of the output without a head."""
+OUTPUTS = {FEATURES: ("last_hidden_state",), "question_answering": ("start_logits", "end_logits")}
+"""Names of the outputs of a program by its head; of other heads `logits`."""
 LENGTHS = (3, 4, 7, 12, 20, 33, 60, 128)
 """Lengths of the random sequences that an exported model is checked with; of each there are two."""
 CALIBRATION = 128
@@ -55,14 +60,16 @@ class Program(nn.Module):
     Args:
         body: the encoder, or the downstream model on it.
         head: the head; None: the last layer is returned.
+        parts: number of outputs, each a column of the head's.
     """
 
-    def __init__(self, body: Encoder, head: Objective | None) -> None:
+    def __init__(self, body: Encoder, head: Objective | None, parts: int = 1) -> None:
         super().__init__()
         self.body = body
         self.head = head
+        self.parts = parts
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor | tuple[Tensor, ...]:
         """See the module; padding is at the end of each row."""
         batch, length = input_ids.shape
         tokens = padded_tokens(input_ids, attention_mask != 0, token_type_ids)
@@ -74,7 +81,10 @@ class Program(nn.Module):
         positions = {self.head.at: every, SUMMARY: summary}
         encoded = self.body(tokens, self.head.keep)
         logits = self.head.predict(self.body, encoded, Batch((), tokens, positions, {}, {}))
-        return logits if self.head.at == SUMMARY else logits.view(batch, length, -1)
+        if self.head.at == SUMMARY:
+            return logits
+        logits = logits.view(batch, length, -1)
+        return logits if self.parts == 1 else logits.unbind(-1)
 
 
 class ProgramSignature(msgspec.Struct, frozen=True):
@@ -83,10 +93,12 @@ class ProgramSignature(msgspec.Struct, frozen=True):
     Attributes:
         head: name of the head; `FEATURES` without one.
         at: name of the positions that have a row of output each; "" without a head: all tokens.
+        outputs: names of its outputs; several are the columns of one.
     """
 
     head: str
     at: str
+    outputs: tuple[str, ...] = ("output",)
 
     @property
     def per_text(self) -> bool:
@@ -111,7 +123,7 @@ def build_program(model: Model, backend: TorchBackend, head: str) -> tuple[Progr
             remedy=f"for AllenNLP, pass {argument('format', 'allennlp')}",
         )
     if head == FEATURES:
-        return Program(backend.encoder, None).eval(), ProgramSignature(FEATURES, "")
+        return Program(backend.encoder, None).eval(), ProgramSignature(FEATURES, "", OUTPUTS[FEATURES])
     learner = backend.learner(head)
     objective = learner.parts[head]
     if objective.at == TARGETS:
@@ -119,7 +131,8 @@ def build_program(model: Model, backend: TorchBackend, head: str) -> tuple[Progr
             "this head predicts tokens by queries beside the text, which an exported program does not have",
             remedy=f"export the hidden states: {argument('head', 'features')}",
         )
-    return Program(learner.encoder, objective).eval(), ProgramSignature(head, objective.at)
+    outputs = OUTPUTS.get(head, ("logits",))
+    return Program(learner.encoder, objective, len(outputs)).eval(), ProgramSignature(head, objective.at, outputs)
 
 
 def default_head(model: Model) -> str:

@@ -68,7 +68,7 @@ def refuse_input(out: Path, inputs: Iterable[str | Path], name: str) -> None:
 
 def check_out(out: Path, data: Sequence[str | Path]) -> None:
     """Raise an error early if the output cannot be written, or would overwrite the input."""
-    if out.suffix in (".gz", ".xz", ".zst"):
+    if out.suffix in (".gz", ".bz2", ".xz", ".zst"):
         raise UserError("predictions are not written compressed", file=out, remedy="omit the suffix")
     if out.is_dir():
         raise UserError(f"{argument('out')} is a directory", file=out, remedy="name a file")

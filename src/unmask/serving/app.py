@@ -9,6 +9,7 @@ of large ones in a thread. The computing thread of each model does nothing but c
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -22,14 +23,17 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp
 
 from unmask.data.batches.batch import total_length
-from unmask.data.text.json_keys import check_keys
 from unmask.serving.batcher import ComputeJob
-from unmask.serving.endpoints import ENDPOINTS, Endpoint, describe
-from unmask.serving.guard import ANY, Guard, Keys
+from unmask.serving.bodies import decode, json_response
+from unmask.serving.endpoints import ENDPOINTS, Endpoint
+from unmask.serving.guard import ANY, LOOPBACK, Guard, Keys
 from unmask.serving.metrics import CONTENT_TYPE, Meter
+from unmask.serving.openapi import describe
+from unmask.serving.pipelines import DISPATCHED, PIPELINES, choose
 from unmask.serving.protocol import ClientDisconnect, Gate
+from unmask.serving.refusals import Refusal, invalid, unhealthy
 from unmask.serving.served import RERANK, Served
-from unmask.serving.types import Info, Limits, Refusal, Server, explain, invalid, unhealthy
+from unmask.serving.types import Info, Limits, OpenAIModel, OpenAIModels, Server
 from unmask.support import __version__
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
@@ -41,8 +45,6 @@ SMALL = 4000
 """Number of bytes of a request, and of tokens of a job, up to which they are processed in the event loop."""
 LARGE_AT_ONCE = 4
 """Number of large requests that are framed, or whose responses are made, at the same time: each takes some 200 MB."""
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
-"""Names of this machine's loopback interface."""
 GONE = 499
 """Status, as nginx logs it, of a request whose client left before the response."""
 OPEN = ("/health",)
@@ -61,7 +63,7 @@ class Service:
     def __init__(self, models: Sequence[Served], limits: Limits, meter: Meter) -> None:
         self.models = {served.name: served for served in models}
         self.limits, self.meter, self.gate = limits, meter, Gate(limits)
-        self.stopping = False
+        self.stopping, self.started = False, int(time.time())
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
 
     def find(self, name: str | None, route: str) -> Served:
@@ -74,11 +76,20 @@ class Service:
             able = [served for served in self.models.values() if served.has(route)]
             if not able:
                 raise invalid("no model of this server can do this; /info lists the routes of each model")
-            return min(able, key=lambda served: route in RERANK and not served.reranks)  # the first cross-encoder
+            return min(able, key=lambda served: route == RERANK and not served.reranks)  # the first cross-encoder
+        served = self.named(name)
+        if not served.has(route):
+            raise invalid(f"{argument('model')}: this model cannot do this; /info lists the routes of each model")
+        return served
+
+    def named(self, name: str) -> Served:
+        """Return the model of a name.
+
+        Raises:
+            Refusal: there is no such model (404).
+        """
         if name not in self.models:
             raise Refusal(404, "NotFound", f"{argument('model')}: there is no such model; /info lists the models")
-        if not self.models[name].has(route):
-            raise invalid(f"{argument('model')}: this model cannot do this; /info lists the routes of each model")
         return self.models[name]
 
     async def handle(self, endpoint: Endpoint, request: Request) -> Response:
@@ -87,19 +98,46 @@ class Service:
         Raises:
             Refusal: it is refused.
         """
+        return await self._handle(request, lambda content: endpoint, None)
+
+    async def ask(self, request: Request) -> Response:
+        """Answer a request of Hugging Face's inference API: `/`, `/models/NAME` or `/models/NAME/pipeline/TASK`.
+
+        Raises:
+            Refusal: it is refused, or there is no such model or pipeline.
+        """
+        name, task = (request.path_params.get(key) for key in ("name", "task"))
+        if task is not None and task not in PIPELINES:
+            raise Refusal(404, "NotFound", f"there is no such pipeline; there are {', '.join(PIPELINES)}")
+        served = next(iter(self.models.values())) if name is None else self.named(name)
+
+        def of(content: bytes) -> Endpoint:
+            return choose(content, served) if task is None else PIPELINES[task]
+
+        return await self._handle(request, of, name)
+
+    async def _handle(self, request: Request, of: Callable[[bytes], Endpoint], name: str | None) -> Response:
+        """Answer a request.
+
+        Args:
+            request: the request.
+            of: returns what its body asks for.
+            name: the model that its path names.
+        """
         with self.gate.read() as read:
             try:
                 content = await read(request)
                 with self.gate.admit():  # a body that does not arrive keeps no other request out
-                    return await self._until_gone(request, self._answer(endpoint, content))
+                    return await self._until_gone(request, self._answer(of(content), content, name))
             except ClientDisconnect:
                 self.meter.disconnect()
                 return Response(status_code=GONE)
 
-    async def _answer(self, endpoint: Endpoint, content: bytes) -> Response:
+    async def _answer(self, endpoint: Endpoint, content: bytes, name: str | None) -> Response:
         try:
             async with asyncio.timeout(self.limits.seconds):
-                served, job = await self._offload(len(content) <= SMALL, partial(self._frame, endpoint, content))
+                framing = partial(self._frame, endpoint, content, name)
+                served, job = await self._offload(len(content) <= SMALL, framing)
                 rows = await served.batcher.run(job)
                 small = total_length(job.samples) <= SMALL
                 return await self._offload(small, lambda: json_response(job.read(rows)))
@@ -115,10 +153,12 @@ class Service:
         async with self._large:
             return await run_in_threadpool(function)
 
-    def _frame(self, endpoint: Endpoint, content: bytes) -> tuple[Served, ComputeJob]:
+    def _frame(self, endpoint: Endpoint, content: bytes, name: str | None) -> tuple[Served, ComputeJob]:
         """Return the model of a request, and its job."""
         wanted = decode(endpoint.decoder, content)
-        served = self.find(wanted.model, endpoint.path)
+        if name is not None and wanted.model not in (None, name):
+            raise invalid(f"{argument('model')}: the path names another model")
+        served = self.find(name or wanted.model, endpoint.ability)
         return served, endpoint.job(served, wanted)
 
     async def _until_gone(self, request: Request, work: Coroutine[Any, Any, Response]) -> Response:
@@ -139,14 +179,23 @@ class Service:
 
     async def health(self, request: Request) -> Response:
         """Return 200 while requests are accepted."""
+        if (name := request.path_params.get("name")) is not None:
+            self.named(name)
         if self.stopping:
             raise unhealthy("the server is stopping")
         return Response()
 
     async def info(self, request: Request) -> Response:
-        """Describe the models."""
+        """Describe the models, that of the path first."""
         infos = [self.describe(served) for served in self.models.values()]
-        return json_response(Server(**msgspec.structs.asdict(infos[0]), models=infos))
+        first = infos[0] if (name := request.path_params.get("name")) is None else self.describe(self.named(name))
+        return json_response(Server(**msgspec.structs.asdict(first), models=infos))
+
+    async def list_models(self, request: Request) -> Response:
+        """List the models, or describe that of the path, as OpenAI's API."""
+        if (name := request.path_params.get("name")) is not None:
+            return json_response(OpenAIModel(self.named(name).name, self.started))
+        return json_response(OpenAIModels([OpenAIModel(name, self.started) for name in self.models]))
 
     def describe(self, served: Served) -> Info:
         """Describe a model."""
@@ -164,13 +213,15 @@ class Service:
             kind = {"embedding": {"pooling": served.pooling.kind}}
         return Info(
             model_id=served.name,
+            served_model_name=served.name,
             model_dtype=served.predictor.backend.precision,
             model_type=kind,
-            routes=[endpoint.path for endpoint in ENDPOINTS if served.has(endpoint.path)],
+            routes=[endpoint.path for endpoint in (*ENDPOINTS, *PIPELINES.values()) if served.has(endpoint.ability)],
             max_input_length=served.longest,
             max_batch_tokens=self.limits.batch_tokens,
             max_concurrent_requests=self.limits.requests,
             max_client_batch_size=self.limits.inputs,
+            tokenization_workers=LARGE_AT_ONCE,
             version=__version__,
         )
 
@@ -215,14 +266,14 @@ def create_app(
         service.close()
 
     plain = {"/health": service.health, "/info": service.info, "/metrics": service.metrics, "/openapi.json": openapi}
-    routes: list[BaseRoute] = [Route(path, handler, methods=["GET"]) for path, handler in plain.items()]
-    routes += [Route(endpoint.path, partial(service.handle, endpoint), methods=["POST"]) for endpoint in ENDPOINTS]
+    plain |= {"/models/{name}/health": service.health, "/models/{name}/info": service.info}
+    plain |= {"/v1/models": service.list_models, "/v1/models/{name}": service.list_models}
+    endpoints = (*ENDPOINTS, *PIPELINES.values())
+    routes = [Route(path, handler, methods=["GET"]) for path, handler in plain.items()]
+    routes += [Route(endpoint.path, partial(service.handle, endpoint), methods=["POST"]) for endpoint in endpoints]
+    routes += [Route(path, service.ask, methods=["POST"]) for path in DISPATCHED]
     app = Router([*routes, *pages], redirect_slashes=False, lifespan=lifespan)
-    paths = [
-        *plain,
-        *(endpoint.path for endpoint in ENDPOINTS),
-        *(page.path for page in pages if isinstance(page, Route)),
-    ]
+    paths = [route.path for route in (*routes, *pages) if isinstance(route, Route)]
     return Guard(
         app, keys=keys or Keys(), hosts=hosts or (ANY,), meter=service.meter, routes=paths, public=(*OPEN, *public)
     )
@@ -232,25 +283,3 @@ async def _disconnected(request: Request) -> None:
     """Wait until the client has gone."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def decode(decoder: msgspec.json.Decoder[Any], content: bytes) -> Any:
-    """Decode a request.
-
-    Raises:
-        Refusal: it is not JSON or has a key twice (400), or is not as described (422).
-    """
-    try:
-        try:
-            request = decoder.decode(content)
-        except msgspec.ValidationError as error:
-            raise invalid(explain(decoder.type, content)) from error
-        check_keys(content, msgspec.json.decode(content))
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise Refusal(400, "Validation", "the body is not valid JSON, or a key occurs twice") from error
-    return request
-
-
-def json_response(value: Any) -> Response:
-    """Return a value as a response."""
-    return Response(msgspec.json.encode(value), media_type="application/json")

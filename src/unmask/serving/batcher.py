@@ -21,7 +21,8 @@ import numpy as np
 
 from unmask.data.batches.batch import Sample, total_length
 from unmask.serving.metrics import Meter
-from unmask.serving.types import Limits, Refusal, overloaded, unhealthy
+from unmask.serving.refusals import Refusal, overloaded, unhealthy
+from unmask.serving.types import Limits
 
 Head = str | tuple[int, ...] | Callable[[Sequence[Sample]], list[np.ndarray]]
 """What to compute of samples: the logits of a head, the hidden states of layers, or a function's result."""

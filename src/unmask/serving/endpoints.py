@@ -1,97 +1,28 @@
 """The routes that compute: for each its request, its response, and the job between them.
 
-The table `ENDPOINTS` is what the application serves; the OpenAPI description is made of it, and of the types of the
-requests and responses.
+The table `ENDPOINTS` is what the application serves, beside those of pipelines.py; the OpenAPI description (openapi.py)
+is made of it, and of the types of the requests and responses.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from unmask.data.batches.batch import total_length
-from unmask.serving import rerank, types
+from unmask.serving import rerank, tokens, types
 from unmask.serving.batcher import ComputeJob
 from unmask.serving.served import Served
-from unmask.serving.types import Failure, Server, invalid, too_large
-from unmask.support import __version__
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.tasks import TASKS
 from unmask.tasks.routes import Request, Route
-
-REFUSALS = {
-    "400": "The body is not valid JSON.",
-    "401": "The API key is missing or wrong.",
-    "403": "The host is not one of the server's names.",
-    "404": "There is no such model.",
-    "408": "The body did not arrive in time.",
-    "413": "The body, the number of inputs, or the number of tokens exceeds a limit.",
-    "415": "The body is not application/json.",
-    "422": "The request is not as described, or a text is too long.",
-    "424": "Computing failed.",
-    "429": "Too many requests; Retry-After is the number of seconds to wait.",
-    "503": "The server is stopping, or computing took too long.",
-}
-_REF = "#/components/schemas/{name}"
-
-
-def describe() -> dict[str, Any]:
-    """Return the description."""
-    kinds = [kind for endpoint in ENDPOINTS for kind in (endpoint.request, endpoint.response)]
-    schemas, components = msgspec.json.schema_components([*kinds, Failure, Server], ref_template=_REF)
-    pairs = zip(schemas[:-2:2], schemas[1:-2:2], strict=True)
-    paths = {
-        endpoint.path: {"post": _operation(endpoint, *pair)} for endpoint, pair in zip(ENDPOINTS, pairs, strict=True)
-    }
-    failure, info = schemas[-2:]
-    for path in paths.values():
-        for status in REFUSALS:
-            path["post"]["responses"][status]["content"] = {"application/json": {"schema": failure}}
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "unmask", "version": __version__},
-        "paths": {
-            **paths,
-            "/health": {"get": _get("Return whether the server accepts requests.", {}, "503")},
-            "/info": {"get": _get("Describe the models and limits.", {"application/json": {"schema": info}})},
-            "/metrics": {"get": _get("Return metrics for Prometheus.", {"text/plain": {"schema": {"type": "string"}}})},
-            "/openapi.json": {"get": _get("Return this description.", {"application/json": {"schema": {}}})},
-        },
-        "components": {
-            "schemas": components,
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
-        },
-        "security": [{}, {"key": []}],
-    }
-
-
-def _operation(endpoint: Endpoint, request: Any, response: Any) -> dict[str, Any]:
-    answers: dict[str, Any] = {"200": {"description": "OK", "content": {"application/json": {"schema": response}}}}
-    answers |= {status: {"description": text} for status, text in REFUSALS.items()}
-    return {
-        "summary": endpoint.summary,
-        "operationId": endpoint.path.strip("/").replace("/", "_"),
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": request, "example": endpoint.example}},
-        },
-        "responses": answers,
-    }
-
-
-def _get(summary: str, content: dict[str, Any], *more: str) -> dict[str, Any]:
-    answers: dict[str, Any] = {"200": {"description": "OK", **({"content": content} if content else {})}}
-    return {
-        "summary": summary,
-        "responses": answers | {status: {"description": REFUSALS[status]} for status in (*more, "401", "403")},
-    }
 
 
 @dataclass(frozen=True)
@@ -106,6 +37,7 @@ class Endpoint:
         job: converts a request to a job of a model.
         needs: what a request or a model lacks if it is refused for another reason than a limit; names the fields.
         example: a request, for the description.
+        of: the route that a model must have; "": this one.
     """
 
     path: str
@@ -115,6 +47,12 @@ class Endpoint:
     job: Callable[[Served, Any], ComputeJob]
     needs: str
     example: dict[str, Any]
+    of: str = ""
+
+    @property
+    def ability(self) -> str:
+        """The route that a model must have."""
+        return self.of or self.path
 
     @cached_property
     def decoder(self) -> msgspec.json.Decoder[Any]:
@@ -129,13 +67,10 @@ def _embed(served: Served, request: types.EmbedRequest) -> ComputeJob:
 
 def _openai(served: Served, request: types.OpenAIRequest) -> ComputeJob:
     """Return the job of `/v1/embeddings`; texts that are too long are refused, as by OpenAI."""
-    inputs = request.input
-    ids = _token_ids(served, inputs)
+    ids = served.given_ids(request, request.input)
     if ids is None:
-        texts = cast("str | list[str]", inputs)
-        job = served.embed_texts(request, texts, normalize=True, dimensions=request.dimensions, truncate=False)
-    else:
-        job = served.embed_ids(request, ids, normalize=True, dimensions=request.dimensions, truncate=False)
+        ids = served.encode(request, request.input, truncate=False)
+    job = served.embed_ids(request, ids, normalize=True, dimensions=request.dimensions, truncate=False)
     tokens = total_length(job.samples)
 
     def read(rows: list[np.ndarray]) -> types.OpenAIResponse:
@@ -150,25 +85,6 @@ def _openai(served: Served, request: types.OpenAIRequest) -> ComputeJob:
         return types.OpenAIResponse(data, served.name, types.Usage(tokens, tokens))
 
     return replace(job, read=read)
-
-
-def _token_ids(served: Served, inputs: str | Sequence[str | int | list[int]]) -> list[np.ndarray] | None:
-    """Return the token ids of a request, a list for each text; None if it has texts.
-
-    Raises:
-        Refusal: texts and ids are mixed, there are too many or none, or the model has no such token.
-    """
-    if isinstance(inputs, str) or (inputs and all(isinstance(item, str) for item in inputs)):
-        return None
-    lists: list[Any] = [inputs] if all(isinstance(ids, int) for ids in inputs) else list(inputs)
-    if not inputs or not all(isinstance(ids, list) and ids for ids in lists):
-        choices = "a text, a list of texts, a list of token ids, or a list of such lists, none empty"
-        raise invalid(f"{argument('input')}: expected {choices}")
-    if len(lists) > served.limits.inputs:
-        raise too_large(f"{argument('input')}: more than {served.limits.inputs} inputs; send several requests")
-    if not all(0 <= id < served.tokenizer.size for ids in lists for id in ids):
-        raise invalid(f"{argument('input')}: token ids of this model are from 0 to {served.tokenizer.size - 1}")
-    return [np.array(text_ids, np.int64) for text_ids in lists]
 
 
 def task_routes() -> list[Route]:
@@ -206,6 +122,34 @@ ENDPOINTS = (
         {"inputs": "What is deep learning?"},
     ),
     Endpoint(
+        "/embed_all",
+        "Return the vectors of the tokens of each text.",
+        types.EmbedAllRequest,
+        types.EmbedAllResponse,
+        tokens.embed_all,
+        f"{_INPUTS}: {_TEXT}",
+        {"inputs": "What is deep learning?"},
+        of="/embed",
+    ),
+    Endpoint(
+        "/tokenize",
+        "Return the tokens of each text.",
+        types.TokenizeRequest,
+        list[list[types.SimpleToken]],
+        tokens.tokenize,
+        f"{_INPUTS}: {_TEXT}",
+        {"inputs": "What is deep learning?"},
+    ),
+    Endpoint(
+        "/decode",
+        "Return the texts of token ids.",
+        types.DecodeRequest,
+        list[str],
+        tokens.decode,
+        f"{argument('ids')}: there is no such token",
+        {"ids": [5, 6, 7]},
+    ),
+    Endpoint(
         "/v1/embeddings",
         "Return the vector of each text, as OpenAI's API.",
         types.OpenAIRequest,
@@ -213,6 +157,7 @@ ENDPOINTS = (
         _openai,
         f"{argument('input')}: {_TEXT}",
         {"input": ["What is deep learning?"]},
+        of="/embed",
     ),
     Endpoint(
         "/similarity",
@@ -241,6 +186,7 @@ ENDPOINTS = (
             rerank.cohere,
             f"{argument('query')} or {argument('documents')}: {_TEXT}",
             {"query": "What is deep learning?", "documents": ["Learning by deep networks.", "A sea."], "top_n": 1},
+            of="/rerank",
         )
         for version in ("v1", "v2")
     ),

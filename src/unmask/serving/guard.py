@@ -18,10 +18,11 @@ import msgspec
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from unmask.serving.metrics import Meter
-from unmask.serving.types import Failure, Kind, Refusal
+from unmask.serving.refusals import Kind, Refusal, failure_at
 from unmask.support.errors import UserError
 
 VARIABLE = "UNMASK_API_KEY"
@@ -92,6 +93,8 @@ HEADERS = (
 """Headers of all responses."""
 ANY = "*"
 """Stands for all hosts."""
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+"""Names of this machine's loopback interface."""
 KINDS: dict[int, Kind] = {401: "Unauthorized", 403: "Unauthorized", 404: "NotFound"}
 
 
@@ -104,8 +107,8 @@ class Guard:
         hosts: names, without port, by which clients may address the server; a page of another site that resolves its
             own name to this machine's address is refused. `ANY` allows all.
         meter: metrics.
-        routes: paths that metrics count by name.
-        public: paths that need no key.
+        routes: paths that metrics count by name, such as `/models/{name}`.
+        public: paths that are read (GET) without a key.
     """
 
     def __init__(
@@ -120,6 +123,7 @@ class Guard:
     ) -> None:
         self._app, self._keys, self._hosts, self._meter = app, keys, hosts, meter
         self._routes, self._public = frozenset(routes), frozenset(public)
+        self._patterns = [(compile_path(route)[0], route) for route in routes if "{" in route]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -130,7 +134,7 @@ class Guard:
             return
         scope["app"] = self._app  # the router raises an error where there is no route, instead of answering
         started, path = time.monotonic(), scope["path"]
-        route = path if path in self._routes else "other"
+        route = path if path in self._routes else self._pattern(path)
         status = 499  # as if the client had left, unless a response begins
 
         async def answer(message: Message) -> None:
@@ -143,22 +147,30 @@ class Guard:
 
         self._meter.enter()
         try:
-            self._check(Headers(scope=scope), path)
+            self._check(Headers(scope=scope), "" if scope["method"] == "POST" else path)
             await self._app(scope, receive, answer)
         except Refusal as refusal:
-            await refuse(refusal)(scope, receive, answer)
+            await refuse(refusal, path)(scope, receive, answer)
         except HTTPException as error:
             failure = Refusal(error.status_code, KINDS.get(error.status_code, "Validation"), error.detail)
-            await refuse(failure)(scope, receive, answer)
+            await refuse(failure, path)(scope, receive, answer)
         except Exception as error:
             self._meter.failure(route, error)
             if status == 499:
-                await refuse(Refusal(500, "Backend", "internal error"))(scope, receive, answer)
+                await refuse(Refusal(500, "Backend", "internal error"), path)(scope, receive, answer)
         finally:
             self._meter.leave(route, status, time.monotonic() - started)
 
+    def _pattern(self, path: str) -> str:
+        """Return the route with parameters that a path belongs to; "other" if there is none."""
+        return next((route for pattern, route in self._patterns if pattern.match(path)), "other")
+
     def _check(self, headers: Headers, path: str) -> None:
         """Check the headers of a request.
+
+        Args:
+            headers: its headers.
+            path: the path that it reads; "" if it posts.
 
         Raises:
             Refusal: its length or its host is stated twice, its body belongs to another protocol, the host is unknown,
@@ -183,12 +195,12 @@ def host_name(host: str) -> str:
     return name.partition("]")[0].removeprefix("[") if name.startswith("[") else name.partition(":")[0]
 
 
-def refuse(refusal: Refusal) -> Response:
-    """Return a refusal as a response."""
+def refuse(refusal: Refusal, path: str) -> Response:
+    """Return a refusal as the response of a route."""
     headers = {} if refusal.retry is None else {"retry-after": str(refusal.retry)}
     if refusal.status == 401:
         headers["www-authenticate"] = "Bearer"
     if refusal.status in (408, 413):
         headers["connection"] = "close"  # the rest of the body is not read
-    body = msgspec.json.encode(Failure(refusal.message, refusal.kind))
+    body = msgspec.json.encode(failure_at(path).of(refusal))
     return Response(body, refusal.status, headers, media_type="application/json")

@@ -18,7 +18,7 @@ import mimetypes
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -32,13 +32,17 @@ from unmask.families import family_of
 from unmask.inference.exported import ExportedBackend
 from unmask.inference.influence import frame_influence, has_attention, read_attention
 from unmask.inference.pooling import Token, frame_tokens
-from unmask.serving.app import Service, json_response
+from unmask.metrics.token_classification import split_tag
 from unmask.serving.batcher import ComputeJob
+from unmask.serving.bodies import json_response
 from unmask.serving.endpoints import Endpoint
+from unmask.serving.refusals import invalid, too_large
 from unmask.serving.served import Served
-from unmask.serving.types import invalid, too_large
 from unmask.support.messages import argument
 from unmask.tasks.routes import Request
+
+if TYPE_CHECKING:
+    from unmask.serving.app import Service
 
 PAGE = resources.files("unmask.serving") / "page"
 MAX_WEIGHTS = 1_500_000
@@ -96,6 +100,7 @@ class ModelViews(msgspec.Struct):
         passages: whether it reads several passages.
         explains: whether what it predicts is explained.
         labels: those that a classifier of texts chooses among.
+        types: those of the entities that it finds.
         several: whether it gives a text any number of them.
         threshold: the probability above which a label is predicted, or one for each label; of a classifier that gives
             one label, by what probabilities are divided before they are compared; None: the most probable label.
@@ -110,6 +115,7 @@ class ModelViews(msgspec.Struct):
     passages: bool = False
     explains: bool = False
     labels: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
     several: bool = False
     threshold: float | tuple[float, ...] | None = None
 
@@ -219,6 +225,8 @@ def describe(served: Served) -> ModelViews:
     views += [served.route.view] if served.route is not None and served.route.view else []
     exported = isinstance(served.predictor.backend, ExportedBackend)  # without weights to compute attention with
     labels = served.model.labels if served.has("/predict") else ()
+    views += ["search"] if served.has("/rerank") else []
+    views += ["similarity"] if served.compares else []
     views += ["audit", "suggest"] if labels else []
     views += ["attention"] if has_attention(served.model.encoder) and not exported else []
     views += ["compare"] if served.has("/playground/influence") else []
@@ -227,8 +235,14 @@ def describe(served: Served) -> ModelViews:
         pairs=None if task is None else task.pairs,
         explains=served.has("/explain"),
         labels=labels,
+        types=_types(served.model.labels) if served.has("/tag") else (),
         **({} if task is None else task.controls),
     )
+
+
+def _types(tags: Sequence[str]) -> tuple[str, ...]:
+    """Return the types of the entities that tags stand for, each once, in order."""
+    return tuple(dict.fromkeys(kind for role, kind in map(split_tag, tags) if role != "O"))
 
 
 def _files() -> dict[str, str]:

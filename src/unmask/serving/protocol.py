@@ -17,7 +17,8 @@ from typing import Any, cast
 from starlette.requests import ClientDisconnect, Request
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from unmask.serving.types import Limits, Refusal, overloaded, too_large
+from unmask.serving.refusals import Refusal, overloaded, too_large
+from unmask.serving.types import Limits
 
 __all__ = ["ClientDisconnect", "Gate"]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -22,17 +22,15 @@ from unmask.data.batches.batch import total_length
 from unmask.data.batches.frame import Frame
 from unmask.data.tokenizers.tokenizer import Ids
 from unmask.serving.batcher import ComputeJob
-from unmask.serving.served import Served
-from unmask.serving.types import invalid, too_long
+from unmask.serving.refusals import invalid, too_long
+from unmask.serving.served import Served, cut
 from unmask.support.choices import PromptName
 from unmask.support.messages import argument
 from unmask.tasks.ranking import Ranking
 from unmask.tasks.regression import Regression
-from unmask.tasks.routes import Request
+from unmask.tasks.routes import Direction, Request, is_left
 from unmask.tasks.rows import cut_longer
 
-Direction = Literal["right", "left"]
-"""The end at which texts that are too long are truncated."""
 LEAST, ALMOST_ONE = 2.0**-149, 1 - 2.0**-24
 """The probabilities next to 0 and 1 in single precision, whose logits are finite."""
 
@@ -145,7 +143,7 @@ def rerank(served: Served, request: RerankRequest) -> ComputeJob:
     Raises:
         Refusal: there are too many texts or none, or one is empty or too long.
     """
-    truncate, left = bool(request.truncate), request.truncation_direction == "left"
+    truncate, left = bool(request.truncate), is_left(request.truncation_direction)
     job = _score(served, request, request.query, request.texts, truncate=truncate, left=left, raw=request.raw_scores)
 
     def read(rows: list[np.ndarray]) -> list[Rank]:
@@ -187,7 +185,7 @@ def similarity(served: Served, request: SimilarityRequest) -> ComputeJob:
     job = _compare(
         *(served, request, inputs.source_sentence, inputs.sentences, names),
         truncate=bool(parameters.truncate),
-        left=parameters.truncation_direction == "left",
+        left=is_left(parameters.truncation_direction),
     )
     return replace(job, read=lambda rows: job.read(rows).tolist())
 
@@ -221,7 +219,7 @@ def _score(
         return _compare(served, request, query, texts, names, truncate=truncate, left=left, most=most)
     prompts = [""] * (len(texts) + 1)
     question, *others = _encode(served, request, [query, *texts], prompts, truncate=truncate, left=left)
-    others = [_cut(ids, most, left) for ids in others]
+    others = [cut(ids, most, left) for ids in others]
     frame = Frame.of(served.tokenizer)
     capacity = frame.capacity(task.length, texts=2)
     if not truncate and any(len(question) + len(ids) > capacity for ids in others):
@@ -229,7 +227,7 @@ def _score(
     samples = []
     for ids in others:
         first, second = cut_longer(len(question), len(ids), capacity)
-        samples.append(frame.wrap(_cut(question, int(first), left), _cut(ids, int(second), left)))
+        samples.append(frame.wrap(cut(question, int(first), left), cut(ids, int(second), left)))
     is_logit = not (isinstance(task, Regression) and task.activation == "sigmoid")
 
     def read(rows: list[np.ndarray]) -> np.ndarray:
@@ -270,11 +268,8 @@ def _compare(
     prompt, prompt_of_others = map(served.pooling.prompt_of, prompt_names)
     prompts = [prompt, *[prompt_of_others] * len(others)]
     first, *rest = _encode(served, request, [text, *others], prompts, truncate=truncate, left=left)
-    ids = [first, *(_cut(text_ids, most, left) for text_ids in rest)]
-    if truncate:
-        capacity = Frame.of(served.tokenizer).capacity(served.longest, texts=1)
-        ids = [_cut(text_ids, capacity, left) for text_ids in ids]
-    job = served.embed_ids(request, ids, normalize=True, dimensions=None, truncate=truncate)
+    ids = [first, *(cut(text_ids, most, left) for text_ids in rest)]
+    job = served.embed_ids(request, ids, normalize=True, dimensions=None, truncate=truncate, left=left)
 
     def read(rows: list[np.ndarray]) -> np.ndarray:
         vectors = job.read(rows)  # (1 + others, width)
@@ -294,17 +289,8 @@ def _encode(
     if len(texts) < 2:
         *_, field = (field.encode_name for field in msgspec.structs.fields(request) if field.required)
         raise invalid(f"{argument(field)}: there is no text to compare")
-    most = served.limits.characters
-    texts = [text[-most:] if truncate and left else text for text in texts]
-    texts = served.texts(request, texts, truncate=truncate, count=len(texts) - 1)
+    texts = served.texts(request, texts, truncate=truncate, left=left, count=len(texts) - 1)
     return served.tokenizer.encode_many([prompt + text for prompt, text in zip(prompts, texts, strict=True)])
-
-
-def _cut(ids: Ids, size: int | None, left: bool) -> Ids:
-    """Return the first ids, or the last ones; None: all."""
-    if size is None or len(ids) <= size:
-        return ids
-    return ids[len(ids) - size :] if left else ids[:size]
 
 
 def _in_order(scores: np.ndarray) -> list[int]:

@@ -14,17 +14,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 import uvicorn
 from starlette.types import ASGIApp
 
 from unmask.inference.backend import TorchBackend
-from unmask.inference.predictor import Predictor, open_predictor
+from unmask.inference.load import open_predictor
+from unmask.inference.predictor import Predictor
 from unmask.model.directory import models_of_tasks
 from unmask.model.model import NEW_POOLER
-from unmask.serving.app import LOOPBACK, Service
+from unmask.serving.guard import LOOPBACK
 from unmask.serving.metrics import Meter
 from unmask.serving.protocol import bounded
 from unmask.serving.served import Served
@@ -32,6 +33,9 @@ from unmask.serving.types import Limits
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument
 from unmask.training.machine import Machine, keep_few_kernels
+
+if TYPE_CHECKING:
+    from unmask.serving.app import Service
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """What names of models look like."""

@@ -60,8 +60,8 @@ def serve(
     """
     try:
         from unmask.serving import run
-        from unmask.serving.app import LOOPBACK, Service, create_app
-        from unmask.serving.guard import read_keys
+        from unmask.serving.app import Service, create_app
+        from unmask.serving.guard import LOOPBACK, read_keys
         from unmask.serving.metrics import Meter
         from unmask.serving.playground import playground_routes, public_paths
         from unmask.serving.types import Limits

@@ -7,13 +7,15 @@ characters; then their tokens.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from unmask.data.batches.batch import Sample, total_length
 from unmask.data.batches.frame import Frame
+from unmask.data.tokenizers.tokenizer import Ids
 from unmask.families.checkpoints.heads import supported
 from unmask.inference.backend import in_order
 from unmask.inference.explanation import Explainer, explains
@@ -24,29 +26,28 @@ from unmask.inference.predictor import Predictor
 from unmask.nn.encoders.downstream import resolve_layers
 from unmask.serving.batcher import Batcher, ComputeJob, Head
 from unmask.serving.metrics import Meter
-from unmask.serving.types import (
-    EmbedRequest,
-    ExplainRequest,
-    FeaturesRequest,
-    FillRequest,
-    Limits,
-    TextFeatures,
-    field_of,
-    invalid,
-    main_field,
-    too_large,
-    too_long,
-)
+from unmask.serving.refusals import field_of, invalid, main_field, too_large, too_long
+from unmask.serving.types import EmbedRequest, ExplainRequest, FeaturesRequest, FillRequest, Limits, TextFeatures
+from unmask.support.choices import PromptName
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.tasks.explained import Explanation
-from unmask.tasks.routes import Request, Route, TaskRequest
-from unmask.tasks.rows import as_rows, cut_and_wrap
+from unmask.tasks.routes import Request, Route, TaskRequest, is_left
+from unmask.tasks.rows import TextTask, as_rows, cut_longer
 
-OF_LAYERS = ("/embed", "/v1/embeddings", "/similarity", "/features", "/playground/influence")
+OF_LAYERS = ("/embed", "/similarity", "/features", "/playground/influence")
 """Routes that need hidden states."""
-RERANK = ("/rerank", "/v1/rerank", "/v2/rerank")
-"""Routes of models that order texts by how well they answer a query."""
+OF_ALL = ("/tokenize", "/decode", "/playground/attention")
+"""Routes of all models."""
+RERANK = "/rerank"
+"""The route of models that order texts by how well they answer a query."""
+
+
+def cut(ids: Ids, size: int | None, left: bool) -> Ids:
+    """Return the first token ids, or the last ones; None: all."""
+    if size is None or len(ids) <= size:
+        return ids
+    return ids[len(ids) - size :] if left else ids[:size]
 
 
 class Served:
@@ -119,37 +120,72 @@ class Served:
         """Return whether the model can do what a route does."""
         if path in OF_LAYERS:
             return self.predictor.backend.has_layers
-        if path in RERANK:
+        if path == RERANK:
             return self.reranks or self.compares
         if path == "/explain":
             return self.route is not None and explains(self.predictor.task)
         if path == "/fill":
             return self.mask_head is not None
-        return path == "/playground/attention" or (self.route is not None and self.route.path == path)
+        return path in OF_ALL or (self.route is not None and self.route.path == path)
 
     def embed(self, request: EmbedRequest) -> ComputeJob:
         """Return the job of `/embed`; it reads an array, (texts, dimensions)."""
-        return self.embed_texts(
-            request,
-            request.inputs,
-            normalize=request.normalize,
-            dimensions=request.dimensions,
-            truncate=request.truncate,
-        )
+        truncate, left = bool(request.truncate), is_left(request.truncation_direction)
+        ids = self.encode(request, request.inputs, truncate=truncate, left=left, prompt_name=request.prompt_name)
+        normalize, dimensions = request.normalize, request.dimensions
+        return self.embed_ids(request, ids, normalize=normalize, dimensions=dimensions, truncate=truncate, left=left)
 
-    def embed_texts(
+    def encode(
         self,
         request: Request,
-        inputs: str | Sequence[str],
+        inputs: str | Sequence[str | int | list[int]],
         *,
-        normalize: bool,
-        dimensions: int | None,
         truncate: bool,
-    ) -> ComputeJob:
-        """Return the job of the vectors of texts; see `embed_ids`."""
-        texts = self.texts(request, inputs, truncate=truncate)
-        ids = self.tokenizer.encode_many([self.pooling.prompt + text for text in texts])
-        return self.embed_ids(request, ids, normalize=normalize, dimensions=dimensions, truncate=truncate)
+        left: bool = False,
+        prompt_name: PromptName | None = None,
+    ) -> list[Ids]:
+        """Return the token ids of texts after their prompt, without special tokens.
+
+        Args:
+            request: the request, whose fields refusals name.
+            inputs: texts, or token ids with special ones.
+            truncate: see `EmbedRequest`.
+            left: whether texts are truncated at their beginning.
+            prompt_name: see `EmbedRequest`.
+
+        Raises:
+            Refusal: see `texts` and `given_ids`; or ids have a prompt, or lack special tokens.
+        """
+        ids = self.given_ids(request, inputs)
+        if ids is None:
+            texts = self.texts(request, cast("str | list[str]", inputs), truncate=truncate, left=left)
+            return self.tokenizer.encode_many([self.pooling.prompt_of(prompt_name) + text for text in texts])
+        if prompt_name is not None:
+            raise invalid(f"{argument('prompt_name')}: token ids have no prompt; put it into a text")
+        frame = replace(Frame.of(self.tokenizer), spell=lambda spelled: spelled)
+        bare = [text_ids[frame.start : len(text_ids) - 2 + frame.start] for text_ids in ids]
+        if any(not np.array_equal(frame.wrap(inner).ids, outer) for inner, outer in zip(bare, ids, strict=True)):
+            raise invalid(f"{main_field(request)}: token ids need the special tokens, as /tokenize returns them")
+        return bare
+
+    def given_ids(self, request: Request, inputs: str | Sequence[str | int | list[int]]) -> list[Ids] | None:
+        """Return the token ids of a request, a list for each text; None if it has texts.
+
+        Raises:
+            Refusal: texts and ids are mixed, there are too many or none, or the model has no such token.
+        """
+        if isinstance(inputs, str) or all(isinstance(item, str) for item in inputs):
+            return None
+        field, most = main_field(request), self.limits.inputs
+        lists: list[Any] = [inputs] if all(isinstance(ids, int) for ids in inputs) else list(inputs)
+        if not all(isinstance(ids, list) and ids for ids in lists):
+            choices = "a text, a list of texts, a list of token ids, or a list of such lists, none empty"
+            raise invalid(f"{field}: expected {choices}")
+        if len(lists) > most:
+            raise too_large(f"{field}: more than {most} inputs; send several requests")
+        if not all(0 <= id < self.tokenizer.size for ids in lists for id in ids):
+            raise invalid(f"{field}: token ids of this model are from 0 to {self.tokenizer.size - 1}")
+        return [np.array(text_ids, np.int32) for text_ids in lists]
 
     def embed_ids(
         self,
@@ -159,6 +195,7 @@ class Served:
         normalize: bool,
         dimensions: int | None,
         truncate: bool,
+        left: bool = False,
     ) -> ComputeJob:
         """Return the job of the vectors of texts that are tokenized already, without special tokens.
 
@@ -168,6 +205,7 @@ class Served:
             normalize: see `EmbedRequest`.
             dimensions: see `EmbedRequest`.
             truncate: see `EmbedRequest`.
+            left: whether texts are truncated at their beginning.
 
         Raises:
             Refusal: a text is too long, or has fewer dimensions.
@@ -175,11 +213,7 @@ class Served:
         width = self.model.vector_width
         if dimensions is not None and dimensions > width:
             raise invalid(f"{argument('dimensions')}: the vectors of this model have {width} dimensions")
-        frame = Frame.of(self.tokenizer)
-        capacity = frame.capacity(self.longest, texts=1)
-        if not truncate and any(len(text_ids) > capacity for text_ids in ids):
-            raise invalid(too_long(request, f"{capacity} tokens besides special ones"))
-        samples = self.checked(request, [cut_and_wrap(frame, [text_ids], self.longest)[0] for text_ids in ids])
+        samples = self.framed(request, ids, truncate=truncate, left=left)
 
         def read(rows: list[np.ndarray]) -> np.ndarray:
             cut = self.pooling.dimensions if dimensions is None else dimensions
@@ -188,35 +222,73 @@ class Served:
 
         return ComputeJob(self.vectors, samples, read)
 
+    def framed(
+        self, request: Request, ids: Sequence[np.ndarray], *, truncate: bool, left: bool = False
+    ) -> Sequence[Sample]:
+        """Return texts, as token ids without special tokens, as samples; see `embed_ids`.
+
+        Raises:
+            Refusal: a text is too long.
+        """
+        frame = Frame.of(self.tokenizer)
+        capacity = frame.capacity(self.longest, texts=1)
+        if not truncate and any(len(text_ids) > capacity for text_ids in ids):
+            raise invalid(too_long(request, f"{capacity} tokens besides special ones"))
+        return self.checked(request, [frame.wrap(cut(text_ids, capacity, left)) for text_ids in ids])
+
     def vectors(self, samples: Sequence[Sample]) -> list[np.ndarray]:
         """Return the vector of each text, (width,); the hidden states of its tokens do not leave the batch."""
         return list(embed_samples(self.predictor.backend, self.model, samples, self.pooling))
 
-    def ask(self, request: TaskRequest) -> ComputeJob:
+    def ask(self, request: TaskRequest, of: Request | None = None) -> ComputeJob:
         """Return the job of the route of the model's task; it reads the response.
+
+        Args:
+            request: what is asked.
+            of: the request whose fields refusals name; None: the same.
 
         Raises:
             Refusal: there are too many texts or none, or one is empty or too long.
             UserError: the task cannot be asked this.
         """
-        task, route = self.predictor.task, self.route
+        task, route, of = self.predictor.task, self.route, of or request
         assert route is not None
         truncated = request.truncated(self.limits.characters)
         asked = truncated or request
         inputs = asked.texts()
-        self.texts(request, [text for texts in inputs for text in texts], count=len(inputs))
+        self.texts(of, [text for texts in inputs for text in texts], count=len(inputs))
         framed = task.frame(self.tokenizer, route.examples(task, asked), self.predictor.labels, gold=False)
         if truncated is None and any(framed.cut):
-            raise invalid(too_long(request, f"{task.length} tokens"))
+            raise invalid(too_long(of, f"{task.length} tokens"))
         targets = sum(max(map(len, sample.positions.values()), default=1) for sample in framed.samples)
         if targets * len(self.predictor.labels) > self.limits.logits:
-            raise too_large(f"{main_field(request)}: more than {self.limits.logits:,} scores; send several requests")
+            raise too_large(f"{main_field(of)}: more than {self.limits.logits:,} scores; send several requests")
 
         def read(rows: list[np.ndarray]) -> Any:
             outputs = framed.outputs(rows) if framed.outputs is not None else None
             return route.answer(task, asked, framed.read(rows), outputs)
 
-        return ComputeJob(task.part, self.checked(request, framed.samples), read, infinite=task.infinite)
+        samples = self._ends(inputs) if truncated is not None and truncated.left else framed.samples
+        return ComputeJob(task.part, self.checked(of, samples), read, infinite=task.infinite)
+
+    def _ends(self, inputs: Sequence[Sequence[str]]) -> list[Sample]:
+        """Return the ends of texts, or pairs, that are too long as samples of a task over whole texts.
+
+        Raises:
+            Refusal: the task reads texts otherwise, or in several windows.
+        """
+        task, frame = self.predictor.task, Frame.of(self.tokenizer)
+        if not isinstance(task, TextTask) or task.windows > 1:
+            windows = "this model reads texts in windows, from their beginning on"
+            raise invalid(f'{argument("truncation_direction")}: {windows}; pass "right"')
+        capacity = frame.capacity(task.length, texts=len(inputs[0]))
+        samples = []
+        for number, texts in enumerate(inputs):
+            first, *second = self.tokenizer.encode_many(texts)
+            sizes = cut_longer(len(first), len(second[0]) if second else 0, capacity)
+            parts = (cut(ids, int(size), left=True) for ids, size in zip((first, *second), sizes, strict=False))
+            samples.append(frame.wrap(*parts).named((0, number)))
+        return samples
 
     def fill(self, request: FillRequest) -> ComputeJob:
         """Return the job of `/fill`; it reads the masks of each text with their candidates."""
@@ -229,7 +301,7 @@ class Served:
         if masks > most:
             raise too_large(
                 f"{main_field(request)}: {masks:,} masks, more than {most:,} in a request to this model with "
-                f"{argument('top', request.top)}; send several requests"
+                f"{request.top} candidates for each; send several requests"
             )
 
         def read(rows: list[np.ndarray]) -> list[list[Mask]]:
@@ -299,7 +371,13 @@ class Served:
         return ComputeJob(layers, samples, read)
 
     def texts(
-        self, request: Request, inputs: str | Sequence[str], *, truncate: bool = False, count: int | None = None
+        self,
+        request: Request,
+        inputs: str | Sequence[str],
+        *,
+        truncate: bool = False,
+        left: bool = False,
+        count: int | None = None,
     ) -> list[str]:
         """Return texts whose number and length are within the limits; truncated ones, if that is asked for.
 
@@ -307,6 +385,7 @@ class Served:
             request: the request, whose fields refusals name.
             inputs: its texts.
             truncate: whether texts with too many characters are truncated.
+            left: whether they are truncated at their beginning.
             count: number of inputs; None: that of the texts.
 
         Raises:
@@ -324,7 +403,7 @@ class Served:
             raise invalid(
                 f"{field_of(request, long)}: a text has more than {limits.characters:,} characters; shorten it"
             )
-        return [text[: limits.characters] for text in texts]
+        return [text[-limits.characters :] if left else text[: limits.characters] for text in texts]
 
     def checked(self, request: Request, samples: Sequence[Sample]) -> Sequence[Sample]:
         """Return samples whose number of tokens is within the limits.

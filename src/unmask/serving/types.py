@@ -5,30 +5,28 @@ than ignored. `model` is the name of one of the models; without it, the first on
 in tasks/routes.py.
 
 The limits exist so that no request, and no number of them, can exhaust the memory or the time of the machine.
-
-What is wrong with a request is said by its fields: the field, and what it has to hold; never what the client sent,
-which must not reach the logs.
 """
 
 from __future__ import annotations
 
-import types
-from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Raw, inspect
+from msgspec import Meta
 
 from unmask.inference.fill import Mask
-from unmask.support.messages import argument, in_request, rendered
+from unmask.support.choices import PromptName
 from unmask.tasks.explained import Explanation
-from unmask.tasks.routes import Request, Texts
+from unmask.tasks.routes import Direction, Request, Texts
 
-Kind = Literal["Validation", "Tokenizer", "Backend", "Overloaded", "Unhealthy", "Unauthorized", "NotFound"]
-"""`error_type` of an error; the first five are those of Text Embeddings Inference."""
 Layers = Annotated[tuple[Annotated[int, Meta(ge=-1000, le=1000)], ...], Meta(min_length=1, max_length=100)]
+TextsOrIds = Annotated[
+    str | list[str | int | list[int]],
+    Meta(description="A text or several, or the token ids of one or several texts, special tokens included."),
+]
 EmbedResponse = list[list[float]]
+EmbedAllResponse = list[list[list[float]]]
 FillResponse = list[list[Mask]]
 ExplainResponse = list[Explanation]
 
@@ -46,7 +44,7 @@ class Limits:
         request_tokens: maximum number of tokens of a request, after texts are truncated or split into windows.
         batch_tokens: maximum number of tokens that are computed together.
         queue_tokens: maximum number of tokens that wait or are computed, per model.
-        values: maximum number of numbers in a response of `/features`.
+        values: maximum number of numbers in a response of `/features` and `/embed_all`.
         logits: maximum number of logits of a request: masks times tokens of the vocabulary, or what is classified times
             labels, of `/explain` once without each word.
         candidates: maximum number of candidates in a response of `/fill`: masks times `top`.
@@ -77,58 +75,77 @@ class Limits:
     drain_seconds: float = 30.0
 
 
-class Refusal(Exception):
-    """A response other than the one that was asked for.
-
-    Its message must not contain what the client sent, or anything of the machine: it goes back to clients and to logs.
-
-    Args:
-        status: HTTP status.
-        kind: see `Kind`.
-        message: what is wrong, and what to do, with references to the fields of the request (`support.messages`).
-        retry: number of seconds after which to try again; None: do not.
-    """
-
-    def __init__(self, status: int, kind: Kind, message: str, *, retry: int | None = None) -> None:
-        self.message = rendered(message, in_request)
-        super().__init__(self.message)
-        self.status, self.kind, self.retry = status, kind, retry
-
-
-def invalid(message: str) -> Refusal:
-    """Return the refusal of a request that is well-formed JSON, but cannot be processed (422)."""
-    return Refusal(422, "Validation", message)
-
-
-def too_large(message: str) -> Refusal:
-    """Return the refusal of a request that exceeds a limit (413)."""
-    return Refusal(413, "Validation", message)
-
-
-def overloaded(message: str, retry: int = 1) -> Refusal:
-    """Return the refusal of a request for which there is no capacity now (429)."""
-    return Refusal(429, "Overloaded", message, retry=retry)
-
-
-def unhealthy(message: str) -> Refusal:
-    """Return the refusal of a request that took too long, or came while the server stops (503)."""
-    return Refusal(503, "Unhealthy", message, retry=1)
-
-
 class EmbedRequest(Request):
     """Texts whose vectors are wanted.
 
     Attributes:
-        inputs: one text or several.
+        inputs: one text or several, or token ids with special ones, as `/tokenize` returns them.
         normalize: whether the vectors have length 1.
-        truncate: whether texts that are too long are truncated at their end; otherwise they are refused.
+        truncate: whether texts that are too long are truncated; otherwise they are refused.
+        truncation_direction: the end at which they are truncated, "right" or "left".
+        prompt_name: the prompt of the model that texts begin with, "query" or "document"; None: the default one.
         dimensions: number of first dimensions to return; None: all.
     """
 
-    inputs: Texts
+    inputs: TextsOrIds
     normalize: bool = True
-    truncate: bool = False
+    truncate: bool | None = False
+    truncation_direction: Direction = "right"
+    prompt_name: PromptName | None = None
     dimensions: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+
+
+class EmbedAllRequest(Request):
+    """Texts the vectors of whose tokens are wanted; see `EmbedRequest`."""
+
+    inputs: TextsOrIds
+    truncate: bool | None = False
+    truncation_direction: Direction = "right"
+    prompt_name: PromptName | None = None
+
+
+class TokenizeRequest(Request):
+    """Texts whose tokens are wanted.
+
+    Attributes:
+        inputs: one text or several.
+        add_special_tokens: whether special tokens are added.
+        prompt_name: see `EmbedRequest`; it belongs to the text whose tokens are returned.
+    """
+
+    inputs: Texts
+    add_special_tokens: bool = True
+    prompt_name: PromptName | None = None
+
+
+class SimpleToken(msgspec.Struct):
+    """A token.
+
+    Attributes:
+        id: its id.
+        text: its text; a special token is spelled as in the vocabulary.
+        special: whether it is a special token that was added.
+        start, stop: offsets in the text with its prompt, in bytes of UTF-8, as of Text Embeddings Inference; None for
+            special tokens that were added.
+    """
+
+    id: int
+    text: str
+    special: bool
+    start: int | None
+    stop: int | None
+
+
+class DecodeRequest(Request):
+    """Token ids whose texts are wanted.
+
+    Attributes:
+        ids: those of one or several texts.
+        skip_special_tokens: whether special tokens are left out.
+    """
+
+    ids: list[int | list[int]]
+    skip_special_tokens: bool = True
 
 
 class FillRequest(Request):
@@ -215,23 +232,43 @@ class OpenAIResponse(msgspec.Struct):
     object: Literal["list"] = "list"
 
 
+class OpenAIModel(msgspec.Struct):
+    """A model as OpenAI's API lists it; `created` is when the server began to serve it, in seconds since 1970."""
+
+    id: str
+    created: int
+    object: Literal["model"] = "model"
+    owned_by: str = "unmask"
+
+
+class OpenAIModels(msgspec.Struct):
+    """All models of the server."""
+
+    data: list[OpenAIModel]
+    object: Literal["list"] = "list"
+
+
 class Info(msgspec.Struct, kw_only=True):
-    """A model and its limits, as Text Embeddings Inference describes them.
+    """A model and its limits, as Text Embeddings Inference describes them; what is not known of a model is null.
 
     Attributes:
-        model_id: its name.
+        model_id, served_model_name: its name.
         model_dtype: precision of the computation.
         model_type: `{"embedding": {"pooling"}}`, `{"classifier": {"id2label", "label2id"}}` or `{"reranker": {…}}`
             likewise, or `{"TASK": {}}` for other tasks.
         routes: routes that it has.
         max_input_length: maximum number of tokens of a text.
         max_batch_tokens: maximum number of tokens that are computed together.
+        max_batch_requests: null: any number of requests are computed together.
         max_concurrent_requests: maximum number of requests at the same time.
         max_client_batch_size: maximum number of texts in a request.
+        auto_truncate: false: texts that are too long are refused, unless a request says otherwise.
+        tokenization_workers: maximum number of large requests that are tokenized at the same time.
         version: version of unmask.
     """
 
     model_id: str
+    served_model_name: str
     model_dtype: str
     model_type: dict[str, dict[str, Any]]
     routes: list[str]
@@ -239,8 +276,13 @@ class Info(msgspec.Struct, kw_only=True):
     max_batch_tokens: int
     max_concurrent_requests: int
     max_client_batch_size: int
+    tokenization_workers: int
+    version: str
     auto_truncate: bool = False
-    version: str = ""
+    max_batch_requests: int | None = None
+    model_sha: str | None = None
+    sha: str | None = None
+    docker_label: str | None = None
 
 
 class Server(Info, kw_only=True):
@@ -249,130 +291,4 @@ class Server(Info, kw_only=True):
     models: list[Info]
 
 
-class Failure(msgspec.Struct):
-    """An error: what is wrong, and of which kind."""
-
-    error: str
-    error_type: Kind
-
-
 FeaturesResponse = list[TextFeatures]
-
-
-def explain(kind: type[Request], content: bytes) -> str:
-    """Return why a body, which is valid JSON, is no request of a type.
-
-    Raises:
-        msgspec.DecodeError: the body is not valid JSON.
-    """
-    if not content.lstrip().startswith(b"{"):
-        return "the body is not a JSON object"
-    values = msgspec.json.decode(content, type=dict[str, Raw])
-    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-    if not values.keys() <= fields.keys():
-        return f"the request has an unknown field; the fields of this route are {', '.join(map(argument, fields))}"
-    for name, field in fields.items():
-        if name not in values and field.required:
-            return f"{argument(name)} is missing"
-    for name, value in values.items():
-        if not _fits(value, fields[name].type):
-            path, expected = _locate(value, fields[name].type, name)
-            return f"{argument(path)}: expected {describe(expected)}"
-    return "the request is not as described; see /openapi.json"
-
-
-def field_of(request: Request, texts: Collection[str]) -> str:
-    """Return a reference to the first field of a request that holds one of the texts; to all fields if none does."""
-    names = request.__struct_fields__
-    holding = [name for name in names if not set(texts).isdisjoint(_strings(getattr(request, name)))]
-    return argument(holding[0]) if holding else " or ".join(map(argument, names))
-
-
-def main_field(request: Request) -> str:
-    """Return a reference to the largest field of a request, of those that it must have and of lists of texts."""
-    sizes = {}
-    for field in msgspec.structs.fields(request):
-        value = getattr(request, field.name)
-        if field.required or (isinstance(value, list | dict) and any(_strings(value))):
-            sizes[field.name] = len(msgspec.json.encode(value))
-    return argument(max(sizes, key=lambda name: sizes[name], default=request.__struct_fields__[0]))
-
-
-def too_long(request: Request, most: str) -> str:
-    """Return the message about a text with more tokens than the model reads; `most` is their number, with its noun."""
-    truncation = f", or pass {argument('truncate', True)}" if hasattr(request, "truncate") else ""
-    return f"{main_field(request)}: a text is too long; this model reads {most}; shorten it{truncation}"
-
-
-def describe(kind: Any) -> str:
-    """Return what a type of a field allows, such as "a string or a list of strings"."""
-    return _described(inspect.type_info(kind))
-
-
-def _strings(value: Any) -> Iterator[str]:
-    """Yield the strings in a field, also those in lists and mappings."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        yield from (text for pair in value.items() for part in pair for text in _strings(part))
-    elif isinstance(value, list | tuple):
-        yield from (text for item in value for text in _strings(item))
-
-
-def _fits(value: Raw, kind: Any) -> bool:
-    try:
-        msgspec.json.decode(value, type=kind)
-    except msgspec.ValidationError:
-        return False
-    return True
-
-
-def _locate(value: Raw, kind: Any, path: str) -> tuple[str, Any]:
-    """Return where a value differs from its type, such as `inputs[1]`, and the type that is expected there."""
-    items = _type_of_items(kind)
-    if items is not None and _fits(value, list[Raw]):
-        for index, item in enumerate(msgspec.json.decode(value, type=list[Raw])):
-            if not _fits(item, items):
-                return _locate(item, items, f"{path}[{index}]")
-    return path, kind
-
-
-def _type_of_items(kind: Any) -> Any:
-    """Return the type of the items of the lists that a type allows; None if it allows none."""
-    origin, parameters = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        return _type_of_items(parameters[0])
-    if origin in (Union, types.UnionType):
-        return next((items for choice in parameters if (items := _type_of_items(choice)) is not None), None)
-    return parameters[0] if origin in (list, tuple) else None
-
-
-def _described(kind: inspect.Type) -> str:
-    match kind:
-        case inspect.Metadata(type=inner):
-            return _described(inner)
-        case inspect.UnionType(types=choices):
-            return " or ".join(map(_described, choices))
-        case inspect.LiteralType(values=values):
-            return " or ".join(msgspec.json.encode(value).decode() for value in values)
-        case inspect.StrType(max_length=most):
-            return "a string" + (f" of at most {most} characters" if most is not None else "")
-        case inspect.IntType(ge=least, le=most):
-            return "a whole number" + (f" from {least} to {most:,}" if None not in (least, most) else "")
-        case inspect.FloatType():
-            return "a number"
-        case inspect.BoolType():
-            return "true or false"
-        case inspect.NoneType():
-            return "null"
-        case inspect.DictType(value_type=inner):
-            return f"an object in which each value is {_described(inner)}"
-        case inspect.StructType(fields=fields):
-            return f"an object of {', '.join(field.encode_name for field in fields)}"
-        case inspect.TupleType(item_types=parts):
-            return f"a list of {len(parts)}: {', '.join(map(_described, parts))}"
-        case inspect.CollectionType(item_type=inner, min_length=least, max_length=most):
-            bounds = [f" of at least {least}"] if least else []
-            bounds += [f" of at most {most}"] if most is not None else []
-            return f"a list{' and'.join(bounds)} in which each item is {_described(inner)}"
-    return "another value; see /openapi.json"

@@ -92,6 +92,16 @@ def rank_and_size() -> tuple[int, int]:
     return rank, size
 
 
+def check_address() -> None:
+    """Check that torchrun's variables say where the processes meet.
+
+    Raises:
+        UserError: they do not.
+    """
+    if lacking := [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]:
+        raise UserError(f"the environment sets RANK and WORLD_SIZE, but not {' and '.join(lacking)}", remedy=_REMEDY)
+
+
 def refuse_several_processes(parameter: str, remedy: str) -> None:
     """Check that this process is alone.
 

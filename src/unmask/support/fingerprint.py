@@ -69,10 +69,11 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any], *, ignored: I
     """Return in which values two descriptions differ, such as "seed was 0, now 1"; fingerprints are shortened."""
     names = sorted((before.keys() | now.keys()).difference(ignored))
     changed = [name for name in names if before.get(name) != now.get(name)]
-    return [f"{name} was {_shown(before.get(name))}, now {_shown(now.get(name))}" for name in changed]
+    return [f"{name} was {shown(before.get(name))}, now {shown(now.get(name))}" for name in changed]
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Return a value as text for messages; fingerprints are shortened."""
     if value is None:
         return "not set"
     text = str(value)

@@ -105,5 +105,12 @@ def missing_members(part: Any) -> list[str]:
     ]
 
 
+def packages() -> dict[str, str]:
+    """Return the versions of the installed packages that provide plug-ins, by name."""
+    groups = (group for group in entry_points().groups if group.startswith("unmask."))
+    points = (point for group in groups for point in entry_points(group=group))
+    return {point.dist.name: point.dist.version for point in points if point.dist is not None}
+
+
 def _package(point: EntryPoint) -> str:
     return point.dist.name if point.dist is not None else point.module

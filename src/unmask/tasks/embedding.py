@@ -83,6 +83,7 @@ class Embedding(PairTask, frozen=True, kw_only=True, forbid_unknown_fields=True,
     part = "embedding"
     metric = "spearman"
     title = "Vectors of texts"
+    pipeline = "sentence-similarity"
     fields = Fields((*NUMBERS, *LABELS), SIMILARITY, optional=True, negatives=True)
     weightless = True
     route = Reason("its vectors are served by /embed", "ask for these")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
 import numpy as np
@@ -19,6 +19,13 @@ from unmask.support.messages import argument
 
 Name = Annotated[str, Meta(max_length=200, description="Name of the model; by default the first one that can do it.")]
 Texts = Annotated[str | list[str], Meta(description="One text or several.")]
+Direction = Literal["right", "left", "Right", "Left"]
+"""The end at which texts that are too long are truncated; Text Embeddings Inference spells it in both ways."""
+
+
+def is_left(direction: Direction) -> bool:
+    """Return whether texts are truncated at their beginning."""
+    return direction.lower() == "left"
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -38,6 +45,11 @@ class TaskRequest(Request):
         """
         raise NotImplementedError
 
+    @property
+    def left(self) -> bool:
+        """Whether texts are truncated at their beginning."""
+        return False
+
     def truncated(self, characters: int) -> Self | None:
         """Return the request with at most so many characters of each text; None: it refuses to be truncated."""
         return self
@@ -48,13 +60,20 @@ class PredictRequest(TaskRequest):
 
     Attributes:
         inputs: a text; a pair `[text, text]`; or a batch of them, `[[text], [text, text], ...]`.
-        truncate: whether texts that are too long are truncated at their end; otherwise they are refused.
+        truncate: whether texts that are too long are truncated; otherwise they are refused.
+        truncation_direction: the end at which they are truncated, "right" or "left".
         raw_scores: whether to return logits instead of probabilities.
     """
 
     inputs: str | list[str | list[str]]
-    truncate: bool = False
+    truncate: bool | None = False
+    truncation_direction: Direction = "right"
     raw_scores: bool = False
+
+    @property
+    def left(self) -> bool:
+        """See `TaskRequest`."""
+        return is_left(self.truncation_direction)
 
     @property
     def single(self) -> bool:
@@ -81,7 +100,8 @@ class PredictRequest(TaskRequest):
         """See `TaskRequest`."""
         if not self.truncate:
             return None
-        inputs: list[str | list[str]] = [[text[:characters] for text in texts] for texts in self.texts()]
+        kept = slice(-characters, None) if self.left else slice(characters)
+        inputs: list[str | list[str]] = [[text[kept] for text in texts] for texts in self.texts()]
         return msgspec.structs.replace(self, inputs=inputs[0] if self.single else inputs)
 
 

@@ -159,6 +159,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         part: name of its head and of its part of the loss.
         metric: the metric that selects the best of several models; higher is better.
         title: title of a model for it in the model card.
+        pipeline: tag of a model for it on the Hugging Face Hub; "": none fits.
         usage: an example of the arguments of `unmask predict`.
         weightless: whether its head has no weights of its own, so that only the settings of a model tell that it has
             this task.
@@ -176,6 +177,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     part: ClassVar[str]
     metric: ClassVar[str]
     title: ClassVar[str]
+    pipeline: ClassVar[str] = ""
     usage: ClassVar[str] = '"A text."'
     weightless: ClassVar[bool] = False
     adopts: ClassVar[str] = ""

@@ -168,14 +168,21 @@ class Patience:
     def take_best(self, learner: HasState) -> int | None:
         """Load the weights with the lowest loss and return their step; return None without early stopping.
 
+        All processes must call it; the main one reads the weights.
+
         Raises:
             UserError: they are missing or damaged.
         """
-        losses, lines = self._losses(), self.run.read_metrics("heldout")
-        if not self.evaluations or min(losses, default=math.inf) == math.inf:
+        if not self.evaluations:
             return None
-        learner.load_state_dict(_read(self.run.checkpoints / BEST))
-        return int(lines[losses.index(min(losses))]["step"])
+        losses = self._losses() if self.processes.is_main else []
+        lowest = self.processes.broadcast(min(losses, default=math.inf))
+        if lowest == math.inf:
+            return None
+        best = _read(self.run.checkpoints / BEST) if self.processes.is_main else {}
+        learner.load_state_dict(self.processes.broadcast_tensors(best))
+        lines = self.run.read_metrics("heldout") if self.processes.is_main else []
+        return self.processes.broadcast(int(lines[losses.index(lowest)]["step"]) if lines else 0)
 
     def _losses(self) -> list[float]:
         """Return the held-out losses in order; a loss that is not finite is logged as null and returned as infinity."""

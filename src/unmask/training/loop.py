@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
-from pathlib import Path
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 
 import msgspec
 import torch
@@ -25,19 +25,12 @@ from unmask.data.batches.steps import report_lost_workers
 from unmask.objectives.flops import forward_flops
 from unmask.objectives.learner import Learner
 from unmask.support.environment import SMALLER, check_memory, naming_shortage
-from unmask.support.errors import UserError
+from unmask.support.errors import UnmaskError, UserError
 from unmask.support.messages import argument
 from unmask.training.calibration import BUDGETS, FITTING, UNKNOWN_STEPS, Calibration, check_growth
 from unmask.training.carry import CarryTable
-from unmask.training.checkpoint import (
-    Progress,
-    Saver,
-    copied,
-    load_carry,
-    load_checkpoint,
-    newest_checkpoint,
-    set_newer_aside,
-)
+from unmask.training.checkpoint import Progress, Saver, copied
+from unmask.training.connection import LostProcessError
 from unmask.training.evaluate import (
     NotFiniteError,
     Patience,
@@ -51,15 +44,15 @@ from unmask.training.interrupt import Interrupt, Interrupted
 from unmask.training.joint import joint_gradients
 from unmask.training.machine import KERNELS, Machine, keep_few_kernels
 from unmask.training.precision import PROBE, name_remedy
-from unmask.training.processes import Processes, StepFeed, Sums
+from unmask.training.processes import Processes, Sums
 from unmask.training.replicas import replicate
+from unmask.training.restoring import State, read_newest, rescue
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
 from unmask.training.runs.extras import missing
 from unmask.training.settings import EVALUATION_SHARE, FORWARDS_PER_STEP, TrainingSettings
+from unmask.training.step_feed import StepFeed
 
-MAY_CHANGE = frozenset(BUDGETS | FITTING)
-"""Settings that a resumed run may change: the budget may grow, and the memory settings only affect rounding."""
 SAVE_SECONDS = 300
 """Maximum time between checkpoints."""
 SAVE_PAUSE = 30
@@ -71,36 +64,6 @@ MAX_SKIPPED = 10
 
 CHECKED = 8
 """Number of training samples whose loss is computed at the end of a run that has no held-out ones."""
-
-
-def open_run(
-    out: str | Path,
-    recipe: str,
-    inputs: Mapping[str, str],
-    machine: Machine,
-    processes: Processes,
-    *,
-    resume: bool,
-) -> RunDirectory:
-    """Create the directory of a run, or reopen it to resume the run; see `RunDirectory.open`.
-
-    Args:
-        out: the run directory.
-        recipe: the recipe, as TOML.
-        inputs: fingerprints of the run's inputs; a resumed run must have the same inputs and the same precision.
-        machine: machine that the run computes on.
-        processes: the processes that train together.
-        resume: whether to resume an existing run.
-    """
-    return RunDirectory.open(
-        Path(out),
-        recipe,
-        {**inputs, "precision": machine.precision},
-        machine.describe(),
-        resume=resume,
-        may_change=MAY_CHANGE,
-        is_main=processes.is_main,
-    )
 
 
 class Trainer:
@@ -184,7 +147,7 @@ class Trainer:
 
     def start(self) -> None:
         """Start the run: check that checkpoints can be written, convert the budget into steps, print the plan."""
-        self.processes.barrier()
+        self._receive_weights()
         self.save()
         self.progress.micro_tokens = self._fit()
         self._plan()
@@ -197,23 +160,22 @@ class Trainer:
         Raises:
             UserError: there is no checkpoint, or the budget is smaller than before.
         """
-        self.processes.barrier()
-        self._restore_newest()
+        adopted = self._restore_newest()
         changed, before = self.run.changed, self.progress.total
         if changed & FITTING or not self.progress.micro_tokens:
             self.progress.micro_tokens = self._fit()
         if changed & BUDGETS or not before:
             self._plan()
             check_growth(before, self.progress.total, self.run, self.display)
-        if changed or not before:
+        if changed or not before or adopted:
             self.save()
             self.saver.wait()
         self.run.settle()
         self.run.cut_metrics(self.progress.step)
         self.display.say(f"resumed at step {self.progress.step} of {self.progress.total}")
-        if versions := self.run.read_provenance().other_versions():
+        if self.processes.is_main and (versions := self.run.read_provenance().other_versions()):
             self.display.say(f"by other versions, so that rounding may differ: {'; '.join(versions)}")
-        if not self.processes.broadcast(bool(self.run.read_metrics("heldout"))):
+        if self._last_evaluated() < 0:
             self._evaluate()
 
     def train(self) -> None:
@@ -231,7 +193,10 @@ class Trainer:
         saved = time.monotonic()
         peak = self.calibration.peak(self.run, progress.total)
         bar = self.display.bar(progress, peak, plan.tokens_until(progress.total))
-        with Interrupt() as interrupt, bar as advance, self.saver:
+        with Interrupt() as interrupt, bar as advance, self.saver, self._rescuing():
+            due = not self.run.changed and (progress.step % every == 0 or progress.step == progress.total)
+            if progress.step and due and self._last_evaluated() < progress.step:
+                self._evaluate()  # another process was lost during this evaluation
             done = progress.step == progress.total or self.patience.is_over()
             while not done:
                 metrics = self.step()
@@ -243,7 +208,7 @@ class Trainer:
                     self._evaluate()
                     done = done or self.patience.is_over()
                 late = time.monotonic() - saved > (SAVE_PAUSE if evaluated else SAVE_SECONDS)
-                signal, due = map(int, self.processes.all_reduce_max([interrupt.signal, late]))
+                signal, due = self._exchange(interrupt.signal, late)
                 if done or signal or due:
                     self.save()
                     saved = time.monotonic()
@@ -365,31 +330,70 @@ class Trainer:
         loss = evaluate(self.replicas.copy, batches, self.machine, self.processes)["loss"]
         check_finite(loss, self.replicas.state_dict())
 
-    def _restore_newest(self) -> None:
-        """Restore the newest valid checkpoint, and the number of threads that the run was started with."""
-        path, damaged = newest_checkpoint(self.run.checkpoints)
-        for text in damaged:
-            self.display.say(f"skipped {text}")
-        name = self.processes.broadcast(path.name)
-        if self.processes.is_main:
-            set_newer_aside(self.run.checkpoints / name)
-        path = self.run.checkpoints / name
-        model, optimizer, self.progress = load_checkpoint(path)
+    def _receive_weights(self) -> None:
+        """Start with the weights and the position of the main process in all processes."""
+        if self.processes.size > 1:
+            weights = self.processes.broadcast_tensors(self.replicas.state_dict())
+            if not self.processes.is_main:
+                self.replicas.load_state_dict(weights)
+            self.progress = self.processes.broadcast(self.progress)
+
+    def _restore_newest(self) -> bool:
+        """Restore the newest valid checkpoint, and the number of threads that the run was started with.
+
+        Returns:
+            Whether another process than the main one had it.
+        """
+        path, state = read_newest(self.run, self.processes, self.display)
         try:
-            self.replicas.load_state_dict(model)
+            self.replicas.load_state_dict(state.model)
         except RuntimeError as error:  # other names or shapes
             raise UserError(
                 "the weights are those of another version of this program",
                 file=path,
                 remedy="start the run again in an empty directory",
             ) from error
-        self.optimizer.load(optimizer)
-        self.carry.load(load_carry(path), self.machine.device)
+        self.optimizer.load(state.optimizer)
+        self.progress = state.progress
+        self.carry.load(state.carry, self.machine.device)
         self.failures = 0
         self.feed.close()
         if self.progress.threads != torch.get_num_threads():
             self.display.say(f"computing with {self.progress.threads} threads, as at the start of the run")
             torch.set_num_threads(self.progress.threads)
+        return state.source > 0
+
+    def _last_evaluated(self) -> int:
+        """Return the last step that was evaluated on held-out samples; -1 if there is none."""
+        lines = self.run.read_metrics("heldout") if self.processes.is_main else []
+        return self.processes.broadcast(int(lines[-1]["step"]) if lines else -1)
+
+    def _exchange(self, signal: int, late: bool) -> tuple[int, bool]:
+        """Return the signal that a process has received, or 0, and whether one of them is late with a checkpoint.
+
+        Raises:
+            UnmaskError: the processes are at different positions in the order of samples.
+        """
+        position = zlib.crc32(msgspec.json.encode([self.progress.step, self.progress.cursor]))
+        received, due, last, first = self.processes.all_reduce_max([signal, late, position, -position])
+        if last != -first:
+            raise UnmaskError(f"the processes have read different samples in step {self.progress.step}")
+        return int(received), bool(due)
+
+    @contextmanager
+    def _rescuing(self) -> Iterator[None]:
+        """Save the last whole step when another process is lost.
+
+        Raises:
+            LostProcessError: the same with what was saved.
+        """
+        try:
+            yield
+        except LostProcessError as error:
+            state = State(self.replicas.learner.state_dict(), self.optimizer.state(), self.progress, {})
+            carries = bool(self.carry.rows)
+            saved = rescue(self.run, self.saver, state, self.machine, self.processes, error.missing, carries=carries)
+            raise LostProcessError(f"{error.message}; {saved}", error.missing) from error
 
     def _fit(self) -> int:
         """Return the number of tokens of a micro-batch: the recipe's value, or as many as fit into memory."""

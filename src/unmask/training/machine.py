@@ -24,6 +24,7 @@ from unmask.support.choices import Precision, check_choice
 from unmask.support.environment import whole
 from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument
+from unmask.training.processes import Processes
 
 GPU_WORKERS = 2
 """Default number of worker processes that make batches for a GPU; a CPU needs its cores for the step itself."""
@@ -159,8 +160,16 @@ def _ways(machine: Machine) -> list[Callable[[Tensor, Tensor], Tensor]]:
     return [multiply for way, (dtype, multiply) in WAYS.items() if dtype == machine.dtype and speeds[way]] or [linear]
 
 
-def choose_machine(device: str = "auto", precision: str = "auto", workers: int | None = None) -> Machine:
+def choose_machine(
+    device: str = "auto", precision: str = "auto", workers: int | None = None, processes: Processes | None = None
+) -> Machine:
     """Return the requested machine; "auto" prefers CUDA to the CPU, and bf16 where it is faster than float32.
+
+    Args:
+        device: one of `DEVICES`.
+        precision: "float32", "bf16" or "auto".
+        workers: number of processes that make batches in advance; None: as many as suit the device.
+        processes: those that train together, if they are connected; the main one then decides for "auto" precision.
 
     Raises:
         UserError: the device or the precision is unknown or not available, the device only emulates the precision, or
@@ -176,7 +185,8 @@ def choose_machine(device: str = "auto", precision: str = "auto", workers: int |
     chosen = _device(device)
     if precision == "auto":
         precision = "bf16" if _is_faster_in_bf16(chosen) else "float32"
-    elif precision == "bf16":
+        precision = processes.broadcast(precision) if processes is not None else precision
+    if precision == "bf16":
         _refuse_emulation(chosen)
     if chosen.type == "cpu":
         keep_memory()

@@ -2,42 +2,25 @@
 
 A step's samples are the same for any number of processes. Each process takes its share of them; counts, gradients
 (training/replicas.py) and metrics are summed over the processes, so that all of them take the same optimizer step. Only
-the main process writes files.
-
-`StepFeed` returns the steps of a run for one process: the samples of each step, its stage, and this process's share of
-the samples. Input: a source, the recipe's batch settings, and the run's progress. Output: `Step`s, made in advance by
-workers if there are any.
+the main process reads and writes the run directory; the others receive what it has read (`broadcast_tensors`).
 """
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from datetime import timedelta
-from importlib import import_module
-from threading import Thread
-from typing import Any, TypeVar
+from contextlib import contextmanager
+from traceback import clear_frames
+from types import TracebackType
+from typing import Any, ClassVar, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.rendezvous import rendezvous
 
-from unmask.data.batches.batch import Sample
-from unmask.data.batches.sources import Cursor, Source, stage_at
-from unmask.data.batches.steps import Step, Steps
 from unmask.support.environment import rank_and_size, whole
-from unmask.support.errors import UnmaskError, UserError
-from unmask.support.messages import argument, setting
-from unmask.training.checkpoint import Progress
-from unmask.training.settings import BatchSettings
+from unmask.support.errors import UnmaskError
+from unmask.training.connection import TIMEOUT, Connection, LostProcessError
 
-TIMEOUT = "UNMASK_TIMEOUT"
-"""Environment variable: seconds to wait for a process that does not respond (default 600)."""
-SEARCH_SECONDS = 5
-"""Time to search for the missing process after a failure."""
 BUCKET = 1 << 23
 """Approximate number of elements per all-reduce."""
 
@@ -47,68 +30,58 @@ _T = TypeVar("_T")
 class Processes:
     """The processes that train together, as seen by one of them; the context manager connects it to the others.
 
+    Contexts may be nested: the outermost one connects and disconnects.
+
     Args:
         rank: number of this process, from 0.
         size: number of processes.
     """
 
+    _connected: ClassVar[Processes | None] = None
+
     def __init__(self, rank: int = 0, size: int = 1) -> None:
         self.rank = rank
         self.size = size
-        self._control: Any = None  # process group for small messages, on the CPU
-        self._store: Any = None  # key-value store shared by all processes
+        self._connection: Any = None
+        self._depth = 0
+        self._led = 0
 
     @classmethod
     def launched(cls) -> Processes:
-        """Return the processes that torchrun started; without torchrun a single process.
+        """Return the processes that torchrun started, as they are connected; without torchrun a single process.
 
         Raises:
             UserError: torchrun's variables are inconsistent.
         """
-        return cls(*rank_and_size())
+        return cls._connected or cls(*rank_and_size())
 
     def __enter__(self) -> Processes:
         """Connect to the other processes.
 
         Raises:
-            UnmaskError: the others did not connect in time.
+            UserError: torchrun's variables are incomplete.
+            LostProcessError: the others did not connect in time.
         """
-        if self.size > 1:
-            seconds = whole(TIMEOUT, 600)
-            try:
-                self._connect(timedelta(seconds=seconds))
-            except RuntimeError as error:
-                missing = f" (missing: {', '.join(map(str, self._missing()))})" if self._store is not None else ""
-                raise UnmaskError(
-                    f"process {self.rank} of {self.size} could not connect to all others within {seconds:.0f} s"
-                    f"{missing}: check that all were started and none has exited ({str(error).splitlines()[0]})"
-                ) from error
+        if self.size > 1 and not self._depth:
+            self._connection = Connection(self.rank, self.size, whole(TIMEOUT, 600))
+            Processes._connected = self
+        self._depth += 1
         return self
 
-    def _connect(self, limit: timedelta) -> None:
-        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        store, _, _ = next(iter(rendezvous("env://", timeout=limit)))
-        # its functions keep the process group that exists when DDP imports it, and thereby the group's threads
-        import_module("torch.distributed.nn.functional")
-
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun keeps what earlier attempts stored
-        self._store = dist.PrefixStore(f"attempt-{attempt}", store)  # type: ignore[attr-defined]
-        dist.init_process_group(backend, store=self._store, rank=self.rank, world_size=self.size, timeout=limit)
-        self._control = dist.new_group(backend="gloo", timeout=limit)
-
-    def __exit__(self, *error: object) -> None:
-        """Disconnect, and wait for gloo's threads.
-
-        After a collective operation they still release its tensors, for which they need the GIL, and a thread that asks
-        for the GIL while the interpreter shuts down aborts the process. They end with the last reference to the group.
-        """
-        if self.size > 1:
-            dist.destroy_process_group()
-            self._control = self._store = None
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Disconnect; after an error, leave the reason for the others."""
+        self._depth -= 1
+        if self.size > 1 and not self._depth:
+            if error is not None and not isinstance(error, LostProcessError):
+                self._connection.fail(error.message if isinstance(error, UnmaskError) else repr(error))
+            self._connection.close()
+            self._connection = Processes._connected = None
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the main process, which alone writes files."""
+        """Whether this is the main process, which alone reads and writes the run directory."""
         return self.rank == 0
 
     def share(self, items: Sequence[_T]) -> list[_T]:
@@ -121,12 +94,54 @@ class Processes:
             return [value]
         values: list[Any] = [None] * self.size
         with self.watched():
-            dist.all_gather_object(values, value, group=self._control)
+            dist.all_gather_object(values, value, group=self._connection.control)
         return values
 
-    def broadcast(self, value: _T) -> _T:
-        """Return the value of the main process."""
-        return self.gather(value)[0]
+    def broadcast(self, value: _T, source: int = 0) -> _T:
+        """Return the value of the main process, or of that with the rank `source`."""
+        if self.size == 1:
+            return value
+        values = [value if self.rank == source else None]
+        with self.watched():
+            dist.broadcast_object_list(values, source, group=self._connection.control)
+        return cast(_T, values[0])
+
+    def broadcast_tensors(self, tensors: Mapping[str, Tensor], source: int = 0) -> dict[str, Tensor]:
+        """Return the tensors of the main process, or of that with the rank `source`, on the CPU."""
+        if self.size == 1:
+            return dict(tensors)
+        received = {}
+        described = {name: (value.dtype, value.shape) for name, value in tensors.items()}
+        for name, (dtype, shape) in self.broadcast(described, source).items():
+            mine = self.rank == source
+            tensor = tensors[name].detach().cpu().contiguous() if mine else torch.empty(shape, dtype=dtype)
+            if tensor.numel():
+                self.broadcast_into(tensor.view(-1).view(torch.uint8), source)
+            received[name] = tensor
+        return received
+
+    def broadcast_into(self, tensor: Tensor, source: int = 0) -> None:
+        """Replace a tensor on the CPU by that of the main process, or of that with the rank `source`."""
+        if self.size > 1:
+            with self.watched():
+                dist.broadcast(tensor, source, group=self._connection.control)
+
+    def lead(self, work: Callable[[], _T]) -> _T:
+        """Return what the main process computes, however long it takes; the others wait as long as it is alive.
+
+        Raises:
+            LostProcessError: in the other processes, if it has failed.
+        """
+        if self.size == 1:
+            return work()
+        self._led += 1
+        name, value = f"led/{self._led}", None
+        if self.is_main:
+            with self._connection.leading(name):
+                value = work()
+        else:
+            self._connection.follow(name)
+        return cast(_T, self.broadcast(value))
 
     def all_reduce(self, sums: Mapping[str, Any]) -> dict[str, Any]:
         """Return sums of numbers over the processes, by name; a process may lack some names."""
@@ -151,7 +166,7 @@ class Processes:
             return list(values)
         numbers = torch.tensor(values, dtype=torch.float64)  # (values,)
         with self.watched():
-            dist.all_reduce(numbers, op, group=self._control)
+            dist.all_reduce(numbers, op, group=self._connection.control)
         reduced: list[float] = numbers.tolist()
         return reduced
 
@@ -173,53 +188,29 @@ class Processes:
         data = tensor.cpu().contiguous().view(-1).view(torch.uint8)  # any dtype
         parts = [torch.empty_like(data) for _ in range(self.size)] if self.is_main else None
         with self.watched():
-            dist.gather(data, parts, group=self._control)
+            dist.gather(data, parts, group=self._connection.control)
         return [part.view(tensor.dtype).view(tensor.shape) for part in parts or []]
 
     def barrier(self) -> None:
         """Wait for all other processes."""
         if self.size > 1:
             with self.watched():
-                dist.barrier(group=self._control)
+                dist.barrier(group=self._connection.control)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Convert the failure of a collective operation into an error that names the missing processes.
 
         Raises:
-            UnmaskError: another process has exited, or did not respond in time.
+            LostProcessError: another process has failed, exited, or did not respond in time.
         """
         try:
             yield
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            missing = ", ".join(map(str, self._missing())) or "none, but the connection failed"
-            raise UnmaskError(
-                f"process {self.rank} of {self.size} stops because another process has exited or does not respond "
-                f"(missing: {missing}); continue with the same command and {argument('resume', True)}"
-            ) from error
-
-    def _missing(self) -> list[int]:
-        """Report this process as alive in the store, and return the ranks that have not done so in `SEARCH_SECONDS`."""
-        missing = [0]  # the process that hosts the store, and is at fault if it cannot be read
-        store = self._store
-
-        def search() -> None:
-            silent, limit = list(range(self.size)), time.monotonic() + SEARCH_SECONDS
-            with suppress(RuntimeError):
-                store.set(f"lives/{self.rank}", "")
-                while silent and time.monotonic() < limit:
-                    silent = [rank for rank in silent if not store.check([f"lives/{rank}"])]
-                    time.sleep(0.05)
-                missing[:] = silent
-
-        thread = Thread(target=search, daemon=True)  # may block forever if the process that hosts the store hangs
-        thread.start()
-        thread.join(SEARCH_SECONDS + 1)
-        if self.rank == 0:
-            time.sleep(1)  # so that the others can still read the store
-        return missing
+            clear_frames(error.__traceback__)  # they refer to the groups, which `lost` closes
+            raise self._connection.lost() from error
 
 
 class Sums:
@@ -260,73 +251,3 @@ def _buckets(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
             bucket, size = [], 0
     if bucket:
         yield bucket
-
-
-class StepFeed:
-    """Iterator over the steps from the run's current progress; call `close` whenever the progress is changed.
-
-    Args:
-        source: source of samples.
-        batch: the recipe's batch settings.
-        prepare: masks a sample and counts its targets.
-        processes: the processes that share each step.
-        workers: number of processes that make batches in advance.
-
-    Raises:
-        UserError: the source has streams, and a batch is not one window of each stream.
-    """
-
-    def __init__(
-        self,
-        source: Source,
-        batch: BatchSettings,
-        prepare: Callable[[Sample], Sample],
-        processes: Processes,
-        workers: int,
-    ) -> None:
-        if source.streams and batch.sequences != source.streams:
-            step_size = (
-                f"batch.sequences is {batch.sequences}" if batch.sequences else f"batch.tokens is {batch.tokens}"
-            )
-            raise UserError(
-                f"layout.streams is {source.streams}, and each step reads one window of every stream, but {step_size}",
-                remedy=f"pass {setting('batch.sequences', source.streams)}",
-            )
-        self.source = source
-        self.batch = batch
-        self.prepare = prepare
-        self.processes = processes
-        self.workers = workers
-        self.total = 0
-        self._steps: Iterator[Step] | None = None
-
-    def close(self) -> None:
-        """Discard the steps that were made in advance, and end the workers; the next step starts others."""
-        self._steps = None
-
-    def next(self, progress: Progress) -> Step:
-        """Return the next step.
-
-        Raises:
-            UserError: it has fewer samples than there are processes.
-        """
-        if self._steps is None:
-            self.total = progress.total
-            steps = Steps(self.take, self.processes.share, self.prepare, progress.micro_tokens)
-            self._steps = steps.stream(progress.step, progress.cursor, self.workers)
-        step = next(self._steps)
-        if step.sequences < self.processes.size:
-            enlarge = "layout.streams and batch.sequences" if self.source.streams else "batch.tokens or batch.sequences"
-            raise UserError(
-                f"a step of {step.sequences} sequences cannot be shared by {self.processes.size} processes",
-                remedy=f"start fewer processes, or enlarge {enlarge}",
-            )
-        return step
-
-    def take(self, step: int, cursor: Cursor) -> tuple[list[Sample], Cursor]:
-        """Return the samples of a step from its stage, or from the cursor's stage while steps are timed."""
-        if self.total:
-            cursor = self.source.enter(cursor, stage_at(self.source.stages, step, self.total))
-        samples, cursor = self.source.take(cursor, tokens=self.batch.tokens, sequences=self.batch.sequences)
-        done = step / self.total if self.total else 0.0
-        return [sample.at(done) for sample in samples], cursor

@@ -10,7 +10,7 @@ from unmask.data.labelled.table import Data, Source, as_sources
 from unmask.families.checkpoints.allennlp import write
 from unmask.inference.evaluation.scoring import evaluate_task
 from unmask.inference.export import Export, export_model
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.inference.program import CALIBRATION
 from unmask.model.directory import models_of_tasks, write_tasks
 from unmask.model.model import Model, load_model, save_model

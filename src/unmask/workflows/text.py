@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,8 +12,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unmask.data.batches.frame import Frame
-from unmask.data.corpus import build
+from unmask.data.cleaning.clean import clean_documents
+from unmask.data.cleaning.rules import read_rules
+from unmask.data.cleaning.tally import read_tally
+from unmask.data.corpus import build, mix
 from unmask.data.corpus.corpus import Corpus, open_corpus
+from unmask.data.corpus.manifest import CLEANING
 from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_idle_options, refuse_none
 from unmask.data.text.files import display_name, read_text_lines, with_encoding
 from unmask.data.tokenizers import extend, train
@@ -48,8 +54,8 @@ def train_tokenizer(
     """Train a tokenizer on text.
 
     Args:
-        files: plain text or JSON Lines (.jsonl), optionally compressed (.gz, .xz, .zst); Parquet, Arrow, or a directory
-            of datasets; - is standard input.
+        files: plain text or JSON Lines (.jsonl), optionally compressed (.gz, .bz2, .xz, .zst); Parquet, Arrow, or a
+            directory of datasets; WARC, WET and ARC files, HTML, dumps of MediaWiki, EPUB; - is standard input.
         out: directory of the new tokenizer.
         kind: WordPiece as in BERT, byte-level BPE as in RoBERTa, a SentencePiece unigram model as in ALBERT, or whole
             words as for ELMo, which reads their characters.
@@ -106,8 +112,8 @@ def extend_tokenizer(
     """Extend a tokenizer by new tokens learned from text.
 
     Args:
-        files: plain text or JSON Lines (.jsonl), optionally compressed (.gz, .xz, .zst); Parquet, Arrow, or a directory
-            of datasets; - is standard input.
+        files: plain text or JSON Lines (.jsonl), optionally compressed (.gz, .bz2, .xz, .zst); Parquet, Arrow, or a
+            directory of datasets; WARC, WET and ARC files, HTML, dumps of MediaWiki, EPUB; - is standard input.
         tokenizer: directory of a tokenizer, or of a model or run that has one, or name of a model on the Hub.
         out: directory of the extended tokenizer.
         add: maximum number of new tokens.
@@ -148,7 +154,7 @@ def tokenize(
     Args:
         texts: texts to tokenize.
         tokenizer: directory of a tokenizer, or of a model or run that has one.
-        data: tokenize each line of a file, optionally compressed (.gz, .xz, .zst); - is standard input.
+        data: tokenize each line of a file, optionally compressed (.gz, .bz2, .xz, .zst); - is standard input.
         encoding: encoding of the file; by default UTF-8, or what a byte-order mark declares.
         special: add the special tokens that the model expects around a text.
 
@@ -180,13 +186,15 @@ def build_corpus(
     documents: Documents = "auto",
     strict: bool = False,
     encoding: str | None = None,
+    clean: Files = (),
+    exclude_overlap: Files = (),
     quiet: bool = False,
 ) -> Corpus:
     """Tokenize text and write it as checksummed shards.
 
     Args:
-        files: plain text or JSON Lines (.jsonl), optionally compressed (.gz, .xz, .zst); Parquet, Arrow, or a directory
-            of datasets; - is standard input.
+        files: plain text or JSON Lines (.jsonl), optionally compressed (.gz, .bz2, .xz, .zst); Parquet, Arrow, or a
+            directory of datasets; WARC, WET and ARC files, HTML, dumps of MediaWiki, EPUB; - is standard input.
         tokenizer: directory of a tokenizer, or of a model or run that has one, or name of a model on the Hub.
         out: directory of the new corpus; an interrupted build there is continued.
         heldout: text to hold out for evaluation during training; by default 1 % of the documents.
@@ -196,28 +204,103 @@ def build_corpus(
             is blank-line for a single file, file for several.
         strict: stop at the first unreadable document instead of skipping it.
         encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
+        clean: rules by which documents are dropped or changed: web (those for English pages), gopher_quality,
+            gopher_repetition, c4, fineweb, duplicates, near_duplicates, repeated_lines, pii, or a .toml file with a
+            table of settings for each, also [language].
+        exclude_overlap: test files; documents that have 13 words in a row in common with them are dropped.
         quiet: print only results and errors.
 
     Raises:
-        UserError: the directory is not empty, or the files hold no text to train on.
+        UserError: the directory is not empty, the files hold no text to train on, or a rule is not known.
     """
     if workers == 0:
         raise UserError(
             f"{argument('workers', workers)}: at least one is needed", remedy=f"pass {argument('workers', 1)} or more"
         )
     check_count("workers", workers)
-    display = Display(quiet=quiet)
+    display, paths, options = Display(quiet=quiet), as_files(files), TextOptions(field, documents, strict, encoding)
+    processes = num_cores() if workers is None else workers
+    rules = read_rules(as_files(clean), as_files(exclude_overlap))
+    tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(find_tokenizer(tokenizer))
+    folder, cleaned = cleaning_folder(Path(out)), None
+    if rules:
+        build.check_out(out)
+        build.check_sources([*paths, *as_files(heldout)], options)
+        cleaned = clean_documents(paths, options, rules, folder, workers=processes, report=display.say)
     corpus = build.write_corpus(
-        as_files(files),
-        tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(find_tokenizer(tokenizer)),
+        paths,
+        tokenizer,
         out,
         heldout=as_files(heldout),
-        options=TextOptions(field, documents, strict, encoding),
-        workers=num_cores() if workers is None else workers,
+        options=options,
+        copy=cleaned,
+        workers=processes,
+        report=display.say,
+    )
+    shutil.rmtree(folder, ignore_errors=True)
+    display.say(f"corpus: {out}")
+    return corpus
+
+
+def mix_corpora(
+    corpora: Sequence[str | Path],
+    out: str | Path,
+    *,
+    shares: Sequence[float] = (),
+    temperature: float | None = None,
+    tokens: float | None = None,
+    max_repeats: float = 4.0,
+    seed: int = 0,
+    quiet: bool = False,
+) -> Corpus:
+    """Mix corpora of the same vocabulary, such as text of a domain and general text.
+
+    Args:
+        corpora: directories of the corpora.
+        out: directory of the new corpus; an interrupted mixture there is continued.
+        shares: their shares of the tokens, such as 0.8,0.2; by default those of their sizes.
+        temperature: in place of shares: the higher, the more equal are those of small and large corpora; 1 keeps the
+            proportions.
+        tokens: number of tokens to train on; by default as many as there are if nothing is read twice.
+        max_repeats: maximum number of times that a corpus is read.
+        seed: of the choice of documents of corpora that are read in part.
+        quiet: print only results and errors.
+
+    Raises:
+        UserError: there are fewer than two corpora, their vocabularies differ, shares are not positive, one would be
+            read too often, or the directory is not empty.
+    """
+    display = Display(quiet=quiet)
+    if len(corpora) < 2:
+        raise UserError("a mixture needs at least two corpora")
+    if shares and temperature is not None:
+        raise UserError(f"{argument('shares')} and {argument('temperature')} cannot be combined", remedy="omit one")
+    if shares and len(shares) != len(corpora):
+        raise UserError(f"{len(shares)} {argument('shares')} for {len(corpora)} corpora", remedy="give one for each")
+    numbers = {"temperature": temperature, "tokens": tokens, "max_repeats": max_repeats}
+    given = [(name, value) for name, value in numbers.items() if value is not None]
+    for name, value in [*given, *(("shares", share) for share in shares)]:
+        if not 0 < value < math.inf:
+            raise UserError(f"{argument(name)} must be above 0, not {value:g}")
+    refuse_filled(Path(out))
+    opened = [open_corpus(corpus) for corpus in corpora]
+    corpus = mix.write_mixture(
+        opened,
+        list(shares) or (None if temperature is None else mix.tempered(opened, temperature)),
+        Path(out),
+        tokens=tokens,
+        most_repeats=max_repeats,
+        seed=seed,
         report=display.say,
     )
     display.say(f"corpus: {out}")
     return corpus
+
+
+def cleaning_folder(out: Path) -> Path:
+    """Return the folder in which the text of a corpus is cleaned."""
+    out = out.resolve()
+    return out / build.CLEANED if out.is_mount() else out.with_name(out.name + build.CLEANED)
 
 
 def describe_corpus(directory: str | Path) -> str:
@@ -242,6 +325,7 @@ def describe_corpus(directory: str | Path) -> str:
         f"sources: {', '.join(manifest.sources)}",
         f"skipped: {manifest.skipped.count}",
         *(f"  {reason}" for reason in manifest.skipped.places),
+        *read_tally(Path(directory) / CLEANING).lines(),
     ]
     Display().say("all checksums match")
     return "\n".join(lines)
@@ -259,7 +343,7 @@ def _documents(
         yield refuse_none(read_documents(files, options, skipped), skipped, files), aside
     if skipped.count:
         display.say(f"skipped: {counted(skipped.count, 'document')}: " + "; ".join(skipped.places))
-    for note in skipped.damaged.notes("document"):
+    for note in skipped.notes():
         display.say(note)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.data.batches.batch import GROUP, Reading, Readings, Sample, collate, split
@@ -13,7 +13,6 @@ from unmask.data.batches.batch import GROUP, Reading, Readings, Sample, collate,
 from .conftest import LENGTHS, make_samples
 
 
-@settings(deadline=None, max_examples=60)
 @given(LENGTHS)
 def test_collate_concatenates_samples(sizes):
     samples = make_samples(sizes)
@@ -32,7 +31,6 @@ def test_collate_concatenates_samples(sizes):
     assert batch.counts == {"masked_lm": len(batch.labels["masked"]), "pair": len(sizes)}
 
 
-@settings(deadline=None)
 @given(LENGTHS, st.integers(1, 3000))
 def test_split_respects_what_fits_into_memory(sizes, micro_tokens):
     samples = make_samples(sizes)
@@ -116,7 +114,6 @@ def grouped(rng, sizes):
     return Sample.joined(made, {"right": np.arange(len(made))}), made
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.lists(st.integers(1, 90), min_size=1, max_size=5), min_size=1, max_size=8))
 def test_the_sequences_of_a_sample_are_in_one_batch(groups):
     rng = np.random.default_rng(0)

@@ -6,7 +6,7 @@ Queries are grouped as their sequences.
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.data.batches.batch import TARGETS, Reading, collate
@@ -17,7 +17,6 @@ from .conftest import LENGTHS, make_samples
 PHRASES = [2, 3, 5, 5, 8, 9, 13, 13, 20, 26, 34, 44] * 3
 
 
-@settings(deadline=None, max_examples=60)
 @given(LENGTHS)
 def test_groups_cover_all_tokens_in_order(sizes):
     tokens = collate(make_samples(sizes)).tokens
@@ -61,7 +60,6 @@ def cost(*groups):
     return sum(group.sequences * group.longest**2 + GROUP_COST for group in groups)
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.lists(st.integers(1, 90), min_size=1, max_size=60))
 def test_a_row_holds_whole_sequences_if_that_costs_less_than_groups(sizes):
     tokens = collate(make_samples(sizes)).tokens
@@ -92,7 +90,6 @@ def test_sequences_are_packed_where_many_groups_would_be_small():
         assert collate(make_samples(sizes)).tokens.packed is None, sizes
 
 
-@settings(deadline=None, max_examples=30)
 @given(LENGTHS)
 def test_queries_are_grouped_as_their_sequences(sizes):
     samples = [

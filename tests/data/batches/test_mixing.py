@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.data.batches.batch import Sample
@@ -57,7 +57,6 @@ def test_tasks_are_drawn_as_often_as_their_rates_say(temperature):
     assert float(((drawn - expected) ** 2 / expected).sum()) < 13.8  # chi-squared with 2 degrees, p = 0.001
 
 
-@settings(max_examples=50)
 @given(st.lists(st.integers(1, 30), min_size=2, max_size=4), st.integers(0, 99), st.integers(1, 9), st.booleans())
 def test_a_step_has_one_task_in_the_order_that_it_has_alone(sizes, seed, capacity, in_tokens):
     parts, size = examples(*sizes), {"tokens" if in_tokens else "sequences": capacity}

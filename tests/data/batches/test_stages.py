@@ -3,13 +3,12 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.data.batches.sources import Stage, stage_at, stage_ends
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=4), st.integers(1, 200))
 def test_every_step_has_one_stage_and_every_stage_its_share(weights, total):
     shares = [weight / sum(weights) for weight in weights]

@@ -2,14 +2,13 @@
 
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.data.batches.batch import Sample, collate
 from unmask.data.batches.frame import cut_windows
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.integers(1, 25))
 def test_windows_cover_all_tokens_in_order(lengths, size):
     samples = [

@@ -44,7 +44,7 @@ def test_D14_planted_fault_results_out_of_order_are_found(source, built, tokeniz
     def last_first(chunks, encoder, workers):
         return reversed([encoder(chunk) for chunk in chunks])
 
-    monkeypatch.setattr(encode, "_in_processes", last_first)
+    monkeypatch.setattr(encode, "map_in_processes", last_first)
     corpus = write_corpus([source], tokenizer, tmp_path / "other", shard_tokens=2000, workers=2)
     assert files_of(corpus.directory) != files_of(built.directory)
 
@@ -128,7 +128,7 @@ def test_E11_a_worker_that_is_killed_while_it_starts_is_noticed(tmp_path):
 
 def test_one_chunk_needs_no_workers(source, built, tokenizer, tmp_path, files_of, monkeypatch):
     monkeypatch.setattr(encode, "_CHUNK", 10**6)
-    monkeypatch.setattr(encode, "_in_processes", lambda *call: pytest.fail("processes were started"))
+    monkeypatch.setattr(encode, "map_in_processes", lambda *call: pytest.fail("processes were started"))
     corpus = write_corpus([source], tokenizer, tmp_path / "other", shard_tokens=2000, workers=8)
     assert files_of(corpus.directory) == files_of(built.directory)
 

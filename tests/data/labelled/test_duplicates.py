@@ -48,7 +48,7 @@ def compare(train, held, search=overlap):
     return search(*(Identities.of((text,) for text in part) for part in (train, held)))
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.seeds(50)
 def test_overlap_is_what_a_comparison_of_all_pairs_finds(seed):
     train, held = made(seed)
     found = compare(train, held)
@@ -67,7 +67,7 @@ def test_overlap_is_what_a_comparison_of_all_pairs_finds(seed):
         assert len(grams & known[place]) >= SIMILAR * len(grams | known[place])
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.seeds(50)
 def test_estimates_find_what_nearly_equals_a_sample(monkeypatch, seed):
     train, held = made(seed)
     known, asked = (Identities.of((text,) for text in part) for part in (train, held))
@@ -82,7 +82,7 @@ def test_estimates_find_what_nearly_equals_a_sample(monkeypatch, seed):
         assert similar(naive(asked.texts[index]).encode(), naive(train[place]).encode())
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.seeds(50)
 def test_the_share_of_what_is_found_in_a_sample_is_its_share(monkeypatch, seed):
     """Each held-out text nearly equals one training text; the sample is from all parts of them."""
     rng = random.Random(seed)
@@ -129,7 +129,7 @@ def test_short_and_no_texts_are_similar_to_none():
     assert near_duplicates(FoldedTexts.of([short, b""]), [short, b"", b"abcdefghijk"]) == {}
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.seeds(50)
 def test_texts_in_several_chunks_are_compared(monkeypatch, seed):
     train, held = made(seed)
     whole = compare(train, held)
@@ -140,7 +140,7 @@ def test_texts_in_several_chunks_are_compared(monkeypatch, seed):
     assert overlap(both.select(~is_held), both.select(is_held)) == whole
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.seeds(50)
 def test_distinct_texts_are_those_that_a_comparison_of_all_pairs_leaves(seed):
     rng = random.Random(seed)
     bases = ["".join(rng.choices("abcdefgh", k=rng.randint(1, 60))).encode() for _ in range(8)]

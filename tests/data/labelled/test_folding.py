@@ -6,7 +6,7 @@ import unicodedata
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.data.labelled import folding
@@ -23,7 +23,6 @@ def naive(text):
     return ("".join(left) or text.replace("\0", " ").strip()).encode("utf8", "surrogatepass")
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.text())
 def test_folding_is_that_of_the_unicode_database(text):
     assert fold(text) == naive(text)
@@ -43,7 +42,7 @@ HANGUL = [chr(code) for code in (*range(0x1100, 0x1200), *range(0xAC00, 0xAC60))
 POOLS = ("ab AB.,!\t\0", "aé’–“ ÉΣß\u0301\u200b", SPECIAL, HANGUL, " .;\0\n", "中文。字", "\ud83d\ude00😀+")
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.seeds(60)
 def test_many_texts_are_folded_like_each_alone(monkeypatch, seed):
     rng = random.Random(seed)
     monkeypatch.setattr(folding, "CHUNK", rng.choice([1, 3, 20, 1024]))
@@ -63,7 +62,7 @@ def test_all_characters_that_may_compose_are_known():
     assert folding._second() >= {character for character in second if not unicodedata.combining(character)}
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.seeds(50)
 def test_blocks_are_the_content_in_the_order_of_the_texts(monkeypatch, seed):
     rng = random.Random(seed)
     monkeypatch.setattr(folding, "CHUNK", rng.randint(1, 9))

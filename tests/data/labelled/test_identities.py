@@ -31,7 +31,7 @@ def naive(texts):
     return b"\0".join(sorted(map(fold, texts)))
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.seeds(80)
 def test_equal_examples_are_those_of_a_dictionary(monkeypatch, seed):
     rng = random.Random(seed)
     if seed % 4 == 0:  # as if all keys were equal
@@ -59,7 +59,7 @@ def test_keys_depend_on_the_start_of_what_is_left_of_a_text():
     assert len(set(Identities.of((text,) for text in later).keys.tolist())) == 1
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.seeds(80)
 def test_keys_of_equal_texts_are_equal_wherever_their_starts_end(seed):
     """Cased, composed, decomposed, and with punctuation of ASCII and others, before and at the end of the start."""
     rng = random.Random(seed)

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.data.labelled.columns import Fields
@@ -71,7 +71,6 @@ def test_other_values_are_refused(value, message):
 LISTS = st.lists(st.text("abc é'\"\\", min_size=1).map(str.strip).filter(bool), unique=True, max_size=5)
 
 
-@settings(max_examples=200, deadline=None)
 @given(LISTS, st.sampled_from([repr, json.dumps, lambda names: json.dumps(names, ensure_ascii=False)]))
 def test_lists_in_cells_are_what_python_and_json_read(names, write):
     assert LabelCells("x.csv").split(f" {write(names)}", 2) == tuple(names)
@@ -85,7 +84,6 @@ def test_what_begins_like_a_list_and_is_none_is_refused(cell):
         LabelCells("x.csv").split(cell, 2)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.integers(2, 6).flatmap(
         lambda size: st.lists(st.lists(st.integers(0, 1), min_size=size, max_size=size), min_size=1)

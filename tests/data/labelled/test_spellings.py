@@ -4,7 +4,7 @@ import unicodedata
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.data.labelled.label_cells import alike, describe_alike, fold_label, shown
@@ -28,7 +28,6 @@ LABELS = st.sampled_from(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(LABELS, st.lists(st.sampled_from(CHANGES), min_size=1, max_size=4))
 def test_what_cannot_be_seen_does_not_make_another_label(label, changes):
     changed = label
@@ -38,7 +37,6 @@ def test_what_cannot_be_seen_does_not_make_another_label(label, changes):
     assert alike([label, changed]) == ([] if changed == label else [(label, changed)])
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.decimals(allow_nan=False, allow_infinity=False, places=3, min_value=-10_000, max_value=10_000),
     st.sampled_from("fgeE"),

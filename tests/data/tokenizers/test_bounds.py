@@ -116,7 +116,7 @@ def library(*steps):
     return tokenizers.Tokenizer.from_str(json.dumps(content))
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.seeds(200)
 def test_C11_steps_do_not_multiply(seed):
     """Chains of tables in any order, among other steps; what they do to each character is tried where it is little."""
     rng = np.random.default_rng(seed)

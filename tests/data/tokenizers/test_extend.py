@@ -5,7 +5,7 @@ import lzma
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
@@ -77,7 +77,6 @@ def test_a_saved_tokenizer_has_the_same_ids_here_and_in_transformers(pairs, kind
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(text=TEXTS)
-@settings(max_examples=150)
 def test_text_without_new_tokens_is_encoded_as_before(pairs, kind, text):
     old, extension = pairs[kind]
     new = extension.tokenizer

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.data.tokenizers import words
@@ -19,7 +19,6 @@ def any_tokenizer(request, documents):
 
 
 @given(texts=TEXTS)
-@settings(max_examples=30, deadline=None)
 @pytest.mark.parametrize("many", [0, 1000], ids=["cache", "library"])
 def test_ids_are_those_of_each_text(any_tokenizer, texts, many):
     with pytest.MonkeyPatch.context() as patch:

@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken
 
@@ -56,7 +56,6 @@ def encoded(cache, text):
     ids=["uncased", "cased", "stripped", "chinese", "not cleaned", "added", "alone", "space", "normalized"],
 )
 @given(texts=st.lists(TEXTS, max_size=4))
-@settings(max_examples=150, deadline=None)
 def test_ids_are_those_of_the_whole_text(tokenizer, texts):
     cache = WordCache(tokenizer, "<u2")
     for text in [*texts, *texts]:  # the second time from the cache

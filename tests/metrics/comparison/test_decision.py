@@ -76,11 +76,12 @@ def test_f1_of_arms_with_the_same_examples():
 def test_notes(planted):
     arms = resample(planted(np.random.default_rng(0), [70, 69, 68], seeds=8), resamples=300)
     assert all(row.interquartile is not None for row in compare(arms).standings)
-    fewer = compare({"a": arms["arm-0"], "b": arms["arm-1"].of_seeds([1, 2, 3]), "c": arms["arm-2"].of_seeds([4])})
+    few = {name: arms["arm-2"].of_seeds([4]) for name in "cd"}
+    fewer = compare({"a": arms["arm-0"], "b": arms["arm-1"].of_seeds([1, 2, 3]), **few})
     assert fewer.notes == (
-        "c: 1 seed, so intervals are over examples only; other seeds may differ by more",
+        "c, d: 1 seed, so intervals are over examples only; other seeds may differ by more",
         "b: 3 seeds, others up to 8; compared on the 3 seeds of both",
-        "c: 1 seed, others up to 8; compared on the 1 seed of both",
+        "c, d: 1 seed, others up to 8; compared on the 1 seed of both",
     )
     assert [row.interquartile is None for row in fewer.standings] == [row.name != "a" for row in fewer.standings]
     only = compare({"a": arms["arm-0"]})

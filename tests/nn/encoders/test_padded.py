@@ -135,10 +135,12 @@ def export(body, inputs, kernel=None):
 
 ALIKE = ("shared attention", "narrow embeddings", "distilbert", "xlm_roberta", "camembert", "rotated halves")
 """Bodies whose operators are those of others: ALBERT, BERT, RoBERTa, and the families that rotate halves."""
+ELSEWHERE = ("rotated gpt", "nomicbert", "eurobert", "neobert")
+"""GPT with RoFormer's rotations, and bodies whose ONNX programs are tested in tests/families."""
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.exhaustive) if kind in ALIKE else kind for kind in BODIES]
+    "kind", [pytest.param(kind, marks=pytest.mark.exhaustive) if kind in ALIKE + ELSEWHERE else kind for kind in BODIES]
 )
 def test_an_exported_body_accepts_any_batch_and_length(kind):
     body = build(kind)

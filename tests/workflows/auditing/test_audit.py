@@ -123,7 +123,7 @@ def test_equal_sentences_are_compared_by_their_entities(encoder, tmp_path):
     assert {suspect.given for suspect in audit.suspects[:2]} == {"(none)", "A B-X"}
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.seeds(50)
 def test_the_order_of_ranks(seed):
     rng = np.random.default_rng(seed)
     probability = np.where(rng.random(30) < 0.1, np.nan, rng.random(30))

@@ -52,7 +52,7 @@ def audits(examples, rng):
 
 
 @pytest.mark.parametrize("kind", ["classification", "multi-label"])
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.seeds(60)
 def test_texts(seed, kind, tmp_path):
     rng, several = random.Random(seed), kind == "multi-label"
     header, rows, columns = made_up(12, rng, several)
@@ -121,7 +121,7 @@ def test_the_published_format_without_a_header(tmp_path):
     assert others == [{"0": "gj04", "2": ""}, {"0": "gj04", "2": "*"}]
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.seeds(50)
 def test_words(seed, tmp_path):
     rng = random.Random(seed)
     tags = rng.choice([("O", "B-PER", "I-PER", "B-LOC"), ("NOUN", "VERB", "DET")])

@@ -22,7 +22,7 @@ def data(seed):
     return torch.from_numpy(features), labels, rng.permutation(number) % 4
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.seeds(50)
 def test_probabilities(seed, monkeypatch):
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline

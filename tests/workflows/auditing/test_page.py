@@ -55,28 +55,19 @@ def page_of(kind, labels, records, name="fixed.jsonl"):
     return audit_page(kind, Ranking(labels, audited, 0.25, 0.9, {}), records, name)
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    """A headless browser."""
-    from tests.serving.browser import start_chromium
-
-    with start_chromium(tmp_path_factory.mktemp("chromium")) as driver:
-        yield driver
-
-
 @pytest.fixture
-def opened(browser, tmp_path):
+def opened(chromium, tmp_path):
     """Opens a page; what it writes is returned by `saved`. Nothing is refused by its policy."""
 
     def open_page(*arguments):
         (tmp_path / "page.html").write_text(page_of(*arguments), encoding="utf8")
-        browser.get((tmp_path / "page.html").as_uri())
-        return browser
+        chromium.get((tmp_path / "page.html").as_uri())
+        return chromium
 
     yield open_page
-    browser.execute_script("window.onbeforeunload = null")
-    browser.get("about:blank")
-    assert browser.get_log("browser") == []
+    chromium.execute_script("window.onbeforeunload = null")
+    chromium.get("about:blank")
+    assert chromium.get_log("browser") == []
 
 
 def saved(browser, path):

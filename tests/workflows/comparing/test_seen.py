@@ -30,7 +30,7 @@ def simply(documents, examples):
     return seen
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.seeds(60)
 def test_generated_texts(seed):
     rng = random.Random(seed)
     vocabulary = ["The", "cat", "straße", "über", "дом", "家", "犬", "naïve", "co-op", "42", "x"][: rng.randint(4, 11)]

@@ -340,3 +340,18 @@ def test_what_is_said_of_bits_is_what_was_measured():
         assert low >= 0 if said.startswith("Use") else low <= 0
         assert said.startswith("Use") or f"Take {leader}, the one that scored highest" in said
     assert seen == {"Use", "Too"}
+
+
+def test_a_checkpoint_teaches_by_what_it_has(inputs, published, tmp_path):
+    arms = {"random": Arm(recipe="bert-tiny", way="random"), "student": Arm(model=str(published), way="distill")}
+    comparison = changed(inputs, arms=arms, seeds=1)
+    (cell,) = planned(comparison).of("pretraining")
+    assert "masked_lm" not in load_model(published).heads and list(cell.inputs["recipe"]["objective"]) == [
+        "layer_matching"
+    ]
+    arms["student"] = msgspec.structs.replace(arms["student"], recipe="distilbert-mini")
+    file = tmp_path / "file.toml"
+    file.write_text(write(msgspec.structs.replace(comparison, arms=arms, settings={}, budget="9ktok")))
+    with pytest.raises(UserError, match="arm 'student': the teacher has no masked_lm head"):
+        unmask.compare(file, out=tmp_path / "out", **HERE)
+    assert not (tmp_path / "out").exists()

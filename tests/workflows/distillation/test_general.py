@@ -30,7 +30,8 @@ def distill(recipe, teacher, corpus, out, **more):
 
 @pytest.mark.parametrize("name", ["distilbert-mini", "tinybert-mini"])
 def test_a_student_approaches_its_teacher(name, teacher, corpus, tmp_path):
-    distill(recipe_of(name, budget__steps=20), teacher, corpus, tmp_path / "run", layers=2)
+    recipe = recipe_of(name, budget__steps=12, optimizer__learning_rate=2e-3)
+    distill(recipe, teacher, corpus, tmp_path / "run", layers=2)
     lines = RunDirectory(tmp_path / "run").read_metrics("heldout")
     assert lines[-1]["loss"] < 0.9 * lines[0]["loss"]
     student = load_model(tmp_path / "run")
@@ -108,13 +109,14 @@ def xlnet(tokenizer, tmp_path):
 
 
 def test_an_xlnet_teaches_what_it_predicts_in_any_order(xlnet, corpus, tmp_path):
-    distill(recipe_of("distilxlnet-mini", budget__steps=20), xlnet, corpus, tmp_path / "run", layers=2)
+    recipe = recipe_of("distilxlnet-mini", budget__steps=10, optimizer__learning_rate=3e-3)
+    distill(recipe, xlnet, corpus, tmp_path / "run", layers=2)
     lines = RunDirectory(tmp_path / "run").read_metrics("heldout")
     assert lines[-1]["soft_targets_loss"] < 0.9 * lines[0]["soft_targets_loss"]
     student = load_model(tmp_path / "run")
     assert student.heads.keys() == {"permutation_lm"} and student.encoder.settings.memory == 0
     assert "it has no memory, as samples are independent" in (tmp_path / "run/report.md").read_text()
-    states = {"objective__layer_matching__attention": 0}
+    states = {"objective__layer_matching__attention": 0, "budget__steps": 2}
     distill(recipe_of("tinybert-mini", **states), xlnet, corpus, tmp_path / "tiny", layers=2)
     distill(recipe_of("tinybert-mini", **states), xlnet, corpus, tmp_path / "again", init=xlnet)
     assert load_model(tmp_path / "again").encoder.num_layers == 4

@@ -17,7 +17,7 @@ def vectors(seed):
     return rng.normal(size=(len(labels), width)) + rng.normal(size=(classes, width))[labels], labels, classes
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.seeds(50)
 def test_softmax(seed):
     features, labels, classes = vectors(seed)
     l2 = 10.0 ** np.random.default_rng(seed).integers(-1, 3)
@@ -29,7 +29,7 @@ def test_softmax(seed):
     np.testing.assert_allclose(probabilities, oracle.predict_proba(features), atol=1e-2)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.seeds(50)
 def test_a_sigmoid_for_each_class(seed):
     features, labels, classes = vectors(seed)
     targets = np.random.default_rng(seed).random((len(labels), classes)) < 0.3

@@ -18,18 +18,28 @@ RARE = expit(0.25 * logit(0.01))
 OPTIONS = {"frozen": True, "downstream": "average", "device": "cpu", "precision": "float32"}
 
 
-@pytest.fixture
-def rare(tmp_path):
-    """700 texts, 3 % of them with a dog, of which a third are of the rare label."""
+def write_rows(path, size):
+    """Write texts, 3 % of them with a dog, of which a third are of the rare label."""
     rng = np.random.default_rng(0)
     lines = ["text\tlabel"]
-    for number in range(700):
+    for number in range(size):
         word = "dog" if number % 100 in (0, 33, 66) else "cat"
         words = rng.permutation([word, *rng.choice(["river", "house", "teacher", "market", "garden"], 4)])
         lines.append(f"{' '.join(words)} {number}\t{'alarm' if number % 100 == 0 else 'usual'}")
-    path = tmp_path / "rare.tsv"
     path.write_text("\n".join(lines))
     return path
+
+
+@pytest.fixture
+def rare(tmp_path):
+    """300 texts."""
+    return write_rows(tmp_path / "rare.tsv", 300)
+
+
+@pytest.fixture
+def many(tmp_path):
+    """700 texts, enough to choose thresholds by."""
+    return write_rows(tmp_path / "many.tsv", 700)
 
 
 def texts_and_labels(path):
@@ -90,17 +100,17 @@ def test_a_threshold_can_be_given(start, rare, tmp_path, threshold):
     assert [one.label == "alarm" for one in predictions] == [one.scores["alarm"] > threshold for one in predictions]
 
 
-def test_thresholds_are_tuned_on_examples_set_aside(start, rare, tmp_path, capsys):
+def test_thresholds_are_tuned_on_examples_set_aside(start, many, tmp_path, capsys):
     settings = {**PROBE, "task.threshold": "tuned"}
-    finetune("classification", start, rare, tmp_path / "run", dev=rare, settings=settings, **OPTIONS)
+    finetune("classification", start, many, tmp_path / "run", dev=many, settings=settings, **OPTIONS)
     assert "tuned on 70 training examples set aside for it: threshold 0." in capsys.readouterr().err
     thresholds = load_model(tmp_path / "run").task.threshold
     assert sum(thresholds) == pytest.approx(1) and thresholds[0] < 0.3
 
 
-def test_a_rare_label_of_several_has_its_own_threshold(start, rare, tmp_path, capsys):
+def test_a_rare_label_of_several_has_its_own_threshold(start, many, tmp_path, capsys):
     path = tmp_path / "several.tsv"
-    path.write_text(rare.read_text().replace("\talarm", "\talarm,usual"))
+    path.write_text(many.read_text().replace("\talarm", "\talarm,usual"))
     finetune("multi-label", start, path, tmp_path / "run", dev=path, settings=PROBE, **OPTIONS)
     alarm, usual = load_model(tmp_path / "run").task.threshold
     assert 0 < alarm <= usual and alarm < RARE + 0.05

@@ -145,10 +145,11 @@ SETTINGS = {
 }
 
 
-def test_it_is_the_recipe_that_is_read_with_all_settings(corpus):
+@pytest.mark.parametrize("number", [10, pytest.param(50, marks=pytest.mark.exhaustive)])
+def test_it_is_the_recipe_that_is_read_with_all_settings(corpus, number):
     """No setting is lost by handing on the recipe instead of reading its file again."""
     rng, equal = random.Random(0), 0
-    while equal < 50:
+    while equal < number:
         names = rng.sample(sorted(SETTINGS), rng.randint(0, 5))
         named = {name: rng.choice(SETTINGS[name]) for name in names}
         try:

@@ -17,7 +17,7 @@ import msgspec
 
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.corpus.encode import DocumentEncoder, encode_documents, refuse_unguarded
-from unmask.data.corpus.manifest import VERSION, CorpusManifest, SkippedEntry, TokenizerEntry
+from unmask.data.corpus.manifest import CLEANING, VERSION, CorpusManifest, SkippedEntry, TokenizerEntry
 from unmask.data.corpus.partial import INSIDE, PartialCorpus
 from unmask.data.text.documents import (
     Skipped,
@@ -38,7 +38,9 @@ MANY_TOKENS = 1000
 """Tokens of a single document from which on its lines may be documents."""
 ALWAYS_HELD = 2
 """Minimum number of documents held out of a corpus that is large enough."""
-OF_VOLUMES = {INSIDE, "lost+found"}
+CLEANED = ".cleaned"
+"""Suffix of the folder beside a corpus with its cleaned text, while it is built; its name inside a mount point."""
+OF_VOLUMES = {INSIDE, CLEANED, "lost+found"}
 """What may be in an otherwise empty directory that is a mount point."""
 _HELDOUT_BELOW = 2**64 // 100  # 1 % of the hashes
 
@@ -87,9 +89,8 @@ def write_corpus(
     refuse_unguarded()
     paths, heldout = as_paths(paths), None if heldout is None else as_paths(heldout)
     check_sources([*paths, *(heldout or ())], options)
-    shown, out = out, Path(out).resolve()
-    if out.exists() and (not out.is_dir() or {path.name for path in out.iterdir()} - OF_VOLUMES):
-        raise UserError("exists and is not empty", file=shown, remedy=f"choose another {argument('out')} or remove it")
+    check_out(out)
+    out = Path(out).resolve()
     skipped = Skipped() if copy is None else copy.skipped
     documents = read_documents(paths, options, skipped) if copy is None else copy
     report(f"documents: {resolve_documents(paths, options)}")
@@ -117,15 +118,24 @@ def write_corpus(
         )
         _check_yield(manifest, heldout, skipped.remedy)
         tokenizer.save(partial.corpus / "tokenizer")
+        if copy is not None and copy.summary:
+            replace_file(partial.corpus / CLEANING, copy.summary)
         content = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
         replace_file(partial.corpus / "manifest.json", content)
         partial.publish()
     _report_yield(manifest, report)
-    for note in skipped.damaged.notes("document"):
+    for note in skipped.notes():
         report(note)
     if options.documents == "auto" and resolve_documents(paths, options) == "blank-line":
         _hint_at_lines(manifest, report)
     return open_corpus(out)
+
+
+def check_out(out: str | Path) -> None:
+    """Raise a UserError if the directory of a new corpus exists and is not empty."""
+    resolved = Path(out).resolve()
+    if resolved.exists() and (not resolved.is_dir() or {path.name for path in resolved.iterdir()} - OF_VOLUMES):
+        raise UserError("exists and is not empty", file=out, remedy=f"choose another {argument('out')} or remove it")
 
 
 def _encode_into(

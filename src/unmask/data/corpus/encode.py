@@ -9,8 +9,8 @@ torch threads may be running in the main process.
 
 Each worker first imports the main module, which is the user's script. A script that calls unmask at its top level would
 do so in each worker again: there `refuse_unguarded` refuses it, and here the workers have ended before they began. The
-encoder is in a file, not among the arguments of a worker: Python writes these to a pipe, and waits forever if there are
-more than the pipe holds and the worker ends before it reads them.
+function is in a file, not among the arguments of a worker: Python writes these to a pipe, and waits forever if there
+are more than the pipe holds and the worker ends before it reads them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -44,6 +44,8 @@ SAFE_PATH = "PYTHONSAFEPATH"
 
 _GUARD = 'put the call under `if __name__ == "__main__":`, as each process that tokenizes imports the script'
 _CHUNK = 1 << 18  # characters that are sent to a worker at a time
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 _UNDER_WAY = 4  # pending chunks per worker: enough that none is idle while a shard is written
 
 
@@ -111,7 +113,7 @@ def encode_documents(
     chunks = _chunks(texts)
     head = list(islice(chunks, workers))
     chunks = chain(head, chunks)
-    done = map(encoder, chunks) if len(head) < 2 else _in_processes(chunks, encoder, len(head))
+    done = map(encoder, chunks) if len(head) < 2 else map_in_processes(chunks, encoder, len(head))
     for documents in done:
         yield from documents
 
@@ -139,20 +141,29 @@ def refuse_unguarded() -> None:
         raise UserError("a process that the script has started runs the whole script again", remedy=_GUARD)
 
 
-def _in_processes(
-    chunks: Iterable[list[str]], encoder: DocumentEncoder, workers: int
-) -> Iterator[list[EncodedDocument]]:
+def map_in_processes(items: Iterable[_Item], function: Callable[[_Item], _Result], workers: int) -> Iterator[_Result]:
+    """Yield what a function returns of each item, in order, computed in several processes.
+
+    Args:
+        items: the items; a few for each worker are read ahead.
+        function: the function, which is copied to each worker.
+        workers: number of processes.
+
+    Raises:
+        UserError: the workers ended before they began, as with a script that calls this at its top level.
+        UnmaskError: a worker process was killed.
+    """
     with TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "encoder").write_bytes(pickle.dumps(encoder))
+        (folder / "function").write_bytes(pickle.dumps(function))
         with safe_path():  # it starts the process that keeps track of semaphores
             pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start, (folder,))
-        pending: deque[Future[list[EncodedDocument]]] = deque()
+        pending: deque[Future[_Result]] = deque()
         try:
-            for chunk in chunks:
+            for item in items:
                 if len(pending) == workers * _UNDER_WAY:
                     yield pending.popleft().result()
-                pending.append(_submit(pool, chunk))
+                pending.append(_submit(pool, item))
             while pending:
                 yield pending.popleft().result()
         except BrokenProcessPool as error:
@@ -170,10 +181,10 @@ def _lost(*, has_begun: bool) -> UnmaskError:
     )
 
 
-def _submit(pool: ProcessPoolExecutor, chunk: list[str]) -> Future[list[EncodedDocument]]:
-    """Submit a chunk, which may start a worker."""
+def _submit(pool: ProcessPoolExecutor, item: Any) -> Future[Any]:
+    """Submit an item, which may start a worker."""
     with _ignoring_interrupts(), safe_path():
-        return pool.submit(_work, chunk)
+        return pool.submit(_work, item)
 
 
 @contextmanager
@@ -207,14 +218,14 @@ def safe_path() -> Iterator[None]:
             os.environ[SAFE_PATH] = before
 
 
-_encode: Callable[[list[str]], list[EncodedDocument]]  # in a worker
+_function: Callable[[Any], Any]  # in a worker
 
 
 def _start(folder: Path) -> None:
-    """Initialize a worker: read the encoder from a folder, and leave word there that a worker has begun."""
-    global _encode
+    """Initialize a worker: read the function from a folder, and leave word there that a worker has begun."""
+    global _function
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-    _encode = pickle.loads((folder / "encoder").read_bytes())
+    _function = pickle.loads((folder / "function").read_bytes())
     (folder / "begun").touch()
 
 
@@ -226,5 +237,5 @@ def _exit_with_parent() -> None:
     os._exit(1)
 
 
-def _work(chunk: list[str]) -> list[EncodedDocument]:
-    return _encode(chunk)
+def _work(item: Any) -> Any:
+    return _function(item)

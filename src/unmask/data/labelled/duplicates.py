@@ -158,6 +158,11 @@ def ngrams(text: bytes) -> frozenset[int]:
     return frozenset(_words(text, 0, len(text) - NGRAM + 1).tolist())
 
 
+def ngram_hashes(text: bytes) -> np.ndarray:
+    """Return a hash of the n-gram at each position, (positions,) uint64, whose order is random."""
+    return _mixed(_products(text, 0, len(text) - NGRAM + 1))
+
+
 class _Sketches:
     """The sketches of held-out texts.
 
@@ -170,7 +175,7 @@ class _Sketches:
     """
 
     def __init__(self, texts: Sequence[bytes]) -> None:
-        every = [np.sort(_mixed(_products(text, 0, len(text) - NGRAM + 1))) for text in texts]
+        every = [np.sort(ngram_hashes(text)) for text in texts]
         hashes_of = [hashes[np.append(hashes[:-1] != hashes[1:], True)[: len(hashes)]] for hashes in every]
         self.sizes = [len(hashes) for hashes in hashes_of]
         each = [hashes[:SKETCH] for hashes in hashes_of]

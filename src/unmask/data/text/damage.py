@@ -54,6 +54,11 @@ class DamagedTexts:
             around = damage.string[max(0, damage.start() - _EXCERPT) : damage.end() + _EXCERPT]
             self.first = f"{place}: '{' '.join(around.split())}'"
 
+    def merge(self, other: DamagedTexts) -> None:
+        """Add the texts of later files."""
+        self.count += other.count
+        self.first = self.first or other.first
+
     def notes(self, what: str) -> list[str]:
         """Return a line about the texts, if there are any, given what they are, such as "document"."""
         if not self.count:

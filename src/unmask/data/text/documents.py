@@ -1,8 +1,9 @@
 """Splitting of raw files into documents, and a copy of them for text that is needed several times but read once.
 
-Input: plain text or JSON Lines (`.jsonl`, `.ndjson`, `.json`), optionally compressed, or Parquet, Arrow and directories
-of `datasets`; and the text options of the command line. Output: the text of each document, with paragraphs separated by
-blank lines and no newlines inside a paragraph; and a record of the documents that were skipped.
+Input: plain text or JSON Lines (`.jsonl`, `.ndjson`, `.json`), optionally compressed; Parquet, Arrow and directories of
+`datasets`; web archives, HTML, dumps of wikis and books (pages.py); and the text options of the command line. Output:
+the text of each document, with paragraphs separated by blank lines and no newlines inside a paragraph; and a record of
+the documents that were skipped.
 
 A vocabulary is learned from all of a text before its first token is encoded. So that raw files are not decompressed,
 parsed and cleaned again for that, and may be pipes, their documents are written to a file as UTF-8. Each ends with NUL,
@@ -28,11 +29,13 @@ from unmask.data.text.files import (
     TOO_LONG,
     check_encoding,
     display_name,
+    pages_of,
     read_lines,
     refuse_encoding,
     with_encoding,
 )
 from unmask.data.text.json_keys import check_keys
+from unmask.data.text.pages import as_paragraphs, read_pages
 from unmask.data.text.record_files import has_reader, read_file
 from unmask.support.durable import create, named, new_directory, replace_file
 from unmask.support.errors import UserError, counted, nearest
@@ -41,6 +44,8 @@ from unmask.support.messages import argument
 Line = tuple[int, bytes | None]
 _MODES = ("auto", "file", "blank-line", "line")
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+SHOWN = 10
+"""How many of many things messages list: skipped documents, kinds of records."""
 _SHOWN = 10  # fields of a line that an error message lists
 _PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
 _TEXT, _SKIPPED = "documents", "skipped.json"
@@ -80,19 +85,40 @@ class Skipped:
         places: "file:line: reason" of the first ten.
         remedy: what to do about the first one; empty if that is obvious.
         damaged: those that look damaged.
+        left_out: number of records of each kind that are no documents, such as images in a web archive.
     """
 
     count: int = 0
     places: list[str] = field(default_factory=list)
     remedy: str = ""
     damaged: DamagedTexts = field(default_factory=DamagedTexts)
+    left_out: dict[str, int] = field(default_factory=dict)
 
     def add(self, place: str, remedy: str = "") -> None:
         """Record a skipped document."""
         self.remedy = self.remedy if self.count else remedy
         self.count += 1
-        if len(self.places) < 10:
+        if len(self.places) < SHOWN:
             self.places.append(place)
+
+    def merge(self, other: Skipped) -> None:
+        """Add what was skipped of later files."""
+        self.remedy = self.remedy if self.count else other.remedy
+        self.count += other.count
+        self.places = [*self.places, *other.places][:SHOWN]
+        self.damaged.merge(other.damaged)
+        for kind, count in other.left_out.items():
+            self.left_out[kind] = self.left_out.get(kind, 0) + count
+
+    def notes(self) -> list[str]:
+        """Return what to say about what was left out, and about documents that look damaged."""
+        notes = self.damaged.notes("document")
+        if self.left_out:
+            kinds = sorted(self.left_out.items(), key=lambda item: (-item[1], item[0]))
+            more = f", and {len(kinds) - SHOWN} other kinds" if len(kinds) > SHOWN else ""
+            listed = ", ".join(f"{kind}: {count:,}" for kind, count in kinds[:SHOWN])
+            notes.append(f"records that are no text were left out ({listed}{more})")
+        return notes
 
 
 class _Fault(Exception):
@@ -125,7 +151,7 @@ def resolve_documents(paths: Sequence[str | Path], options: TextOptions) -> str:
         )
     if options.documents != "auto":
         return options.documents
-    texts = sum(not _has_fields(path) for path in paths)
+    texts = sum(_form(path) == "text" for path in paths)
     return "line" if texts == 0 else "blank-line" if texts == 1 else "file"
 
 
@@ -135,28 +161,32 @@ def refuse_idle_options(paths: Sequence[str | Path], options: TextOptions) -> No
     Raises:
         UserError: an option has no effect.
     """
+    forms = set(map(_form, paths))
     for path in paths:
-        if has_reader(path):
+        if has_reader(path) or pages_of(path) not in ("", "html"):
             refuse_encoding(with_encoding(path, options.encoding))
-    kinds = {_has_fields(path) for path in paths}
-    if kinds == {False} and options.field != "text":
+    if "records" not in forms and options.field != "text":
         raise UserError(f"{argument('field')} has no effect: none of the files is JSON Lines", remedy="leave it out")
-    if kinds == {True} and options.documents in ("file", "blank-line"):
+    if "text" not in forms and options.documents in ("file", "blank-line"):
+        what = "in JSON Lines each line" if forms == {"records"} else "in such files each record"
         raise UserError(
-            f"{argument('documents', options.documents)} has no effect: in JSON Lines each line is a document",
-            remedy="leave it out",
+            f"{argument('documents', options.documents)} has no effect: {what} is a document", remedy="leave it out"
         )
 
 
-def read_documents(paths: Sequence[str | Path], options: TextOptions, skipped: Skipped) -> Iterator[str]:
+def read_documents(
+    paths: Sequence[str | Path], options: TextOptions, skipped: Skipped, *, lines: bool = False
+) -> Iterator[str]:
     r"""Read documents one at a time, holding at most one in memory.
 
     Args:
-        paths: plain text or JSON Lines, optionally `.gz`, `.xz` or `.zst`; Parquet, Arrow, or a directory of
-            `datasets`; `-` is plain text on standard input.
+        paths: plain text or JSON Lines, optionally `.gz`, `.bz2`, `.xz` or `.zst`; Parquet, Arrow, or a directory of
+            `datasets`; WARC, WET and ARC files, HTML, dumps of MediaWiki, or EPUB; `-` is plain text on standard input.
         options: how they are read.
         skipped: records the documents that are skipped: those that are not UTF-8, are longer than `MAX_DOCUMENT` bytes,
-            or are not a JSON object with a string in the text field. Empty documents are dropped and not recorded.
+            are not a JSON object with a string in the text field, or are damaged records of an archive; and counts
+            records that are no text. Empty documents are dropped and not recorded.
+        lines: whether each line of a record is a paragraph, as it is in pages; by default lines are joined.
 
     Yields:
         The text of a document: paragraphs separated by "\n\n", without other newlines and without NULs.
@@ -167,20 +197,23 @@ def read_documents(paths: Sequence[str | Path], options: TextOptions, skipped: S
     mode = resolve_documents(paths, options)
     for path in (with_encoding(path, options.encoding) for path in paths):
         if has_reader(path):
-            yield from _read_rows(path, options, skipped)
+            yield from _read_rows(path, options, skipped, lines=lines)
             continue
-        is_json = _has_fields(path)
+        if form := pages_of(path):
+            yield from _read_pages(path, form, options, skipped)
+            continue
+        is_json = _form(path) == "records"
         parse: Callable[[Iterator[Line]], tuple[int, str]] = _json_parser(options.field) if is_json else _join
-        for lines in _groups(read_lines(path), "line" if is_json else mode):
+        for group in _groups(read_lines(path), "line" if is_json else mode):
             try:
-                number, text = parse(lines)
+                number, text = parse(group)
             except _Fault as fault:
                 _skip(fault, path, options, skipped)
                 continue
             if damage := find_damage(text):
                 number += 0 if is_json else text.count("\n", 0, damage.start())
                 skipped.damaged.add(damage, f"{display_name(path)}:{number}")
-            if document := _tidy(text):
+            if document := _tidy(as_paragraphs(text) if lines and is_json else text):
                 yield document
 
 
@@ -196,6 +229,10 @@ def refuse_none(documents: Iterator[str], skipped: Skipped, paths: Sequence[str 
         yield document
     if empty and skipped.count:
         raise UserError(f"every document was skipped, the first at {skipped.places[0]}", remedy=skipped.remedy)
+    if empty and skipped.left_out:
+        raise UserError(
+            f"{display_name(paths[0])} has no text: {skipped.notes()[-1]}", remedy="give archives of pages (WARC, WET)"
+        )
     if empty:
         others = f" and {counted(len(paths) - 1, 'other file')}" * (len(paths) > 1)
         raise UserError(
@@ -215,6 +252,11 @@ class TextCopy:
 
     directory: Path
     skipped: Skipped
+
+    @property
+    def summary(self) -> bytes:
+        """What was done to the documents before, as JSON; empty if nothing was."""
+        return b""
 
     def __iter__(self) -> Iterator[str]:
         """Yield the documents, holding at most one and a block of the file in memory."""
@@ -253,7 +295,7 @@ def _skip(fault: _Fault, path: str | Path, options: TextOptions, skipped: Skippe
     skipped.add(f"{display_name(path)}:{fault.line}: {fault.reason}", fault.remedy)
 
 
-def _read_rows(path: str | Path, options: TextOptions, skipped: Skipped) -> Iterator[str]:
+def _read_rows(path: str | Path, options: TextOptions, skipped: Skipped, *, lines: bool) -> Iterator[str]:
     """Yield the documents of a file of columns: one per row."""
     for number, record in read_file(path):
         try:
@@ -263,18 +305,35 @@ def _read_rows(path: str | Path, options: TextOptions, skipped: Skipped) -> Iter
             continue
         if damage := find_damage(text):
             skipped.damaged.add(damage, f"{display_name(path)}:{number}")
-        if document := _tidy(text):
+        if document := _tidy(as_paragraphs(text) if lines else text):
             yield document
 
 
-def _has_fields(path: str | Path) -> bool:
-    """Return whether a file has one document per record."""
+def _read_pages(path: str | Path, form: str, options: TextOptions, skipped: Skipped) -> Iterator[str]:
+    """Yield the documents of a file of pages: one per record that is text."""
+    for page in read_pages(path, form):
+        if page.fault:
+            _skip(_Fault(page.number, page.fault, page.remedy), path, options, skipped)
+            continue
+        if page.left_out:
+            skipped.left_out[page.left_out] = skipped.left_out.get(page.left_out, 0) + 1
+            continue
+        if damage := find_damage(page.text):
+            skipped.damaged.add(damage, f"{display_name(path)}:{page.number}")
+        if document := _tidy(as_paragraphs(page.text)):
+            yield document
+
+
+def _form(path: str | Path) -> str:
+    """Return what a file consists of: "records", with a document in a field of each, "pages", or "text"."""
     if has_reader(path):
-        return True
+        return "records"
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     if suffixes and suffixes[-1] in COMPRESSED:
         suffixes.pop()
-    return bool(suffixes) and suffixes[-1] in _JSON_SUFFIXES
+    if pages_of(path):
+        return "pages"
+    return "records" if suffixes and suffixes[-1] in _JSON_SUFFIXES else "text"
 
 
 def _groups(lines: Iterator[Line], mode: str) -> Iterator[Iterator[Line]]:

@@ -1,7 +1,8 @@
 """Opening of raw and labeled files, and reading of their lines in bounded memory.
 
-Input: the path of a plain, `.gz`, `.xz` or `.zst` file, or `-` for standard input. Output: bytes, or numbered lines;
-text in another encoding, which the path names or a byte-order mark declares, is read as UTF-8.
+Input: the path of a plain, `.gz`, `.bz2`, `.xz` or `.zst` file, or `-` for standard input. Output: bytes, or numbered
+lines; text in another encoding, which the path names or a byte-order mark declares, is read as UTF-8. What is not text
+by its content (content.py) is refused, whatever its name.
 
 Three limits bound what a file from elsewhere can make a reader allocate: `MAX_DOCUMENT` for a line, `MAX_JSON` for a
 file that is a single JSON value, and `MAX_RATIO` for what a compressed file may expand to. A plain file has no limit of
@@ -10,6 +11,7 @@ the last kind, so decompressing a file by another program is the way around it.
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import lzma
@@ -24,6 +26,7 @@ from typing import Any, BinaryIO, cast
 
 import msgspec
 
+from unmask.data.text.content import START, Content, recognize, recognize_binary
 from unmask.data.text.encodings import SCRIPTS, EncodingError, in_utf8, suggest
 from unmask.data.text.json_keys import check_keys
 from unmask.support.errors import UserError
@@ -40,7 +43,7 @@ FREE = 1 << 24
 TOO_LONG = f"longer than {MAX_DOCUMENT:,} bytes"
 """What messages about such a document, line or record have in common."""
 
-COMPRESSED = (".gz", ".xz", ".zst")
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 """Suffixes of compressed files."""
 
 _PART = re.compile(r"(.+?\.(?:sqlite3?|db|xlsx|ods))#(.+)", re.IGNORECASE | re.DOTALL)
@@ -125,7 +128,7 @@ class _Expanded(io.RawIOBase):
         try:
             count: int = self._archive.readinto(buffer)
         except OSError as error:
-            if error.errno is None and not isinstance(error, gzip.BadGzipFile):  # pyarrow's, of a damaged archive
+            if error.errno is None and not isinstance(error, gzip.BadGzipFile):  # of pyarrow and bz2: damaged
                 raise DamagedError(str(error)) from error
             raise
         self._size += count
@@ -161,36 +164,100 @@ def split_part(path: str | Path) -> tuple[Path, str]:
 
 @contextmanager
 def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
-    """Open a file for reading, decompressed and in UTF-8.
+    """Open a file of text for reading, decompressed and in UTF-8.
 
     Args:
-        path: a plain file, one that ends in `.gz`, `.xz` or `.zst` (which needs pyarrow), or `-` for standard input
-            (which is left open); it may name the encoding (`EncodedPath`).
+        path: a plain file, one that ends in `.gz`, `.bz2`, `.xz` or `.zst` (which needs pyarrow), or `-` for standard
+            input (which is left open); it may name the encoding (`EncodedPath`).
+
+    Yields:
+        The stream of its bytes.
+
+    Raises:
+        UserError: the file cannot be opened, or is no text; or, while it is read, its archive is found to be damaged or
+            to expand too much, or its text not to be in the encoding of its path or byte-order mark.
+    """
+    try:
+        if str(path) == "-":
+            yield _standard_input(encoding_of(path))
+            return
+        with open_binary(path) as stream:
+            try:
+                text = _as_text(stream, path)
+            except ExpansionError as error:
+                raise expands_too_much(path, 1) from error
+            yield text
+    except EncodingError as error:
+        raise UserError(str(error), file=display_name(path), line=error.line, remedy=error.remedy) from error
+
+
+def _as_text(stream: io.BufferedReader, path: str | Path) -> BinaryIO:
+    """Return a stream of text as UTF-8.
+
+    Raises:
+        UserError: it is no text.
+    """
+    _refuse(recognize(stream.peek(START)), path)
+    text = in_utf8(stream, encoding_of(path))
+    _refuse(recognize_binary(cast(io.BufferedReader, text).peek(START)[:START]), path)
+    return text
+
+
+def _refuse(content: Content | None, path: str | Path) -> None:
+    """Raise an error for content that is no text."""
+    if content is None:
+        return
+    remedy = content.remedy or "it is read where documents of text are; elsewhere, extract its text first"
+    if content.pages == "html":
+        remedy += ", and check whether a page was downloaded in place of the file"
+    if content.pages and str(path) == "-":
+        remedy = "save it to a file, and give that"
+    raise UserError(f"is {content.name}, not text", file=display_name(path), remedy=remedy)
+
+
+@contextmanager
+def open_binary(path: str | Path) -> Iterator[io.BufferedReader]:
+    """Open a file for reading, decompressed, whatever it contains.
+
+    Args:
+        path: as for `open_bytes`, but no standard input.
 
     Yields:
         The stream of its bytes.
 
     Raises:
         UserError: the file cannot be opened; or, while it is read, its archive is found to be damaged or to expand too
-            much, or its text not to be in the encoding of its path or byte-order mark.
+            much.
     """
-    line: int | None = 1
     try:
-        if str(path) == "-":
-            yield _standard_input(encoding_of(path))
-            return
         with _open(Path(path)) as stream:
-            text = in_utf8(stream, encoding_of(path))
-            line = None  # unknown
-            yield text
-    except EncodingError as error:
-        raise UserError(str(error), file=display_name(path), line=error.line, remedy=error.remedy) from error
+            yield stream
     except (EOFError, DamagedError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
         raise UserError(
             f"the archive is damaged ({error})", file=path, remedy="download or compress it again"
         ) from error
     except ExpansionError as error:
-        raise expands_too_much(path, line) from error
+        raise expands_too_much(path) from error
+
+
+def pages_of(path: str | Path) -> str:
+    """Return the format of pages that a file has by its content (`content.PAGES`); "" if it has none, or is no file."""
+    if not Path(path).is_file():
+        return ""
+    try:
+        content = recognize(_start(Path(path)))
+    except (UserError, OSError, zlib.error):  # which reading will raise again
+        return ""
+    return content.pages if content else ""
+
+
+def _start(path: Path) -> bytes:
+    """Return the first bytes of a file, decompressed, even if others are damaged."""
+    if path.suffix.lower() == ".gz":
+        with path.open("rb") as packed:
+            return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(packed.read(_LINES), START)
+    with open_binary(path) as stream:
+        return stream.peek(START)[:START]
 
 
 def _standard_input(encoding: str | None) -> BinaryIO:
@@ -203,7 +270,7 @@ def _standard_input(encoding: str | None) -> BinaryIO:
 def _in_utf8_once(stream: BinaryIO, encoding: str | None) -> BinaryIO:
     """Return a stream as UTF-8, always the same one: what it has read in advance is not lost between two calls."""
     peekable = stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(cast(io.RawIOBase, stream))
-    return in_utf8(peekable, encoding)
+    return _as_text(peekable, "-" if encoding is None else EncodedPath("-", encoding))
 
 
 def expands_too_much(path: str | Path, line: int | None = None) -> UserError:
@@ -233,6 +300,8 @@ def _decompressed(path: Path) -> io.BufferedReader:
         # The buffer avoids a call into the archive classes, which are written in Python, for each line.
         case ".gz":
             return io.BufferedReader(_Expanded(path, lambda packed: gzip.GzipFile(fileobj=packed)), _BLOCK)
+        case ".bz2":
+            return io.BufferedReader(_Expanded(path, bz2.BZ2File), _BLOCK)
         case ".xz":
             return io.BufferedReader(_Expanded(path, lzma.LZMAFile), _BLOCK)
         case ".zst":

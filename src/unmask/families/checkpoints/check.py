@@ -62,7 +62,7 @@ def check_checksums(directory: Path) -> None:
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"the file is damaged ({error})", file=path, remedy=REMEDY) from error
     for name, digest in wanted.items():
-        file = directory / Path(name).name
+        file = directory / (name if _is_inside(name) else Path(name).name)
         if not file.is_file():  # reading a pipe could block forever
             raise UserError("cannot be read: there is no such file", file=file, remedy=REMEDY)
         try:
@@ -73,6 +73,12 @@ def check_checksums(directory: Path) -> None:
             raise UserError(
                 f"is damaged or was changed: its sha256 is not that in {CHECKSUMS}", file=file, remedy=REMEDY
             )
+
+
+def _is_inside(name: str) -> bool:
+    """Return whether a relative path stays in its directory."""
+    path = Path(name)
+    return not path.anchor and ".." not in path.parts
 
 
 Shapes = Mapping[str, tuple[int, ...]]

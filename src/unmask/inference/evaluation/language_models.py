@@ -115,7 +115,7 @@ def read_texts(
     refuse_idle_options(paths, options)
     skipped = Skipped()
     documents = list(islice(refuse_none(read_documents(paths, options, skipped), skipped, paths), limit))
-    notes = skipped.damaged.notes("document")
+    notes = skipped.notes()
     if skipped.count:
         notes = [f"skipped: {counted(skipped.count, 'document')}: " + "; ".join(skipped.places), *notes]
     return documents, notes

@@ -172,9 +172,11 @@ def _notes(arms: Mapping[str, Resampled]) -> list[str]:
             f"{', '.join(single)}: 1 seed, so intervals are over examples only; other seeds may differ by more"
         )
     most = max((arm.seeds for arm in arms.values()), key=len)
+    fewer: dict[str, list[str]] = {}
     for name, arm in arms.items():
         shared = sum(seed in most for seed in arm.seeds)
         if set(arm.seeds) != set(most):
             compared = f"compared on the {counted(shared, 'seed')} of both" if shared else "not paired"
-            notes.append(f"{name}: {counted(len(arm.seeds), 'seed')}, others up to {len(most)}; {compared}")
-    return notes
+            note = f"{counted(len(arm.seeds), 'seed')}, others up to {len(most)}; {compared}"
+            fewer.setdefault(note, []).append(name)
+    return [*notes, *(f"{', '.join(names)}: {note}" for note, names in fewer.items())]

@@ -48,7 +48,7 @@ function json(value) {
 
 const pair = (text, text_b) => (text_b ? [text, text_b] : text);
 
-/** Return the loaded models: {name, family, size, views: ids of the views that each has, pairs, history, passages, explains, labels, several, threshold}. */
+/** Return the loaded models: {name, family, size, views: ids of the views that each has, pairs, history, passages, explains, labels, types, several, threshold}. */
 export const models = async () => (await read("playground/models")).models;
 
 /** Return {text, masks: [{position, candidates: [{token, probability}]}]}. */
@@ -78,6 +78,12 @@ export const answer = (model, question, passage, history, signal) => post("answe
 
 /** Return {choice: its index, probabilities, cut: whether a text was truncated}. */
 export const choose = (model, passage, question, choices, signal) => post("choose", { model, passage, question, choices }, signal);
+
+/** Return [{index, score}], the text first that answers the query best; raw: logits of a cross-encoder instead of probabilities. */
+export const rerank = (model, query, texts, signal, raw = false) => post("rerank", { model, query, texts, raw_scores: raw }, signal);
+
+/** Return the vector of each text, of length 1. */
+export const embed = (model, inputs, signal) => post("embed", { model, inputs }, signal);
 
 /** Return {tokens: [{token, start, end, text}], weights: by layer, head, token and token}. */
 export const attention = (model, text, text_b, signal) => post("playground/attention", { model, inputs: pair(text, text_b) }, signal);

@@ -13,10 +13,12 @@ import fill from "./fill.js";
 import { buildForm } from "./form.js";
 import label from "./label.js";
 import relations from "./relations.js";
+import search from "./search.js";
+import similarity from "./similarity.js";
 import suggest from "./suggest.js";
 import { themeButton } from "./theme.js";
 
-const VIEWS = [fill, label, entities, relations, answer, choose, audit, suggest, attention, compare];
+const VIEWS = [fill, label, entities, relations, answer, choose, search, similarity, audit, suggest, attention, compare];
 const panel = document.getElementById("view");
 const tabs = document.getElementById("tabs");
 const status = document.getElementById("status"); // which screen readers speak

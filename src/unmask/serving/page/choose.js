@@ -1,7 +1,7 @@
 // Choose: which of several texts fits a passage, or answers a question about it.
 
 import * as api from "./api.js";
-import { bars, h, share } from "./dom.js";
+import { bars, h, lines, share } from "./dom.js";
 
 export default {
   id: "choose",
@@ -27,7 +27,7 @@ export default {
     },
   ],
   async ask({ text, question, choices, model }, _, signal) {
-    const listed = choices.split("\n").map((line) => line.trim()).filter(Boolean);
+    const listed = lines(choices);
     if (listed.length < 2) throw new api.Refused("There are fewer than two choices.", "Write each on a line of its own.");
     return { choices: listed, found: await api.choose(model, text, question, listed, signal) };
   },

@@ -10,21 +10,27 @@ const EXPLAINED = {
   attention: "Attention of the chosen word, as the mean over all heads of the layer. A high weight shows where a head reads, not how much that changes the result.",
 };
 
+/** Number of models that are compared if the address names none. */
+const FIRST = 3;
+
 export default {
   id: "compare",
   title: "Compare",
-  about: "The same sentence through every loaded model. Choose a word to see which words each model relates it to.",
+  about: "The same sentence through several models. Choose a word to see which words each model relates it to.",
   none: "No model is loaded.",
   action: "Compare",
   everyModel: true,
-  fields: [{ name: "text", label: "Sentence", placeholder: "The bank of the river was steep." }],
+  fields: [{ name: "text", label: "Sentence", placeholder: "The bank of the river was steep." }, { name: "models", label: "Models", optional: true, build: buildModels }],
   examples: [
     { text: "The bank of the river was steep." },
     { text: "The trophy did not fit in the case because it was too big." },
     { text: "The keys to the old cabinet were on the table." },
   ],
-  ask: ({ text }, models, signal) =>
-    Promise.all(models.map((model) => readModel(model, text, signal))).then((results) => ({ text, results })),
+  async ask({ text, models: names }, models, signal) {
+    const chosen = names === undefined ? models : models.filter(({ name }) => names.split(",").includes(name));
+    if (!chosen.length) throw new api.Refused("No model is chosen.", "Choose one or more.");
+    return { text, results: await Promise.all(chosen.map((model) => readModel(model, text, signal))) };
+  },
 
   show({ text, results }, state, change) {
     const measured = results.find((one) => one.influence);
@@ -46,6 +52,22 @@ export default {
     ];
   },
 };
+
+/** Return the field that chooses models, a check box each; its value has their names, separated by commas. */
+function buildModels({ name, label, models }) {
+  const boxes = models.map((model) => h("input", { type: "checkbox", name, value: model.name }));
+  const element = h("fieldset.boxes", {}, h("legend.label", {}, label), models.map((model, index) => h("label", {}, boxes[index], model.name)));
+  return {
+    element,
+    read: () => ({ [name]: boxes.filter((box) => box.checked).map((box) => box.value).join(",") }),
+    fill: (values) => {
+      const named = values[name]?.split(",") ?? (element.dataset.filled ? null : models.slice(0, FIRST).map((model) => model.name));
+      if (named) boxes.forEach((box) => (box.checked = named.includes(box.value))); // an example keeps the choice
+      element.dataset.filled = "true";
+    },
+    show: () => (element.hidden = models.length < 2),
+  };
+}
 
 /** Return what a model says about a text: its influence, its attention if it has any, or why there is none. */
 async function readModel(model, text, signal) {

@@ -28,13 +28,17 @@ export function h(tag, options = {}, ...children) {
   return element;
 }
 
-/** Return a list of labeled bars; with `pick`, each is a button, and `chosen` the index of the pressed one; `long` names. */
+/**
+ * Return a list of labeled bars; with `pick`, each is a button, and `chosen` the index of the pressed one; `long` names.
+ * @param {{name: string, value: number, shown?: string, at?: number, hue?: number}[]} items `shown` in place of the value
+ *   in percent, `at` a threshold to mark, `hue` of a type
+ */
 export function bars(items, { pick, chosen, title, long } = {}) {
-  const rows = items.map(({ name, value }, index) => {
+  const rows = items.map(({ name, value, shown = share(value), at, hue }, index) => {
     const parts = [
-      h("span.name", { title: name }, name),
-      h("span.track", { "aria-hidden": "true" }, h("i", { "--value": value })),
-      h("span.value", {}, share(value)),
+      h(hue === undefined ? "span.name" : "span.name.typed", { title: name, "--hue": hue }, name),
+      h("span.track", { "aria-hidden": "true" }, h("i", { "--value": value }), at === undefined ? null : h("b", { "--at": at })),
+      h("span.value", {}, shown),
     ];
     const row = pick
       ? h("button.bar", { type: "button", "aria-pressed": String(index === chosen), onclick: () => pick(index) }, parts)
@@ -83,6 +87,11 @@ export function roving(group, selector, columns = 1) {
   });
   group.addEventListener("focusin", (event) => items().includes(event.target) && stop(event.target));
   return group;
+}
+
+/** Return the lines of a text that are not empty. */
+export function lines(text) {
+  return text.split("\n").map((line) => line.trim()).filter(Boolean);
 }
 
 /** Return the parts of a text in which `code` is marked. */

@@ -21,7 +21,7 @@ export function buildForm(view, models, values, run, go) {
   if (models.some(({ name }) => name === values.model)) select.value = values.model;
   const chooser = view.everyModel || models.length < 2 ? null : h("div", {}, h("label", { for: "model" }, "Model"), select);
   const button = h("button.primary", { type: "submit" }, view.action);
-  const fields = view.fields.map((field) => (field.build ?? buildText)({ ...field, read, go }));
+  const fields = view.fields.map((field) => (field.build ?? buildText)({ ...field, models, read, go }));
   const examples = view.examples.map((example) => exampleOf(example, tryOut));
 
   function read() {
@@ -82,7 +82,7 @@ function buildText(field) {
 }
 
 function exampleOf(example, tryOut) {
-  const text = example.question ?? example.text;
+  const text = (example.question ?? example.query ?? example.text ?? example.texts).split("\n")[0];
   const short = text.length > SHOWN ? `${text.slice(0, SHOWN - 2)}…` : text;
   return h("button", { type: "button", title: text, onclick: () => tryOut(example) }, short);
 }

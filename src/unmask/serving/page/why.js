@@ -39,12 +39,7 @@ function shown(decisions, texts, state, change) {
   );
   const options = names.map((name, index) => [String(index), name]);
   const most = Math.max(...words.map(({ contribution }) => Math.abs(contribution)), Number.MIN_VALUE);
-  const kind = ({ contribution }) => (contribution < 0 ? "mark.word.against" : "mark.word.for");
-  const marks = (text) =>
-    words.filter((word) => (word.text ?? 0) === text && word.end > word.start).map((word) => ({
-      start: word.start, end: word.end,
-      make: (inside) => h(kind(word), { "--weight": (Math.abs(word.contribution) / most) ** 0.8, title: signed(word.contribution) }, inside),
-    }));
+  const marks = (text) => words.filter((word) => (word.text ?? 0) === text && word.end > word.start).map((word) => shaded(word, most));
   const unit = label === "score" ? `score ${value.toFixed(2)}` : `log-odds ${signed(value)}`;
   return [
     h("h2", {}, `Which words? ${names[number]}, ${unit}`),
@@ -60,8 +55,15 @@ function shown(decisions, texts, state, change) {
   ].filter(Boolean);
 }
 
+/** Return the mark of a word, {start, end, contribution}, shaded by its share of the largest contribution; see `marked`. */
+export function shaded({ start, end, contribution }, most) {
+  const kind = contribution < 0 ? "mark.word.against" : "mark.word.for";
+  const options = { "--weight": (Math.abs(contribution) / most) ** 0.8, title: signed(contribution) };
+  return { start, end, make: (inside) => h(kind, options, inside) };
+}
+
 /** Return the words with the largest amounts above 0 as a sentence, for those who do not see the shades. */
-function listed(title, words, texts, amount) {
+export function listed(title, words, texts, amount) {
   const chosen = largest(words.map(amount), LISTED).filter((index) => amount(words[index]) >= 0.005).map((index) => words[index]);
   if (!chosen.length) return null;
   const spelled = ({ start, end, text, contribution }) => `${Array.from(texts[text ?? 0]).slice(start, end).join("")} ${signed(contribution)}`;

@@ -46,8 +46,10 @@ BEFORE = (PREPARED, SEARCHED, FEATURES)
 """Folders that may exist before the run starts."""
 MARK = ".made-by-unmask"
 """File that marks these folders, so that no other folder of such a name is ever removed; it records their inputs."""
-CHECKPOINT, FIRST = f"{CHECKPOINTS}/step-*", "step-00000000"
-"""Pattern of all checkpoints; the one that is written before the first step."""
+RESCUED = "rescued"
+"""Folder in that of the checkpoints with those that other processes have saved (training/restoring.py)."""
+FIRST = "step-00000000"
+"""The checkpoint that is written before the first step."""
 PARTS = {".recipe.toml.part", ".provenance.json.part"}
 UNSTARTED = {*PARTS, "recipe.toml", "provenance.json", "metrics.jsonl", "events", CHECKPOINTS}
 """Entries that may exist in a run directory before the first checkpoint; its preparation is kept (`BEFORE`)."""
@@ -99,7 +101,7 @@ class RunDirectory:
     Attributes:
         path, checkpoints, model, plots, metrics: paths of the directory and its entries.
         changed: dotted keys of the recipe that a resumed run has changed.
-        is_main: whether this is the main process; the others lock and write nothing.
+        is_main: whether this is the main process; the others read and write nothing.
     """
 
     def __init__(self, path: Path, *, is_main: bool = True) -> None:
@@ -112,6 +114,7 @@ class RunDirectory:
         self.changed: frozenset[str] = frozenset()
         self._sinks = Sinks(path)
         self._recipe = ""
+        self._inputs: Mapping[str, str] = {}
         self._held: FileLock | None = None
         self._is_new = False
 
@@ -125,18 +128,17 @@ class RunDirectory:
         *,
         resume: bool,
         may_change: frozenset[str],
-        is_main: bool = True,
     ) -> RunDirectory:
         """Start or resume a run; see `create` and `resume`. A run without a checkpoint is not resumed."""
         if resume:
-            if (path / "provenance.json").exists() and not cls(path).model.exists() and not any(path.glob(CHECKPOINT)):
+            if (path / "provenance.json").exists() and not cls(path).model.exists() and not any(saved_steps(path)):
                 raise UserError(
                     "the run ended before its first checkpoint",
                     file=path,
                     remedy=f"repeat its command without {argument('resume')}, which starts it again",
                 )
-            return cls.resume(path, recipe, inputs, may_change, is_main=is_main)
-        return cls.create(path, recipe, inputs, machine) if is_main else cls(path, is_main=False)
+            return cls.resume(path, recipe, inputs, may_change)
+        return cls.create(path, recipe, inputs, machine)
 
     def __enter__(self) -> RunDirectory:
         return self
@@ -189,7 +191,7 @@ class RunDirectory:
         entries = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
         if "provenance.json" not in entries or entries - {".lock", *BEFORE, *UNSTARTED}:  # written first, removed last
             return
-        if any(saved.name != FIRST for saved in path.glob(CHECKPOINT)):
+        if any(saved.name != FIRST for saved in saved_steps(path)):
             return
         with cls(path) as run:
             run._lock()
@@ -242,8 +244,6 @@ class RunDirectory:
         recipe: str,
         inputs: Mapping[str, str],
         may_change: frozenset[str],
-        *,
-        is_main: bool = True,
     ) -> RunDirectory:
         """Reopen the directory of a run that was started with the same recipe and inputs.
 
@@ -252,12 +252,11 @@ class RunDirectory:
             recipe: the current recipe, as TOML.
             inputs: fingerprints of the current inputs.
             may_change: dotted keys that may differ (the budget).
-            is_main: see the class.
 
         Raises:
             UserError: there is no run, it is in use, or something differs (all differences are listed).
         """
-        run = cls(path, is_main=is_main)
+        run = cls(path)
         if not (path / "recipe.toml").is_file():
             raise UserError(
                 "there is no run to resume",
@@ -265,27 +264,60 @@ class RunDirectory:
                 remedy=f"check {argument('out')}, or start without {argument('resume')}",
             )
         run._lock()
+        run._recipe, run._inputs = recipe, inputs
         try:
-            before = run._started_with()
+            before, now = run._started_with(), run._resumed_with()
+            if changed := differences(before, now, ignored=may_change):
+                raise UserError(
+                    f"the settings or inputs differ from those of the run: {'; '.join(changed)}",
+                    file=path,
+                    remedy="resume with the same command, or start another run",
+                )
         except UserError:
             run.close()
             raise
-        now = flatten(msgspec.toml.decode(recipe)) | {f"inputs.{name}": value for name, value in inputs.items()}
-        if changed := differences(before, now, ignored=may_change):
-            run.close()
-            raise UserError(
-                f"the settings or inputs differ from those of the run: {'; '.join(changed)}",
-                file=path,
-                remedy="resume with the same command, or start another run",
-            )
         run.changed = frozenset(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
-        run._recipe = recipe
         return run
+
+    @classmethod
+    def of_another_process(
+        cls, path: Path, recipe: str, inputs: Mapping[str, str], changed: frozenset[str]
+    ) -> RunDirectory:
+        """Return the directory of a run in a process that is not the main one; see `resume` for the parameters.
+
+        It is not accessed; on another host it need not exist.
+        """
+        run = cls(path, is_main=False)
+        run._recipe, run._inputs, run.changed = recipe, inputs, changed
+        return run
+
+    def is_of_this_run(self, may_change: frozenset[str]) -> bool:
+        """Return whether a directory on the host of another process than the main one holds this run."""
+        try:
+            return not differences(self._started_with(), self._resumed_with(), ignored=may_change)
+        except UserError:
+            return False
+
+    def document(self, machine: Mapping[str, Any]) -> None:
+        """Write recipe and provenance where they are missing, on the host of another process than the main one.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        if not (self.path / "recipe.toml").exists():
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._write_provenance(Provenance.of_this_process(self._inputs, machine))
+            replace_file(self.path / "recipe.toml", self._recipe.encode())
 
     def _started_with(self) -> dict[str, Any]:
         """Return the run's recipe and input fingerprints, with dotted keys."""
         inputs = self.read_provenance().inputs
         return flatten(self.read_recipe()) | {f"inputs.{name}": value for name, value in inputs.items()}
+
+    def _resumed_with(self) -> dict[str, Any]:
+        """Return the current recipe and input fingerprints, with dotted keys."""
+        recipe = flatten(msgspec.toml.decode(self._recipe))
+        return recipe | {f"inputs.{name}": value for name, value in self._inputs.items()}
 
     def settle(self) -> None:
         """Write the recipe of a resumed run, once a checkpoint includes its changes."""
@@ -351,8 +383,6 @@ class RunDirectory:
             self._held = None
 
     def _lock(self) -> None:
-        if not self.is_main:
-            return
         self._held = _KEPT.pop(self.path.resolve(), None) or acquire(self.path / ".lock")
         if self._held is None:
             raise UserError(
@@ -380,6 +410,11 @@ class RunDirectory:
             raise UserError(f"this is not a run: there is no {name}", file=self.path, remedy=remedy) from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UserError(f"the file is damaged ({error})", file=self.path / name) from error
+
+
+def saved_steps(path: Path) -> Iterator[Path]:
+    """Return the checkpoints of a run, including those that other processes than the main one have saved."""
+    return (path / CHECKPOINTS).rglob("step-*")
 
 
 def _is_ours(folder: Path) -> bool:

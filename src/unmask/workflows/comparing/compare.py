@@ -43,6 +43,7 @@ from unmask.workflows.comparing.work import (
     work_on_ray,
     write_plan,
 )
+from unmask.workflows.distillation.general import check_distillation
 from unmask.workflows.finetuning.examples import drawn, read_parts
 from unmask.workflows.pretraining.search import cost
 
@@ -178,6 +179,7 @@ def compare(
     planner = Planner(settings, settings.named_arms(), machine.precision)
     if not settings.tasks:
         _check_language_models(planner)
+    _check_teachers(planner)
     plan = planner.plan()
     if first:
         looks = tuple(cell for cell in plan.of("look") if not cell.needs)
@@ -259,6 +261,21 @@ def _check_language_models(planner: Planner) -> None:
             "compared",
             remedy=UNTASKED,
         )
+
+
+def _check_teachers(planner: Planner) -> None:
+    """Check that the students of checkpoints can learn from them.
+
+    Raises:
+        UserError: one cannot.
+    """
+    for name, arm in planner.arms.items():
+        if arm.way == "distill":
+            recipe = planner.recipe(name, arm, 0, 1.0)
+            try:
+                check_distillation(recipe, arm.model)
+            except UserError as error:
+                raise UserError(f"arm '{name}': {error}") from error
 
 
 def _check_memory(plan: Plan, machine: Machine) -> None:

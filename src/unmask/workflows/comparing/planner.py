@@ -13,6 +13,7 @@ from unmask.data.labelled.table import as_sources
 from unmask.data.text.record_files import fingerprint_source
 from unmask.data.tokenizers.train import PADDING
 from unmask.model.directory import find, read_settings
+from unmask.model.model import load_model
 from unmask.recipes.recipe import Recipe, as_recipe
 from unmask.support.choices import RankedTask
 from unmask.support.errors import UserError
@@ -20,7 +21,7 @@ from unmask.support.fingerprint import fingerprint_path, versions
 from unmask.support.messages import argument
 from unmask.support.settings import to_table
 from unmask.workflows.comparing.cells import OUTLOOK, Cell, Plan
-from unmask.workflows.comparing.settings import STUDENT, Arm, Comparison, TaskData, read_budget
+from unmask.workflows.comparing.settings import HEADLESS_STUDENT, STUDENT, Arm, Comparison, TaskData, read_budget
 from unmask.workflows.pretraining.default import for_model
 from unmask.workflows.pretraining.search import cost
 
@@ -42,6 +43,11 @@ class Planner:
         self.common = {"versions": versions(LIBRARIES), "precision": precision}
         self.text = _contents("text", comparison.text)
         self.models = {arm.model: _model(arm.model) for arm in arms.values() if arm.model}
+        self.students = {
+            arm.model: STUDENT if "masked_lm" in load_model(arm.model).heads else HEADLESS_STUDENT
+            for arm in arms.values()
+            if arm.way == "distill" and not arm.recipe
+        }
         self.tasks = comparison.named_tasks()
         self.files = {
             name: {"train": _contents(name, data.train), "test": _contents(name, data.test)}
@@ -234,7 +240,7 @@ class Planner:
             recipe = for_model(arm.model, changes)
             recipe = msgspec.structs.replace(recipe, encoder=read_settings(arm.model))
         elif arm.way == "distill":
-            recipe = as_recipe(arm.recipe or STUDENT, changes)
+            recipe = as_recipe(arm.recipe or self.students[arm.model], changes)
         else:
             recipe = as_recipe(arm.recipe, {**self._of_tokenizer(arm), **changes})
         budget = read_budget(self.comparison.budget).times(share)

@@ -50,8 +50,8 @@ Use = Literal["", "finetuned", "frozen", "average", "rnn"]
 under a linear layer, an average or an RNN."""
 ONE_OF = "random"
 """The arm of random weights in words."""
-STUDENT = "distilbert-mini"
-"""Recipe of students, if an arm names none."""
+STUDENT, HEADLESS_STUDENT = "distilbert-mini", "tinybert-mini"
+"""Recipes of students, if an arm names none: of teachers that have a masked-LM head, and of others."""
 NAME = re.compile(r"\w[\w.+@=,: -]*")
 """Names of arms and tasks."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ from unmask.workflows.distillation.task_distillation import prepare_baseline, pr
 from unmask.workflows.finetuning.job import LabelledFiles
 from unmask.workflows.finetuning.run_job import run_prepared
 from unmask.workflows.pretraining.checks import check_teacher, refuse_fixed
-from unmask.workflows.pretraining.text_corpus import corpus_from_text
+from unmask.workflows.pretraining.restarts import restarted, started
+from unmask.workflows.pretraining.text_corpus import corpus_for_all, corpus_from_text
 
 
 def distill(
@@ -130,22 +132,26 @@ def distill(
     fixed = argument("init") if init is not None else argument("layers") if layers is not None else ""
     refuse_fixed(changes, encoder=fixed, tokenizer="the student has the teacher's tokenizer")
     student: dict[str, Any] = {"init": init, "layers": layers, "targets": targets, "allow_pickle": allow_pickle}
-    machine = choose_machine(device, precision, workers)
-    run: dict[str, Any] = {"baseline": baseline, "resume": resume, "machine": machine, "quiet": quiet}
-    if on_text:
-        planned = as_recipe(recipe, changes)
-        if not isinstance(corpus, Corpus):
-            check_teacher(planned, teacher)
-            corpus = (
-                open_corpus(corpus) if corpus is not None else _from_text(paths, planned, teacher, out, reading, run)
-            )
-        return distill_encoder(planned, teacher, corpus, out, **student, **run)
-    shape = {key: value for key, value in changes.items() if key.startswith("encoder.")}
-    others = {key: value for key, value in changes.items() if key not in shape}
-    files = LabelledFiles(labelled["train"], for_task["dev"], columns or {}, format)
-    student |= {"settings": others, "augment": augment, "masked_lm": masked_lm, "examples": examples}
-    lesson = Lesson(as_recipe(recipe, shape), teacher, files, labelled["unlabelled"], **student)
-    return distill_lesson(lesson, out, **run)
+    with Processes.launched() as processes:
+        machine = choose_machine(device, precision, workers, processes)
+        resume = processes.broadcast(resume or (restarted() and started(Path(out))))
+        run: dict[str, Any] = {"baseline": baseline, "resume": resume, "machine": machine, "quiet": quiet}
+        if on_text:
+            planned = as_recipe(recipe, changes)
+            if not isinstance(corpus, Corpus):
+                check_teacher(planned, teacher)
+                if corpus is not None:
+                    corpus = open_corpus(corpus)
+                else:
+                    make = partial(_from_text, paths, planned, teacher, out, reading, run)
+                    corpus = corpus_for_all(processes, Path(out), make)
+            return distill_encoder(planned, teacher, corpus, out, **student, **run)
+        shape = {key: value for key, value in changes.items() if key.startswith("encoder.")}
+        others = {key: value for key, value in changes.items() if key not in shape}
+        files = LabelledFiles(labelled["train"], for_task["dev"], columns or {}, format)
+        student |= {"settings": others, "augment": augment, "masked_lm": masked_lm, "examples": examples}
+        lesson = Lesson(as_recipe(recipe, shape), teacher, files, labelled["unlabelled"], **student)
+        return distill_lesson(lesson, out, **run)
 
 
 def _from_text(
@@ -186,21 +192,22 @@ def distill_lesson(
     quiet: bool = False,
 ) -> Path:
     """Train a student on the examples of a task, and compare it with its teacher; see `distill`."""
-    processes = Processes.launched()
-    display = Display(quiet=quiet or not processes.is_main)
-    machine, run = machine or choose_machine(), Path(out)
-    alone = prepare_baseline(lesson, machine, display) if baseline else None
-    ready = prepare_lesson(lesson, machine, display)
-    finished = run_prepared(ready, run, machine, processes, display, resume=resume)
-    models = {"teacher": lesson.teacher, "student": run}
-    if alone is not None:
-        display.say(SAME_ALONE)
-        again = resume and (run / BASELINE / CHECKPOINTS).is_dir()
-        run_prepared(alone, run / BASELINE, machine, processes, display, resume=again)
-        models["without a teacher"] = run / BASELINE
-    if processes.is_main and ready.data.held:
-        exact, held = replace(machine, precision="float32"), ready.data.held
-        loaded = {name: load_model(source, allow_pickle=lesson.allow_pickle) for name, source in models.items()}
-        subjects = [of_task(name, models[name], model, held, exact) for name, model in loaded.items()]
-        write_comparison(run, measure(subjects, held), display.say)
-    return finished
+    run = Path(out)
+    with Processes.launched() as processes:
+        display = Display(quiet=quiet or not processes.is_main)
+        machine = machine or choose_machine(processes=processes)
+        alone = prepare_baseline(lesson, machine, display) if baseline else None
+        ready = prepare_lesson(lesson, machine, display)
+        finished = run_prepared(ready, run, machine, processes, display, resume=resume)
+        models = {"teacher": lesson.teacher, "student": run}
+        if alone is not None:
+            display.say(SAME_ALONE)
+            again = resume and (run / BASELINE / CHECKPOINTS).is_dir()
+            run_prepared(alone, run / BASELINE, machine, processes, display, resume=again)
+            models["without a teacher"] = run / BASELINE
+        if processes.is_main and ready.data.held:
+            exact, held = replace(machine, precision="float32"), ready.data.held
+            loaded = {name: load_model(source, allow_pickle=lesson.allow_pickle) for name, source in models.items()}
+            subjects = [of_task(name, models[name], model, held, exact) for name, model in loaded.items()]
+            write_comparison(run, measure(subjects, held), display.say)
+        return finished

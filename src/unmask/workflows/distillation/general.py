@@ -39,7 +39,7 @@ from unmask.workflows.distillation.student import student_of, student_settings, 
 from unmask.workflows.distillation.targets import StoringTeacher, TargetStore, check_targets
 from unmask.workflows.pretraining.checks import check_shape, check_teacher
 from unmask.workflows.pretraining.pretrain import HELDOUT_TOKENS, fingerprint, train_encoder
-from unmask.workflows.pretraining.start import InitialWeights, load_base
+from unmask.workflows.pretraining.start import InitialWeights, build_learner, load_base
 
 
 def distill_encoder(
@@ -83,31 +83,35 @@ def distill_encoder(
         UserError: recipe, teacher, student and corpus are not compatible.
         UnmaskError: training was aborted; the run is saved.
     """
-    machine, run = machine or choose_machine(), Path(out)
-    display = Display(quiet=quiet or not Processes.launched().is_main)
-    begin = partial(_begin, recipe, teacher, corpus, init, layers, allow_pickle)
-    alone = without_teacher(recipe) if baseline else None
-    model, start = begin()
-    check_teacher(recipe, model)
-    recipe = msgspec.structs.replace(recipe, encoder=start.model.encoder.settings if start.model else recipe.encoder)
-    with _taught(model, recipe, corpus, targets) as taught:
-        finished = train_encoder(
-            recipe, corpus, run, start, teacher=taught, resume=resume, machine=machine, quiet=quiet
+    run = Path(out)
+    with Processes.launched() as processes:
+        machine = machine or choose_machine(processes=processes)
+        display = Display(quiet=quiet or not processes.is_main)
+        begin = partial(_begin, recipe, teacher, corpus, init, layers, allow_pickle)
+        alone = without_teacher(recipe) if baseline else None
+        model, start = begin()
+        check_teacher(recipe, model)
+        recipe = msgspec.structs.replace(
+            recipe, encoder=start.model.encoder.settings if start.model else recipe.encoder
         )
-    models = {"teacher": teacher, "student": run}
-    if alone is not None:
-        again = resume and (run / BASELINE / CHECKPOINTS).is_dir()
-        display.say(SAME_ALONE)
-        other = replace(begin()[1], how="Pretrained from the same weights, without a teacher,")
-        train_encoder(alone, corpus, run / BASELINE, other, resume=again, machine=machine, quiet=quiet)
-        models["without a teacher"] = run / BASELINE
-    if Processes.launched().is_main:
-        exact = replace(machine, precision="float32")
-        loaded = {name: load_model(path, allow_pickle=allow_pickle) for name, path in models.items()}
-        samples, batches = _heldout(recipe, corpus)
-        subjects = [of_text(name, models[name], model, batches, exact) for name, model in loaded.items()]
-        write_comparison(run, measure(subjects, samples), display.say)
-    return finished
+        with _taught(model, recipe, corpus, targets) as taught:
+            finished = train_encoder(
+                recipe, corpus, run, start, teacher=taught, resume=resume, machine=machine, quiet=quiet
+            )
+        models = {"teacher": teacher, "student": run}
+        if alone is not None:
+            again = resume and (run / BASELINE / CHECKPOINTS).is_dir()
+            display.say(SAME_ALONE)
+            other = replace(begin()[1], how="Pretrained from the same weights, without a teacher,")
+            train_encoder(alone, corpus, run / BASELINE, other, resume=again, machine=machine, quiet=quiet)
+            models["without a teacher"] = run / BASELINE
+        if processes.is_main:
+            exact = replace(machine, precision="float32")
+            loaded = {name: load_model(path, allow_pickle=allow_pickle) for name, path in models.items()}
+            samples, batches = _heldout(recipe, corpus)
+            subjects = [of_text(name, models[name], model, batches, exact) for name, model in loaded.items()]
+            write_comparison(run, measure(subjects, samples), display.say)
+        return finished
 
 
 def _begin(
@@ -134,6 +138,25 @@ def _begin(
     check_corpus(model, corpus, recipe, f"{teacher}")
     check_shape(student.encoder.settings, recipe, "the student")
     return model, InitialWeights(student, f"{init or teacher}", how, [about], inputs, tokens=student.tokens)
+
+
+def check_distillation(recipe: Recipe, teacher: str | Path) -> None:
+    """Check that a student can learn from a teacher, before there is a corpus.
+
+    Args:
+        recipe: the shape of the student, and the objectives.
+        teacher: MODEL to learn from.
+
+    Raises:
+        UserError: the teacher lacks what an objective learns from, or cannot read the batches of the student.
+    """
+    model = load_model(teacher)
+    check_teacher(recipe, model)
+    shape = student_settings(recipe.encoder, model.encoder.settings, None)
+    student, _ = student_of(model, shape, f"{teacher}", seed=recipe.seed)
+    check_student(student, model, f"{teacher}")
+    check_shape(shape, recipe, "the student")
+    build_learner(recipe, model.tokenizer.size, student, Teacher(learner_of(model, recipe)))
 
 
 def without_memory(model: Model) -> Model:

@@ -30,6 +30,7 @@ from unmask.support.settings import Overrides, check_overrides
 from unmask.tasks import TASKS
 from unmask.training.evaluate import NotFiniteError
 from unmask.training.machine import choose_machine
+from unmask.training.processes import Processes
 from unmask.training.runs.directory import FEATURES
 from unmask.training.runs.display import Display
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles
@@ -116,12 +117,14 @@ def finetune(
     """
     check_overrides(settings or {})
     changes = {**({} if minutes is None else {"budget.max_minutes": minutes}), **(settings or {})}
-    machine = choose_machine(device, precision, workers)
     start = InitialModel(model, tokenizer, allow_pickle)
     files = LabelledFiles(as_sources(train, encoding), as_sources(dev, encoding), columns or {}, format)
-    job = FinetuningJob(task, start, files, changes, frozen, downstream, machine, quiet, all_examples, recipe, examples)
+    job = FinetuningJob(task, start, files, changes, frozen, downstream, None, quiet, all_examples, recipe, examples)
     if seeds is None and not search:
-        return run_job(job, out, resume=resume)
+        with Processes.launched() as processes:
+            job = replace(job, machine=choose_machine(device, precision, workers, processes))
+            return run_job(job, out, resume=resume)
+    job = replace(job, machine=choose_machine(device, precision, workers))
     best = run_trials(job, out, seeds=1 if seeds is None else seeds, search=search, resume=resume)
     Display(quiet=quiet).say((Path(out) / "report.md").read_text(encoding="utf8"))
     return best

@@ -33,6 +33,7 @@ from unmask.objectives.learner import Learner
 from unmask.recipes.recipe import FinetuningRecipe
 from unmask.support.durable import replace_file
 from unmask.support.fingerprint import sha256
+from unmask.training.delivery import deliver
 from unmask.training.machine import Machine
 from unmask.training.processes import Processes
 from unmask.training.runs.directory import MARK
@@ -118,14 +119,19 @@ def freeze(
     read = at == SUMMARY or encoder.head.pools_tokens  # what the head reads, if there is no other model in between
     pooled = direct and read and (POOLER in encoder.provides or encoder.head.mean)
     path = folder / f"{_digest(f'{weights} {numbers} {at} {pooled} {machine.dtype}', sequences, at)}.safetensors"
-    if processes.is_main and not _is_intact(path, display):
+
+    def store() -> None:
+        if _is_intact(path, display):
+            return
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(folder / MARK, b"")  # if the run ends before its first checkpoint, it may start again with them
         rows = TorchBackend(base, machine, display).layers(sequences, numbers, at=at, pooled=pooled)
         _checksum(path).unlink(missing_ok=True)
         write_features(path, rows, offsets, (len(numbers), encoder.width), half=True)
         replace_file(_checksum(path), sha256(path).encode())
-    processes.barrier()
+
+    processes.lead(store)
+    deliver(processes, folder)
     table = open_table(path)
     stored = Stored(table, numbers, encoder.head, encoder.num_layers, encoder.longest).to(machine.device)
     learner.encoder = body.over(stored)

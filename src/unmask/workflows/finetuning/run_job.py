@@ -31,8 +31,9 @@ from unmask.support.settings import write
 from unmask.tasks.task import Task
 from unmask.tasks.tuning import describe_effect
 from unmask.training.checkpoint import Progress
-from unmask.training.loop import Trainer, open_run
+from unmask.training.loop import Trainer
 from unmask.training.machine import Machine, choose_machine
+from unmask.training.opening import open_run
 from unmask.training.processes import Processes
 from unmask.training.runs.directory import FEATURES, RunDirectory
 from unmask.training.runs.display import Display
@@ -43,6 +44,7 @@ from unmask.workflows.finetuning.frozen import Reindex, freeze, only_used_rows
 from unmask.workflows.finetuning.job import FewLabels, FinetuningJob
 from unmask.workflows.finetuning.prepare import Phase, Prepared, finished_model, prepare
 from unmask.workflows.finetuning.probe import begin_with_probe
+from unmask.workflows.pretraining.restarts import restarted, started
 
 EVALUATION_SHARE = 0.05
 """Maximum cost of all evaluations during training, compared with that of the training."""
@@ -79,13 +81,14 @@ def run_job(
         UnmaskError: the run was interrupted; it is saved.
     """
     job.check()
-    processes = Processes.launched()
-    display = Display(quiet=job.quiet or not processes.is_main)
-    machine = job.machine or choose_machine()
-    ready = prepare(job, machine, display, choosing=choosing)
-    held = "" if job.files.dev or choosing or job.all_examples else f"{len(ready.data.held):,} of the examples"
-    remarks = [f"{held} were held out; to train on them too: {argument('all_examples')}"] if held else []
-    return run_prepared(ready, out, machine, processes, display, resume=resume, features=features, remarks=remarks)
+    with Processes.launched() as processes:
+        display = Display(quiet=job.quiet or not processes.is_main)
+        machine = job.machine or choose_machine(processes=processes)
+        resume = processes.broadcast(resume or (restarted() and started(Path(out))))
+        ready = prepare(job, machine, display, choosing=choosing)
+        held = "" if job.files.dev or choosing or job.all_examples else f"{len(ready.data.held):,} of the examples"
+        remarks = [f"{held} were held out; to train on them too: {argument('all_examples')}"] if held else []
+        return run_prepared(ready, out, machine, processes, display, resume=resume, features=features, remarks=remarks)
 
 
 def run_prepared(
@@ -113,7 +116,7 @@ def run_prepared(
     """
     recipe = write(ready.recipe)
     with processes, open_run(out, recipe, ready.inputs, machine, processes, resume=resume) as run:
-        if resume and not run.changed and _is_finished(run):
+        if resume and not run.changed and processes.broadcast(processes.is_main and _is_finished(run)):
             display.say(f"already finished: {run.model}")
             return run.model
         if processes.is_main:  # the scores are those of an earlier end of the run
@@ -274,7 +277,11 @@ def save_trained(directory: Path, ready: Prepared, model: Model, result: Mapping
     data = ready.data
     labels = f" with the labels {', '.join(data.labels)}" if data.labels else ""
     about = f"{ready.how} with unmask {__version__} on {len(ready.split.train):,} examples{labels}."
-    save_model(directory, model, model_card(ready.recipe.task.title, about, result["metrics"]))
+    task: Task = ready.recipe.task
+    files = sorted({Path(file).name for example in data.held if (file := getattr(example, "file", ""))})
+    source = ready.base.revision
+    card = model_card(task.title, about, result["metrics"], pipeline=task.pipeline, revision=source, data=files)
+    save_model(directory, model, card)
 
 
 def describe_overfitting(

@@ -31,8 +31,9 @@ from unmask.support.errors import UserError
 from unmask.support.messages import setting
 from unmask.support.settings import Overrides, check_overrides, write
 from unmask.training.checkpoint import Progress
-from unmask.training.loop import Trainer, open_run
+from unmask.training.loop import Trainer
 from unmask.training.machine import Machine, choose_machine
+from unmask.training.opening import open_run
 from unmask.training.processes import Processes
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display

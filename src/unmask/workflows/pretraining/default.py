@@ -102,7 +102,9 @@ def for_model(init: str | Path, settings: Overrides) -> Recipe:
     return convert(put(table, {**defaults, **settings}, Recipe), Recipe, name)
 
 
-def choose(corpus: Corpus, machine: Machine, smallest: Recipe, settings: Overrides) -> tuple[Recipe, list[str]]:
+def choose(
+    corpus: Corpus, machine: Machine, smallest: Recipe, settings: Overrides, processes: int = 1
+) -> tuple[Recipe, list[str]]:
     """Return the best recipe for a corpus, and lines that say which it is and what to expect.
 
     Args:
@@ -110,11 +112,12 @@ def choose(corpus: Corpus, machine: Machine, smallest: Recipe, settings: Overrid
         machine: what the recipe is trained on.
         smallest: the first of `SIZES`, with these settings.
         settings: those of the command line.
+        processes: number of processes that train, each as fast as this one.
 
     Raises:
         UserError: a setting is invalid.
     """
-    speed, text = training_speed(machine), corpus.train.num_tokens
+    speed, text = processes * training_speed(machine), corpus.train.num_tokens
     words = {"tokenizer.vocabulary": corpus.tokenizer.size, "tokenizer.lowercase": corpus.tokenizer.lowercase}
     most = PASSES * text
     for name in reversed(SIZES):

@@ -7,21 +7,26 @@ Modules that import torch are imported in functions: the process that restarts a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unmask.data.text.documents import TextOptions
 from unmask.support.choices import Device, Documents, Files, Precision, as_files
-from unmask.support.environment import num_cores, rank_and_size, refuse_several_processes
+from unmask.support.environment import num_cores, refuse_several_processes
 from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument, call, flags
-from unmask.support.settings import Overrides, check_overrides, flatten, write_line
+from unmask.support.settings import Overrides, check_overrides, flatten, write, write_line
 from unmask.workflows.pretraining.restarts import restarted, started, supervise
 
 if TYPE_CHECKING:
     from unmask.data.corpus.corpus import Corpus
     from unmask.recipes.recipe import Recipe
+
+
+ALIKE = ("layers", "extend", "search", "resume", "field", "documents", "strict", "encoding", "device", "precision")
+"""Parameters with which all processes that train together must be called alike."""
 
 
 def pretrain(
@@ -43,6 +48,8 @@ def pretrain(
     documents: Documents = "auto",
     strict: bool = False,
     encoding: str | None = None,
+    clean: Files = (),
+    exclude_overlap: Files = (),
     device: Device = "auto",
     precision: Precision = "auto",
     workers: int | None = None,
@@ -71,6 +78,10 @@ def pretrain(
             is blank-line for a single file, file for several.
         strict: stop at the first unreadable document instead of skipping it.
         encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
+        clean: with text, rules by which documents are dropped or changed: web (those for English pages),
+            gopher_quality, gopher_repetition, c4, fineweb, duplicates, near_duplicates, repeated_lines, pii, or a .toml
+            file with a table of settings for each, also [language].
+        exclude_overlap: with text, test files; documents that have 13 words in a row in common with them are dropped.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
         precision: number format of the computation; auto is bf16 where it is faster than float32.
         workers: number of processes that prepare batches in advance, without effect on the results; by default 2 on a
@@ -89,26 +100,31 @@ def pretrain(
 
     check_count("restarts", restarts)
     check_overrides(settings or {})
-    text = as_files(text)
+    text, clean, exclude_overlap = as_files(text), as_files(clean), as_files(exclude_overlap)
     if minutes is not None:
         settings = {"budget.minutes": minutes, **(settings or {})}
     display = Display(quiet=quiet)
     if restarts:  # before torch is imported, so that no signal is missed
         supervise(_words(arguments), restarts, display.say)
         return Path(out) / "model"
+    from unmask.data.cleaning.rules import read_rules
     from unmask.data.corpus.corpus import Corpus, open_corpus
     from unmask.model.directory import find
     from unmask.recipes.recipe import as_recipe
     from unmask.support.fingerprint import fingerprint_path
     from unmask.training.machine import choose_machine
+    from unmask.training.opening import SAME, as_settings, check_agreement
+    from unmask.training.processes import Processes
     from unmask.workflows.pretraining.checks import check_teacher, refuse_fixed
     from unmask.workflows.pretraining.default import SIZES, choose, for_model
     from unmask.workflows.pretraining.pretrain import fingerprint, pretrain_corpus
     from unmask.workflows.pretraining.search import search_rate
-    from unmask.workflows.pretraining.text_corpus import corpus_from_text
+    from unmask.workflows.pretraining.text_corpus import corpus_for_all, corpus_from_text
 
     run, reading, changes = Path(out), TextOptions(field, documents, strict, encoding), settings or {}
-    resume = resume or (restarted() and started(run))
+    if corpus is not None and (clean or exclude_overlap):
+        idle = argument("clean" if clean else "exclude_overlap")
+        raise UserError(f"{idle} has no effect on a corpus that is already built", remedy="omit it")
     _check_sources(corpus, text, init, extend, reading, allow_pickle=allow_pickle, search=search)
     owner = "the corpus" if corpus is not None else "the model" if init else ""
     refuse_fixed(
@@ -117,58 +133,73 @@ def pretrain(
         tokenizer=owner and f"{owner} has its own tokenizer",
         layers=f"pass {argument('layers', 'N')} for fewer layers",
     )
-    machine = choose_machine(device, precision, workers)
-    continues = resume and not recipe and (run / "recipe.toml").is_file()  # the recipe of the run is taken as it is
-    named = run / "recipe.toml" if continues else recipe
-    if not named and not init and rank_and_size()[1] > 1:
-        raise UserError("a recipe is chosen by a single process only", remedy=f"name one: see {call('recipes list')}")
-    if named:
-        planned = as_recipe(named, changes)
-    elif init:
-        planned = for_model(init, changes)
-    else:
-        planned = as_recipe(SIZES[0], changes)
-    check_teacher(planned, None)
-    if corpus is None:
-        chosen = {"vocabulary", "lowercase"} if not named and not init else set()
-        corpus = corpus_from_text(
-            text,
-            planned,
-            run,
-            init=init,
-            extend=extend,
-            layers=layers,
-            options=reading,
-            suited={name for name in chosen if f"tokenizer.{name}" not in flatten(changes)},
-            resume=resume,
-            workers=num_cores(),
-            report=display.say,
-        )
-    elif not isinstance(corpus, Corpus):
-        corpus = open_corpus(corpus)
-    if not named and not init:
-        planned, lines = choose(corpus, machine, planned, changes)
-        for line in lines:
-            display.say(line)
+    with Processes.launched() as processes:
+        display = Display(quiet=quiet or not processes.is_main)
+        check_agreement(processes, _decisive(arguments), SAME)
+        machine = choose_machine(device, precision, workers, processes)
+        resume = processes.broadcast(resume or (restarted() and started(run)))
+        continues = processes.broadcast(resume and not recipe and (run / "recipe.toml").is_file())
+        if continues:  # the recipe of the run is taken as it is
+            planned = as_recipe(processes.lead(lambda: as_recipe(run / "recipe.toml")), changes)
+        elif recipe:
+            planned = as_recipe(recipe, changes)
+        elif init:
+            planned = for_model(init, changes)
+        else:
+            planned = as_recipe(SIZES[0], changes)
+        check_agreement(processes, as_settings(write(planned)), SAME)  # before the corpus is built
+        check_teacher(planned, None)
+        named = bool(continues or recipe or init)
+        if corpus is None:
+            chosen = set() if named else {"vocabulary", "lowercase"}
+            make = partial(
+                corpus_from_text,
+                text,
+                planned,
+                run,
+                init=init,
+                extend=extend,
+                layers=layers,
+                options=reading,
+                rules=read_rules(clean, exclude_overlap),
+                suited={name for name in chosen if f"tokenizer.{name}" not in flatten(changes)},
+                resume=resume,
+                workers=num_cores(),
+                report=display.say,
+            )
+            corpus = corpus_for_all(processes, run, make)
+        elif not isinstance(corpus, Corpus):
+            corpus = open_corpus(corpus)
+        if not named:
+            planned, lines = processes.lead(partial(choose, corpus, machine, planned, changes, processes.size))
+            for line in lines:
+                display.say(line)
 
-    def train(trial: Recipe, folder: Path, again: bool) -> Path:
-        return pretrain_corpus(
-            trial,
-            corpus,
-            folder,
-            init=init,
-            layers=layers,
-            allow_pickle=allow_pickle,
-            resume=again,
-            machine=machine,
-            quiet=quiet,
-        )
+        def train(trial: Recipe, folder: Path, again: bool) -> Path:
+            return pretrain_corpus(
+                trial,
+                corpus,
+                folder,
+                init=init,
+                layers=layers,
+                allow_pickle=allow_pickle,
+                resume=again,
+                machine=machine,
+                quiet=quiet,
+            )
 
-    if search and not continues:  # otherwise it has the rate that was found
-        model = fingerprint_path(find(init)) if init else None
-        inputs = {"corpus": fingerprint(corpus), "init": model, "precision": machine.precision}
-        planned = search_rate(planned, run, train, display.say, inputs)
-    return train(planned, run, resume)
+        if search and not continues:  # otherwise it has the rate that was found
+            model = fingerprint_path(find(init)) if init else None
+            inputs = {"corpus": fingerprint(corpus), "init": model, "precision": machine.precision}
+            planned = search_rate(planned, run, train, display.say, inputs)
+        return train(planned, run, resume)
+
+
+def _decisive(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what must be the same in the calls of all processes: not the paths, which may differ between hosts."""
+    values = {argument(name): arguments[name] for name in ALIKE}
+    given = {argument(name): "given" if arguments[name] else None for name in ("recipe", "corpus", "text", "init")}
+    return {**values, **given}
 
 
 def _words(arguments: dict[str, Any]) -> list[str]:
@@ -207,8 +238,6 @@ def _check_sources(
         raise UserError(problem, remedy=f"pass either {argument('corpus')} or {argument('text')}")
     if search:
         refuse_several_processes("search", "search first, with one process")
-    if text:
-        refuse_several_processes("text", f"build the corpus first, then pass {argument('corpus')}")
     if allow_pickle and not init:
         raise UserError(f"{argument('allow_pickle')} has no effect without {argument('init')}")
     if corpus is not None and reading != TextOptions():

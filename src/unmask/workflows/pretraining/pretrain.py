@@ -25,8 +25,9 @@ from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_values
 from unmask.support.settings import write
 from unmask.training.evaluate import evaluate
-from unmask.training.loop import Trainer, open_run
+from unmask.training.loop import Trainer
 from unmask.training.machine import Machine, choose_machine
+from unmask.training.opening import open_run
 from unmask.training.processes import Processes
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
@@ -83,13 +84,14 @@ def pretrain_corpus(
         UserError: recipe, corpus, model and run are not compatible.
         UnmaskError: training was aborted; the run is saved.
     """
-    check_init(init, layers)
-    recipe = as_recipe(recipe)
-    corpus = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
-    start = (
-        InitialWeights() if init is None else continued(init, recipe, corpus, layers=layers, allow_pickle=allow_pickle)
-    )
-    return train_encoder(recipe, corpus, out, start, resume=resume, machine=machine, quiet=quiet)
+    with Processes.launched() as processes:
+        check_init(init, layers)
+        recipe, machine = as_recipe(recipe), machine or choose_machine(processes=processes)
+        corpus = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
+        start = InitialWeights()
+        if init is not None:
+            start = continued(init, recipe, corpus, layers=layers, allow_pickle=allow_pickle)
+        return train_encoder(recipe, corpus, out, start, resume=resume, machine=machine, quiet=quiet)
 
 
 def train_encoder(
@@ -277,7 +279,9 @@ def _finish(
     about = f"{start.how} with unmask {__version__}: {', '.join(trained)}."
     model = Model(learner.encoder, corpus.tokenizer, heads, tokens=tokens)
     with replaced_directory(run.model) as aside:
-        save_model(aside, model, model_card(recipe.name, about, metrics))
+        pipeline = "fill-mask" if "masked_lm" in heads else ""
+        source = start.inputs.get("init_revision", "")
+        save_model(aside, model, model_card(recipe.name, about, metrics, pipeline=pipeline, revision=source))
     shutil.rmtree(run.plots, ignore_errors=True)  # from before the run was extended
     run.report(pretraining_report(run, recipe.name, progress, remarks))
     try_to_draw(lambda: plot_training(run), display.say)

@@ -14,7 +14,7 @@ from types import FrameType
 from unmask.support.environment import refuse_several_processes, whole
 from unmask.support.errors import UnmaskError
 from unmask.training.interrupt import Interrupt
-from unmask.training.runs.directory import CHECKPOINTS
+from unmask.training.runs.directory import saved_steps
 
 ATTEMPT = "UNMASK_ATTEMPT"
 """Environment variable with the number of earlier attempts of a supervised process."""
@@ -39,7 +39,7 @@ def restarted() -> bool:
 
 def started(out: Path) -> bool:
     """Return whether a run directory has a checkpoint to resume from."""
-    return any((out / CHECKPOINTS).glob("step-*"))
+    return any(saved_steps(out))
 
 
 def supervise(words: Sequence[str], restarts: int, report: Callable[[str], None]) -> None:

@@ -14,16 +14,18 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from itertools import zip_longest
 from pathlib import Path
 
 import msgspec
 
+from unmask.data.cleaning.clean import clean_documents
+from unmask.data.cleaning.rules import Rules
 from unmask.data.corpus.build import check_sources, write_corpus
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.corpus.encode import refuse_unguarded
-from unmask.data.text.documents import TextOptions, copy_documents
+from unmask.data.text.documents import TextCopy, TextOptions, copy_documents
 from unmask.data.text.files import display_name
 from unmask.data.text.record_files import fingerprint_source
 from unmask.data.tokenizers.coverage import suited_vocabulary
@@ -37,6 +39,9 @@ from unmask.support.durable import new_directory
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import differences, versions
 from unmask.support.messages import argument, setting
+from unmask.support.settings import to_table
+from unmask.training.delivery import deliver
+from unmask.training.processes import Processes
 from unmask.training.runs.directory import PREPARED, RunDirectory
 from unmask.workflows.pretraining.checks import check_init, check_layers, check_shape, check_vocabulary, check_words
 from unmask.workflows.pretraining.restarts import restarted
@@ -55,6 +60,7 @@ def corpus_from_text(
     extend: int | None = None,
     layers: int | None = None,
     options: TextOptions | None = None,
+    rules: Rules = Rules(),  # noqa: B008 (frozen)
     suited: Collection[str] = (),
     resume: bool = False,
     workers: int = 1,
@@ -70,6 +76,7 @@ def corpus_from_text(
         extend: maximum number of tokens by which the tokenizer of `init` is extended; None: it is used as it is.
         layers: number of layers to keep of those of `init`, which is only checked here.
         options: how the files are read.
+        rules: by which the text is cleaned, also for the tokenizer.
         suited: those of the settings "vocabulary" and "lowercase" of [tokenizer] that are chosen for the text
             (`suited_vocabulary`), the recipe's size of the vocabulary being the smallest.
         resume: open the corpus of the existing run.
@@ -82,13 +89,19 @@ def corpus_from_text(
     """
     refuse_unguarded()
     if resume:
-        return _started_on(paths, out, extend, options or TextOptions())
+        return _started_on(paths, out, extend, options or TextOptions(), rules)
     options = options or TextOptions()
     _check(paths, recipe, init, extend, layers, options)
     pretrained = None if init is None else load_tokenizer(find(init))
-    made_from = _made_from(paths, options, recipe.tokenizer if pretrained is None else pretrained, extend, suited)
+    made_from = _made_from(
+        paths, options, recipe.tokenizer if pretrained is None else pretrained, extend, suited, rules
+    )
     with RunDirectory.reserved(out, made_from) as folder:
-        read = partial(copy_documents, paths, options, folder / "documents")
+        read: Callable[[], TextCopy] = partial(copy_documents, paths, options, folder / "documents")
+        if rules:
+            read = cache(
+                partial(clean_documents, paths, options, rules, folder / "documents", workers=workers, report=report)
+            )
         if pretrained is not None and extend is None:
             tokenizer = pretrained
         else:
@@ -102,12 +115,27 @@ def corpus_from_text(
                 tokenizer,
                 folder / "corpus",
                 options=options,
-                copy=None if tokenizer is pretrained else read(),
+                copy=None if tokenizer is pretrained and not rules else read(),
                 workers=workers,
                 report=report,
             )
         shutil.rmtree(folder / "documents", ignore_errors=True)
         return corpus
+
+
+def corpus_for_all(processes: Processes, out: Path, make: Callable[[], Corpus]) -> Corpus:
+    """Return the corpus that the main process makes from text in a run directory; each host gets a copy of it.
+
+    Args:
+        processes: the processes that train together.
+        out: the run directory.
+        make: makes the corpus, as `corpus_from_text` does.
+    """
+    if processes.size == 1:
+        return make()
+    processes.lead(lambda: make().manifest.train.documents)
+    deliver(processes, out / PREPARED)
+    return open_corpus(out / PREPARED / "corpus")
 
 
 def _check(
@@ -138,11 +166,13 @@ def _check(
         check_layers(settings, layers, init)
 
 
-def _started_on(paths: Sequence[str | Path], out: Path, extend: int | None, options: TextOptions) -> Corpus:
+def _started_on(
+    paths: Sequence[str | Path], out: Path, extend: int | None, options: TextOptions, rules: Rules
+) -> Corpus:
     """Return the corpus of a run that is resumed.
 
     Raises:
-        UserError: there is no run, or it was started on other text, with other `options` or with another `extend`.
+        UserError: there is no run, or it was started on other text, with other `options`, `rules` or another `extend`.
     """
     if not (out / "recipe.toml").is_file():
         raise UserError(
@@ -163,6 +193,8 @@ def _started_on(paths: Sequence[str | Path], out: Path, extend: int | None, opti
             for number in (before.get("extend"), extend)
         )
         raise UserError(f"this run was started {was}, but is resumed {now}", file=out, remedy=SAME)
+    if made_from and (changed := differences(before.get("rules", {}), to_table(rules))):
+        raise UserError(f"this run was started with other rules: {'; '.join(changed)}", file=out, remedy=SAME)
     if made_from and (changed := differences(before["options"], asdict(options))):
         raise UserError(f"this run was started with other settings: {'; '.join(changed)}", file=out, remedy=SAME)
     return corpus
@@ -193,6 +225,7 @@ def _made_from(
     words: TokenizerSettings | Tokenizer,
     extend: int | None = None,
     suited: Collection[str] = (),
+    rules: Rules = Rules(),  # noqa: B008 (frozen)
 ) -> bytes:
     """Return bytes that identify the inputs of a preparation; empty if one can be read only once (standard input)."""
     contents = list(map(fingerprint_source, paths))
@@ -205,6 +238,7 @@ def _made_from(
             "tokenizer": words.sha256 if isinstance(words, Tokenizer) else words,
             **({} if extend is None else {"extend": extend}),
             **({"suited": sorted(suited)} if suited else {}),
+            **({"rules": to_table(rules)} if rules else {}),
             "versions": versions(LIBRARIES),
         }
     )

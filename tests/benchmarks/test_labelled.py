@@ -11,7 +11,7 @@ MODULE = '"""{text}"""\n'
 
 @pytest.fixture
 def module(benchmark_module):
-    return benchmark_module("topics")
+    return benchmark_module("labelled")
 
 
 @pytest.fixture

@@ -1,22 +1,30 @@
-"""Labeled English text that exists on every machine with Python: paragraphs of the standard library by topic.
+"""Labeled texts of several benchmarks: SST-2, and English text that exists on every machine with Python.
 
-Input: nothing, or the folder of a standard library. Output: paragraphs of docstrings, each with the topic of its module
-as label, split into examples to learn from and examples to test on; the same for the same version of Python. They go
-with the text of `unmask.demo.documentation`, from which the test paragraphs must be removed.
+The latter are paragraphs of the docstrings of a standard library, each with the topic of its module as label; the same
+for the same version of Python. They go with the text of `unmask.demo.documentation`, from which the test paragraphs
+must be removed.
 """
 
 from __future__ import annotations
 
 import sysconfig
+import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
+import common
+import numpy as np
+
+import unmask
+from unmask.data.labelled.labelled_file import read_rows
 from unmask.demo.documentation import prose, read_docstrings
 
+SST2, SST2_DEV = "classification/sst2/train.tsv.xz", "classification/sst2/dev.tsv"
+"""Phrases, and whole sentences to score on."""
 TOPICS = {
     "code": "abc ast bdb code codeop compileall dataclasses dis doctest enum functools importlib inspect linecache "
     "pdb pkgutil profile pstats pydoc runpy symtable timeit tokenize trace traceback types typing unittest",
@@ -42,10 +50,23 @@ TRAIN, TEST = 70, 100
 
 
 class Labelled(NamedTuple):
-    """A paragraph and its topic."""
+    """A text and its label."""
 
     text: str
     label: str
+
+
+def read_texts(*names: str, **columns: str) -> list[Labelled]:
+    """Return the examples of some files of the shared data."""
+    rows = read_rows([common.SHARED / name for name in names], columns=columns)
+    return [Labelled(row.values["text"].strip(), row.values["label"]) for row in rows]
+
+
+def embed(texts: Sequence[str]) -> np.ndarray:
+    """Return the mean vectors of MiniLM, a sentence-embedding model, (texts, width)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", unmask.InputWarning)
+        return unmask.load(common.minilm()).embed(list(texts))
 
 
 def topics(root: Path | None = None) -> tuple[list[Labelled], list[Labelled]]:
@@ -60,6 +81,11 @@ def topics(root: Path | None = None) -> tuple[list[Labelled], list[Labelled]]:
         test += [Labelled(text, topic) for text in texts[:TEST]]
         train += [Labelled(text, topic) for text in texts[TEST : TEST + TRAIN]]
     return sorted(train, key=lambda example: _hash(example.text)), test
+
+
+def every_paragraph() -> list[Labelled]:
+    """Return all paragraphs with their topics."""
+    return [Labelled(text, topic) for topic, texts in paragraphs_by_topic().items() for text in texts]
 
 
 @cache

@@ -1,0 +1,237 @@
+"""Cleaning of raw files: documents that rules keep, without duplicates, on disk.
+
+Input: raw files and rules. Output: `CleanedText`, the documents that are left, as often as they are needed, and a tally
+of what was dropped. Each file is a task of its own, which reads it, judges its documents and writes them with their
+signatures (store.py): tasks may run in several processes and in any order, and those that were completed before a kill
+are not run again if their files are the same. Then duplicates are found among all.
+
+The same text gives the same documents for any number of processes, and whether or not cleaning was interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from unmask.data.cleaning.duplicates import EQUAL, KEPT, NEAR, find_duplicates, find_repeated_lines
+from unmask.data.cleaning.rule import Document, Judge
+from unmask.data.cleaning.rules import Rules
+from unmask.data.cleaning.store import Store, StoreWriter
+from unmask.data.cleaning.tally import RuleTally, Tally
+from unmask.data.corpus.encode import map_in_processes
+from unmask.data.text.documents import Skipped, TextCopy, TextOptions, read_documents, resolve_documents
+from unmask.data.text.record_files import fingerprint_source
+from unmask.support.durable import acquire, replace_file
+from unmask.support.errors import UserError, counted
+from unmask.support.fingerprint import fingerprint_values
+from unmask.support.messages import argument
+
+_LOCK = ".lock"
+
+
+class _Done(msgspec.Struct):
+    """What is known of a source that has been cleaned: what it was made from, bytes of its texts, and counts."""
+
+    made_from: str
+    size: int
+    tally: Tally
+    skipped: Skipped
+
+
+@dataclass(frozen=True)
+class _Task:
+    """The cleaning of a source: its number, its path, how it is read, and the rules."""
+
+    index: int
+    path: str | Path
+    options: TextOptions
+    rules: Rules
+    folder: Path
+
+
+@dataclass(frozen=True)
+class CleanedText(TextCopy):
+    """Documents that have been cleaned.
+
+    Attributes:
+        sources: number of files.
+        dropped: which documents are duplicates, (documents,) uint8.
+        repeated: which lines are repeated, (lines,) bool; None: they stay.
+        tally: what was dropped.
+    """
+
+    sources: int
+    dropped: np.ndarray
+    repeated: np.ndarray | None
+    tally: Tally
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the documents, holding at most one and a block of a file in memory."""
+        store, line = Store(self.directory, self.sources), 0
+        for number, text in enumerate(store.texts()):
+            if self.repeated is not None:
+                lines = text.split("\n\n")
+                is_repeated = self.repeated[line : line + len(lines)]
+                line += len(lines)
+                if self.dropped[number] == KEPT and is_repeated.any():
+                    text = "\n\n".join(each for each, again in zip(lines, is_repeated, strict=True) if not again)
+            if self.dropped[number] == KEPT and text:
+                yield text
+
+    @property
+    def summary(self) -> bytes:
+        """The tally, as JSON."""
+        return msgspec.json.format(msgspec.json.encode(self.tally), indent=2) + b"\n"
+
+
+def clean_documents(
+    paths: Sequence[str | Path],
+    options: TextOptions,
+    rules: Rules,
+    folder: Path,
+    *,
+    workers: int = 1,
+    report: Callable[[str], None] = print,
+) -> CleanedText:
+    """Clean the documents of raw files.
+
+    Args:
+        paths, options: see `read_documents`.
+        rules: the rules.
+        folder: where cleaned documents are kept; those of an interrupted call are used.
+        workers: number of processes, each of which cleans a file at a time.
+        report: called with lines about what was dropped.
+
+    Raises:
+        UserError: a file cannot be read, a rule cannot be built, or nothing is left.
+        UnmaskError: a worker process was killed.
+    """
+    rules.judges()  # before anything is read
+    options = replace(options, documents=resolve_documents(paths, options))
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = acquire(folder / _LOCK)
+    if lock is None:
+        raise UserError("another program is cleaning text there", file=folder, remedy="wait until it has finished")
+    try:
+        tasks = [_Task(index, path, options, rules, folder) for index, path in enumerate(paths)]
+        in_processes = min(workers, sum(str(path) != "-" for path in paths)) > 1
+        elsewhere = [task for task in tasks if in_processes and str(task.path) != "-"]
+        done = {task.index: _clean_file(task) for task in tasks if task not in elsewhere}
+        if elsewhere:
+            results = map_in_processes(elsewhere, _clean_file, min(workers, len(elsewhere)))
+            done |= zip((task.index for task in elsewhere), results, strict=True)
+        return _joined([done[index] for index in range(len(tasks))], rules, folder, report)
+    finally:
+        lock.release()
+
+
+def _joined(done: Sequence[_Done], rules: Rules, folder: Path, report: Callable[[str], None]) -> CleanedText:
+    """Return the documents of all sources, without duplicates."""
+    skipped, tally, store = Skipped(), Tally(), Store(folder, len(done))
+    for each in done:
+        skipped.merge(each.skipped)
+        tally.merge(each.tally)
+    near = rules.near_duplicates
+    dropped = np.zeros(len(store), np.uint8)
+    if rules.duplicates is not None or near is not None:
+        dropped = find_duplicates(store, equal=True, similarity=near.similarity if near else None)
+    repeated = find_repeated_lines(store, dropped) if rules.repeated_lines is not None else None
+    cleaned = CleanedText(folder, skipped, len(done), dropped, repeated, tally)
+    _count(cleaned, store)
+    for line in tally.lines():
+        report(line)
+    if tally.documents and not tally.left:
+        worst = max(tally.rules.items(), key=lambda item: item[1].documents)[0]
+        raise UserError(
+            f"cleaning left none of {counted(tally.documents, 'document')}; {worst} dropped most",
+            remedy=f"change or omit rules of {argument('clean')}",
+        )
+    return cleaned
+
+
+def _count(cleaned: CleanedText, store: Store) -> None:
+    """Count duplicates, and what is left."""
+    tally, line = cleaned.tally, 0
+    rules = {EQUAL: ("duplicates", "equals an earlier document"), NEAR: ("near_duplicates", "nearly equals another")}
+    if len(cleaned.dropped) and cleaned.dropped.any():
+        for name, _ in rules.values():
+            tally.rule(name).judged = len(store)
+    lines = tally.rule("repeated_lines") if cleaned.repeated is not None else RuleTally()
+    for number, text in enumerate(store.texts()):
+        if cleaned.dropped[number] != KEPT:
+            name, reason = rules[int(cleaned.dropped[number])]
+            tally.rule(name).drop(reason, text)
+            tally.left -= 1
+            tally.left_bytes -= len(text.encode())
+        if cleaned.repeated is None:
+            continue
+        parts = text.split("\n\n")
+        is_repeated = cleaned.repeated[line : line + len(parts)]
+        line += len(parts)
+        if is_repeated.any() and cleaned.dropped[number] == KEPT:
+            lines.judged += 1
+            removed = [each for each, again in zip(parts, is_repeated, strict=True) if again]
+            size = sum(len(each.encode()) for each in removed) + 2 * min(len(removed), len(parts) - 1)
+            lines.changed, lines.removed = lines.changed + 1, lines.removed + size
+            for each in removed:
+                lines.add("line that occurred before", each)
+            tally.left -= len(removed) == len(parts)
+            tally.left_bytes -= size
+
+
+def _clean_file(task: _Task) -> _Done:
+    """Clean a file, or return what is known of it if that was done before."""
+    content = fingerprint_source(task.path)
+    made_from = fingerprint_values(
+        [content, asdict(task.options), msgspec.to_builtins(task.rules), _of_tests(task.rules)]
+    )
+    record, texts = (task.folder / f"{task.index:05d}.{suffix}" for suffix in ("json", "texts"))
+    if content is not None and record.exists():
+        try:
+            done = msgspec.json.decode(record.read_bytes(), type=_Done)
+        except (msgspec.DecodeError, RecursionError):
+            done = None
+        if done is not None and done.made_from == made_from and texts.stat().st_size == done.size:
+            return done
+    record.unlink(missing_ok=True)
+    tally, skipped = Tally(), Skipped()
+    judges = task.rules.judges()
+    with StoreWriter(task.folder, task.index, task.rules.needed()) as writer:
+        for text in read_documents([task.path], task.options, skipped, lines=True):
+            size = len(text.encode())
+            tally.documents, tally.bytes = tally.documents + 1, tally.bytes + size
+            document = _judged(Document(text), judges, tally)
+            if document is not None:
+                tally.left, tally.left_bytes = tally.left + 1, tally.left_bytes + len(document.text.encode())
+                writer.add(document.text)
+    done = _Done(made_from, texts.stat().st_size, tally, skipped)
+    replace_file(record, msgspec.json.encode(done))
+    return done
+
+
+def _of_tests(rules: Rules) -> list[str | None]:
+    """Return the fingerprints of the test files that documents must not overlap with."""
+    return [fingerprint_source(path) for path in rules.overlap.files] if rules.overlap else []
+
+
+def _judged(document: Document, judges: dict[str, Judge], tally: Tally) -> Document | None:
+    """Return what rules leave of a document; None: it is dropped."""
+    for name, judge in judges.items():
+        counts = tally.rule(name)
+        counts.judged += 1
+        verdict = judge(document)
+        dropped = verdict.dropped or ("" if verdict.document.text else "nothing left")
+        if dropped:
+            counts.drop(dropped, document.text)
+            return None
+        if verdict.changes:
+            counts.changed += 1
+            counts.removed += len(document.text.encode()) - len(verdict.document.text.encode())
+            for reason, number in verdict.changes.items():
+                counts.add(reason, document.text, number)
+        document = verdict.document
+    return document

@@ -1,0 +1,196 @@
+"""Duplicates among documents: equal ones, nearly equal ones, and lines that are in several.
+
+Input: the signatures of all documents (store.py). Output: which documents are dropped, and which lines. Of duplicates,
+the first document stays, and of lines the first occurrence, in the order of the files: so the result depends on the
+text alone.
+
+Equal are documents whose folded texts are. Documents with a band in common may be nearly equal: their similarity is
+computed from their texts, so that none is dropped by chance. Nearly equal documents are grouped, also by way of others
+(connected components, as in Lee et al. 2022, arXiv 2107.06499), and one of each group stays.
+
+Memory: signatures are sorted `BLOCK` at a time, each time those whose keys have the same remainder, which is read from
+the disk again for each block; beside these there are 8 bytes for each document, and one on disk for each line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+
+import numpy as np
+
+from unmask.data.cleaning.rule import RuleSettings
+from unmask.data.cleaning.signatures import BANDS
+from unmask.data.cleaning.store import Store
+from unmask.data.labelled.duplicates import SIMILAR, ngram_hashes
+from unmask.data.labelled.folding import fold
+from unmask.support.errors import UserError
+
+BLOCK = 1 << 22
+"""Number of keys that are sorted at a time."""
+KEPT, EQUAL, NEAR = 0, 1, 2
+"""What is known of a document: it stays, it equals an earlier one, or it is in the group of an earlier one."""
+
+
+class Duplicates(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The table [duplicates]: of equal documents, the first stays."""
+
+
+class NearDuplicates(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The table [near_duplicates]: of nearly equal documents, the first stays.
+
+    Attributes:
+        similarity: smallest Jaccard similarity of such documents; below 0.7, many are not found.
+    """
+
+    similarity: float = SIMILAR
+
+    def check(self) -> None:
+        """Raise a UserError if the similarity is not one that bands find."""
+        if not 0.5 <= self.similarity <= 1:
+            raise UserError(f"near_duplicates.similarity must be at least 0.5 and at most 1, not {self.similarity:g}")
+
+
+class RepeatedLines(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The table [repeated_lines]: of equal lines, in one document or in several, the first stays."""
+
+
+def find_duplicates(store: Store, *, equal: bool, similarity: float | None) -> np.ndarray:
+    """Find documents to drop.
+
+    Args:
+        store: the documents.
+        equal: whether those that equal an earlier one are dropped.
+        similarity: Jaccard similarity from which documents are nearly equal; None: these stay.
+
+    Returns:
+        `KEPT`, `EQUAL` or `NEAR` for each document, (documents,) uint8.
+    """
+    found = np.full(len(store), KEPT, np.uint8)
+    if equal:
+        for _, other in _pairs(store, partial(store.column, name="identities"), None):
+            found[other] = EQUAL
+    if similarity is not None:
+        groups = _Groups(len(store))
+        similar = _Similarity(store, similarity)
+        for band in range(BANDS):
+            for first, other in _pairs(store, partial(_band, store, band), found):
+                if groups.root(first) != groups.root(other) and similar(first, other):
+                    groups.join(first, other)
+        found[groups.others()] = NEAR
+    return found
+
+
+def _band(store: Store, band: int, index: int) -> np.ndarray:
+    """Return the numbers of a band of the documents of a source."""
+    return store.column(index, "bands")[:, band]
+
+
+def find_repeated_lines(store: Store, dropped: np.ndarray) -> np.ndarray:
+    """Return which lines occurred before in documents that are not dropped, (lines,) bool, memory-mapped.
+
+    Args:
+        store: the documents.
+        dropped: which documents are dropped, (documents,).
+    """
+    counts = [store.column(index, "counts") for index in range(store.sources)]
+    starts = np.concatenate([[0], np.cumsum([int(each.sum()) for each in counts])]).astype(np.int64)
+    repeated = np.memmap(store.folder / "repeated.part", bool, "w+", shape=(max(1, int(starts[-1])),))
+    blocks = 1 + int(starts[-1]) // BLOCK
+    for block in range(blocks):
+        keys, places = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
+        for index in range(store.sources):
+            values = np.asarray(store.column(index, "lines"))
+            is_kept = np.repeat(dropped[store.starts[index] : store.starts[index + 1]] == KEPT, counts[index])
+            chosen = np.flatnonzero((values % np.uint64(blocks) == block) & is_kept)
+            keys.append(values[chosen])
+            places.append(chosen + starts[index])
+        order, is_first = _order(np.concatenate(keys))
+        repeated[np.concatenate(places)[order][~is_first]] = True
+    return repeated
+
+
+def _pairs(store: Store, keys_of: Callable[[int], np.ndarray], dropped: np.ndarray | None) -> Iterator[tuple[int, int]]:
+    """Yield pairs of documents with equal keys: each with the first and with the one before it.
+
+    Args:
+        store: the documents.
+        keys_of: returns the keys of a source, (documents,) uint64; 0 equals none.
+        dropped: documents that are left out, (documents,).
+    """
+    blocks = 1 + len(store) // BLOCK
+    for block in range(blocks):
+        keys, places = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
+        for index in range(store.sources):
+            values = np.asarray(keys_of(index))
+            chosen = (values % np.uint64(blocks) == block) & (values != 0)
+            if dropped is not None:
+                chosen &= dropped[store.starts[index] : store.starts[index + 1]] == KEPT
+            rows = np.flatnonzero(chosen)
+            keys.append(values[rows])
+            places.append(rows + store.starts[index])
+        order, is_first = _order(np.concatenate(keys))
+        documents = np.concatenate(places)[order]
+        firsts = documents[np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))] if len(order) else order
+        others = np.flatnonzero(~is_first)
+        previous = documents[others - 1]
+        for first, before, other in zip(
+            firsts[others].tolist(), previous.tolist(), documents[others].tolist(), strict=True
+        ):
+            yield first, other
+            if before != first:
+                yield before, other
+
+
+def _order(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the order of keys, equal ones as they are, and which of them in this order is the first of its kind."""
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    is_first = np.ones(len(keys), bool)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    return order, is_first
+
+
+class _Groups:
+    """Groups of documents, each named by its first one (a union-find)."""
+
+    def __init__(self, count: int) -> None:
+        self._parents = np.arange(count)
+
+    def root(self, document: int) -> int:
+        """Return the first document of a group."""
+        parents = self._parents
+        while (parent := int(parents[document])) != document:
+            parents[document] = parents[parent]
+            document = parent
+        return document
+
+    def join(self, first: int, second: int) -> None:
+        """Make one group of those of two documents."""
+        low, high = sorted((self.root(first), self.root(second)))
+        self._parents[high] = low
+
+    def others(self) -> np.ndarray:
+        """Return the documents that are not the first of their group."""
+        return np.flatnonzero(self._parents != np.arange(len(self._parents)))
+
+
+class _Similarity:
+    """Whether two documents are nearly equal; the n-grams of the last ones are kept.
+
+    Args:
+        store: the documents.
+        least: smallest Jaccard similarity.
+    """
+
+    def __init__(self, store: Store, least: float) -> None:
+        self._least = least
+        self._ngrams = lru_cache(64)(lambda document: np.unique(ngram_hashes(fold(store.text(document)))))
+
+    def __call__(self, first: int, second: int) -> bool:
+        one, other = self._ngrams(first), self._ngrams(second)
+        small, large = sorted((len(one), len(other)))
+        if small < self._least * large:
+            return False
+        common = len(np.intersect1d(one, other, assume_unique=True))
+        return common >= self._least * (small + large - common)

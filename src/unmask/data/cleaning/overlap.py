@@ -1,0 +1,179 @@
+"""Overlap with test files: documents that contain what a model will be evaluated on are dropped.
+
+In: documents, and the passages of files: lines, cells of tables, texts in JSON, sentences of tagged files. Out: the
+documents that share no `ngram` words in a row with any of them; of a passage of fewer words, but at least `shortest`,
+all of it counts. Words are compared without case and punctuation. Brown et al. 2020 (arXiv 2005.14165), appendix C,
+from which 13 and 8 are; there the passage is cut out of the document, here all of it is dropped.
+
+Words and n-grams are compared by hashes of 64 bits, the same in every process.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from unmask.data.cleaning.rule import Document, Judge, RuleSettings, Verdict
+from unmask.data.text.files import decode_line, display_name, pages_of, read_text_lines
+from unmask.data.text.pages import read_pages
+from unmask.data.text.record_files import has_reader, read_file
+from unmask.support.errors import UserError
+from unmask.support.messages import argument
+
+_WORD = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\u3040-\u30ff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]|[^\\W_]+")
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_JSON = (".jsonl", ".ndjson", ".json")
+
+
+class Overlap(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The table [overlap].
+
+    Attributes:
+        files: the test files.
+        ngram: number of words in a row.
+        shortest: number of words of the shortest passages that are compared.
+    """
+
+    files: tuple[str, ...] = ()
+    ngram: int = 13
+    shortest: int = 8
+
+    def build(self) -> Judge:
+        """See `RuleSettings`."""
+        if not 1 <= self.shortest <= self.ngram:
+            raise UserError("overlap.shortest must be at least 1 and at most overlap.ngram")
+        known = self.index()
+
+        def judge(document: Document) -> Verdict:
+            for n, own in all_ngrams(word_hashes(document.text), self.ngram):
+                if n not in known:
+                    continue
+                ngrams, files = known[n]
+                places = np.minimum(np.searchsorted(ngrams, own), len(ngrams) - 1)
+                if (hits := np.flatnonzero(ngrams[places] == own)).size:
+                    return Verdict(document, f"overlap with {self.files[files[places[hits[0]]]]}")
+            return Verdict(document)
+
+        return judge
+
+    def index(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        """Return the n-grams of the files by n: hashes in order, and the number of the file of each.
+
+        Raises:
+            UserError: a file cannot be read, or has no passage that is long enough.
+        """
+        found: dict[int, dict[int, int]] = {}
+        for number, path in enumerate(self.files):
+            is_long = False
+            for passage in read_passages(path):
+                hashes = word_hashes(passage)
+                n = min(self.ngram, len(hashes))
+                if n >= self.shortest:
+                    is_long = True
+                    ngrams = found.setdefault(n, {})
+                    *_, (_, last) = all_ngrams(hashes, n)
+                    for value in last.tolist():
+                        ngrams.setdefault(value, number)
+            if not is_long:
+                problem = f"has no passage of {self.shortest} words or more, so that no overlap can be found"
+                remedy = f"leave it out of {argument('exclude_overlap')}, or set overlap.shortest"
+                raise UserError(problem, file=path, remedy=remedy)
+        return {n: _sorted(ngrams) for n, ngrams in found.items()}
+
+
+def _sorted(ngrams: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    hashes = np.fromiter(ngrams, np.uint64, len(ngrams))
+    order = np.argsort(hashes)
+    return hashes[order], np.fromiter(ngrams.values(), np.int64, len(ngrams))[order]
+
+
+def word_hashes(text: str) -> np.ndarray:
+    """Return a hash of each word, without case, (words,) uint64."""
+    words = _WORD.findall(text.lower())
+    return np.fromiter(map(_word_hash, words), np.uint64, len(words))
+
+
+@lru_cache(1 << 17)
+def _word_hash(word: str) -> int:
+    return zlib.crc32(word.encode("utf8", "surrogatepass"))
+
+
+def all_ngrams(hashes: np.ndarray, most: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield each n up to `most`, and a hash of each n-gram, (words - n + 1,) uint64, given those of the words."""
+    ngrams = hashes
+    for n in range(1, min(most, len(hashes)) + 1):
+        if n > 1:
+            ngrams = ngrams[:-1] * _FACTOR + hashes[n - 1 :]
+            ngrams ^= ngrams >> np.uint64(31)
+        yield n, ngrams
+
+
+def read_passages(path: str | Path) -> Iterator[str]:
+    """Yield the passages of a file.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    if form := pages_of(path):
+        yield from (line for page in read_pages(path, form) for line in page.text.splitlines())
+    elif has_reader(path):
+        yield from (text for _, record in read_file(path) for text in _texts(record))
+    elif any(suffix.lower() in _JSON for suffix in Path(path).suffixes[-2:]):
+        yield from _json_texts(path)
+    else:
+        yield from _line_texts([line for _, line in read_text_lines(path)])
+
+
+def _line_texts(lines: Sequence[str]) -> Iterator[str]:
+    """Yield the cells of lines; of a tagged file, whose lines are words with tags, the words of each sentence."""
+    filled = [line for line in lines if line.strip()]
+    words = [line.split()[0] for line in filled]
+    if filled and len(filled) < len(lines) and max(len(line.split()) for line in filled) <= 12:
+        sentence: list[str] = []
+        numbers = iter(words)
+        for line in [*lines, ""]:
+            if line.strip():
+                sentence.append(next(numbers))
+            elif sentence:
+                yield " ".join(sentence)
+                sentence = []
+    for line in filled:
+        yield from line.split("\t")
+
+
+def _json_texts(path: str | Path) -> Iterator[str]:
+    """Yield the texts in a file of JSON Lines, or of a single value in JSON."""
+    lines = list(read_text_lines(path))
+    try:
+        for number, line in lines:
+            if line.strip():
+                yield from _texts(decode_line(line, display_name(path), number))
+    except UserError:
+        try:
+            yield from _texts(msgspec.json.decode("\n".join(line for _, line in lines)))
+        except (msgspec.DecodeError, RecursionError):
+            pass
+        else:
+            return
+        raise
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list | tuple):
+        if value and all(isinstance(inner, str) and len(inner.split()) == 1 for inner in value):
+            yield " ".join(value)  # the words of a sentence
+        else:
+            for inner in value:
+                yield from _texts(inner)

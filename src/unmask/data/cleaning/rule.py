@@ -1,0 +1,83 @@
+"""What a rule of cleaning is: it keeps a document, changes it, or drops it, and says why.
+
+Input: a `Document`. Output: a `Verdict`. Each rule is a file of this package with its settings, which `build` turns
+into a function of one document alone: so documents may be judged in any order and by any number of processes.
+
+A line is a paragraph of the document: in pages, in JSON Lines and in rows of tables each line is one, in plain text a
+block between blank lines. Words are what white space separates; in scripts without spaces, such as Chinese, each
+character is a word, and rules about the length of words do not apply.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import msgspec
+
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]"
+)
+"""Letters of scripts without spaces: Thai, Lao, Burmese, Khmer, kana, Han."""
+_CHARACTER_OR_WORD = re.compile(f"{_UNSPACED.pattern}|[^\\s{_UNSPACED.pattern[1:-1]}]+")
+_SHARE = 0.3
+"""Share of such letters from which a document is in such a script."""
+
+
+class Document:
+    """The text of a document, and its parts, each found when it is first needed.
+
+    Args:
+        text: its text, with lines separated by blank lines.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """Its lines."""
+        return self.text.split("\n\n")
+
+    @cached_property
+    def is_spaced(self) -> bool:
+        """Whether spaces separate its words."""
+        return self.text.isascii() or len(_UNSPACED.findall(self.text)) < _SHARE * len(self.text)
+
+    @cached_property
+    def words(self) -> list[str]:
+        """Its words."""
+        return self.text.split() if self.is_spaced else _CHARACTER_OR_WORD.findall(self.text)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a rule says of a document.
+
+    Attributes:
+        document: the document, changed or as it was.
+        dropped: why it is dropped; "" if it is not.
+        changes: number of changes of each kind.
+    """
+
+    document: Document
+    dropped: str = ""
+    changes: Mapping[str, int] = field(default_factory=dict)
+
+
+Judge = Callable[[Document], Verdict]
+
+
+class RuleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of a rule: a table of the file that `clean` names."""
+
+    @abstractmethod
+    def build(self) -> Judge:
+        """Return the function that judges documents.
+
+        Raises:
+            UserError: a setting is invalid, or a package is missing.
+        """

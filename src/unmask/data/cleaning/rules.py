@@ -1,0 +1,150 @@
+"""The rules by which text is cleaned: a table for each, in a file or by its name.
+
+Input: names of rules, `web`, or a TOML file with a table for each rule. Output: `Rules`. They apply in the order in
+which they are listed here, whatever the order in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from unmask.data.cleaning.c4 import C4
+from unmask.data.cleaning.duplicates import Duplicates, NearDuplicates, RepeatedLines
+from unmask.data.cleaning.fineweb import FineWeb
+from unmask.data.cleaning.gopher_quality import GopherQuality
+from unmask.data.cleaning.gopher_repetition import GopherRepetition
+from unmask.data.cleaning.language import Language
+from unmask.data.cleaning.overlap import Overlap
+from unmask.data.cleaning.pii import PII
+from unmask.data.cleaning.rule import Judge, RuleSettings
+from unmask.support.errors import UserError, nearest
+from unmask.support.messages import argument
+from unmask.support.settings import convert, parse_toml
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rules of cleaning; None: it does not apply.
+
+    Attributes:
+        language, gopher_repetition, gopher_quality, c4, fineweb, overlap, pii: rules for single documents, in order.
+        duplicates, near_duplicates, repeated_lines: rules for all documents together, after these.
+    """
+
+    language: Language | None = None
+    gopher_repetition: GopherRepetition | None = None
+    gopher_quality: GopherQuality | None = None
+    c4: C4 | None = None
+    fineweb: FineWeb | None = None
+    overlap: Overlap | None = None
+    pii: PII | None = None
+    duplicates: Duplicates | None = None
+    near_duplicates: NearDuplicates | None = None
+    repeated_lines: RepeatedLines | None = None
+
+    def __bool__(self) -> bool:
+        return self != Rules()
+
+    def judges(self) -> dict[str, Judge]:
+        """Return the functions that judge single documents, by the names of their rules.
+
+        Raises:
+            UserError: a setting is invalid, or a package is missing.
+        """
+        rules = {name: getattr(self, name) for name in _SINGLE}
+        if self.near_duplicates is not None:
+            self.near_duplicates.check()
+        return {name: rule.build() for name, rule in rules.items() if rule is not None}
+
+    def needed(self) -> frozenset[str]:
+        """Return what must be stored of each document (store.py)."""
+        names = {
+            "identities": self.duplicates is not None or self.near_duplicates is not None,
+            "bands": self.near_duplicates is not None,
+            "lines": self.repeated_lines is not None,
+            "counts": self.repeated_lines is not None,
+        }
+        return frozenset(name for name, is_needed in names.items() if is_needed)
+
+
+_SINGLE = ("language", "gopher_repetition", "gopher_quality", "c4", "fineweb", "overlap", "pii")
+WEB = Rules(
+    gopher_repetition=GopherRepetition(),
+    gopher_quality=GopherQuality(),
+    c4=C4(needs_terminal=False),
+    fineweb=FineWeb(),
+    duplicates=Duplicates(),
+    near_duplicates=NearDuplicates(),
+)
+"""What FineWeb applies to English pages, but language and personal data, which must be asked for."""
+
+
+def read_rules(names: Sequence[str | Path], exclude_overlap: Sequence[str | Path] = ()) -> Rules:
+    """Return rules.
+
+    Args:
+        names: names of rules, "web" for several that are made for English pages, or a TOML file.
+        exclude_overlap: test files, which documents must not overlap with (`Overlap`).
+
+    Raises:
+        UserError: a name or a key is unknown, a value is invalid, or the file cannot be read.
+    """
+    rules = Rules()
+    for name in map(str, names):
+        if name == "web":
+            chosen = WEB
+        elif name.endswith(".toml"):
+            chosen = _read_file(name)
+        else:
+            chosen = _named(name)
+        given = {field: value for field in Rules.__struct_fields__ if (value := getattr(chosen, field)) is not None}
+        rules = msgspec.structs.replace(rules, **given)
+    if exclude_overlap:
+        files = tuple(map(str, exclude_overlap))
+        if rules.overlap is not None and rules.overlap.files:
+            raise UserError(
+                f"{argument('exclude_overlap')} and overlap.files both name files",
+                remedy="name all of them in one place",
+            )
+        rules = msgspec.structs.replace(rules, overlap=msgspec.structs.replace(rules.overlap or Overlap(), files=files))
+    if rules.overlap is not None and not rules.overlap.files:
+        raise UserError("the rule overlap names no files", remedy=f"pass {argument('exclude_overlap', 'FILE')}")
+    for file in rules.overlap.files if rules.overlap else ():
+        if not Path(file).is_file():
+            raise UserError("does not exist, or is no file", file=file)
+    return rules
+
+
+def _named(name: str) -> Rules:
+    kinds: dict[str, type[RuleSettings]] = {
+        "c4": C4,
+        "fineweb": FineWeb,
+        "gopher_quality": GopherQuality,
+        "gopher_repetition": GopherRepetition,
+        "pii": PII,
+        "duplicates": Duplicates,
+        "near_duplicates": NearDuplicates,
+        "repeated_lines": RepeatedLines,
+    }
+    field = name.replace("-", "_")
+    if field == "language":
+        raise UserError(
+            f"{argument('clean', name)} needs a setting",
+            remedy='name the languages in a TOML file: [language] and keep = ["en"]',
+        )
+    if field not in kinds:
+        raise UserError(
+            f"{argument('clean', name)}: no such rule",
+            remedy=nearest(field, ["web", "language", *kinds]) or "name a file",
+        )
+    return Rules(**{field: kinds[field]()})  # type: ignore[arg-type]
+
+
+def _read_file(path: str) -> Rules:
+    try:
+        text = Path(path).read_text(encoding="utf8")
+    except (OSError, UnicodeError) as error:
+        raise UserError(f"cannot be read ({error})", file=path) from error
+    return convert(parse_toml(text, path), Rules, path)

@@ -1,0 +1,122 @@
+"""Cleaned documents on disk: their texts and signatures, a set of files for each source, written once.
+
+    00000.texts      each document in UTF-8, followed by NUL
+    00000.ends       int64: the end of each document in the texts
+    00000.identities uint64: a key for each document, equal for equal ones (signatures.py)
+    00000.bands      uint64: the bands of each document
+    00000.lines      uint64: a key for each line of each document
+    00000.counts     int64: number of lines of each document
+    00000.json       what was dropped and skipped; complete only if this file is there
+
+Files other than the texts are there only if the rules need them. Each is read in blocks or memory-mapped, so that
+memory does not grow with the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from unmask.data.cleaning.signatures import BANDS, KEY, bands, identity, line_keys
+from unmask.data.labelled.folding import fold
+from unmask.support.durable import create
+
+INDEX = np.dtype("<i8")
+_TYPES: dict[str, tuple[Any, tuple[int, ...]]] = {
+    "ends": (INDEX, ()),
+    "identities": (KEY, ()),
+    "bands": (KEY, (BANDS,)),
+    "lines": (KEY, ()),
+    "counts": (INDEX, ()),
+}
+_BLOCK = 1 << 20
+
+
+class StoreWriter:
+    """Writes the documents of a source.
+
+    Args:
+        folder: the folder of the store.
+        index: number of the source.
+        needed: which of the files beside the texts to write.
+    """
+
+    def __init__(self, folder: Path, index: int, needed: frozenset[str]) -> None:
+        self._needed, self._end = needed, 0
+        self._stack = ExitStack()
+        self._files: dict[str, BinaryIO] = {
+            name: self._stack.enter_context(create(folder / f"{index:05d}.{name}"))
+            for name in ("texts", "ends", *needed)
+        }
+
+    def __enter__(self) -> StoreWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def add(self, text: str) -> None:
+        """Write a document."""
+        content = text.encode()
+        self._end += len(content) + 1
+        self._files["texts"].write(content + b"\0")
+        self._files["ends"].write(self._end.to_bytes(8, "little"))
+        folded = fold(text) if self._needed & {"identities", "bands"} else b""
+        if "identities" in self._needed:
+            self._files["identities"].write(identity(folded))
+        if "bands" in self._needed:
+            self._files["bands"].write(bands(folded).tobytes())
+        if "lines" in self._needed:
+            keys = line_keys(text.split("\n\n"))
+            self._files["lines"].write(keys.tobytes())
+            self._files["counts"].write(len(keys).to_bytes(8, "little"))
+
+
+class Store:
+    """Reads the documents of all sources.
+
+    Args:
+        folder: the folder of the store.
+        sources: number of sources.
+    """
+
+    def __init__(self, folder: Path, sources: int) -> None:
+        self.folder, self.sources = folder, sources
+        self.sizes = [self._path(index, "ends").stat().st_size // INDEX.itemsize for index in range(sources)]
+        self.starts = np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def _path(self, index: int, name: str) -> Path:
+        return self.folder / f"{index:05d}.{name}"
+
+    def column(self, index: int, name: str) -> np.ndarray:
+        """Return an array of a source, memory-mapped."""
+        dtype, shape = _TYPES[name]
+        path = self._path(index, name)
+        if path.stat().st_size == 0:
+            return np.zeros((0, *shape), dtype)
+        return np.memmap(path, dtype, "r").reshape(-1, *shape)
+
+    def text(self, document: int) -> str:
+        """Return the text of a document, given its number over all sources."""
+        index = int(np.searchsorted(self.starts, document, side="right")) - 1
+        ends, row = self.column(index, "ends"), document - int(self.starts[index])
+        start = int(ends[row - 1]) if row else 0
+        with self._path(index, "texts").open("rb") as file:
+            file.seek(start)
+            return file.read(int(ends[row]) - 1 - start).decode()
+
+    def texts(self) -> Iterator[str]:
+        """Yield the texts of all documents, in order."""
+        for index in range(self.sources):
+            rest = b""
+            with self._path(index, "texts").open("rb") as file:
+                while block := file.read(_BLOCK):
+                    *documents, rest = (rest + block).split(b"\0")
+                    yield from (document.decode() for document in documents)

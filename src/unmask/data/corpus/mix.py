@@ -1,0 +1,157 @@
+"""Mixtures of corpora: each has a share of the tokens, and its documents are read in part, once, or several times.
+
+Input: corpora of one vocabulary, and their shares. Output: a corpus, which training reads as any other, so that the
+order, several processes and resumed runs are exact. The documents that are read one time more than the others are
+chosen at random, the same ones for the same corpora and settings.
+
+Shares by temperature are those of Devlin's multilingual BERT and of XLM (Conneau and Lample 2019, section 3.1):
+proportional to the numbers of tokens to the power of 1 / temperature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from unmask.data.corpus.corpus import Corpus, Documents, open_corpus
+from unmask.data.corpus.encode import EncodedDocument
+from unmask.data.corpus.manifest import VERSION, CorpusManifest, SkippedEntry, TokenizerEntry, checksum
+from unmask.data.corpus.partial import PartialCorpus
+from unmask.support.durable import replace_file
+from unmask.support.errors import UserError
+from unmask.support.messages import argument
+
+PARTS = ("train", "heldout")
+
+
+def tempered(corpora: Sequence[Corpus], temperature: float) -> list[float]:
+    """Return shares proportional to the numbers of tokens to the power of 1 / temperature; 1 keeps the proportions."""
+    sizes = np.array([corpus.train.num_tokens for corpus in corpora], float) ** (1 / temperature)
+    return [float(share) for share in sizes / sizes.sum()]
+
+
+def write_mixture(
+    corpora: Sequence[Corpus],
+    shares: Sequence[float] | None,
+    out: Path,
+    *,
+    tokens: float | None = None,
+    most_repeats: float = 4.0,
+    seed: int = 0,
+    shard_tokens: int = 16_000_000,
+    report: Callable[[str], None] = lambda line: None,
+) -> Corpus:
+    """Write the mixture of corpora as a corpus, or resume one that was interrupted.
+
+    Args:
+        corpora: the corpora.
+        shares: their shares of the tokens, which are divided by their sum; None: those of their sizes.
+        out: the directory to write, which must be empty or not exist.
+        tokens: number of tokens to train on; None: as many as there are if no document is read twice.
+        most_repeats: maximum number of times that a document is read.
+        seed: of the choice of documents.
+        shard_tokens: number of tokens after which a shard ends.
+        report: called with lines that say what is read how many times, and what was written.
+
+    Raises:
+        UserError: a corpus is given twice or damaged, the vocabularies differ, or a document would be read too often.
+    """
+    first = corpora[0]
+    for number, corpus in enumerate(corpora[1:], 1):
+        if corpus.directory.resolve() in {other.directory.resolve() for other in corpora[:number]}:
+            raise UserError("is given twice", file=corpus.directory, remedy="give each corpus once, with its share")
+        if corpus.manifest.tokenizer != first.manifest.tokenizer:
+            raise UserError(
+                f"its vocabulary is not that of {first.directory}", file=corpus.directory, remedy="build it with that"
+            )
+    copies = {part: _copies(corpora, part, shares, tokens if part == "train" else None, seed) for part in PARTS}
+    wanted = shares or tempered(corpora, 1.0)
+    for corpus, counts, share in zip(corpora, copies["train"], wanted, strict=True):
+        times = share_read(corpus.train, counts)
+        if times > most_repeats:
+            raise UserError(
+                f"would be read {times:.3g} times",
+                file=corpus.directory,
+                remedy=f"lower its share or {argument('tokens')}, or raise {argument('max_repeats')}",
+            )
+        report(f"{corpus.directory}: {100 * share / sum(wanted):.3g} %, read {times:.3g} times")
+    settings = {
+        "corpora": " ".join(f"{corpus.manifest.train.tokens}:{corpus.directory}" for corpus in corpora),
+        "shares": " ".join(f"{share:.6g}" for share in wanted),
+        "tokens": f"{tokens}",
+        "seed": f"{seed}",
+        "tokens of a shard": f"{shard_tokens}",
+    }
+    dtype, vocabulary = first.manifest.dtype, first.manifest.tokenizer.size
+    with PartialCorpus(
+        out.resolve(), settings, dtype=dtype, vocabulary=vocabulary, shard_tokens=shard_tokens, report=report
+    ) as partial:
+        for document in partial.missing(_documents(copies)):
+            number, index = map(int, document.text.split(":"))
+            source: Documents = getattr(corpora[number], document.part)
+            partial.add(document, _encoded(source.sentences(index), dtype))
+        train, held, most_frequent = partial.finish()
+        manifest = CorpusManifest(
+            version=VERSION,
+            tokenizer=TokenizerEntry(first.manifest.tokenizer.sha256, vocabulary),
+            dtype=dtype,
+            train=train,
+            heldout=held,
+            sources=[source for corpus in corpora for source in corpus.manifest.sources],
+            skipped=SkippedEntry(0, []),
+            most_frequent_token=most_frequent,
+        )
+        first.tokenizer.save(partial.corpus / "tokenizer")
+        content = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+        replace_file(partial.corpus / "manifest.json", content)
+        partial.publish()
+    report(f"train: {train.amounts}")
+    report(f"heldout: {held.amounts}")
+    return open_corpus(out)
+
+
+def share_read(documents: Documents, copies: npt.NDArray[np.int64]) -> float:
+    """Return how many times the tokens of documents are read on average."""
+    return float((copies * documents.lengths()).sum() / max(1, documents.num_tokens))
+
+
+def _copies(
+    corpora: Sequence[Corpus], part: str, wanted: Sequence[float] | None, tokens: float | None, seed: int
+) -> list[npt.NDArray[np.int64]]:
+    """Return how many times each document of a part of each corpus is read, (documents,) each."""
+    lengths = [getattr(corpus, part).lengths() for corpus in corpora]
+    sizes = np.array([length.sum() for length in lengths])
+    if wanted is None and tokens is None:
+        return [np.ones(len(length), np.int64) for length in lengths]
+    shares = np.array(sizes if wanted is None else wanted, float)
+    shares /= shares.sum()
+    if tokens is None:  # a corpus without held-out documents does not limit the others
+        tokens = float((sizes / shares)[sizes > 0].min()) if sizes.any() else 0.0
+    copies = []
+    for number, (length, share) in enumerate(zip(lengths, shares.tolist(), strict=True)):
+        whole, rest = divmod(tokens * share, max(1, length.sum()))
+        order = np.random.default_rng([seed, PARTS.index(part), number]).permutation(len(length))
+        before = np.cumsum(length[order]) - length[order]
+        more = np.zeros(len(length), np.int64)
+        more[order] = before < rest - 0.5  # so that rounding adds no document
+        copies.append(int(whole) + more)
+    return copies
+
+
+def _documents(copies: dict[str, list[npt.NDArray[np.int64]]]) -> Iterator[tuple[str, str]]:
+    """Yield the part of each document and where it is from, NUMBER:INDEX, as many times as it is read."""
+    for part, counts in copies.items():
+        for number, of_corpus in enumerate(counts):
+            for index in np.repeat(np.arange(len(of_corpus)), of_corpus).tolist():
+                yield part, f"{number}:{index}"
+
+
+def _encoded(sentences: Sequence[npt.NDArray[np.int32]], dtype: str) -> EncodedDocument:
+    """Return a document as the writer takes it."""
+    ids, lengths = np.concatenate(sentences).astype(dtype), np.array([len(sentence) for sentence in sentences])
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    return EncodedDocument(ids.tobytes(), lengths.astype(np.int64).tobytes(), int(checksum(ids, ends)))

@@ -1,0 +1,328 @@
+"""Records of web archives, WARC and ARC: read one by one, whatever is damaged between them.
+
+Input: the bytes of a file, plain or compressed by gzip, of which each record is a member as a rule. Output: the header
+and the block of each record, or a `Damage` that says what is wrong. Libraries stop at the first damaged member or skip
+it without a word: here it is named, and reading goes on at the next record that can be found.
+
+    gzip    a member is cut off or damaged: reading goes on at the next member that begins with a record
+    length  is wrong: the block is searched for the next record, so that none is swallowed
+    size    a block of more than `MAX_DOCUMENT` bytes is passed over in bounded memory; a member that expands to more
+            than `MAX_RATIO` times its size is not read on
+
+ISO 28500:2017 (WARC 1.1), of which all versions since 0.17 are read; ARC 1 and 2 (Burner and Kahle 1996).
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import BinaryIO, NamedTuple
+
+from unmask.data.text.files import FREE, MAX_DOCUMENT, MAX_RATIO, TOO_LONG
+
+_BLOCK = 1 << 16
+_MAX_HEADER = 1 << 16
+_START = 1 << 12
+"""Bytes by which the start of a member is judged."""
+_NEWLINE = ord("\n")
+_MEMBER = b"\x1f\x8b\x08"
+_WARC = re.compile(rb"WARC/\d+\.\d+\r?\n")
+_ARC = re.compile(rb"(\w[\w+.-]*:\S*) \S+ \d{8,14} (\S*)[^\r\n]*? (\d+)\r?\n")
+
+
+class Record(NamedTuple):
+    """A record.
+
+    Attributes:
+        number: its number in the file, from 1.
+        kind: its WARC-Type; of an ARC file "response", or "warcinfo" for its first record.
+        url: the address of the page.
+        type: the media type of the block.
+        block: its content.
+    """
+
+    number: int
+    kind: str
+    url: str
+    type: str
+    block: bytes
+
+
+class Damage(NamedTuple):
+    """A record that cannot be read: its number, and why."""
+
+    number: int
+    reason: str
+
+
+class _Header(NamedTuple):
+    kind: str
+    url: str
+    type: str
+    length: int
+
+
+class _Stream:
+    """The content of a file, in segments that end where something is damaged or where a member begins with a record.
+
+    Args:
+        file: the file.
+        starts: matches the start of a record.
+
+    Attributes:
+        fault: what ended the segment; "" if it is a new record or the end of the file.
+    """
+
+    def __init__(self, file: BinaryIO, starts: re.Pattern[bytes]) -> None:
+        self._file, self._starts = file, starts
+        self._content = bytearray()
+        self._packed = file.read(_BLOCK)
+        self._is_packed = self._packed.startswith(_MEMBER[:2])
+        self._inflater: zlib._Decompress | None = None
+        self._read = self._size = 0  # bytes of the member, packed and unpacked
+        self._ahead = b""  # what begins the next segment
+        self._is_lost = False  # a member that begins with a record is to be found
+        self.fault = ""
+
+    def advance(self) -> bool:
+        """Begin the next segment if this one has ended; return whether there is more, content or a fault."""
+        if not self._content:
+            self.fault = ""
+            if not self._ahead:
+                self._fill()
+            if not self._content:
+                self._content += self._ahead
+                self._ahead = b""
+        return bool(self._content or self.fault)
+
+    def peek(self, count: int) -> bytes:
+        """Return up to `count` bytes, fewer at the end of the segment."""
+        while len(self._content) < count and self._fill():
+            pass
+        return bytes(self._content[:count])
+
+    def take(self, count: int) -> bytes:
+        """Return up to `count` bytes, and go on after them."""
+        taken = self.peek(count)
+        del self._content[: len(taken)]
+        return taken
+
+    def skip(self, count: int) -> int:
+        """Go on after up to `count` bytes, which are not kept; return how many there were."""
+        skipped = 0
+        while skipped < count and self.peek(1):
+            step = min(count - skipped, len(self._content))
+            del self._content[:step]
+            skipped += step
+        return skipped
+
+    def unread(self, content: bytes) -> None:
+        """Go back."""
+        self._content[:0] = content
+
+    def find(self) -> None:
+        """Go on at the next start of a record in this segment, after the first byte, or at the end of the segment."""
+        del self._content[:1]
+        while True:
+            match = self._starts.search(self._content)
+            while match and match.start() and self._content[match.start() - 1] != _NEWLINE:
+                match = self._starts.search(self._content, match.start() + 1)
+            if match:
+                del self._content[: match.start()]
+                return
+            rest = self._content.rfind(b"\n") + 1  # a line may be the start of a header
+            del self._content[: max(rest, len(self._content) - _MAX_HEADER)]
+            if not self._fill():
+                self._content.clear()
+                return
+
+    def _fill(self) -> bool:
+        """Read on; return False at the end of the segment."""
+        if self.fault or self._ahead:
+            return False
+        content = self._inflated() if self._is_packed else self._packed or self._file.read(_BLOCK)
+        if not self._is_packed:
+            self._packed = b""
+        self._content += content
+        return bool(content)
+
+    def _inflated(self) -> bytes:
+        """Return the next decompressed bytes; none at the end of the segment."""
+        while True:
+            begins = self._inflater is None
+            if begins and not self._begin_member():
+                return b""
+            content = self._inflate()
+            if begins and self._starts.match(content):
+                self._ahead = content
+                return b""
+            if content or self.fault:
+                return content
+
+    def _inflate(self) -> bytes:
+        """Return the next decompressed bytes of a member, if what was read gives any."""
+        assert self._inflater is not None
+        if not self._packed and not self._read_on():
+            self._inflater, self.fault = None, "the file is cut off"
+            return b""
+        try:
+            content = self._inflater.decompress(self._packed, _BLOCK)
+        except zlib.error as error:
+            self._packed = self._packed[self._read == 0 :]  # else the same member would be found again
+            return self._lose(f"it cannot be decompressed ({error})")
+        rest = self._inflater.unused_data if self._inflater.eof else self._inflater.unconsumed_tail
+        self._read += len(self._packed) - len(rest)
+        self._size += len(content)
+        self._packed = rest
+        if self._inflater.eof:
+            self._inflater = None
+        if self._size > max(FREE, MAX_RATIO * self._read):
+            return self._lose(f"it expands to more than {MAX_RATIO} times its size")
+        return content
+
+    def _lose(self, fault: str) -> bytes:
+        """End the segment: the next one is a member that begins with a record."""
+        self.fault, self._inflater, self._is_lost = fault, None, True
+        return b""
+
+    def _read_on(self) -> bool:
+        """Read more of the file; return False at its end."""
+        packed = self._file.read(_BLOCK)
+        self._packed += packed
+        return bool(packed)
+
+    def _begin_member(self) -> bool:
+        """Go to the next member; return False if there is none, or if something else follows."""
+        while True:
+            while len(self._packed) < _START and self._read_on():
+                pass
+            place = self._packed.find(_MEMBER)
+            if not self._is_lost and place != 0:
+                if self._packed.strip(b"\0"):
+                    self._lose("what follows is not compressed by gzip")
+                    return False
+                self._packed = b""  # padding
+            elif place >= 0:
+                self._packed = self._packed[place:]
+                while len(self._packed) < _START and self._read_on():
+                    pass
+                if not self._is_lost or self._starts.match(_beginning(self._packed)):
+                    self._inflater, self._read, self._size, self._is_lost = zlib.decompressobj(31), 0, 0, False
+                    return True
+                self._packed = self._packed[1:]
+                continue
+            else:
+                self._packed = self._packed[-len(_MEMBER) + 1 :]
+            if not self._read_on():
+                return False
+
+
+def _beginning(packed: bytes) -> bytes:
+    """Return the first decompressed bytes of a member; none if it is damaged."""
+    try:
+        return zlib.decompressobj(31).decompress(packed[:_START], _START)
+    except zlib.error:
+        return b""
+
+
+def read_warc_records(file: BinaryIO) -> Iterator[Record | Damage]:
+    """Read the records of a WARC file.
+
+    Args:
+        file: the file; compressed by gzip, or not.
+    """
+    return _read_records(file, _WARC, _warc_header)
+
+
+def read_arc_records(file: BinaryIO) -> Iterator[Record | Damage]:
+    """Read the records of an ARC file.
+
+    Args:
+        file: the file; compressed by gzip, or not.
+    """
+    return _read_records(file, _ARC, _arc_header)
+
+
+def _read_records(
+    file: BinaryIO, starts: re.Pattern[bytes], read_header: Callable[[_Stream], _Header | None]
+) -> Iterator[Record | Damage]:
+    stream, number = _Stream(file, starts), 0
+    while stream.advance():
+        while stream.peek(1) in (b"\r", b"\n"):
+            stream.skip(1)
+        if not stream.peek(1):
+            if stream.fault:
+                number += 1
+                yield Damage(number, stream.fault)
+            continue
+        number += 1
+        header = read_header(stream) if starts.match(stream.peek(_MAX_HEADER if starts is _ARC else 32)) else None
+        if header is None:
+            stream.find()
+            yield Damage(number, stream.fault or "the header of a record is damaged")
+        elif header.length > MAX_DOCUMENT:
+            fits = stream.skip(header.length) == header.length
+            yield Damage(number, TOO_LONG if fits else stream.fault or _cut(header.length))
+        else:
+            block = stream.take(header.length)
+            if len(block) == header.length and _ends(stream, starts):
+                yield Record(number, *header[:3], block)
+                continue
+            fault = stream.fault or (_cut(header.length) if len(block) < header.length else "its length is wrong")
+            stream.unread(block)
+            stream.find()
+            yield Damage(number, fault)
+
+
+def _cut(length: int) -> str:
+    return f"it ends before the {length:,} bytes that its header declares"
+
+
+def _ends(stream: _Stream, starts: re.Pattern[bytes]) -> bool:
+    """Return whether a record ends here: the mark of the end follows, another record, or nothing."""
+    start = stream.peek(8)
+    if starts is _WARC and start.startswith(b"\r\n\r\n"):
+        return True
+    rest = start.lstrip(b"\r\n")
+    if not rest:
+        return not stream.fault
+    blank = len(start) - len(rest)
+    return starts.match(stream.peek(blank + (_MAX_HEADER if starts is _ARC else 32)), blank) is not None
+
+
+def _warc_header(stream: _Stream) -> _Header | None:
+    """Read the header of a WARC record; None: it is damaged, and nothing was read."""
+    start = stream.peek(4096)
+    if b"\r\n\r\n" not in start and b"\n\n" not in start:
+        start = stream.peek(_MAX_HEADER)
+    match = re.search(rb"\r?\n\r?\n", start)
+    if match is None:
+        return None
+    fields: dict[str, str] = {}
+    for line in start[: match.start()].decode("utf-8", "replace").splitlines()[1:]:
+        name, colon, value = line.partition(":")
+        if colon:
+            fields[name.strip().lower()] = value.strip()
+    length = _length(fields)
+    if length is None:
+        return None
+    stream.skip(match.end())
+    url = fields.get("warc-target-uri", "").strip("<>")
+    return _Header(fields.get("warc-type", "").lower(), url, fields.get("content-type", ""), length)
+
+
+def _length(fields: Mapping[str, str]) -> int | None:
+    text = fields.get("content-length", "")
+    return int(text) if text.isdecimal() and text.isascii() and len(text) < 19 else None
+
+
+def _arc_header(stream: _Stream) -> _Header | None:
+    """Read the header of an ARC record; None: it is damaged, and nothing was read."""
+    match = _ARC.match(stream.peek(_MAX_HEADER))
+    if match is None or len(match[3]) > 18:
+        return None
+    stream.skip(match.end())
+    url = match[1].decode("utf-8", "replace")
+    kind = "warcinfo" if url.startswith("filedesc:") else "response"
+    return _Header(kind, url, match[2].decode("utf-8", "replace"), int(match[3]))

@@ -1,0 +1,81 @@
+"""EPUB books: a zip archive of chapters in XHTML, and a package that lists them in order.
+
+Input: a file. Output: one `Page`, the text of all chapters of the spine (EPUB 3.3, sections 4 and 5.7). Nothing is
+unpacked to the disk; what entries expand to is bounded, and encrypted books are refused.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, cast
+from urllib.parse import unquote
+from xml.etree import ElementTree
+
+from unmask.data.text.files import MAX_DOCUMENT, TOO_LONG, read_at_most
+from unmask.data.text.html import PageError, html_text
+from unmask.data.text.pages import Page
+
+_CONTAINER = "META-INF/container.xml"
+_ENCRYPTED = "META-INF/encryption.xml"
+_FONT = b"obfuscation"
+"""Part of the names of algorithms that change fonts alone."""
+
+
+def read_epub(path: str | Path) -> Iterator[Page]:
+    """Read a book; see `read_pages`."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield Page(1, _text(archive))
+    except PageError as error:
+        yield Page(1, fault=str(error))
+    except (zipfile.BadZipFile, KeyError, ElementTree.ParseError, NotImplementedError, RuntimeError, EOFError) as error:
+        yield Page(1, fault=f"is damaged ({str(error)[:200]})", remedy="download it again")
+
+
+def _text(archive: zipfile.ZipFile) -> str:
+    names = set(archive.namelist())
+    if _ENCRYPTED in names and _encrypts_text(_read(archive, _ENCRYPTED)):
+        raise PageError("is encrypted")
+    container = ElementTree.fromstring(_read(archive, _CONTAINER))
+    package = next((node.attrib["full-path"] for node in container.iter() if _is(node, "rootfile")), "")
+    if not package:
+        raise PageError("names no package")
+    root = ElementTree.fromstring(_read(archive, package))
+    items = {node.attrib["id"]: node.attrib for node in root.iter() if _is(node, "item")}
+    chapters, size = [], 0
+    for node in root.iter():
+        item = items.get(node.attrib.get("idref", "")) if _is(node, "itemref") else None
+        if item is None or "html" not in item.get("media-type", "") or item.get("properties") == "nav":
+            continue
+        name = posixpath.normpath(posixpath.join(posixpath.dirname(package), unquote(item["href"])))
+        chapters.append(html_text(_read(archive, name), main=False))
+        size += len(chapters[-1])
+        if size > MAX_DOCUMENT:
+            raise PageError(TOO_LONG)
+    return "\n".join(chapters)
+
+
+def _encrypts_text(encryption: bytes) -> bool:
+    root = ElementTree.fromstring(encryption)
+    methods = [node.attrib.get("Algorithm", "").encode() for node in root.iter() if _is(node, "EncryptionMethod")]
+    return any(_FONT not in method.lower() and b"ident" not in method.lower() for method in methods)
+
+
+def _is(node: ElementTree.Element, name: str) -> bool:
+    return isinstance(node.tag, str) and node.tag.rpartition("}")[2] == name
+
+
+def _read(archive: zipfile.ZipFile, name: str) -> bytes:
+    """Read an entry.
+
+    Raises:
+        PageError: it is too long.
+    """
+    with archive.open(name) as file:
+        content = read_at_most(cast(BinaryIO, file), MAX_DOCUMENT + 1)
+    if len(content) > MAX_DOCUMENT:
+        raise PageError(f"{name}: {TOO_LONG}")
+    return content

@@ -1,0 +1,160 @@
+"""Text of HTML pages: the main content, without navigation, menus, scripts and forms.
+
+Input: the bytes of a page, and the encoding that its server declared. Output: text, with a line for each element that
+begins one. The main content is found by resiliparse (Bevendorff et al. 2018, the extra `web`), by names and positions
+of elements.
+
+Declared encodings are often wrong. Bytes beyond ASCII that are UTF-8 are next to never anything else, so UTF-8 is tried
+first; then what is declared, by the server and in the page, and what resiliparse detects. ISO-8859-1 is read as
+Windows-1252, as browsers do (WHATWG Encoding).
+
+Parsers take time that grows with the square of the depth of elements and of the number of attributes: pages with more
+than `MAX_DEPTH` and `MAX_ATTRIBUTES` are refused.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator
+from types import ModuleType
+
+from unmask.data.text.encodings import MARKS
+from unmask.data.text.files import MAX_DOCUMENT, TOO_LONG
+from unmask.support.errors import UserError
+
+MAX_DEPTH = 2_000
+"""Maximum number of elements inside each other; as many take 0.1 s."""
+MAX_ATTRIBUTES = 2_000
+"""Maximum number of attributes of an element."""
+_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)")
+_LONG_TAG = re.compile(rf"<[a-zA-Z][^>]{{{2 * MAX_ATTRIBUTES},}}")
+_META = re.compile(rb"<meta[^>]{0,300}charset\s*=\s*[\"']?\s*([\w:.-]+)", re.IGNORECASE)
+_NOT_NESTED = frozenset(
+    (
+        *(
+            "area",
+            "base",
+            "br",
+            "col",
+            "embed",
+            "hr",
+            "img",
+            "input",
+            "link",
+            "meta",
+            "param",
+            "source",
+            "track",
+            "wbr",
+        ),
+        *("p", "li", "dt", "dd", "option", "optgroup", "rp", "rt", "html", "head", "body"),
+        *("tr", "td", "th", "thead", "tbody", "tfoot", "colgroup"),
+    )
+)
+"""Elements without content, and those that end where the next one begins."""
+_STATEFUL = ("utf-16", "utf-32", "utf-7", "iso2022", "hz")
+"""Encodings whose bytes may all be ASCII."""
+
+
+class PageError(Exception):
+    """Raised for a page that cannot be read; the message says why."""
+
+
+def html_text(content: bytes, declared: str = "", *, main: bool = True) -> str:
+    """Return the text of a page.
+
+    Args:
+        content: the page.
+        declared: name of its encoding, as the server says; "" if it does not.
+        main: only the main content.
+
+    Raises:
+        PageError: it is too long or too deep, or cannot be parsed.
+        UserError: resiliparse is not installed.
+    """
+    resiliparse_extract()
+    if len(content) > MAX_DOCUMENT:
+        raise PageError(TOO_LONG)
+    meta = _META.search(content, 0, 4096)
+    page = decode_page(content, declared, meta[1].decode() if meta else "")
+    if _depth(page) > MAX_DEPTH:
+        raise PageError(f"has more than {MAX_DEPTH:,} elements inside each other")
+    if any(len(tag[0].split()) > MAX_ATTRIBUTES for tag in _LONG_TAG.finditer(page)):
+        raise PageError(f"has an element with more than {MAX_ATTRIBUTES:,} attributes")
+    try:
+        return str(
+            resiliparse_extract().extract_plain_text(
+                page, preserve_formatting=True, main_content=main, list_bullets=False, alt_texts=False
+            )
+        )
+    except (ValueError, RuntimeError) as error:
+        raise PageError(f"cannot be parsed ({error})") from error
+
+
+def resiliparse_extract() -> ModuleType:
+    """Return the module of resiliparse that extracts text.
+
+    Raises:
+        UserError: it is not installed.
+    """
+    try:
+        from resiliparse.extract import html2text
+    except ImportError as error:
+        raise UserError("pages in HTML need resiliparse", remedy="pip install 'unmask[web]'") from error
+    return html2text
+
+
+def decode_page(content: bytes, *declared: str) -> str:
+    """Return the text of a page or a file from the web; what no encoding decodes is replaced by U+FFFD.
+
+    Args:
+        content: its bytes.
+        declared: names of its encoding, as the server and the page say, the first one first.
+    """
+    for encoding in _encodings(content, declared):
+        try:
+            return content.decode(encoding)
+        except (UnicodeError, LookupError):
+            continue
+    return content.decode("utf-8", "replace")
+
+
+def _encodings(content: bytes, declared: tuple[str, ...]) -> Iterator[str]:
+    """Yield the encodings in which a page may be, in the order in which they are tried."""
+    marked = next((name for mark, name in MARKS if content.startswith(mark)), None)
+    names = [name for label in declared if (name := _normalized(label))]
+    if marked:
+        yield marked.removesuffix("-le").removesuffix("-be")
+    yield from (name for name in names if name.replace("_", "").startswith(_STATEFUL))
+    yield "utf-8"
+    yield from names
+    try:
+        from resiliparse.parse.encoding import detect_encoding
+    except ImportError:
+        return
+    yield _normalized(detect_encoding(content) or "") or "cp1252"
+    yield "cp1252"
+
+
+def _normalized(label: str) -> str:
+    """Return the name of an encoding of text that Python knows; "" if there is none."""
+    try:
+        codec = codecs.lookup(label.strip().strip("\"'"))
+    except (LookupError, ValueError):
+        return ""
+    name = codec.name if getattr(codec, "_is_text_encoding", True) else ""
+    return "cp1252" if name in ("iso8859-1", "ascii") else name
+
+
+def _depth(page: str) -> int:
+    """Return the most elements that are inside each other, about: those that others end are not counted as ended."""
+    if page.count("<") < MAX_DEPTH:
+        return 0
+    depth = deepest = 0
+    for closing, name in _TAG.findall(page):
+        if name.lower() in _NOT_NESTED:
+            continue
+        depth = max(0, depth - 1) if closing else depth + 1
+        deepest = max(deepest, depth)
+    return deepest

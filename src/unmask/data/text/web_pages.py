@@ -1,0 +1,177 @@
+"""Pages of the web: the text of records of web archives, and of files of HTML.
+
+Input: WARC files of responses (WARC), of text (WET), ARC files, or HTML. Output: a `Page` for each record. Read are
+responses with status 200 and resources that are HTML or plain text by their bytes, whatever their server said, and
+conversions to text; others are left out and counted.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, cast
+
+from unmask.data.text.archive_records import Damage, Record, read_arc_records, read_warc_records
+from unmask.data.text.content import START, recognize, recognize_binary
+from unmask.data.text.files import MAX_DOCUMENT, TOO_LONG, encoding_of, open_binary, read_at_most
+from unmask.data.text.html import PageError, decode_page, html_text
+from unmask.data.text.pages import Page
+
+_STATUS = re.compile(rb"HTTP/[\d.]+\s+(\d{3})\b[^\n]*\n|HTTP/[\d.]+\s*\n")
+_CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([\w:.-]+)", re.IGNORECASE)
+_END = re.compile(rb"\r?\n\r?\n")
+_CHUNK = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
+_HTML = ("text/html", "application/xhtml+xml", "application/xml", "text/xml")
+_UNKNOWN = ("", "application/octet-stream", "unk", "no-type")
+
+
+class _Payload(NamedTuple):
+    """What a server sent: status, media type, encoding that it declares, and content."""
+
+    status: int
+    type: str
+    charset: str
+    content: bytes
+
+
+def read_warc(path: str | Path) -> Iterator[Page]:
+    """Read a WARC or WET file; see `read_pages`."""
+    return _read_archive(path, read_warc_records)
+
+
+def read_arc(path: str | Path) -> Iterator[Page]:
+    """Read an ARC file; see `read_pages`."""
+    return _read_archive(path, read_arc_records)
+
+
+def read_html(path: str | Path) -> Iterator[Page]:
+    """Read a file of HTML; see `read_pages`."""
+    with open_binary(path) as file:
+        content = read_at_most(file, MAX_DOCUMENT + 1)
+    try:
+        yield Page(1, html_text(content, encoding_of(path) or ""))
+    except PageError as error:
+        yield Page(1, fault=str(error))
+
+
+def _read_archive(path: str | Path, read: Callable[[BinaryIO], Iterator[Record | Damage]]) -> Iterator[Page]:
+    if Path(path).suffix.lower() == ".gz":  # its damage is dealt with where records are read
+        with Path(path).open("rb") as packed:
+            yield from map(_page, read(packed))
+    else:
+        with open_binary(path) as file:
+            yield from map(_page, read(file))
+
+
+def _page(record: Record | Damage) -> Page:
+    """Return the page of a record."""
+    if isinstance(record, Damage):
+        return Page(record.number, fault=record.reason)
+    number, block = record.number, record.block
+    if record.kind == "conversion":
+        return Page(number, decode_page(block, _charset(record.type)))
+    if record.url.startswith(("dns:", "whois:")):
+        return Page(number, left_out=f"record of {record.url.partition(':')[0]}")
+    if record.kind not in ("response", "resource"):
+        return Page(number, left_out=f"record of type {record.kind or 'unknown'}")
+    try:
+        payload = _payload(record)
+        if payload.status != 200:
+            return Page(number, left_out=f"page with status {payload.status}")
+        return _text(number, payload)
+    except PageError as error:
+        return Page(number, fault=str(error))
+
+
+def _text(number: int, payload: _Payload) -> Page:
+    """Return the page of a payload."""
+    start = payload.content[:START]
+    content = recognize(start)
+    if content is not None and content.pages != "html" and not (content.name == "XML" and payload.type in _HTML[:2]):
+        return Page(number, left_out=content.name)
+    if content is not None or payload.type in _HTML[:2]:
+        if recognize_binary(start) is not None and b"<" not in start:
+            return Page(number, left_out="binary")
+        return Page(number, html_text(payload.content, payload.charset))
+    if payload.type != "text/plain":
+        return Page(number, left_out=payload.type or "content of unknown type")
+    text = decode_page(payload.content, payload.charset)
+    if recognize_binary(text[:START].encode("utf-8", "replace")) is not None:
+        return Page(number, left_out="binary")
+    return Page(number, text)
+
+
+def _payload(record: Record) -> _Payload:
+    """Return what a server sent.
+
+    Raises:
+        PageError: it is too long, or damaged.
+    """
+    block = record.block
+    status = _STATUS.match(block)
+    if status is None:
+        return _Payload(200, _type(record.type), _charset(record.type), block)
+    end = _END.search(block)
+    head, body = (block[: end.start()], block[end.end() :]) if end else (block, b"")
+    fields = {}
+    for line in head.decode("latin-1").splitlines()[1:]:
+        name, colon, value = line.partition(":")
+        if colon:
+            fields[name.strip().lower()] = value.strip()
+    if "chunked" in fields.get("transfer-encoding", "").lower():
+        body = _without_chunks(body)
+    body = _decompressed(body, fields.get("content-encoding", "").lower())
+    kind = fields.get("content-type", "")
+    return _Payload(int(status[1] or 0), _type(kind), _charset(kind), body)
+
+
+def _type(field: str) -> str:
+    kind = field.partition(";")[0].strip().lower()
+    return "" if kind in _UNKNOWN else kind
+
+
+def _charset(field: str) -> str:
+    match = _CHARSET.search(field)
+    return match[1] if match else ""
+
+
+def _without_chunks(body: bytes) -> bytes:
+    """Return the body of a message in chunks (RFC 9112, 7.1); as it is, if it has none although its header says so."""
+    parts: list[bytes] = []
+    at = 0
+    while match := _CHUNK.match(body, at):
+        size = int(match[1], 16)
+        if size == 0:
+            return b"".join(parts)
+        parts.append(body[match.end() : match.end() + size])
+        at = match.end() + size
+        at += 2 if body.startswith(b"\r\n", at) else 1 if body.startswith(b"\n", at) else 0
+    if not parts:
+        return body
+    raise PageError("its chunks are damaged")
+
+
+def _decompressed(body: bytes, encoding: str) -> bytes:
+    """Return the body of a message without its content coding; as it is, if archives have removed that already."""
+    if encoding in ("", "identity") or not body:
+        return body
+    try:
+        if encoding in ("gzip", "x-gzip") and body.startswith(b"\x1f\x8b"):
+            with gzip.GzipFile(fileobj=BytesIO(body)) as file:
+                content = read_at_most(cast(BinaryIO, file), MAX_DOCUMENT + 1)
+        elif encoding == "deflate" and not body.lstrip().startswith(b"<"):
+            inflater = zlib.decompressobj(zlib.MAX_WBITS if body[0] & 15 == 8 else -zlib.MAX_WBITS)
+            content = inflater.decompress(body, MAX_DOCUMENT + 1)
+        elif encoding in ("gzip", "x-gzip", "deflate") or body.lstrip().startswith(b"<"):
+            return body
+        else:
+            raise PageError(f"is compressed by {encoding[:20]}, which is not read")
+    except (OSError, EOFError, zlib.error) as error:
+        raise PageError(f"its content cannot be decompressed ({error})") from error
+    if len(content) > MAX_DOCUMENT:
+        raise PageError(TOO_LONG)
+    return content

@@ -1,0 +1,90 @@
+"""The routes about tokens: `/tokenize`, `/decode` and `/embed_all`, those of Text Embeddings Inference."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from unmask.data.batches.batch import total_length
+from unmask.data.batches.frame import Frame
+from unmask.serving.batcher import ComputeJob
+from unmask.serving.refusals import invalid, too_large
+from unmask.serving.served import Served
+from unmask.serving.types import DecodeRequest, EmbedAllRequest, SimpleToken, TokenizeRequest
+from unmask.support.messages import argument
+from unmask.tasks.routes import is_left
+
+
+def tokenize(served: Served, request: TokenizeRequest) -> ComputeJob:
+    """Return the job of `/tokenize`, for which nothing is computed; it reads the tokens of each text.
+
+    Raises:
+        Refusal: there are too many texts, tokens or characters, or none.
+    """
+    prompt = served.pooling.prompt_of(request.prompt_name)
+    texts = [prompt + text for text in served.texts(request, request.inputs)]
+    tokens = [_tokens(served, text, special=request.add_special_tokens) for text in texts]
+    if sum(map(len, tokens)) > served.limits.request_tokens:
+        raise too_large(
+            f"{argument('inputs')}: more than {served.limits.request_tokens:,} tokens; send several requests"
+        )
+    return _without_computing(tokens)
+
+
+def decode(served: Served, request: DecodeRequest) -> ComputeJob:
+    """Return the job of `/decode`, for which nothing is computed; it reads the text of each list of ids.
+
+    Raises:
+        Refusal: there are too many ids or none, or the model has no such token.
+    """
+    lists = served.given_ids(request, request.ids)
+    if not lists:
+        raise invalid(f"{argument('ids')}: there are no token ids")
+    if sum(map(len, lists)) > served.limits.request_tokens:
+        raise too_large(f"{argument('ids')}: more than {served.limits.request_tokens:,} tokens; send several requests")
+    tokenizer = served.tokenizer
+    skipped = {token.content for token in tokenizer.added_tokens if token.special and request.skip_special_tokens}
+    return _without_computing(
+        [tokenizer.decode(id for id in ids if tokenizer.token(id) not in skipped) for ids in lists]
+    )
+
+
+def embed_all(served: Served, request: EmbedAllRequest) -> ComputeJob:
+    """Return the job of `/embed_all`; it reads the vectors of the tokens of each text, special ones included.
+
+    Raises:
+        Refusal: a text is empty or too long, or there are too many texts, tokens or numbers, or none.
+    """
+    truncate, left = bool(request.truncate), is_left(request.truncation_direction)
+    ids = served.encode(request, request.inputs, truncate=truncate, left=left, prompt_name=request.prompt_name)
+    samples, encoder = served.framed(request, ids, truncate=truncate, left=left), served.model.encoder
+    if total_length(samples) * encoder.width > served.limits.values:
+        raise too_large(f"{argument('inputs')}: more than {served.limits.values:,} numbers; send several requests")
+    return ComputeJob((encoder.num_layers,), samples, lambda rows: [states[:, 0].tolist() for states in rows])
+
+
+def _without_computing(response: Any) -> ComputeJob:
+    return ComputeJob((), [], lambda rows: response)
+
+
+def _tokens(served: Served, text: str, *, special: bool) -> list[SimpleToken]:
+    """Return the tokens of a text; `special`: with those that are added to it."""
+    ids, spans = served.tokenizer.encode_offsets(text)
+    ends = [0, *accumulate(len(character.encode("utf8", "replace")) for character in text)]  # of characters, in bytes
+    tokens = [
+        SimpleToken(int(id), text[start:stop], False, ends[start], ends[stop])
+        for id, (start, stop) in zip(ids, spans, strict=True)
+    ]
+    if not special:
+        return tokens
+    framed = replace(Frame.of(served.tokenizer), spell=lambda spelled: spelled)
+    places = framed.spread(np.arange(len(ids))).tolist()
+    around = [_special(served, id) for id in framed.wrap(ids).ids.tolist()]
+    return [tokens[place] if place >= 0 else other for place, other in zip(places, around, strict=True)]
+
+
+def _special(served: Served, id: int) -> SimpleToken:
+    return SimpleToken(id, served.tokenizer.token(id), True, None, None)

@@ -1,0 +1,125 @@
+"""Opening of a run, after all processes have agreed on what they train.
+
+Each process may have its own command, files, versions and machine. If they differ, the gradients of different trainings
+would be summed without a sign of it. So all compare the settings of the recipe, the content of the inputs, the versions
+of the libraries and the code, device and precision. Paths, numbers of threads and of workers may differ.
+
+Weights are not compared but received from the main process (training/loop.py), as initial values drawn from the same
+seed may be rounded differently by another processor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import socket
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from unmask.support.errors import UserError
+from unmask.support.fingerprint import sha256, shown, versions
+from unmask.support.messages import argument
+from unmask.support.plugins import packages
+from unmask.support.settings import flatten
+from unmask.training.calibration import BUDGETS, FITTING
+from unmask.training.machine import Machine
+from unmask.training.processes import Processes
+from unmask.training.runs.directory import LIBRARIES, RunDirectory
+
+MAY_CHANGE = frozenset(BUDGETS | FITTING)
+"""Settings that a resumed run may change: the budget may grow, and the memory settings only affect rounding."""
+SAME = "start all of them with the same command, files and versions"
+
+
+def open_run(
+    out: str | Path,
+    recipe: str,
+    inputs: Mapping[str, str],
+    machine: Machine,
+    processes: Processes,
+    *,
+    resume: bool,
+) -> RunDirectory:
+    """Create the directory of a run, or reopen it to resume the run; see `RunDirectory.open`.
+
+    The main process opens it; the others may have no access to it. All processes must call it.
+
+    Args:
+        out: the run directory.
+        recipe: the recipe, as TOML.
+        inputs: fingerprints of the run's inputs; a resumed run must have the same inputs and the same precision.
+        machine: machine that the run computes on.
+        processes: the processes that train together.
+        resume: whether to resume an existing run.
+
+    Raises:
+        UserError: the directory cannot be used, or the processes would not train the same.
+    """
+    inputs = {**inputs, "precision": machine.precision}
+    if processes.size > 1:
+        contents = {f"inputs.{name}": value for name, value in inputs.items()}
+        how = {"device": machine.device.type, argument("resume"): resume}
+        check_agreement(processes, {**as_settings(recipe), **contents, **how, **environment()}, SAME)
+    if not processes.is_main:
+        return RunDirectory.of_another_process(Path(out), recipe, inputs, processes.broadcast(frozenset()))
+    run = RunDirectory.open(Path(out), recipe, inputs, machine.describe(), resume=resume, may_change=MAY_CHANGE)
+    processes.broadcast(run.changed)
+    return run
+
+
+def check_agreement(processes: Processes, values: Mapping[str, Any], remedy: str) -> None:
+    """Check that all processes have the same values.
+
+    Args:
+        processes: the processes that train together; all must call it.
+        values: what must be the same, by name, as texts or numbers.
+        remedy: what to do.
+
+    Raises:
+        UserError: they differ; it names the processes, the values and those of process 0. All processes raise it.
+    """
+    hosts, described = zip(*processes.gather((socket.gethostname(), dict(values))), strict=True)
+    ranks: dict[str, list[int]] = {}
+    for rank, theirs in enumerate(described):
+        if differing := "; ".join(_differing(described[0], theirs)):
+            ranks.setdefault(differing, []).append(rank)
+    if ranks:
+        told = (f"in process {_listed(numbers, hosts)} {differing}" for differing, numbers in ranks.items())
+        raise UserError(f"the processes would not train the same: {'; '.join(told)}", remedy=remedy)
+
+
+def as_settings(recipe: str) -> dict[str, Any]:
+    """Return the settings of a recipe in TOML, with dotted keys."""
+    return flatten(msgspec.toml.decode(recipe))
+
+
+def environment() -> dict[str, str]:
+    """Return the versions on which the results of a training depend: of libraries, Python, plug-ins and this code."""
+    return {
+        **{f"version of {name}": version for name, version in {**versions(LIBRARIES), **packages()}.items()},
+        "version of python": platform.python_version(),
+        "code of unmask": _code(),
+    }
+
+
+@cache
+def _code() -> str:
+    """Return the sha256 of the source files of this package, of which there may be several states of one version."""
+    root, digest = Path(__file__).parents[1], hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root).as_posix()} {sha256(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def _differing(first: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    """Return in which values a process differs from process 0; fingerprints are shortened."""
+    names = [name for name in sorted(first.keys() | theirs.keys()) if first.get(name) != theirs.get(name)]
+    return [f"{name} is {shown(theirs.get(name))}, in process 0 it is {shown(first.get(name))}" for name in names]
+
+
+def _listed(ranks: list[int], hosts: tuple[str, ...]) -> str:
+    return f"{', '.join(map(str, ranks))} (on {hosts[ranks[0]]})"

@@ -1,0 +1,88 @@
+"""The steps of a run for one process: the samples of each step, its stage, and this process's share of the samples.
+
+Input: a source, the recipe's batch settings, and the run's progress. Output: `Step`s, made in advance by workers if
+there are any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from unmask.data.batches.batch import Sample
+from unmask.data.batches.sources import Cursor, Source, stage_at
+from unmask.data.batches.steps import Step, Steps
+from unmask.support.errors import UserError
+from unmask.support.messages import setting
+from unmask.training.checkpoint import Progress
+from unmask.training.processes import Processes
+from unmask.training.settings import BatchSettings
+
+
+class StepFeed:
+    """Iterator over the steps from the run's current progress; call `close` whenever the progress is changed.
+
+    Args:
+        source: source of samples.
+        batch: the recipe's batch settings.
+        prepare: masks a sample and counts its targets.
+        processes: the processes that share each step.
+        workers: number of processes that make batches in advance.
+
+    Raises:
+        UserError: the source has streams, and a batch is not one window of each stream.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        batch: BatchSettings,
+        prepare: Callable[[Sample], Sample],
+        processes: Processes,
+        workers: int,
+    ) -> None:
+        if source.streams and batch.sequences != source.streams:
+            step_size = (
+                f"batch.sequences is {batch.sequences}" if batch.sequences else f"batch.tokens is {batch.tokens}"
+            )
+            raise UserError(
+                f"layout.streams is {source.streams}, and each step reads one window of every stream, but {step_size}",
+                remedy=f"pass {setting('batch.sequences', source.streams)}",
+            )
+        self.source = source
+        self.batch = batch
+        self.prepare = prepare
+        self.processes = processes
+        self.workers = workers
+        self.total = 0
+        self._steps: Iterator[Step] | None = None
+
+    def close(self) -> None:
+        """Discard the steps that were made in advance, and end the workers; the next step starts others."""
+        self._steps = None
+
+    def next(self, progress: Progress) -> Step:
+        """Return the next step.
+
+        Raises:
+            UserError: it has fewer samples than there are processes.
+        """
+        if self._steps is None:
+            self.total = progress.total
+            steps = Steps(self.take, self.processes.share, self.prepare, progress.micro_tokens)
+            self._steps = steps.stream(progress.step, progress.cursor, self.workers)
+        step = next(self._steps)
+        if step.sequences < self.processes.size:
+            enlarge = "layout.streams and batch.sequences" if self.source.streams else "batch.tokens or batch.sequences"
+            raise UserError(
+                f"a step of {step.sequences} sequences cannot be shared by {self.processes.size} processes",
+                remedy=f"start fewer processes, or enlarge {enlarge}",
+            )
+        return step
+
+    def take(self, step: int, cursor: Cursor) -> tuple[list[Sample], Cursor]:
+        """Return the samples of a step from its stage, or from the cursor's stage while steps are timed."""
+        if self.total:
+            cursor = self.source.enter(cursor, stage_at(self.source.stages, step, self.total))
+        samples, cursor = self.source.take(cursor, tokens=self.batch.tokens, sequences=self.batch.sequences)
+        done = step / self.total if self.total else 0.0
+        return [sample.at(done) for sample in samples], cursor

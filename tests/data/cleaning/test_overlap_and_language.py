@@ -1,0 +1,78 @@
+"""Tests of dropping documents that overlap with test files, and those in other languages."""
+
+import json
+
+import pytest
+
+from unmask.data.cleaning.language import Language
+from unmask.data.cleaning.overlap import Overlap, read_passages
+from unmask.data.cleaning.rule import Document
+from unmask.support.errors import UserError
+
+LEAK = "the small window of the old house looked over a garden and the river below it"
+FILES = {
+    "a.tsv": f"text\tlabel\n{LEAK}\tgood\nshort one\tbad\n",
+    "a.txt": f"{LEAK}\nshort\n",
+    "a.jsonl": json.dumps({"id": 1, "data": {"context": [LEAK]}}) + "\n",
+    "a.json": json.dumps({"data": [{"paragraphs": [{"context": f"First. {LEAK}."}]}]}, indent=1),
+    "words.jsonl": json.dumps({"tokens": LEAK.split()}) + "\n",
+    "a.conll": "\n".join(f"{word} NN O" for word in LEAK.split()) + "\n\nA DT O\n\n",
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_D16_documents_with_13_words_of_a_test_file_are_dropped(tmp_path, verdict, prose, name):
+    path = tmp_path / name
+    path.write_text(FILES[name])
+    rule = Overlap(files=(str(path),))
+    words = LEAK.split()
+    for start in range(len(words) - 12):
+        leaked = " ".join(words[start : start + 13]).upper().replace(" ", ", ", 3)
+        assert verdict(rule, f"{prose(1)}\n\n“{leaked}”")[0] == f"overlap with {path}"
+    assert verdict(rule, f"{prose(1)}\n\n{' '.join(words[:12])} other {' '.join(words[12:])}")[0] == ""
+    assert verdict(rule, "")[0] == verdict(rule, "few words")[0] == ""
+
+
+def test_short_passages_count_as_a_whole(tmp_path, verdict):
+    path = tmp_path / "a.txt"
+    path.write_text("one two three four five six seven eight nine\nten eleven twelve\n")
+    rule = Overlap(files=(str(path),))
+    assert verdict(rule, "zero one two three four five six seven eight nine ten")[0] != ""
+    assert verdict(rule, "zero one two three four five six seven eight")[0] == ""
+    assert verdict(rule, "ten eleven twelve")[0] == ""
+    path.write_text("ten eleven twelve\n")
+    with pytest.raises(UserError, match="has no passage of 8 words or more"):
+        rule.build()
+
+
+def test_recall_and_precision_of_planted_leaks(tmp_path, verdict, prose):
+    path = tmp_path / "test.txt"
+    sentences = [line for number in range(1000, 1050) for line in prose(number, lines=4).split("\n\n")]
+    path.write_text("\n".join(sentences))
+    judge = Overlap(files=(str(path),)).build()
+    clean = [prose(number) for number in range(100)]
+    leaked = [f"{text}\n\n{sentences[number]}" for number, text in enumerate(clean)]
+    assert not any(judge(Document(text)).dropped for text in clean)
+    assert all(judge(Document(text)).dropped for text in leaked)
+
+
+def test_passages_of_broken_json_are_refused(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a": "b"}\n{"a": \n')
+    with pytest.raises(UserError, match=r"a\.jsonl:2: broken JSON"):
+        list(read_passages(path))
+
+
+def test_language(verdict):
+    pytest.importorskip("fasttext")
+    texts = {
+        "en": "The story is simple, and it ends well for everybody in the small house by the river.",
+        "de": "Die Geschichte ist einfach, und sie geht für alle in dem kleinen Haus am Fluss gut aus.",
+        "zh": "这个故事很简单，河边小房子里的每个人最后都过得很好。",
+    }
+    for name, text in texts.items():
+        assert verdict(Language(keep=(name,)), text)[0] == ""
+        assert verdict(Language(keep=tuple(texts.keys() - {name})), text)[0] == f"language {name}"
+    assert verdict(Language(keep=("en", "de", "es", "fr"), min_probability=0.99), "Jpeg 12 a")[0] != ""
+    with pytest.raises(UserError, match=r"language\.keep is empty"):
+        Language(keep=()).build()

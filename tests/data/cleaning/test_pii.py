@@ -1,0 +1,76 @@
+"""Tests of replacing personal data: planted data are found, and what only looks like them stays."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unmask.data.cleaning.pii import PII
+from unmask.data.cleaning.rule import Document
+
+
+def scrub(text):
+    result = PII().build()(Document(text))
+    return result.document.text, dict(result.changes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("mail address", "anna.b+c@mail.example-site.org"),
+        ("mail address", "X_1@a.co.uk"),
+        ("IP address", "8.8.8.8"),
+        ("IP address", "2a00:1450:4001:81b::200e"),
+        ("card number", "4111 1111 1111 1111"),
+        ("card number", "378282246310005"),
+        ("telephone number", "+49 30 1234567"),
+        ("telephone number", "+1 (212) 555-7788"),
+        ("telephone number", "(0201) 555-7788"),
+        ("telephone number", "212-555-7788"),
+    ],
+)
+def test_personal_data_are_replaced(kind, text):
+    for around in ("Call {} now.", "({})", "{}", "see: {}, or"):
+        cleaned, changes = scrub(around.format(text))
+        assert text not in cleaned and changes == {kind: 1}, cleaned
+        assert scrub(cleaned) == (cleaned, {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "192.168.0.1 and 127.0.0.1 and 1.2.3.4.5 and 300.1.1.1",
+            "version 10.12.3",
+            "@name and a@b and user@localhost",
+        ),
+        *("4111 1111 1111 1112", "0000 0000 0000 0000", "1234567890123", "ISBN 978-3-16-148410-0"),
+        *(
+            "in 1914-1918, 2020-12-31, 10:30:45",
+            "3.14159265358979",
+            "1,000,000 + 2,000",
+            "12:34:56",
+            "a::b",
+            "std::vector",
+        ),
+    ],
+)
+def test_what_only_looks_like_personal_data_stays(text):
+    assert scrub(text) == (text, {})
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read(text):
+    scrub(text)
+
+
+def test_recall_of_planted_data(prose):
+    rng, found = random.Random(0), 0
+    for number in range(200):
+        lines = prose(number).split(" ")
+        mail = f"{rng.choice('abc')}{number}@{rng.choice(['mail.org', 'a-b.co.uk'])}"
+        lines.insert(rng.randrange(len(lines)), mail)
+        text, changes = scrub(" ".join(lines))
+        found += mail not in text and changes == {"mail address": 1}
+    assert found == 200

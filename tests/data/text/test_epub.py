@@ -1,0 +1,64 @@
+"""Tests of EPUB books: chapters in the order of the spine, and what is refused."""
+
+import zipfile
+
+import pytest
+
+from unmask.data.text.documents import Skipped, TextOptions, read_documents
+from unmask.data.text.files import pages_of
+
+pytest.importorskip("resiliparse")
+CONTAINER = '<container xmlns="urn:c"><rootfiles><rootfile full-path="OPS/book.opf"/></rootfiles></container>'
+PACKAGE = """<package xmlns="http://www.idpf.org/2007/opf"><manifest>
+<item id="nav" href="nav.xhtml" media-type="application/xhtml+xml" properties="nav"/>
+<item id="two" href="text/two%20b.xhtml" media-type="application/xhtml+xml"/>
+<item id="one" href="text/one.xhtml" media-type="application/xhtml+xml"/>
+<item id="pic" href="a.png" media-type="image/png"/></manifest>
+<spine><itemref idref="nav"/><itemref idref="one"/><itemref idref="pic"/><itemref idref="two"/></spine></package>"""
+
+
+def book(path, **changes):
+    chapters = {"one": "It begins.", "two b": "It ends."}
+    entries = {"META-INF/container.xml": CONTAINER, "OPS/book.opf": PACKAGE, "OPS/nav.xhtml": "<html>Contents</html>"}
+    for name, text in chapters.items():
+        entries[f"OPS/text/{name}.xhtml"] = f"<?xml version='1.0'?><html><body><p>{text}</p></body></html>"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(zipfile.ZipInfo("mimetype"), "application/epub+zip")
+        for name, content in (entries | changes).items():
+            if content is not None:
+                archive.writestr(name, content)
+
+
+def read(path):
+    skipped = Skipped()
+    return list(read_documents([path], TextOptions(), skipped)), skipped.places
+
+
+def test_chapters_are_read_in_order(tmp_path):
+    path = tmp_path / "a.zip"
+    book(path)
+    assert pages_of(path) == "epub"
+    assert read(path) == (["It begins.\n\nIt ends."], [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"OPS/text/one.xhtml": None}, "is damaged"),
+        ({"META-INF/container.xml": "<container/>"}, "names no package"),
+        ({"META-INF/container.xml": "<container"}, "is damaged"),
+        ({"META-INF/encryption.xml": '<e><EncryptionMethod Algorithm="http://x/aes128-cbc"/></e>'}, "is encrypted"),
+        ({"OPS/text/one.xhtml": "<html>" + " " * 10_000_001}, "OPS/text/one.xhtml: longer than 10,000,000 bytes"),
+    ],
+)
+def test_damaged_and_encrypted_books_are_skipped(tmp_path, changes, reason):
+    book(tmp_path / "a.epub", **changes)
+    documents, places = read(tmp_path / "a.epub")
+    assert not documents and reason in places[0]
+
+
+def test_a_book_that_is_cut_off_is_skipped(tmp_path):
+    path = tmp_path / "a.epub"
+    book(path)
+    path.write_bytes(path.read_bytes()[:-100])
+    assert "is damaged" in read(path)[1][0]

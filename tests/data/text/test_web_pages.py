@@ -1,0 +1,164 @@
+"""Tests of pages from web archives and files of HTML: main content, encodings, damage, and what is left out."""
+
+import gzip
+import zlib
+from pathlib import Path
+
+import pytest
+
+from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_idle_options, refuse_none
+from unmask.data.text.html import MAX_ATTRIBUTES, MAX_DEPTH, PageError, html_text
+from unmask.data.text.pages import read_pages
+from unmask.support.errors import UserError
+
+pytest.importorskip("resiliparse")
+CRAWL = Path("../shared/data/crawl")
+STORY = "The story is simple, and it ends well for the cat and for the dog."
+PAGE = (
+    f"<html><head><title>T</title><script>x()</script></head><body><nav><a>Home</a></nav><p>{STORY}</p></body></html>"
+)
+
+
+def response(content, kind="text/html", status=200, fields=""):
+    head = f"HTTP/1.1 {status} OK\r\nContent-Type: {kind}\r\n{fields}\r\n"
+    return record(head.encode() + content)
+
+
+def record(block, kind="response", form="application/http; msgtype=response", url="http://a.org/"):
+    head = f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Target-URI: {url}\r\nContent-Type: {form}\r\n"
+    return gzip.compress(f"{head}Content-Length: {len(block)}\r\n\r\n".encode() + block + b"\r\n\r\n")
+
+
+def pages(tmp_path, *records):
+    path = tmp_path / "a.warc.gz"
+    path.write_bytes(b"".join(records))
+    return list(read_pages(path, "warc"))
+
+
+def test_text_of_pages_is_their_main_content(tmp_path):
+    (page,) = pages(tmp_path, response(PAGE.encode()))
+    assert page.text.split("\n") == [STORY]
+    path = tmp_path / "page.txt"
+    path.write_text(PAGE)
+    assert list(read_documents([path], TextOptions(), Skipped())) == [STORY]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "declared", "text"),
+    [
+        ("utf-8", "iso-8859-1", "Ein schöner Tag für die Katze"),
+        ("utf-8", "nonsense", "Ein schöner Tag für die Katze"),
+        ("cp1252", "iso-8859-1", "“Ein schöner Tag” – für €5"),
+        ("cp1251", "windows-1251", "Кошка сидит на коврике"),
+        ("cp1251", "", "Кошка сидит на коврике, и собака смотрит на неё очень внимательно"),
+        ("shift_jis", "shift_jis", "猫がマットの上に座っている"),
+        ("iso2022_jp", "iso-2022-jp", "猫がマットの上に座っている"),
+        ("gb18030", "utf-8", "猫坐在垫子上，狗看着它，然后它们都跑开了"),
+        ("utf-16", "utf-8", "Ein schöner Tag"),
+    ],
+)
+@pytest.mark.parametrize("where", ["server", "page"])
+def test_encodings_that_lie(encoding, declared, text, where):
+    meta = f'<meta charset="{declared}">' if where == "page" else ""
+    content = f"<html><head>{meta}</head><body><p>{text}</p></body></html>".encode(encoding)
+    assert html_text(content, declared if where == "server" else "") == text
+
+
+def test_what_is_no_page_is_counted(tmp_path):
+    records = [
+        record(b"software: x", "warcinfo", "application/warc-fields"),
+        record(b"GET / HTTP/1.1\r\n\r\n", "request"),
+        response(b"\x89PNG\r\n\x1a\n" + bytes(50)),  # its server said HTML
+        response(b"%PDF-1.4", "text/plain"),
+        response(b"a{b:c}", "text/css"),
+        response(PAGE.encode(), status=404),
+        response(bytes(range(256)) * 8, "text/plain"),
+        response(STORY.encode(), "text/plain"),
+        response(PAGE.encode(), "text/plain"),
+        record(STORY.encode(), "conversion", "text/plain"),
+    ]
+    path = tmp_path / "a.warc.gz"
+    path.write_bytes(b"".join(records))
+    skipped = Skipped()
+    assert list(read_documents([path], TextOptions(), skipped)) == [STORY] * 3
+    kinds = ("record of type warcinfo", "record of type request", "an image", "PDF", "text/css", "page with status 404")
+    assert skipped.left_out == dict.fromkeys([*kinds, "binary"], 1)
+    assert "an image: 1" in skipped.notes()[0]
+    path.write_bytes(b"".join(records[:7]))
+    with pytest.raises(UserError, match="has no text: records that are no text"):
+        list(refuse_none(read_documents([path], TextOptions(), skipped), skipped, [path]))
+
+
+def test_content_codings_and_chunks(tmp_path):
+    content = PAGE.encode()
+    chunked = b"%x\r\n%s\r\n5;a=b\r\n" % (len(content) - 5, content[:-5]) + content[-5:] + b"\r\n0\r\n\r\n"
+    deflated = zlib.compressobj(wbits=-15)
+    raw = deflated.compress(content) + deflated.flush()
+    for body, fields in (
+        (gzip.compress(content), "Content-Encoding: gzip\r\n"),
+        (content, "Content-Encoding: gzip\r\n"),
+        (zlib.compress(content), "Content-Encoding: deflate\r\n"),
+        (raw, "Content-Encoding: deflate\r\n"),
+        (chunked, "Transfer-Encoding: chunked\r\n"),
+        (content, "Transfer-Encoding: chunked\r\n"),
+    ):
+        assert pages(tmp_path, response(body, fields=fields))[0].text == STORY, fields
+    for body, fields, reason in (
+        (gzip.compress(content)[:-20], "Content-Encoding: gzip\r\n", "cannot be decompressed"),
+        (gzip.compress(bytes(11_000_000)), "Content-Encoding: gzip\r\n", "longer than 10,000,000"),
+        (b"\x1b\x00", "Content-Encoding: br\r\n", "compressed by br"),
+        (chunked[:-7], "Transfer-Encoding: chunked\r\n", "chunks are damaged"),
+    ):
+        assert reason in pages(tmp_path, response(body, fields=fields))[0].fault
+
+
+def test_damaged_records_are_skipped_and_named(tmp_path):
+    path = tmp_path / "a.warc.gz"
+    good = response(PAGE.encode())
+    path.write_bytes(good + good[:-30] + good)
+    skipped = Skipped()
+    assert list(read_documents([path], TextOptions(), skipped)) == [STORY, STORY]
+    assert skipped.count == 1 and skipped.places[0].startswith(f"{path}:2: ")
+    with pytest.raises(UserError, match=rf"{path}:2: "):
+        list(read_documents([path], TextOptions(strict=True), Skipped()))
+
+
+def test_options_without_effect_are_refused(tmp_path):
+    path = tmp_path / "a.warc"
+    path.write_bytes(gzip.decompress(response(PAGE.encode())))
+    refuse_idle_options([path], TextOptions())
+    for options, problem in (
+        (TextOptions(documents="file"), "each record is a document"),
+        (TextOptions(field="body"), "field has no effect"),
+        (TextOptions(encoding="cp1252"), "encoding.* has no effect"),
+    ):
+        with pytest.raises(UserError, match=problem):
+            refuse_idle_options([path], options)
+
+
+@pytest.mark.parametrize(
+    "page", ["<div>" * (MAX_DEPTH + 1), "<div " + " ".join(f"a{n}=1" for n in range(MAX_ATTRIBUTES + 1)) + ">x</div>"]
+)
+def test_D12_pages_that_take_quadratic_time_are_refused(page):
+    with pytest.raises(PageError, match="more than 2,000"):
+        html_text(f"<html><body>{page}{'<p>' * 3000}".encode())
+
+
+@pytest.mark.shared
+def test_real_archives_have_the_same_pages_as_warc_and_as_arc():
+    texts = []
+    for form in ("warc", "arc"):
+        read = list(read_pages(CRAWL / f"aut_example.{form}.gz", form))
+        assert not any(page.fault for page in read)
+        texts.append([page.text for page in read if not page.left_out])
+    assert len(texts[0]) == 129 and sorted(texts[0]) == sorted(texts[1])
+
+
+@pytest.mark.shared
+def test_a_cut_archive_keeps_the_pages_before_the_cut_and_says_so(tmp_path):
+    content = (CRAWL / "aut_example.warc.gz").read_bytes()
+    path = tmp_path / "cut.warc.gz"
+    path.write_bytes(content[: len(content) * 2 // 3])
+    read = list(read_pages(path, "warc"))
+    assert [page.fault for page in read if page.fault] == ["the file is cut off"]
+    assert read[-1].fault and len(read) > 300
