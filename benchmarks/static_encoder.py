@@ -18,7 +18,8 @@ import torch
 from common import SHARED, add, minilm
 
 import unmask
-from unmask.inference.predictor import Predictor, load
+from unmask.inference.load import load
+from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import intervals, measure_all
 from unmask.metrics.regression import measure
 from unmask.tasks.embedding import Embedding
@@ -72,8 +73,8 @@ def main() -> None:
                 scored = score(predictor, [SHARED / file for file in files], arguments.most)
                 add(
                     "static_encoder",
-                    {"encoder": kind, "data": name, **scored, "texts_per_cpu_second": max(of[kind] for of in speeds)},
-                    instead=("encoder", "data"),
+                    {"encoder": kind, "data": name},
+                    {**scored, "texts_per_cpu_second": max(of[kind] for of in speeds)},
                 )
 
 

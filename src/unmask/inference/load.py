@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from unmask.tasks.classification import Prediction
-    from unmask.tasks.embedding import Similarity
     from unmask.tasks.multi_label import Labels
     from unmask.tasks.multiple_choice import Chosen
     from unmask.tasks.question_answering import Answered
     from unmask.tasks.regression import Score
     from unmask.tasks.relations import Related
     from unmask.tasks.tagged import Tagged
+    from unmask.tasks.text_pairs import Similarity
 
 
 class Options(TypedDict, total=False):
