@@ -102,7 +102,9 @@ def test_it_is_used_as_a_model_of_vectors(directories, tmp_path, capsys):
 def test_what_cannot_be_is_refused(directories, recipe, tokenizer, tmp_path):
     encoder = build_encoder(recipe.encoder, tokenizer.size)
     head = ClassificationHead(encoder.head, 2).published()
-    save_model(tmp_path / "c", Model(encoder, tokenizer, {"classification": head}, ("a", "b"), Classification()), "")
+    save_model(
+        tmp_path / "c", Model(encoder, tokenizer, {"classification": head}, ("a", "b"), Classification(length=32)), ""
+    )
     with pytest.raises(UserError, match="this model is for classification, and makes no vectors of texts"):
         export(tmp_path / "c", tmp_path / "out", "static", quiet=True)
     with pytest.raises(UserError, match="the vectors of a static encoder are means"):

@@ -152,8 +152,8 @@ class NearestSparse(Best):
 
     def add(self, vectors: SparseRows) -> None:
         """Compare further documents with all queries."""
-        documents = vectors.csr()  # (documents, vocabulary)
-        self.merge(len(vectors), lambda part: (documents @ self._queries.dense(part).T).T)
+        documents = vectors.tensor()  # (documents, vocabulary)
+        self.merge(len(vectors), lambda part: torch.sparse.mm(documents, self._queries.dense(part).T).T)
 
 
 class Bm25:

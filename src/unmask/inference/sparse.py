@@ -25,7 +25,7 @@ class SparseRows:
 
     Attributes:
         offsets: where the values of each row begin, and their number, (rows + 1,) int64.
-        columns: the column of each value, (values,) int64.
+        columns: the column of each value, (values,) int64, in increasing order in a row.
         values: (values,) float32.
         width: number of columns.
     """
@@ -47,11 +47,12 @@ class SparseRows:
         made[torch.from_numpy(numbers), torch.from_numpy(self.columns[inside])] = torch.from_numpy(self.values[inside])
         return made
 
-    def csr(self) -> Tensor:
+    def tensor(self) -> Tensor:
         """Return the rows as a sparse tensor of torch, (rows, width)."""
-        offsets, columns, values = map(torch.from_numpy, (self.offsets, self.columns, self.values))
-        size = (len(self), self.width)
-        return torch.sparse_csr_tensor(offsets, columns, values, size, check_invariants=False)
+        rows = np.repeat(np.arange(len(self)), np.diff(self.offsets))
+        indices, size = torch.from_numpy(np.stack([rows, self.columns])), (len(self), self.width)
+        values = torch.from_numpy(self.values)
+        return torch.sparse_coo_tensor(indices, values, size, check_invariants=False, is_coalesced=True)
 
 
 def embed_sparse(predictor: Predictor, texts: Sequence[str], notes: list[str]) -> SparseRows:

@@ -30,8 +30,9 @@ from unmask.data.labelled.labelled_file import Row
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.nn.layers.max_logits import max_logits
+from unmask.objectives.flops import head_flops, matrices
 from unmask.objectives.masked_lm import MaskedLM
-from unmask.objectives.objective import BuildContext, Objective, Part
+from unmask.objectives.objective import BuildContext, Objective, Part, decoder_of
 from unmask.support.environment import check_memory
 from unmask.support.messages import argument
 from unmask.tasks.routes import Route, TaskRequest, Texts
@@ -251,3 +252,10 @@ class SparseHead(PairHead, MaskedLM):
             for name, vectors in (("query", sides.first), ("document", documents))
         }
         return Part(part.sum + len(sides.first) * sides.targets[WARMUP][0] * weighted, {**part.metrics, **active})
+
+
+@head_flops.register
+def _(head: SparseHead, encoder: Encoder, batch: Batch) -> int:
+    """All tokens are projected to the vocabulary."""
+    decoder = decoder_of(encoder).numel() if head.tied else 0
+    return 2 * len(batch.tokens.ids) * (matrices(head) + decoder)
