@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -140,6 +141,16 @@ class StaticPredictor(Predictor):
             return self
         pooling = self.model.with_dimensions(dimensions).pooling
         return StaticPredictor(torch.from_numpy(self.table), self.model.tokenizer, supported(pooling))
+
+    def __repr__(self) -> str:
+        tokens, width = self.table.shape
+        where = f"{self.origin.source!r}, " if self.origin is not None else ""
+        return f"{type(self).__name__}({where}{tokens:,} tokens of {width} numbers)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.origin is not None:
+            return super().__reduce__()
+        return type(self), (torch.from_numpy(self.table), self.model.tokenizer, self.model.pooling)
 
     def fingerprint(self) -> str:
         """See `Predictor`."""
