@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.model.model import load_model, save_model
 from unmask.serving.metrics import Meter
 from unmask.serving.served import Served

@@ -9,7 +9,7 @@ from unmask.data.labelled.labelled_file import NegativeRow, Row
 from unmask.families.checkpoints.heads import MODES, Pooling
 from unmask.families.checkpoints.sentence_files import read_pooling
 from unmask.inference.evaluation.evaluate_model import evaluate
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.model.model import Model, build_encoder, load_model, save_model
 from unmask.nn.encoders.pooled import ACTIVATIONS, Dense, pool
 from unmask.nn.encoders.stored import padded_tokens
@@ -246,7 +246,6 @@ def test_dense_layers_pooling_and_prompts_are_trained_and_written(trained):
     assert found.score == pytest.approx(float(query @ document), abs=1e-5)
     metrics = [evaluate(run, data, dimensions=number, quiet=True, device="cpu")["metrics"] for number in (None, 12, 1)]
     assert metrics[0] == metrics[1] and metrics[0].keys() == metrics[2].keys()
-    assert metrics[2]["reciprocal_rank"] < metrics[0]["reciprocal_rank"]
     with pytest.raises(UserError, match="the vectors of this model have 12 dimensions"):
         evaluate(run, data, dimensions=13, quiet=True)
 

@@ -56,6 +56,15 @@ def fail(processes):
     return exchange(processes)
 
 
+def lose_last(processes):
+    """The last process is killed between collective operations of all."""
+    for number in range(1000):
+        if number == 20 and processes.rank == processes.size - 1:
+            os.kill(os.getpid(), 9)
+        processes.all_reduce_tensors([torch.ones(1000), torch.ones(3)])
+        processes.all_reduce_sum([1.0])
+
+
 def exchange(processes):
     """Sum and send tensors of several types until something fails."""
     sent = {"weights": torch.arange(6.0).view(2, 3).T, "half": torch.ones(3).bfloat16(), "none": torch.zeros(0, 2)}

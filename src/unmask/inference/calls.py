@@ -14,7 +14,8 @@ from unmask.data.text.files import display_name, split_part
 from unmask.inference.bench import Bench, measure_engines
 from unmask.inference.features import FILE, check_target, write_vectors
 from unmask.inference.fill import Filling
-from unmask.inference.predictor import Predictor, open_predictor
+from unmask.inference.load import open_predictor
+from unmask.inference.predictor import Predictor
 from unmask.inference.stream import (
     check_explained,
     check_out,

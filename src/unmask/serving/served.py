@@ -159,7 +159,7 @@ class Served:
         ids = self.given_ids(request, inputs)
         if ids is None:
             texts = self.texts(request, cast("str | list[str]", inputs), truncate=truncate, left=left)
-            return self.tokenizer.encode_many([self.pooling.prompt_of(prompt_name) + text for text in texts])
+            return self.tokenizer.encode_many([self.prompt_of(prompt_name) + text for text in texts])
         if prompt_name is not None:
             raise invalid(f"{argument('prompt_name')}: token ids have no prompt; put it into a text")
         frame = replace(Frame.of(self.tokenizer), spell=lambda spelled: spelled)
@@ -167,6 +167,20 @@ class Served:
         if any(not np.array_equal(frame.wrap(inner).ids, outer) for inner, outer in zip(bare, ids, strict=True)):
             raise invalid(f"{main_field(request)}: token ids need the special tokens, as /tokenize returns them")
         return bare
+
+    def prompt_of(self, name: PromptName | None) -> str:
+        """Return what a text begins with.
+
+        Raises:
+            Refusal: its tokens would have to be left out of the vector, which the server does not do.
+        """
+        prompt = self.pooling.prompt_of(name)
+        if prompt and not self.pooling.include_prompt:
+            raise invalid(
+                f"{argument('prompt_name')}: the tokens of this model's prompts are not part of its vectors "
+                "(include_prompt), which the server cannot leave out"
+            )
+        return prompt
 
     def given_ids(self, request: Request, inputs: str | Sequence[str | int | list[int]]) -> list[Ids] | None:
         """Return the token ids of a request, a list for each text; None if it has texts.

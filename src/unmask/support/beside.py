@@ -20,6 +20,7 @@ from unmask.support.errors import UserError
 POOLING = "config.json of pooling"
 NORMALIZE = "config.json of normalization"
 DENSE = "config.json of a dense layer"
+SPLADE_POOLING = "config.json of SPLADE's pooling"
 
 _DECODING = "only in decoding"
 _PADDING = "texts are not padded here"
@@ -192,6 +193,13 @@ FILES: dict[str, KnownKeys] = {
             "include_prompt"
         ),
         harmless=_because("it is that of the weights", "word_embedding_dimension embedding_dimension"),
+    ),
+    SPLADE_POOLING: KnownKeys(
+        harmless={
+            **_because("it is that of the weights", "word_embedding_dimension embedding_dimension"),
+            "chunk_size": _SPEED,
+        },
+        usual={"pooling_strategy": ("max",), "activation_function": ("relu",)},
     ),
     DENSE: KnownKeys(
         read=_keys("out_features bias activation_function"),

@@ -31,6 +31,7 @@ from unmask.metrics import regression as metrics
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.nn.encoders.pooled import Dense, DenseLayers, pool
+from unmask.objectives.flops import head_flops, matrices
 from unmask.objectives.objective import Part
 from unmask.support.choices import PoolingKind
 from unmask.support.errors import UserError
@@ -279,6 +280,12 @@ class EmbeddingHead(PairHead):
         if self.task.temperature is None:
             return Part(((sides.first * sides.second).sum(1) - sides.targets[TARGET]).square().sum(), {})
         return ranking_loss(sides, self.task.temperature, symmetric=self.task.symmetric)
+
+
+@head_flops.register
+def _(head: EmbeddingHead, encoder: Encoder, batch: Batch) -> int:
+    """The dense layers, if there are any; the body's pooler is not read."""
+    return 2 * len(batch.positions[head.at]) * matrices(head)
 
 
 def _cut(sides: Sides, dimensions: int) -> Sides:

@@ -248,10 +248,16 @@ class Sides:
         before = zip(batches, [0, *accumulate(counts)], strict=False)
         group = torch.cat([batch.labels[GROUP] + number for batch, number in before])
         order = (labels[SIDE].clamp(max=2) * pairs + group).argsort()  # first, second and negative texts, by pairs
-        sizes = [pairs, pairs, len(vectors) - 2 * pairs]
-        texts = labels[TEXT][order].split(sizes)
+        parts = (slice(pairs), slice(pairs, 2 * pairs), slice(2 * pairs, None))
+        first, second, negatives = (vectors[order[part]] for part in parts)
+        texts = [labels[TEXT][order[part]] for part in parts]
         targets = {name: values[order][:pairs] for name, values in labels.items() if name not in (SIDE, TEXT, GROUP)}
-        return cls(*vectors[order].split(sizes), texts, targets)
+        return cls(first, second, negatives, texts, targets)
+
+    @property
+    def documents(self) -> Tensor:
+        """The vectors of second and negative texts, (pairs + negatives, width)."""
+        return torch.cat([self.second, self.negatives])
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Sides:
         """Return a copy with all vectors changed."""

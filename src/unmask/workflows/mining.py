@@ -25,7 +25,8 @@ from unmask.data.labelled.retrieval_files import find_collection, read_collectio
 from unmask.data.labelled.table import Data, ExampleTable, Source, as_sources
 from unmask.data.text.files import display_name
 from unmask.inference.backend import finite
-from unmask.inference.predictor import Predictor, open_predictor
+from unmask.inference.load import open_predictor
+from unmask.inference.predictor import Predictor
 from unmask.inference.search import Nearest, check_vectors, embed_blocks
 from unmask.inference.stream import check_out, summed
 from unmask.support.choices import Device, MinedRows, Precision, TextFormat, check_choice

@@ -172,7 +172,7 @@ def test_documents_of_which_rules_leave_nothing_are_dropped(tmp_path):
     (tmp_path / "a.txt").write_text("A menu\n\nAbout us\n")
     (tmp_path / "rules.toml").write_text("[c4]\nmin_sentences = 0\n[fineweb]\n")
     rules = read_rules([tmp_path / "rules.toml"])
-    with pytest.raises(UserError, match="left none of 1 document; c4 dropped most"):
+    with pytest.raises(UserError, match="left none of 2 documents; c4 dropped most"):
         clean_documents([tmp_path / "a.txt"], TextOptions(), rules, tmp_path / "folder", report=lambda line: None)
 
 

@@ -50,6 +50,10 @@ ACTIVATIONS = {
     "torch.nn.modules.activation.SiLU": "silu",
 }
 """Activations of dense layers: the names of classes there, and ours."""
+STATIC = "StaticEmbedding"
+SPLADE = ("MLMTransformer", "SpladePooling")
+SPARSE_ENCODER = "SparseEncoder"
+"""Classes of a table of vectors, of the modules of a sparse encoder, and of a sparse encoder."""
 DENSE = "embedding"
 """Head that the dense layers over the vector of a text are; its tensors are in folders of their own."""
 DENSE_PART = "dense.linear"
@@ -144,6 +148,12 @@ def write_pooling(
         _write_dense(directory / f"{2 + number}_Dense", layer, number, dense or {})
     if pooling.length is not None:
         _write(directory / LENGTH, {"max_seq_length": pooling.length, "do_lower_case": False})
+    _write_prompts(directory, pooling)
+    _write(directory / MODULES, steps)
+
+
+def _write_prompts(directory: Path, pooling: Pooling) -> None:
+    """Write the prompts, and the number of dimensions, if there are any."""
     stated = {"default": pooling.prompt or None, "query": pooling.query, "document": pooling.document}
     if prompts := {name: prompt for name, prompt in stated.items() if prompt is not None}:
         stated_prompts = {"prompts": prompts, **({"default_prompt_name": "default"} if pooling.prompt else {})}
@@ -152,6 +162,43 @@ def write_pooling(
     cut = {} if pooling.dimensions is None else {"truncate_dim": pooling.dimensions}
     if stated_prompts or cut:
         _write(directory / PROMPTS, {**stated_prompts, **cut})
+
+
+def write_static_modules(directory: Path, pooling: Pooling) -> None:
+    """Write the files by which a table of vectors of tokens is a model of sentence-transformers, with normalization."""
+    steps = [
+        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{name}"}
+        for number, (path, name) in enumerate((("", STATIC), ("1_Normalize", "Normalize")))
+    ]
+    (directory / "1_Normalize").mkdir(parents=True, exist_ok=True)
+    _write_prompts(directory, msgspec.structs.replace(pooling, dimensions=None))
+    _write(directory / MODULES, steps)
+
+
+def write_splade(directory: Path, length: int, vocabulary: int) -> None:
+    """Write the files by which a masked language model is a `SparseEncoder` of sentence-transformers: SPLADE.
+
+    Args:
+        directory: directory of the model.
+        length: maximum number of tokens, special tokens included.
+        vocabulary: number of rows of the decoder.
+    """
+    types = (("", SPLADE[0]), (f"1_{SPLADE[1]}", SPLADE[1]))
+    steps = [
+        {
+            "idx": number,
+            "name": str(number),
+            "path": path,
+            "type": f"sentence_transformers.sparse_encoder.models.{name}",
+        }
+        for number, (path, name) in enumerate(types)
+    ]
+    folder = directory / types[1][0]
+    folder.mkdir(parents=True, exist_ok=True)
+    shape = {"pooling_strategy": "max", "activation_function": "relu", "word_embedding_dimension": vocabulary}
+    _write(folder / "config.json", shape)
+    _write(directory / LENGTH, {"max_seq_length": length, "do_lower_case": False})
+    _write(directory / PROMPTS, {"model_type": SPARSE_ENCODER, "similarity_fn_name": "dot"})
     _write(directory / MODULES, steps)
 
 

@@ -18,10 +18,21 @@ from torch import Tensor
 
 from unmask.data.tokenizers.tokenizer import Tokenizer, read_json, read_text
 from unmask.families.checkpoints.config_file import CROSS_ENCODER, SENTENCES
-from unmask.families.checkpoints.heads import ACTIVATIONS, DENSE_PART, LENGTH, MODES, MODULES, PREFIX, Pooling
+from unmask.families.checkpoints.heads import (
+    ACTIVATIONS,
+    DENSE_PART,
+    LENGTH,
+    MODES,
+    MODULES,
+    PREFIX,
+    SPARSE_ENCODER,
+    SPLADE,
+    STATIC,
+    Pooling,
+)
 from unmask.families.checkpoints.safetensors_file import read_shapes, read_tensors
 from unmask.nn.encoders.pooled import Dense
-from unmask.support.beside import DENSE, FILES, NORMALIZE, POOLING
+from unmask.support.beside import DENSE, FILES, NORMALIZE, POOLING, SPLADE_POOLING
 from unmask.support.errors import UserError
 
 LENGTH_FILES = (
@@ -32,6 +43,7 @@ LENGTH_FILES = (
 PATTERNS = (MODULES, SENTENCES, *LENGTH_FILES, "[0-9]_*/config.json", "[0-9]_*/model.safetensors")
 """The files beside a model that this module reads; the last patterns are those of the folders of steps."""
 WEIGHTS = "model.safetensors"
+ALONE = "copy config.json, model.safetensors and the files of the tokenizer alone, to use it as a masked language model"
 READ = ("Transformer", "Pooling", "Dense", "Normalize", "Dropout")
 """The steps that are implemented, in their order; there may be several dense layers, and dropout anywhere."""
 DOCUMENTS = ("document", "passage", "corpus")
@@ -78,7 +90,7 @@ def read_pooling(directory: Path, tokenizer: Tokenizer | None = None) -> Pooling
     root = root_of(directory)
     path = root / MODULES
     settings = read_json(root / SENTENCES)
-    if not path.exists() or settings.get("model_type") == CROSS_ENCODER:
+    if not path.exists() or settings.get("model_type") in (CROSS_ENCODER, SPARSE_ENCODER):
         return None
     steps = list(_steps(path))
     kinds = [kind for kind, _ in steps]
@@ -120,6 +132,65 @@ def read_pooling(directory: Path, tokenizer: Tokenizer | None = None) -> Pooling
         include_prompt=include,
         unsupported=next(iter(problems), ""),
     )
+
+
+def static_folder(directory: Path) -> tuple[Path, Pooling] | None:
+    """Return the folder of the table of a static encoder, and what follows it; None if a directory is none.
+
+    Raises:
+        UserError: modules.json is damaged.
+    """
+    path = directory / MODULES
+    if not path.is_file():
+        return None
+    kinds, folders = zip(*(list(_steps(path)) or [("", "")]), strict=True)
+    if kinds[0] != STATIC:
+        return None
+    settings = read_json(directory / SENTENCES)
+    prompt, problems = _prompt(settings, directory / SENTENCES)
+    query, document = _role_prompts(settings)
+    if kinds not in ((STATIC,), (STATIC, "Normalize")):
+        problems.append(f"the modules {', '.join(kinds)}")
+    pooling = Pooling(
+        normalize="Normalize" in kinds,
+        dimensions=settings.get("truncate_dim"),
+        prompt=prompt,
+        query=query,
+        document=document,
+        unsupported=next(iter(problems), ""),
+    )
+    return directory / folders[0], pooling
+
+
+def read_splade(directory: Path) -> int | None:
+    """Return the maximum length of the texts of a sparse encoder; None if a directory is none.
+
+    Raises:
+        UserError: a file is damaged, or the weights of tokens are not those of SPLADE with the maximum over the text.
+    """
+    root = root_of(directory)
+    path = root / MODULES
+    settings = read_json(root / SENTENCES)
+    if not path.exists() or settings.get("model_type") != SPARSE_ENCODER:
+        return None
+    steps = list(_steps(path))
+    kinds = [kind for kind, _ in steps]
+    encoder = read_json(directory / LENGTH)
+    task = encoder.get("transformer_task", "fill-mask" if kinds[:1] == [SPLADE[0]] else TASKS[0])
+    problems = []
+    if kinds not in ([*SPLADE], ["Transformer", SPLADE[1]]) or task != "fill-mask":
+        problems.append(f"the modules {', '.join(kinds)} ({task})")
+    else:
+        config = read_json(root / steps[1][1] / "config.json")
+        problems += _unusual(SPLADE_POOLING, config, root / steps[1][1] / "config.json")
+    length, unsupported = _encoder(directory, None, tasks=("fill-mask", *TASKS))
+    prompt, more = _prompt(settings, root / SENTENCES, kind=SPARSE_ENCODER)
+    problems += [*unsupported, *more, *([f"the prompt '{prompt}'"] if prompt else [])]
+    if problems:
+        raise UserError(
+            f"the sparse vectors of this model need {problems[0]}, which is not supported", file=root, remedy=ALONE
+        )
+    return length or ENDLESS
 
 
 def read_dense(directory: Path, pooling: Pooling | None, width: int) -> dict[str, Tensor]:
@@ -212,13 +283,15 @@ def _dense(folder: Path) -> tuple[list[Dense], list[str]]:
     return [Dense(width=width, activation=ACTIVATIONS[activation], bias=bool(config.get("bias", True)))], []
 
 
-def _encoder(directory: Path, tokenizer: Tokenizer | None) -> tuple[int | None, list[str]]:
+def _encoder(
+    directory: Path, tokenizer: Tokenizer | None, tasks: Sequence[str] = TASKS
+) -> tuple[int | None, list[str]]:
     """Return the maximum length, and what is not supported."""
     path = next((file for name in LENGTH_FILES if (file := directory / name).exists()), directory / LENGTH)
     config = read_json(path)
     problems = _unusual(LENGTH, config, path)
     task = config.get("transformer_task", "feature-extraction")
-    if task not in TASKS:
+    if task not in tasks:
         problems.append(f"transformer_task: {task!r} ({path.name})")
     if config.get("do_lower_case") and (tokenizer is None or not tokenizer.lowercase):
         problems.append(f"texts in lower case (do_lower_case in {path.name}), which the tokenizer does not change")
@@ -234,12 +307,12 @@ def _encoder(directory: Path, tokenizer: Tokenizer | None) -> tuple[int | None, 
     return None, [*problems, f"a maximum length of {length!r} tokens ({source})"]
 
 
-def _prompt(settings: Mapping[str, Any], path: Path) -> tuple[str, list[str]]:
+def _prompt(settings: Mapping[str, Any], path: Path, kind: str = "SentenceTransformer") -> tuple[str, list[str]]:
     """Return the text that every text begins with, and what is not supported."""
     problems = _unusual(SENTENCES, settings, path)
-    kind = settings.get("model_type", "SentenceTransformer")
-    if kind != "SentenceTransformer":
-        problems.append(f"model_type: {kind!r} ({path.name})")
+    stated = settings.get("model_type", kind)
+    if stated != kind:
+        problems.append(f"model_type: {stated!r} ({path.name})")
     name, prompts = settings.get("default_prompt_name"), settings.get("prompts") or {}
     if name is None:
         return "", problems

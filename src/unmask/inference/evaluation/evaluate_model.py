@@ -17,7 +17,8 @@ from unmask.inference.evaluation.language_models import evaluate_bits, evaluate_
 from unmask.inference.evaluation.likelihood import Likelihood
 from unmask.inference.evaluation.retrieval import BM25, evaluate_retrieval, is_run
 from unmask.inference.evaluation.scoring import evaluate_encoder, evaluate_task
-from unmask.inference.predictor import Predictor, open_predictor
+from unmask.inference.load import open_predictor
+from unmask.inference.predictor import Predictor
 from unmask.inference.stream import refuse_input
 from unmask.support.choices import Device, Documents, Format, PllKind, Precision, Suite, as_texts, check_choice
 from unmask.support.durable import only_writer
