@@ -56,7 +56,7 @@ library_name: sentence-transformers
 
 # A static encoder
 
-One vector for each of {:,} tokens, of {} numbers, distilled by `unmask export --format static`. The vector of a text is
+One vector for each of {:,} tokens, of {} numbers, distilled from a model by unmask. The vector of a text is
 the normalized mean of those of its tokens.
 """
 
