@@ -16,7 +16,8 @@ import pytest
 
 from unmask.inference import export
 from unmask.inference.export import Export, export_model
-from unmask.inference.predictor import Predictor, load
+from unmask.inference.load import load
+from unmask.inference.predictor import Predictor
 
 from .conftest import CPU
 

@@ -224,8 +224,9 @@ def _judged(document: Document, judges: dict[str, Judge], tally: Tally) -> Docum
         counts = tally.rule(name)
         counts.judged += 1
         verdict = judge(document)
-        if verdict.dropped:
-            counts.drop(verdict.dropped, document.text)
+        dropped = verdict.dropped or ("" if verdict.document.text else "nothing left")
+        if dropped:
+            counts.drop(dropped, document.text)
             return None
         if verdict.changes:
             counts.changed += 1

@@ -15,11 +15,11 @@ the disk again for each block; beside these there are 8 bytes for each document,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 
+import msgspec
 import numpy as np
 
-from unmask.data.cleaning.rule import RuleSettings
 from unmask.data.cleaning.signatures import BANDS
 from unmask.data.cleaning.store import Store
 from unmask.data.labelled.duplicates import SIMILAR, ngram_hashes
@@ -32,11 +32,11 @@ KEPT, EQUAL, NEAR = 0, 1, 2
 """What is known of a document: it stays, it equals an earlier one, or it is in the group of an earlier one."""
 
 
-class Duplicates(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Duplicates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The table [duplicates]: of equal documents, the first stays."""
 
 
-class NearDuplicates(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NearDuplicates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The table [near_duplicates]: of nearly equal documents, the first stays.
 
     Attributes:
@@ -51,7 +51,7 @@ class NearDuplicates(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fie
             raise UserError(f"near_duplicates.similarity must be at least 0.5 and at most 1, not {self.similarity:g}")
 
 
-class RepeatedLines(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RepeatedLines(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The table [repeated_lines]: of equal lines, in one document or in several, the first stays."""
 
 
@@ -68,17 +68,22 @@ def find_duplicates(store: Store, *, equal: bool, similarity: float | None) -> n
     """
     found = np.full(len(store), KEPT, np.uint8)
     if equal:
-        for _, other in _pairs(store, lambda index: store.column(index, "identities"), None):
+        for _, other in _pairs(store, partial(store.column, name="identities"), None):
             found[other] = EQUAL
     if similarity is not None:
         groups = _Groups(len(store))
         similar = _Similarity(store, similarity)
         for band in range(BANDS):
-            for first, other in _pairs(store, lambda index, band=band: store.column(index, "bands")[:, band], found):
+            for first, other in _pairs(store, partial(_band, store, band), found):
                 if groups.root(first) != groups.root(other) and similar(first, other):
                     groups.join(first, other)
         found[groups.others()] = NEAR
     return found
+
+
+def _band(store: Store, band: int, index: int) -> np.ndarray:
+    """Return the numbers of a band of the documents of a source."""
+    return store.column(index, "bands")[:, band]
 
 
 def find_repeated_lines(store: Store, dropped: np.ndarray) -> np.ndarray:

@@ -60,15 +60,19 @@ class GopherRepetition(RuleSettings, frozen=True, kw_only=True, forbid_unknown_f
             limit = tops.get(n, repeats.get(n))
             if limit is None:
                 continue
-            _, first, inverse, counts = np.unique(hashes, return_index=True, return_inverse=True, return_counts=True)
+            ordered = np.sort(hashes)
+            starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
             if n in tops:
-                best = int(first[counts == counts.max()].min())
+                counts = np.diff(starts, append=len(ordered))
+                most = int(counts.max())
+                best = int(np.isin(hashes, ordered[starts[counts == most]]).argmax()) if most > 1 else 0  # the first
                 length = int(ends[best + n] - ends[best]) + n - 1
-                if length * int(counts.max()) / size > limit:
+                if length * most / size > limit:
                     return f"most frequent {n}-gram"
             if n in repeats:
-                if len(first) == len(hashes):
+                if len(starts) == len(hashes):
                     return ""  # nor do longer ones repeat
+                _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
                 is_repeated = np.ones(len(hashes), bool)
                 is_repeated[first] = False
                 if _covered(is_repeated, n, ends) / size > limit and _repeated(inverse, n, ends) / size > limit:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +52,10 @@ class Overlap(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         known = self.index()
 
         def judge(document: Document) -> Verdict:
-            hashes = word_hashes(document.text)
-            for n, (ngrams, files) in known.items():
-                own = ngram_hashes(hashes, n)
+            for n, own in all_ngrams(word_hashes(document.text), self.ngram):
+                if n not in known:
+                    continue
+                ngrams, files = known[n]
                 places = np.minimum(np.searchsorted(ngrams, own), len(ngrams) - 1)
                 if (hits := np.flatnonzero(ngrams[places] == own)).size:
                     return Verdict(document, f"overlap with {self.files[files[places[hits[0]]]]}")
@@ -76,13 +78,14 @@ class Overlap(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 if n >= self.shortest:
                     is_long = True
                     ngrams = found.setdefault(n, {})
-                    for value in ngram_hashes(hashes, n).tolist():
+                    *_, (_, last) = all_ngrams(hashes, n)
+                    for value in last.tolist():
                         ngrams.setdefault(value, number)
             if not is_long:
                 problem = f"has no passage of {self.shortest} words or more, so that no overlap can be found"
                 remedy = f"leave it out of {argument('exclude_overlap')}, or set overlap.shortest"
                 raise UserError(problem, file=path, remedy=remedy)
-        return {n: _sorted(ngrams) for n, ngrams in sorted(found.items(), reverse=True)}
+        return {n: _sorted(ngrams) for n, ngrams in found.items()}
 
 
 def _sorted(ngrams: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
@@ -94,19 +97,22 @@ def _sorted(ngrams: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
 def word_hashes(text: str) -> np.ndarray:
     """Return a hash of each word, without case, (words,) uint64."""
     words = _WORD.findall(text.lower())
-    return np.fromiter((zlib.crc32(word.encode("utf8", "surrogatepass")) for word in words), np.uint64, len(words))
+    return np.fromiter(map(_word_hash, words), np.uint64, len(words))
 
 
-def ngram_hashes(hashes: np.ndarray, n: int) -> np.ndarray:
-    """Return a hash of each n-gram, (words - n + 1,) uint64, given those of the words."""
-    if len(hashes) < n:
-        return hashes[:0]
-    ngrams = hashes[: len(hashes) - n + 1].copy()
-    for offset in range(1, n):
-        ngrams *= _FACTOR
-        ngrams += hashes[offset : len(hashes) - n + 1 + offset]
-        ngrams ^= ngrams >> np.uint64(31)
-    return ngrams
+@lru_cache(1 << 17)
+def _word_hash(word: str) -> int:
+    return zlib.crc32(word.encode("utf8", "surrogatepass"))
+
+
+def all_ngrams(hashes: np.ndarray, most: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield each n up to `most`, and a hash of each n-gram, (words - n + 1,) uint64, given those of the words."""
+    ngrams = hashes
+    for n in range(1, min(most, len(hashes)) + 1):
+        if n > 1:
+            ngrams = ngrams[:-1] * _FACTOR + hashes[n - 1 :]
+            ngrams ^= ngrams >> np.uint64(31)
+        yield n, ngrams
 
 
 def read_passages(path: str | Path) -> Iterator[str]:

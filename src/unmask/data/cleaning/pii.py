@@ -30,6 +30,14 @@ _PHONE = re.compile(
     r"|\d{3}[.-]\d{3}[.-]\d{4})(?![\w-])"
 )
 
+_HINTS = {
+    "mail address": re.compile("@"),
+    "IP address": re.compile(r"\d\.\d{1,3}\.\d|[23][0-9a-fA-F]{3}:"),
+    "card number": re.compile(r"\d(?:[ -]?\d){12}"),
+    "telephone number": re.compile(r"\d(?:[ .()-]{0,2}\d){6}"),
+}
+"""What a text with such data has; quicker to look for, as a digit or sign comes first."""
+
 
 class PII(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The table [pii].
@@ -59,7 +67,7 @@ class PII(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
         def judge(document: Document) -> Verdict:
             text, changes = document.text, dict[str, int]()
             for name, pattern, check, placeholder in rules:
-                if name == "mail address" and "@" not in text:
+                if not _HINTS[name].search(text):
                     continue
                 text, count = _replace(text, pattern, check, placeholder)
                 if count:

@@ -44,7 +44,8 @@ SAFE_PATH = "PYTHONSAFEPATH"
 
 _GUARD = 'put the call under `if __name__ == "__main__":`, as each process that tokenizes imports the script'
 _CHUNK = 1 << 18  # characters that are sent to a worker at a time
-_Item, _Result = TypeVar("_Item"), TypeVar("_Result")
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 _UNDER_WAY = 4  # pending chunks per worker: enough that none is idle while a shard is written
 
 

@@ -25,6 +25,7 @@ _BLOCK = 1 << 16
 _MAX_HEADER = 1 << 16
 _START = 1 << 12
 """Bytes by which the start of a member is judged."""
+_NEWLINE = ord("\n")
 _MEMBER = b"\x1f\x8b\x08"
 _WARC = re.compile(rb"WARC/\d+\.\d+\r?\n")
 _ARC = re.compile(rb"(\w[\w+.-]*:\S*) \S+ \d{8,14} (\S*)[^\r\n]*? (\d+)\r?\n")
@@ -125,7 +126,7 @@ class _Stream:
         del self._content[:1]
         while True:
             match = self._starts.search(self._content)
-            while match and self._content[match.start() - 1 : match.start()] not in (b"", b"\n"):
+            while match and match.start() and self._content[match.start() - 1] != _NEWLINE:
                 match = self._starts.search(self._content, match.start() + 1)
             if match:
                 del self._content[: match.start()]

@@ -10,6 +10,7 @@ import posixpath
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO, cast
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
@@ -74,7 +75,7 @@ def _read(archive: zipfile.ZipFile, name: str) -> bytes:
         PageError: it is too long.
     """
     with archive.open(name) as file:
-        content = read_at_most(file, MAX_DOCUMENT + 1)  # type: ignore[arg-type]
+        content = read_at_most(cast(BinaryIO, file), MAX_DOCUMENT + 1)
     if len(content) > MAX_DOCUMENT:
         raise PageError(f"{name}: {TOO_LONG}")
     return content

@@ -133,7 +133,7 @@ def _encodings(content: bytes, declared: tuple[str, ...]) -> Iterator[str]:
         from resiliparse.parse.encoding import detect_encoding
     except ImportError:
         return
-    yield _normalized(detect_encoding(content)) or "cp1252"
+    yield _normalized(detect_encoding(content) or "") or "cp1252"
     yield "cp1252"
 
 

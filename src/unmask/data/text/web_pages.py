@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
 from unmask.data.text.archive_records import Damage, Record, read_arc_records, read_warc_records
 from unmask.data.text.content import START, recognize, recognize_binary
@@ -141,7 +141,8 @@ def _charset(field: str) -> str:
 
 def _without_chunks(body: bytes) -> bytes:
     """Return the body of a message in chunks (RFC 9112, 7.1); as it is, if it has none although its header says so."""
-    parts, at = [], 0
+    parts: list[bytes] = []
+    at = 0
     while match := _CHUNK.match(body, at):
         size = int(match[1], 16)
         if size == 0:
@@ -161,7 +162,7 @@ def _decompressed(body: bytes, encoding: str) -> bytes:
     try:
         if encoding in ("gzip", "x-gzip") and body.startswith(b"\x1f\x8b"):
             with gzip.GzipFile(fileobj=BytesIO(body)) as file:
-                content = read_at_most(file, MAX_DOCUMENT + 1)
+                content = read_at_most(cast(BinaryIO, file), MAX_DOCUMENT + 1)
         elif encoding == "deflate" and not body.lstrip().startswith(b"<"):
             inflater = zlib.decompressobj(zlib.MAX_WBITS if body[0] & 15 == 8 else -zlib.MAX_WBITS)
             content = inflater.decompress(body, MAX_DOCUMENT + 1)

@@ -189,7 +189,9 @@ def _reduced(ready: Prepared, parts: tuple[Sequence[Sample], Sequence[Sample]]) 
     """See `reduced_embeddings`; the whole table is computed with where the encoder is frozen or decodes tokens."""
     recipe = ready.recipe
     bodies = [ready.base.encoder, *(() if ready.teacher is None else (ready.teacher.encoder,))]
-    decoded = any(TOKEN_EMBEDDINGS in objective.requires for objective in recipe.objectives.values())
+    decoded = bool(recipe.task.adopts) or any(
+        TOKEN_EMBEDDINGS in objective.requires for objective in recipe.objectives.values()
+    )
     if recipe.frozen or decoded:
         return nullcontext(lambda sample: sample)
     return reduced_embeddings(bodies, recipe, parts)
