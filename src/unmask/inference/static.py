@@ -70,7 +70,7 @@ class StaticEncoder(Encoder):
 
     def __init__(self, table: Tensor) -> None:
         super().__init__()
-        self.words = torch.nn.Embedding.from_pretrained(table, freeze=True)
+        self.words = torch.nn.Embedding(len(table), table.shape[1], _weight=table, _freeze=True)
         self.vocabulary, self.width = table.shape
         self.num_layers, self.longest = 0, 1 << 20
         self.head = HeadSpec(width=self.width)
