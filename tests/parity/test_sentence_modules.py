@@ -132,7 +132,7 @@ def test_the_tokens_of_prompts_may_be_left_out(name, kind, encoder, tmp_path):
         close(ours.embed(TEXTS), theirs(directory))
         close(ours.embed(TEXTS, prompt_name="query"), theirs(directory, prompt_name="query"))
     longer = copied(directory, PROMPTS, {"prompts": {"query": "the cat " * 20}}, tmp_path / "longer")
-    with pytest.raises(UserError, match="the prompt has so many tokens that none of the text is read"):
+    with pytest.raises(UserError, match="the prompt is so long that none of the text is read"):
         load(longer, device="cpu").embed(TEXTS, prompt_name="query")
 
 

@@ -137,7 +137,7 @@ def pooled(rows: np.ndarray, sample: Sample, kind: PoolingKind) -> np.ndarray:
     if EXCLUDED in sample.labels:
         excluded = int(sample.labels[EXCLUDED][0])
         if excluded >= len(rows):
-            raise UserError("the prompt has so many tokens that none of the text is read", remedy="use a shorter one")
+            raise UserError("the prompt is so long that none of the text is read", remedy="use a shorter one")
     chosen = rows[excluded:]  # (pooled tokens, width)
     weights = np.arange(1 + excluded, 1 + len(rows), dtype=np.float32)[:, None]  # those of the whole text
     match kind:

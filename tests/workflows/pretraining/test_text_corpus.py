@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import sys
 from functools import partial
 from threading import Thread
 

@@ -72,7 +72,7 @@ class _MaxLogits(torch.autograd.Function):
 
 
 def _chunks(offsets: Sequence[int], tokens: int) -> list[tuple[int, int]]:
-    """Return the first and the end of the texts of each chunk, of so many tokens or a single longer text."""
+    """Return the first and the end of the texts of each chunk: of at most `tokens` tokens, or one longer text."""
     starts = [0]
     for text in range(1, len(offsets) - 1):
         if offsets[text + 1] - offsets[starts[-1]] > tokens:
