@@ -70,10 +70,6 @@ class StaticEncoder(Encoder):
 
     def __init__(self, table: Tensor) -> None:
         super().__init__()
-<<<<<<< HEAD
-=======
-        self.words = torch.nn.Embedding(len(table), table.shape[1], _weight=table, _freeze=True)
->>>>>>> encoders
         self.vocabulary, self.width = table.shape
         self.words = torch.nn.Embedding(self.vocabulary, self.width, device="meta")
         self.words.weight = torch.nn.Parameter(table, requires_grad=False)
