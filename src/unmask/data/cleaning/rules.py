@@ -6,7 +6,7 @@ which they are listed here, whatever the order in the file.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -118,7 +118,7 @@ def read_rules(names: Sequence[str | Path], exclude_overlap: Sequence[str | Path
 
 
 def _named(name: str) -> Rules:
-    kinds: dict[str, type[RuleSettings]] = {
+    kinds: dict[str, Callable[[], RuleSettings]] = {
         "c4": C4,
         "fineweb": FineWeb,
         "gopher_quality": GopherQuality,
