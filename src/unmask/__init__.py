@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from unmask.demo.demonstration import run_demo
     from unmask.inference.calls import bench, embed, fill, predict, write_features
     from unmask.inference.evaluation.evaluate_model import evaluate
-    from unmask.inference.predictor import Predictor, load
+    from unmask.inference.load import load
+    from unmask.inference.predictor import Predictor
     from unmask.recipes.recipe import read_recipe, recipe_schema, shipped
     from unmask.serving.serve import serve
     from unmask.training.runs.report import describe_run, list_runs, plot_runs
@@ -81,7 +82,7 @@ _MODULES = {
     "first_look": "unmask.workflows.comparing.first_look",
     "list_recipes": "unmask.workflows.library",
     "list_runs": "unmask.training.runs.report",
-    "load": "unmask.inference.predictor",
+    "load": "unmask.inference.load",
     "load_tokenizer": "unmask.data.tokenizers.load",
     "mine": "unmask.workflows.mining",
     "mix_corpora": "unmask.workflows.text",

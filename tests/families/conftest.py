@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from unmask.inference.export import Export, export_model
-from unmask.inference.predictor import Predictor, load
+from unmask.inference.load import load
+from unmask.inference.predictor import Predictor
 from unmask.model.model import Model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import BuildContext

@@ -14,7 +14,8 @@ from unmask.families.elmo import ElmoSettings
 from unmask.inference import explanation
 from unmask.inference.calls import predict
 from unmask.inference.explanation import TOLERANCE, Explainer, is_complete
-from unmask.inference.predictor import Predictor, load
+from unmask.inference.load import load
+from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, save_model
 from unmask.support.errors import InputWarning, UserError
 from unmask.tasks.classification import Classification

@@ -10,7 +10,8 @@ from unmask.inference import export
 from unmask.inference.engines import OPERATOR, OnnxEngine, multiplies_signed_bytes
 from unmask.inference.export import Export, export_model
 from unmask.inference.exported import CHECK
-from unmask.inference.predictor import Predictor, load
+from unmask.inference.load import load
+from unmask.inference.predictor import Predictor
 from unmask.nn.encoders.downstream import DownstreamSettings
 from unmask.support.errors import UserError
 from unmask.tasks.rows import as_rows, frame_rows

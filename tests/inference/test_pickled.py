@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from unmask.inference.predictor import Origin, Predictor, load
+from unmask.inference.load import Origin, load
+from unmask.inference.predictor import Predictor
 from unmask.inference.zero_shot import by_labels
 from unmask.model.model import load_model, save_model
 from unmask.support.errors import UserError

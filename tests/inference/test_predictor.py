@@ -157,5 +157,5 @@ def test_empty_and_truncated_rows_of_labeled_files_are_noted(make, tmp_path):
 
 
 def test_the_public_names_of_the_package():
-    assert unmask.load.__module__ == Predictor.__module__ == "unmask.inference.predictor"
+    assert unmask.load.__module__ == "unmask.inference.load" and Predictor.__module__ == "unmask.inference.predictor"
     assert unmask.Predictor is Predictor and unmask.InputWarning is InputWarning

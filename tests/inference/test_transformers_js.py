@@ -16,7 +16,8 @@ import pytest
 
 from unmask.inference import export
 from unmask.inference.export import Export, export_model
-from unmask.inference.predictor import Predictor, load
+from unmask.inference.load import load
+from unmask.inference.predictor import Predictor
 
 from .conftest import CPU
 
@@ -117,7 +118,7 @@ def test_transformers_js_computes_what_the_models_do(exported, make):
     vectors = original["classification"].embed([TEXT, OTHER])
     np.testing.assert_allclose(found["features"], vectors, atol=1e-5)
     scores = [item.score for item in original["regression"].predict(["the dog", "the dog"], ["a garden", "rain"])]
-    assert np.array(found["regression"])[:, 0] * 3 + 2 == pytest.approx(scores, abs=1e-4), "before its scale"
+    assert np.array(found["regression"])[:, 0] == pytest.approx(scores, abs=1e-4)
     assert found["question-answering"][0]["answer"]
     model = make("token-classification")
     framed = model.task.frame(model.tokenizer, model.task.from_texts([TEXT]), model.labels, gold=False)

@@ -3,7 +3,7 @@
 import pytest
 
 from unmask.families.bert import BertSettings
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.model.directory import find, find_tokenizer, read_settings
 from unmask.model.model import Model, save_model
 from unmask.support.errors import UserError

@@ -100,7 +100,7 @@ def their_gradients(theirs, generator, directory):
 def test_the_losses_are_those_of_transformers(shape, tmp_path):
     learner = build(SHAPES[shape])
     their_generator, discriminator = theirs_of(learner, tmp_path)
-    prepared = [learner.prepare(sample) for sample in samples(200)]
+    prepared = [learner.prepare(sample) for sample in samples(60)]
     batch = collate(prepared)
     parts = learner(batch)
     sums = {"replaced_token": 0.0, GENERATOR: 0.0}

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from unmask.data.batches.frame import Frame, adopt_framing
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.families.checkpoints.huggingface import read_settings
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.support.errors import UserError
 
 WORDS = "the cat sat on a mat ##s ##ed , . ! é caf ##é A The Cat 你 好 e [ ] mask < > ##a ##t dog ate tr ##x".split()  # noqa: SIM905

@@ -10,7 +10,7 @@ import transformers
 from unmask.data.batches.batch import collate
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.tokenizers.load import load_tokenizer
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.model.model import Model, save_model
 from unmask.objectives.learner import Learner
 from unmask.tasks.ranking import Ranking

@@ -13,7 +13,7 @@ from transformers import (
 )
 
 import unmask
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.inference.zero_shot import by_labels
 
 from .conftest import scale, their_config

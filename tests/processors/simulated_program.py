@@ -17,7 +17,7 @@ import torch
 
 from unmask.cli.main import main
 from unmask.inference import bench, export
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.serving import run as serving
 from unmask.support.capabilities import emulates_bf16, multiplies_bf16, onednn_multiplies
 from unmask.support.errors import UserError

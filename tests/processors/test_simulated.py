@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 
 from .simulated_program import PROGRAMS, TEXTS
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.serving.conftest import FAST, KINDS, LIMITS, SHAPE, testclient
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.model.directory import write_tasks
 from unmask.model.model import Model, save_model
 from unmask.serving.app import Service, create_app

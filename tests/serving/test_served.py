@@ -7,7 +7,8 @@ from tests.serving.conftest import KINDS, LIMITS
 from unmask.inference import fill
 from unmask.inference.backend import TorchBackend
 from unmask.inference.export import Export, export_model
-from unmask.inference.predictor import Predictor, load
+from unmask.inference.load import load
+from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, save_model
 from unmask.serving.app import Service
 from unmask.serving.batcher import ComputeJob

@@ -12,7 +12,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from unmask.data.batches.batch import collate
 from unmask.data.labelled.labelled_file import Row
 from unmask.families.bert import BertSettings
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.model.model import load_model
 from unmask.objectives.learner import Learner
 from unmask.recipes.recipe import read_recipe

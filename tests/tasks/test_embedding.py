@@ -13,14 +13,16 @@ from torch.nn.functional import cosine_similarity
 import unmask
 from unmask.cli.main import main
 from unmask.data.batches.batch import collate
-from unmask.data.labelled.labelled_file import Row, read_rows
+from unmask.data.labelled.labelled_file import NegativeRow, Row, read_rows
 from unmask.families.checkpoints.heads import Pooling, write_pooling
 from unmask.families.checkpoints.sentence_files import read_pooling
 from unmask.model.model import Model, save_model
 from unmask.objectives.learner import Learner
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides
-from unmask.tasks.embedding import POOL, Embedding, Similarity
+from unmask.tasks.embedding import Embedding
+from unmask.tasks.rows import texts_of
+from unmask.tasks.text_pairs import POOL, Similarity
 from unmask.training.machine import choose_machine
 
 CPU = choose_machine("cpu", "float32")
@@ -29,9 +31,12 @@ SCORES = ("0.5", "5", "3", "1")
 
 
 def make(pairs, scores=None):
-    rows = [dict(zip(("text", "text_b", "text_c"), texts, strict=False)) for texts in pairs]
+    rows = [dict(zip(("text", "text_b"), texts, strict=False)) for texts in pairs]
     rows = rows if scores is None else [{**row, "label": label} for row, label in zip(rows, scores, strict=True)]
-    return [Row(values, "a.tsv", line) for line, values in enumerate(rows, 2)]
+    return [
+        NegativeRow(values, "a.tsv", line, negatives=tuple(texts[2:])) if texts[2:] else Row(values, "a.tsv", line)
+        for line, (values, texts) in enumerate(zip(rows, pairs, strict=True), 2)
+    ]
 
 
 def scored(rows, tokenizer, recipe, **settings):
@@ -277,8 +282,8 @@ def test_the_pooling_of_the_model_is_kept(base, tmp_path):
     write_pooling(base, Pooling(kind="cls", normalize=False), 32)
     run = finetune(base, data, tmp_path / "run")
     assert read_pooling(run / "model") == Pooling(kind="cls", length=24)
-    (base / "1_Pooling/config.json").write_text(json.dumps({"pooling_mode_max_tokens": True}))
-    with pytest.raises(UserError, match="the vectors of this model need pooling by max,"):
+    (base / "1_Pooling/config.json").write_text(json.dumps({"pooling_mode": ["mean", "max"]}))
+    with pytest.raises(UserError, match="the vectors of this model need pooling by mean and max,"):
         finetune(base, data, tmp_path / "other")
     run = finetune(base, data, tmp_path / "chosen", "task.pooling=mean")
     assert read_pooling(run / "model").kind == "mean"
@@ -342,10 +347,13 @@ def test_triplets_are_read_by_their_names_and_trained_on(base, tmp_path):
     lines = [f"the {word}\t{word} near the sea\t{other} near the sea" for word, other in pairwise(WORDS)]
     path.write_text("\n".join(["anchor\tpositive\tnegative", *lines * 3]))
     rows = Embedding().read([path], columns={})
-    assert dict(rows[0].values) == {"text": "the dog", "text_b": "dog near the sea", "text_c": "cat near the sea"}
+    assert (dict(rows[0].values), rows[0].negatives) == (
+        {"text": "the dog", "text_b": "dog near the sea"},
+        ("cat near the sea",),
+    )
     (tmp_path / "plain.tsv").write_text("\n".join(lines))
     numbered = Embedding().read([tmp_path / "plain.tsv"], columns={"text": "0", "text_b": "1", "text_c": "2"})
-    assert [one.values for one in numbered] == [one.values for one in rows[: len(lines)]]
+    assert [texts_of(one) for one in numbered] == [texts_of(one) for one in rows[: len(lines)]]
     run = finetune(base, path, tmp_path / "run", dev=[write_pairs(tmp_path / "dev.tsv", scores=False)])
     found = unmask.evaluate(run, path, quiet=True)
     assert (found["examples"], list(found["metrics"])) == (3 * len(lines), ["accuracy", "reciprocal_rank"])
@@ -354,8 +362,8 @@ def test_triplets_are_read_by_their_names_and_trained_on(base, tmp_path):
 def test_a_third_column_is_for_vectors_alone(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text("text\ttext_b\ttext_c\tlabel\na\tb\tc\t1\n")
-    assert "text_c" not in read_rows([path], columns={})[0].values
-    with pytest.raises(UserError, match=r"^columns=.*text_c.* has no effect: this task reads no third text"):
+    assert texts_of(read_rows([path], columns={})[0]) == ("a", "b")
+    with pytest.raises(UserError, match=r"^columns=.*text_c.* has no effect: this task reads no negatives"):
         read_rows([path], columns={"text_c": "text_c"})
 
 

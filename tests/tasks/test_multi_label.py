@@ -13,7 +13,7 @@ from unmask.data.batches.batch import collate
 from unmask.data.labelled.labelled_file import Row
 from unmask.families.bert import BertSettings
 from unmask.inference.evaluation.scoring import evaluate_task
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.model.model import load_model
 from unmask.objectives.learner import Learner
 from unmask.support.errors import UserError

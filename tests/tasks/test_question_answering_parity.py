@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from unmask.data.tokenizers.unigram import train_unigram
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.tasks.question_answering import QuestionAnswering
 
 BODY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}

@@ -8,7 +8,8 @@ import pytest
 
 from unmask.cli.main import main
 from unmask.data.labelled.question_files import Answer, Question
-from unmask.inference.predictor import Predictor, load
+from unmask.inference.load import load
+from unmask.inference.predictor import Predictor
 from unmask.model.model import load_model
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides

@@ -10,7 +10,7 @@ import torch
 from unmask.data.batches.batch import collate
 from unmask.data.labelled.labelled_file import Row
 from unmask.families.bert import BertSettings
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.objectives.learner import Learner
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from unmask.data.labelled.annotations import read_annotations
 from unmask.data.labelled.tagged_sentence import Relation, TaggedSentence, join_words
 from unmask.data.tokenizers.wordpiece import train_wordpiece
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.inference.stream import save_predictions
 from unmask.metrics.intervals import measure_all
 from unmask.metrics.token_classification import Chunk

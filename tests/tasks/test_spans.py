@@ -13,7 +13,7 @@ from unmask.data.batches.batch import Sample, collate
 from unmask.data.labelled.annotations import read_annotations
 from unmask.data.labelled.tagged_sentence import TaggedSentence, join_words, split_text
 from unmask.families.bert import BertSettings
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.inference.stream import save_predictions
 from unmask.metrics.intervals import measure_all
 from unmask.metrics.token_classification import Chunk

@@ -11,7 +11,7 @@ from scipy.special import log_softmax, softmax
 
 import unmask
 from unmask.data.labelled.tagged_sentence import TaggedSentence, join_words
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification
 from unmask.tasks.tagged import Entity, Tagged, iterate_examples, read_examples, read_tags, read_unlabeled

@@ -13,7 +13,8 @@ from unmask.data.batches.batch import GROUP, collate
 from unmask.data.batches.frame import Frame
 from unmask.data.labelled.labelled_file import Row
 from unmask.inference.export import Export, export_model
-from unmask.inference.predictor import Predictor, load
+from unmask.inference.load import load
+from unmask.inference.predictor import Predictor
 from unmask.model.model import load_model
 from unmask.objectives.learner import Learner
 from unmask.support.errors import InputWarning, UserError

@@ -12,7 +12,8 @@ from transformers import AlbertTokenizer
 
 from unmask.data.labelled.tagged_sentence import TaggedSentence, join_words, split_text, write_tags
 from unmask.data.tokenizers.unigram import train_unigram
-from unmask.inference.predictor import Predictor, load
+from unmask.inference.load import load
+from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import measure_all
 from unmask.metrics.token_classification import Chunk
 from unmask.model.model import Model, load_model, save_model

@@ -8,7 +8,7 @@ from sklearn.metrics import accuracy_score
 
 from unmask.inference.calls import predict
 from unmask.inference.evaluation.evaluate_model import evaluate
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.metrics.intervals import measure_all
 from unmask.support.errors import UserError
 from unmask.tasks.token_classification import TokenClassification

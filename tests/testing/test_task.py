@@ -111,6 +111,7 @@ FILES = {
         table(("query", "passage", "grade"), *((it[:11], f"{it} {n}", n % 2) for n, it in enumerate(TEXTS))),
     ),
     "embedding": ("tsv", table(("text", "text_b", "label"), *((it, it[:20], n / 5) for n, it in enumerate(TEXTS)))),
+    "sparse": ("tsv", table(("text", "text_b"), *((it, f"{it[:20]} {n}") for n, it in enumerate(TEXTS)))),
     "question-answering": ("json", json.dumps(squad())),
     "answer-beams": ("json", json.dumps(squad())),
     "quac": ("json", json.dumps(quac())),
@@ -130,7 +131,7 @@ def reasons_of(kind):
     names = header.split(" | ")[1:]
     assert names == list(OPERATIONS)
     cells = {row.split(" | ")[0]: row.split(" | ")[1:] for row in rows}
-    notes = dict(re.findall(r"^(\d)\. (.*)$", PAGE, re.MULTILINE))
+    notes = dict(re.findall(r"^(\d+)\. (.*)$", PAGE, re.MULTILINE))
     found = dict(zip(names, cells[f"`{kind}`"], strict=True))
     return {name: notes[cell] for name, cell in found.items() if cell != "yes"}
 

@@ -56,6 +56,15 @@ def fail(processes):
     return exchange(processes)
 
 
+def lose_last(processes):
+    """The last process is killed between collective operations of all."""
+    for number in range(1000):
+        if number == 20 and processes.rank == processes.size - 1:
+            os.kill(os.getpid(), 9)
+        processes.all_reduce_tensors([torch.ones(1000), torch.ones(3)])
+        processes.all_reduce_sum([1.0])
+
+
 def exchange(processes):
     """Sum and send tensors of several types until something fails."""
     sent = {"weights": torch.arange(6.0).view(2, 3).T, "half": torch.ones(3).bfloat16(), "none": torch.zeros(0, 2)}
@@ -67,9 +76,7 @@ def exchange(processes):
         assert all(received[name].equal(value) and value.dtype == received[name].dtype for name, value in sent.items())
     with processes:  # nested
         assert Processes.launched() is processes
-    if processes.rank == 1:
-        return "left"
-    return processes.broadcast("left")
+    return processes.broadcast("equal" if processes.is_main else "")
 
 
 def run(mode):

@@ -50,6 +50,15 @@ def test_T10_the_others_do_not_wait_for_a_main_process_that_was_killed():
 
 
 @pytest.mark.timeout(300)
+def test_T10_only_the_lost_process_is_named_also_by_those_that_wait_for_others():
+    statuses, texts = ended("lose_last", size=4, timeout=60)
+    assert statuses == [1, 1, 1, -9]
+    assert all(text.endswith("another process has exited or does not respond (missing: 3)") for text in texts[:3]), (
+        texts
+    )
+
+
+@pytest.mark.timeout(300)
 def test_T10_a_bug_in_one_process_is_named_by_the_others():
     statuses, texts = ended("fail", size=3, timeout=60)
     assert statuses == [1, 1, 1]
@@ -63,7 +72,7 @@ def test_T10_a_bug_in_one_process_is_named_by_the_others():
 def test_tensors_of_each_process_are_received_by_all(size):
     statuses, texts = ended("exchange", size=size, timeout=60)
     assert statuses == [0] * size, texts
-    assert all(text.startswith("left") for text in texts)
+    assert all(text.startswith("equal ") for text in texts)
 
 
 @linux

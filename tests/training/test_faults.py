@@ -9,6 +9,7 @@ from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UnmaskError, UserError
 from unmask.support.settings import write
 from unmask.training import checkpoint, loop
+from unmask.training.opening import MAY_CHANGE
 from unmask.training.runs.directory import RunDirectory
 from unmask.workflows.pretraining.pretrain import fingerprint, pretrain_corpus
 
@@ -40,9 +41,9 @@ def test_T18_two_jobs_in_one_directory(tmp_path, corpus, recipe):
     with pytest.raises(UserError, match="another program is writing to this run"):
         RunDirectory.create(tmp_path / "run", write(recipe), {}, {})
     with pytest.raises(UserError, match="another program is writing to this run"):
-        RunDirectory.resume(tmp_path / "run", write(recipe), {}, loop.MAY_CHANGE)
+        RunDirectory.resume(tmp_path / "run", write(recipe), {}, MAY_CHANGE)
     first.close()
-    RunDirectory.resume(tmp_path / "run", write(recipe), {}, loop.MAY_CHANGE).close()
+    RunDirectory.resume(tmp_path / "run", write(recipe), {}, MAY_CHANGE).close()
 
 
 def listing(run):

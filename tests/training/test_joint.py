@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from unmask.data.batches.batch import collate
-from unmask.data.labelled.labelled_file import Row
+from unmask.data.labelled.labelled_file import NegativeRow
 from unmask.objectives.learner import Learner
 from unmask.support.settings import parse_overrides, write
 from unmask.tasks.embedding import Embedding
@@ -15,14 +15,17 @@ from unmask.training.runs.directory import RunDirectory
 from unmask.workflows.finetuning.finetune import finetune
 
 
-def make_rows(rng, documents, number, triplets):
-    """Return pairs, or triplets, of sentences, some of which are in several."""
+def make_rows(rng, documents, number, negatives):
+    """Return pairs of sentences, some of which are in several, with at least one and up to so many negatives, or none.
+
+    The first row has most of them.
+    """
     sentences = [sentence for text in documents[:12] for sentence in text.split(". ")]
-    names = ("text", "text_b", "text_c")[: 2 + triplets]
-    texts = [rng.choice(len(sentences), len(names), replace=False) for _ in range(number)]
+    sizes = [2 + (int(rng.integers(1, negatives + 1)) if line and negatives else negatives) for line in range(number)]
+    rows = [[sentences[index] for index in rng.choice(len(sentences), size, replace=False)] for size in sizes]
     return [
-        Row(dict(zip(names, (sentences[index] for index in of), strict=True)), "a.tsv", line)
-        for line, of in enumerate(texts, 2)
+        NegativeRow({"text": texts[0], "text_b": texts[1]}, "a.tsv", line, negatives=tuple(texts[2:]))
+        for line, texts in enumerate(rows, 2)
     ]
 
 
@@ -50,12 +53,12 @@ def in_parts(learner, samples, ends, seed=lambda index: None):
 
 
 @pytest.mark.parametrize("symmetric", [False, True])
-@pytest.mark.parametrize("triplets", [False, True])
-def test_the_gradient_is_that_of_the_whole_batch(recipe, tokenizer, documents, triplets, symmetric):
+@pytest.mark.parametrize("negatives", [0, 1, 4])
+def test_the_gradient_is_that_of_the_whole_batch(recipe, tokenizer, documents, negatives, symmetric):
     learner = make_learner(recipe, tokenizer, 0.0, temperature=0.05, symmetric=symmetric)
     rng, task = np.random.default_rng(0), Embedding(length=24, temperature=0.05)
     for _ in range(13):  # of each of the four kinds
-        rows = make_rows(rng, documents, int(rng.integers(2, 12)), triplets)
+        rows = make_rows(rng, documents, int(rng.integers(2, 12)), negatives)
         samples = [learner.prepare(of) for of in task.frame(tokenizer, rows, (), gold=True).samples]
         whole = learner(collate(samples))["embedding"]
         whole.sum.backward()

@@ -10,7 +10,7 @@ import pytest
 from unmask.data.batches import sources
 from unmask.support.errors import UnmaskError
 from unmask.support.settings import write
-from unmask.training import loop
+from unmask.training import loop, restoring
 from unmask.workflows.pretraining.pretrain import pretrain_corpus
 
 from .. import forking
@@ -181,8 +181,8 @@ def test_T1_a_stop_after_each_step_of_each_stage(corpus, tmp_path, monkeypatch, 
         return step(self)
 
     if fault:
-        load = loop.load_checkpoint
-        monkeypatch.setattr(loop, "load_checkpoint", lambda path: fault(*load(path)))
+        load = restoring.load_checkpoint
+        monkeypatch.setattr(restoring, "load_checkpoint", lambda path: fault(*load(path)))
     with monkeypatch.context() as patch:
         patch.setattr(loop.Trainer, "step", signalling)
         for number in range(1, 7):
@@ -223,8 +223,8 @@ def test_T1_planted_faults_of_a_resume_are_found(finished, corpus, tmp_path, mon
         patch.setattr(loop.Trainer, "step", signalling)
         pretrain_corpus(recipe, corpus, out, machine=CPU, quiet=True)
     if fault:
-        load = loop.load_checkpoint
-        monkeypatch.setattr(loop, "load_checkpoint", lambda path: fault(*load(path)))
+        load = restoring.load_checkpoint
+        monkeypatch.setattr(restoring, "load_checkpoint", lambda path: fault(*load(path)))
     pretrain_corpus(recipe, corpus, out, machine=CPU, quiet=True, resume=True)
     if fault is None:
         assert_same_run(out, finished)

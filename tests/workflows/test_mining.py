@@ -14,6 +14,7 @@ from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification, ClassificationHead
 from unmask.tasks.embedding import Embedding
 from unmask.tasks.ranking import Ranking
+from unmask.tasks.rows import texts_of
 from unmask.workflows import mining
 from unmask.workflows.mining import Searched, find_negatives, mine
 
@@ -86,9 +87,7 @@ def test_pairs_become_triplets_or_graded_pairs(model, texts, tmp_path):
     assert any(row["negative"] in texts[20:] for row in rows)
     assert all(row["negative"] != row["positive"] for row in rows)
     read = Embedding().read([out], columns={})
-    assert [row.values for row in read] == [
-        {"text": row["anchor"], "text_b": row["positive"], "text_c": row["negative"]} for row in rows
-    ]
+    assert [texts_of(row) for row in read] == [(row["anchor"], row["positive"], row["negative"]) for row in rows]
     graded = mine(model, pairs, out=tmp_path / "graded.csv", rows="graded", negatives=2, margin=0.0, **HERE)
     read = Ranking().read([tmp_path / "graded.csv"], columns={})
     assert [row.values for row in read] == [

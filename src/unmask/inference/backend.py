@@ -193,13 +193,15 @@ class TorchBackend:
         """
         task = self.model.task
         with torch.random.fork_rng(devices=()):  # the initial weights are overwritten
+            stored = name
             if task is not None and name == task.part:
                 body = self.model.body()
-                objective: Objective = task.build(body.head, self.model.labels)
+                objective: Objective = task.build_on(body, self.model.labels)
+                stored = task.adopts or name
             else:
                 body = self.encoder
                 objective = pretraining_objective(self.model, name if name in OBJECTIVES else "masked_lm", body)
-        if self.model.take(name, objective):
+        if self.model.take(stored, objective):
             raise UserError(f"this model has no {name} head")
         return Learner(body.over(self.encoder), {name: objective}).to(self.machine.device, self.machine.dtype).eval()
 

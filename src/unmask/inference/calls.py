@@ -14,7 +14,8 @@ from unmask.data.text.files import display_name, split_part
 from unmask.inference.bench import Bench, measure_engines
 from unmask.inference.features import FILE, check_target, write_vectors
 from unmask.inference.fill import Filling
-from unmask.inference.predictor import Predictor, open_predictor
+from unmask.inference.load import open_predictor
+from unmask.inference.predictor import Predictor
 from unmask.inference.stream import (
     check_explained,
     check_out,
@@ -87,6 +88,7 @@ def predict(
     out: str | Path | None = None,
     resume: bool = False,
     explain: ExplainMethod | None = None,
+    dimensions: int | None = None,
     allow_pickle: bool = False,
     device: Device = "auto",
     precision: Precision = "float32",
@@ -120,6 +122,8 @@ def predict(
         explain: also compute what each word contributes to the prediction, by this method, for classification,
             multi-label, regression and token-classification: in out, or marked in the printed text, {+for+} and
             [-against-] the prediction.
+        dimensions: for embedding, number of first dimensions of the vectors that are compared; by default all, or as
+            the model specifies.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
         precision: number format of the computation; auto is bf16 where it is faster than float32.
@@ -156,7 +160,7 @@ def predict(
         _check_exists(file, resume=resume)
     display, notes = Display(quiet=quiet), list[str]()
     machine = choose_machine(device, precision)
-    predictor = open_predictor(model, machine, display, allow_pickle=allow_pickle)
+    predictor = open_predictor(model, machine, display, allow_pickle=allow_pickle).with_dimensions(dimensions)
     if labels or template is not None or multi_label:
         predictor = by_labels(predictor, labels, template, multi_label=multi_label)
     if written is not None:
@@ -170,6 +174,8 @@ def predict(
             if labels:
                 options |= {"labels": [*predictor.labels], "template": template, "multi_label": multi_label}
             computed = {"precision": predictor.backend.precision, "device": machine.device.type}
+            if dimensions is not None:
+                options["dimensions"] = dimensions
             if explain is not None:
                 computed["explain"] = explain
                 predictor.window = min(predictor.window, EXPLAINED_WINDOW)
@@ -317,6 +323,7 @@ def embed(
     encoding: str | None = None,
     pooling: PoolingKind | None = None,
     normalize: bool | None = None,
+    dimensions: int | None = None,
     allow_pickle: bool = False,
     device: Device = "auto",
     precision: Precision = "float32",
@@ -332,8 +339,11 @@ def embed(
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
         format: file format; by default that of the file's suffix.
         encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
-        pooling: mean of all tokens, or the first; by default the model's own.
+        pooling: mean of all tokens, the first one (cls), the maximum, the mean weighted by position, the last one, or
+            the sum divided by the square root of their number; by default the model's own.
         normalize: divide vectors by their norm; by default as the model specifies, otherwise yes.
+        dimensions: cut vectors to so many first dimensions, before they are normalized; by default as the model
+            specifies, otherwise all.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
         precision: number format of the computation; auto is bf16 where it is faster than float32.
@@ -362,7 +372,9 @@ def embed(
     with only_writer(written):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", InputWarning)
-            vectors = predictor.embed([row.values["text"] for row in rows], pooling=pooling, normalize=normalize)
+            vectors = predictor.embed(
+                [row.values["text"] for row in rows], pooling=pooling, normalize=normalize, dimensions=dimensions
+            )
         notes += [str(warning.message) for warning in caught if issubclass(warning.category, InputWarning)]
         if written is not None:
             check_target(written)  # by a program that has ended meanwhile

@@ -26,6 +26,7 @@ from torch.export import Dim
 from unmask.data.batches.batch import Sample
 from unmask.data.tokenizers.tokenizer import ALL_FILES as TOKENIZER_FILES
 from unmask.families.checkpoints.check import write_checksums
+from unmask.families.checkpoints.heads import DENSE, write_pooling
 from unmask.families.checkpoints.huggingface import write_config
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.engines import multiplies_signed_bytes, need, openvino_computes_bf16, program_file
@@ -272,6 +273,8 @@ def _describe(model: Model, manifest: ExportManifest, made: Path) -> None:
     write_config(made, model.encoder, heads, model.labels, settings, model.tokenizer.pad, model.tokens)
     length = task.length if task else model.encoder.longest
     model.tokenizer.save(made, length=length, summary=shape.summary, segments=shape.segments > 1)
+    if model.pooling is not None:
+        write_pooling(made, model.pooling, model.encoder.width, shape.summary, model.heads.get(DENSE))
     replace_file(made / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
     replace_file(made / "README.md", _card(manifest).encode())
     if (weights := file.with_name(f"{file.name}_data")).is_file():

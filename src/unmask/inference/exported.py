@@ -25,8 +25,10 @@ from unmask.data.batches.frame import adopt_framing
 from unmask.data.batches.groups import Group
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.families.checkpoints.check import body_on_meta, check_checksums
+from unmask.families.checkpoints.heads import DENSE
 from unmask.families.checkpoints.huggingface import read_settings
 from unmask.families.checkpoints.safetensors_file import CHECKSUMS
+from unmask.families.checkpoints.sentence_files import read_dense, read_pooling
 from unmask.inference.backend import Backend, finite, in_order, run_in_batches
 from unmask.inference.engines import ENGINES, Arrays, Engine, program_file
 from unmask.inference.program import FEATURES, INPUTS, ProgramSignature, probes
@@ -223,7 +225,10 @@ def open_exported(
     engine = ENGINES[manifest.format](file, torch.get_num_threads(), manifest.precision)
     body, signature = body_on_meta(settings, manifest.vocabulary), manifest.signature
     heads: dict[str, dict[str, Tensor]] = {} if signature.head == FEATURES else {signature.head: {}}
-    model = Model(body, words, heads, manifest.labels, manifest.task)
+    pooling = read_pooling(directory, words)
+    if dense := read_dense(directory, pooling, settings.width):
+        heads[DENSE] = dense
+    model = Model(body, words, heads, manifest.labels, manifest.task, pooling=pooling)
     shown = display or Display(quiet=True)
     listed = directory / CHECKSUMS
     known = fingerprint_values([fingerprint_path(listed if listed.is_file() else directory), words.sha256])

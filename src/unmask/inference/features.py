@@ -24,7 +24,7 @@ from torch import Tensor
 
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
-from unmask.data.labelled.labelled_file import NAMES, Row
+from unmask.data.labelled.labelled_file import TEXTS, Row
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.inference.backend import Backend
 from unmask.support.durable import create, named, replace_file, sync
@@ -105,7 +105,7 @@ def frame_words(tokenizer: Tokenizer, rows: Sequence[Row], longest: int) -> Fram
         UserError: single texts and pairs are mixed (see `are_pairs`).
     """
     frame = Frame.of(tokenizer)
-    names = NAMES[: 1 + are_pairs(rows)]
+    names = TEXTS[: 1 + are_pairs(rows)]
     columns = [tokenizer.encode_words([row.values[name] for row in rows]) for name in names]
     samples, words, cut = [], [], 0
     for number, texts in enumerate(zip(*columns, strict=True)):

@@ -7,19 +7,26 @@ Input: one text or a pair. Output: the sample that an encoder reads, and the spe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
+import torch
+from torch import Tensor
 
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.families.checkpoints.heads import DENSE, DENSE_PART, Pooling
 from unmask.inference.backend import Backend
-from unmask.nn.encoders.encoder import Encoder
+from unmask.nn.encoders.pooled import DenseLayers
 from unmask.support.choices import PoolingKind
 from unmask.support.errors import UserError, check_unicode
+
+if TYPE_CHECKING:
+    from unmask.model.model import Model
 
 SPECIAL = -1
 """Index that stands for the text of special tokens, as in `Frame.spread`."""
@@ -69,14 +76,50 @@ def frame_tokens(tokenizer: Tokenizer, texts: Sequence[str], longest: int) -> tu
 
 TINY = 1e-12
 """Smallest norm that vectors are divided by, as in `torch.nn.functional.normalize`."""
+EXCLUDED = "excluded"
+"""Name of the label of a sample with the number of its first tokens that are not pooled: those of a prompt."""
 
 
-def embed_samples(backend: Backend, encoder: Encoder, samples: Sequence[Sample], kind: PoolingKind) -> np.ndarray:
-    """Return the vector of each text, (texts, width) float32; `kind` as in `pooled`."""
+def prompt_tokens(tokenizer: Tokenizer, prompt: str, pooling: Pooling) -> int:
+    """Return the number of first tokens of a text that are not pooled, special ones included, given its prompt.
+
+    sentence-transformers counts those of the prompt alone, without a special token at its end.
+    """
+    if pooling.include_prompt or not prompt:
+        return 0
+    ids = tokenizer.encode(prompt)
+    sample, index = Frame.of(tokenizer).wrap(ids), Frame.of(tokenizer).spread(np.arange(len(ids)))
+    return len(sample) - int(index[-1] == SPECIAL)
+
+
+def embed_samples(backend: Backend, model: Model, samples: Sequence[Sample], pooling: Pooling) -> np.ndarray:
+    """Return the vector of each text, neither cut nor normalized, (texts, width) float32.
+
+    Args:
+        backend: computes the last layer.
+        model: the model, whose dense layers, if any, follow the pooling.
+        samples: the texts, which may have the label `EXCLUDED`.
+        pooling: how their vectors are made.
+
+    Raises:
+        UserError: all tokens of a text are excluded.
+    """
+    encoder = model.encoder
     vectors = np.empty((len(samples), encoder.width), np.float32)
-    for number, rows in backend.layers(samples, [encoder.num_layers]):  # (tokens, 1, width)
-        vectors[number] = pooled(rows[:, 0], samples[number], kind)
-    return vectors
+    plain = [sample.changed(labels={}) for sample in samples]
+    for number, rows in backend.layers(plain, [encoder.num_layers]):  # (tokens, 1, width)
+        vectors[number] = pooled(rows[:, 0], samples[number], pooling.kind)
+    return vectors if not pooling.dense else through_dense(model.heads[DENSE], pooling, vectors)
+
+
+def through_dense(tensors: Mapping[str, Tensor], pooling: Pooling, vectors: np.ndarray) -> np.ndarray:
+    """Return the outputs of dense layers, (texts, width), given their tensors and pooled vectors, on the CPU."""
+    layers = DenseLayers(pooling.dense, vectors.shape[1])
+    prefix = f"{DENSE_PART.partition('.')[0]}."
+    layers.load_state_dict({name.removeprefix(prefix): value.float().cpu() for name, value in tensors.items()})
+    with torch.inference_mode():
+        outputs: np.ndarray = layers(torch.from_numpy(vectors)).numpy()
+    return outputs
 
 
 def pooled(rows: np.ndarray, sample: Sample, kind: PoolingKind) -> np.ndarray:
@@ -84,11 +127,39 @@ def pooled(rows: np.ndarray, sample: Sample, kind: PoolingKind) -> np.ndarray:
 
     Args:
         rows: the last layer of its tokens, (tokens, width).
-        sample: the text.
-        kind: "mean" of all tokens, or "cls", where the model reads the vector of a text.
+        sample: the text; its label `EXCLUDED`, if any, tells how many first tokens are not pooled.
+        kind: see `nn.encoders.pooled.pool`.
+
+    Raises:
+        UserError: all tokens are excluded.
     """
-    vector: np.ndarray = rows[sample.positions["summary"][0]] if kind == "cls" else rows.mean(0)
-    return vector
+    summary, excluded = int(sample.positions["summary"][0]), 0
+    if EXCLUDED in sample.labels:
+        excluded = int(sample.labels[EXCLUDED][0])
+        if excluded >= len(rows):
+            raise UserError("the prompt has so many tokens that none of the text is read", remedy="use a shorter one")
+    chosen = rows[excluded:]  # (pooled tokens, width)
+    weights = np.arange(1 + excluded, 1 + len(rows), dtype=np.float32)[:, None]  # those of the whole text
+    match kind:
+        case "mean":
+            vector = chosen.mean(0)
+        case "cls":
+            vector = rows[max(summary, excluded)]
+        case "max":
+            vector = chosen.max(0)
+        case "weighted-mean":
+            vector = (chosen * weights).sum(0) / weights.sum()
+        case "last":
+            vector = rows[-1]
+        case "mean-sqrt":
+            vector = chosen.sum(0) / np.sqrt(np.float32(len(chosen)))
+    return np.asarray(vector)
+
+
+def finished(vectors: np.ndarray, pooling: Pooling) -> np.ndarray:
+    """Return vectors, (texts, width), cut and normalized, if the pooling says so, in this order."""
+    vectors = vectors[:, : pooling.dimensions]
+    return normalized(vectors) if pooling.normalize else vectors
 
 
 def normalized(vectors: np.ndarray) -> np.ndarray:

@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypedDict, overload
+from typing import TYPE_CHECKING, Any, Generic
 
+import msgspec
 import numpy as np
 
 from unmask.data.labelled.choices_file import Choices
@@ -17,17 +18,17 @@ from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.question_files import Question
 from unmask.data.labelled.table import Data, is_table
 from unmask.families import family_of
-from unmask.families.checkpoints.heads import supported
+from unmask.families.checkpoints.heads import Pooling, supported, width_of
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.explanation import Explainer
-from unmask.inference.exported import ExportedBackend, is_exported, load_exported
+from unmask.inference.exported import ExportedBackend
 from unmask.inference.features import Features, collect_features, frame_words, write_features
 from unmask.inference.fill import Filling, fill_masks
 from unmask.inference.influence import Attention, Influence, measure_influence, read_attention
-from unmask.inference.pooling import embed_samples, frame_tokens, normalized
-from unmask.model.model import Model, load_model
+from unmask.inference.pooling import EXCLUDED, embed_samples, finished, frame_tokens, prompt_tokens
+from unmask.model.model import Model
 from unmask.nn.encoders.downstream import resolve_layers
-from unmask.support.choices import ExplainMethod, PoolingKind, PromptName, as_texts, check_choice, exists
+from unmask.support.choices import ExplainMethod, PoolingKind, PromptName, as_texts, check_choice
 from unmask.support.environment import check_memory
 from unmask.support.errors import InputWarning, UserError, counted
 from unmask.support.messages import argument, call
@@ -43,13 +44,9 @@ from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar, Unpack
+    from typing_extensions import TypeVar
 
-    from unmask.tasks.classification import Prediction
-    from unmask.tasks.embedding import Similarity
-    from unmask.tasks.multi_label import Labels
-    from unmask.tasks.question_answering import Answered
-    from unmask.tasks.regression import Score
+    from unmask.inference.load import Origin
 
     P = TypeVar("P", default=Any)
 else:
@@ -61,45 +58,11 @@ MAX_SHOWN = 5
 """Number of labels in the representation of a model."""
 MAX_SCORES = 1 << 20
 """Maximum number of scores in memory while a file is predicted: of the examples of a window times the labels."""
+MAX_WEIGHTS = 1 << 26
+"""Maximum number of weights of tokens in memory while a file is predicted: of the texts times the vocabulary."""
 SCORE_BYTES = 80
 """Bytes of the score of a label of an example in predictions and metrics, at least; twice as many where any number of
 labels is predicted."""
-
-
-class Options(TypedDict, total=False):
-    """Options of `load`; see there."""
-
-    allow_pickle: bool
-    device: str
-    precision: str
-
-
-class Origin(NamedTuple):
-    """Where a model was loaded from, and how: what opens it again.
-
-    Attributes:
-        source: its directory, absolute, or its name on the Hub.
-        device: "cpu", "cuda" or "mps".
-        precision: "float32" or "bf16".
-        allow_pickle: see `load`.
-    """
-
-    source: str
-    device: str
-    precision: str
-    allow_pickle: bool
-
-    def reopen(self, fingerprint: str) -> Predictor:
-        """Return the model, which must be that of a fingerprint.
-
-        Raises:
-            UserError: it was changed, or cannot be loaded.
-        """
-        machine = choose_machine(self.device, self.precision)
-        predictor = open_predictor(self.source, machine, allow_pickle=self.allow_pickle)
-        if predictor.fingerprint() != fingerprint:
-            raise UserError("the model was changed after it was pickled", file=self.source, remedy="load it again")
-        return predictor
 
 
 class Predictor(Generic[P]):
@@ -139,6 +102,8 @@ class Predictor(Generic[P]):
     ) -> None:
         self.model = model
         self.window = max(1, min(self.window, MAX_SCORES // max(1, len(model.labels))))
+        if model.task is not None and model.task.adopts:  # its outputs are over the vocabulary
+            self.window = max(1, min(self.window, MAX_WEIGHTS // model.encoder.vocabulary))
         self.backend = backend or TorchBackend(model, machine or choose_machine(precision="float32"), display)
 
     def __repr__(self) -> str:
@@ -156,7 +121,7 @@ class Predictor(Generic[P]):
     def __reduce__(self) -> tuple[Any, ...]:
         state = {"window": self.window}
         if self.origin is not None:
-            return Origin.reopen, (self.origin, self.fingerprint()), state
+            return type(self.origin).reopen, (self.origin, self.fingerprint()), state
         if isinstance(self.backend, ExportedBackend):
             raise UserError("an exported model is pickled by its directory", remedy=f"load it by {call('load', 'DIR')}")
         return partial(type(self), backend=self.backend), (self.model,), state
@@ -453,6 +418,7 @@ class Predictor(Generic[P]):
         pooling: PoolingKind | None = None,
         normalize: bool | None = None,
         prompt_name: PromptName | None = None,
+        dimensions: int | None = None,
     ) -> np.ndarray:
         """Return one vector per text, (texts, width) float32; see docs/embeddings.md.
 
@@ -460,14 +426,20 @@ class Predictor(Generic[P]):
 
         Args:
             texts: one or more texts.
-            pooling: "mean" of all tokens, or "cls"; None: that of the model, otherwise the mean.
+            pooling: see `nn.encoders.pooled.pool`; None: that of the model, otherwise the mean. With a pooling that is
+                named, the dense layers of the model are not used.
             normalize: whether vectors are divided by their norm; None: as the model specifies, otherwise yes.
             prompt_name: "query" or "document", if the model has a prompt for these; None: its default prompt.
+            dimensions: number of first components that vectors are cut to, before they are normalized; None: as the
+                model specifies, otherwise all.
 
         Raises:
-            UserError: the model's own vectors have a step that is not supported, or the pooling is unknown.
+            UserError: the model's own vectors have a step that is not supported or fewer dimensions, or the pooling is
+                unknown.
         """
-        vectors, notes = self.vectors(texts, pooling=pooling, normalize=normalize, prompt_name=prompt_name)
+        vectors, notes = self.vectors(
+            texts, pooling=pooling, normalize=normalize, prompt_name=prompt_name, dimensions=dimensions
+        )
         if notes:
             warnings.warn("; ".join(notes), InputWarning, stacklevel=2)
         return vectors
@@ -479,21 +451,44 @@ class Predictor(Generic[P]):
         pooling: PoolingKind | None = None,
         normalize: bool | None = None,
         prompt_name: PromptName | None = None,
+        dimensions: int | None = None,
     ) -> tuple[np.ndarray, tuple[str, ...]]:
         """Return what `embed` returns, and notes that count texts."""
         if pooling is not None:
             check_choice("pooling", pooling, PoolingKind)
         if prompt_name is not None:
             check_choice("prompt_name", prompt_name, PromptName)
-        model_pooling, encoder = supported(self.model.pooling if pooling is None else None), self.model.encoder
-        prompt = model_pooling.prompt_of(prompt_name)
+        encoder = self.model.encoder
+        own = supported(self.model.pooling) if pooling is None else Pooling(kind=pooling)
+        if normalize is not None:
+            own = msgspec.structs.replace(own, normalize=normalize)
+        if dimensions is not None:
+            width = width_of(own, encoder.width)
+            if not 1 <= dimensions <= width:
+                raise UserError(
+                    f"{argument('dimensions', dimensions)}: the vectors of this model have {width} dimensions"
+                )
+            own = msgspec.structs.replace(own, dimensions=dimensions)
+        prompt = own.prompt_of(prompt_name)
         rows = as_rows([prompt + text for text in as_texts(texts)])
+        excluded = prompt_tokens(self.model.tokenizer, prompt, own)
         samples, _, notes = frame_rows(
-            self.model.tokenizer, rows, min(model_pooling.length or encoder.longest, encoder.longest)
+            self.model.tokenizer,
+            rows,
+            min(own.length or encoder.longest, encoder.longest),
+            labels={EXCLUDED: np.full((len(rows), 1), excluded)} if excluded else None,
         )
-        vectors = embed_samples(self.backend, encoder, samples, pooling or model_pooling.kind)
-        unit = model_pooling.normalize if normalize is None else normalize
-        return normalized(vectors) if unit else vectors, notes
+        return finished(embed_samples(self.backend, self.model, samples, own), own), notes
+
+    def with_dimensions(self, dimensions: int | None) -> Predictor:
+        """Return a predictor whose vectors of texts are cut to so many first components; None: itself.
+
+        Raises:
+            UserError: they have fewer, or the model makes no vectors.
+        """
+        if dimensions is None:
+            return self
+        return Predictor(self.model.with_dimensions(dimensions), backend=self.backend)
 
     def fill(self, texts: Sequence[str], *, top: int = 5) -> list[Filling]:
         """Return the `top` most probable tokens for each mask of each text.
@@ -502,90 +497,3 @@ class Predictor(Generic[P]):
             UserError: the model has no masked-LM head, or a text has no mask or is too long.
         """
         return fill_masks(self.model, self.backend, as_texts(texts), top)
-
-
-@overload
-def load(source: str | Path, task: Literal["classification"], **options: Unpack[Options]) -> Predictor[Prediction]: ...
-@overload
-def load(source: str | Path, task: Literal["multi-label"], **options: Unpack[Options]) -> Predictor[Labels]: ...
-@overload
-def load(
-    source: str | Path, task: Literal["regression", "ranking"], **options: Unpack[Options]
-) -> Predictor[Score]: ...
-@overload
-def load(source: str | Path, task: Literal["embedding"], **options: Unpack[Options]) -> Predictor[Similarity]: ...
-@overload
-def load(
-    source: str | Path, task: Literal["token-classification", "spans"], **options: Unpack[Options]
-) -> Predictor[Tagged]: ...
-@overload
-def load(
-    source: str | Path, task: Literal["question-answering", "answer-beams"], **options: Unpack[Options]
-) -> Predictor[Answered]: ...
-@overload
-def load(source: str | Path, task: Literal["multiple-choice"], **options: Unpack[Options]) -> Predictor[Chosen]: ...
-@overload
-def load(source: str | Path, task: Literal["relations"], **options: Unpack[Options]) -> Predictor[Related]: ...
-@overload
-def load(source: str | Path, task: str | None = None, **options: Unpack[Options]) -> Predictor[Any]: ...
-def load(
-    source: str | Path,
-    task: str | None = None,
-    *,
-    allow_pickle: bool = False,
-    device: str = "auto",
-    precision: str = "float32",
-) -> Predictor[Any]:
-    """Load a model for inference: a run directory, a Hugging Face model directory, or an exported model.
-
-    Args:
-        source: the directory.
-        task: name of the task that it must have been fine-tuned for, which tells type checkers what it predicts; None:
-            any, or none.
-        allow_pickle: read a `pytorch_model.bin`, tensors only.
-        device: "cpu", "cuda" or "auto".
-        precision: "float32", "bf16", or "auto": bf16 if the hardware supports it natively. An exported model computes
-            in its own.
-
-    Raises:
-        UserError: there is no such model, it is damaged, or it was fine-tuned for another task.
-    """
-    predictor = open_predictor(source, choose_machine(device, precision), allow_pickle=allow_pickle)
-    tuned = predictor.model.task
-    if task is not None and (tuned is None or tuned.__struct_config__.tag != task):
-        what = "no task" if tuned is None else str(tuned.__struct_config__.tag)
-        raise UserError(f"{argument('task', task)}: the model was fine-tuned for {what}", file=source)
-    return predictor
-
-
-def open_predictor(
-    source: str | Path,
-    machine: Machine | None,
-    display: Display | None = None,
-    *,
-    tokenizer: str | Path | None = None,
-    allow_pickle: bool = False,
-) -> Predictor:
-    """Load a model for inference, as `load` does, on a given machine.
-
-    Args:
-        source: the model, or random:RECIPE with `tokenizer`.
-        machine: device and precision; None: float32 on the best device. An exported model has its own.
-        display: shows the progress of long computations.
-        tokenizer: tokenizer for random:RECIPE.
-        allow_pickle: read a `pytorch_model.bin`, tensors only.
-
-    Raises:
-        UserError: there is no such model, or it is damaged.
-    """
-    predictor: Predictor[Any]
-    if is_exported(source) and tokenizer is None:
-        model, backend = load_exported(Path(source), display)
-        predictor = Predictor(model, backend=backend)
-    else:
-        predictor = Predictor(load_model(source, tokenizer=tokenizer, allow_pickle=allow_pickle), machine, display)
-    if tokenizer is None:
-        machine = machine or choose_machine(precision="float32")
-        where = str(Path(source).absolute()) if exists(Path(source)) else str(source)
-        predictor.origin = Origin(where, machine.device.type, machine.precision, allow_pickle)
-    return predictor

@@ -1,4 +1,4 @@
-"""Search of documents for queries, exactly: by the cosines of vectors, and by BM25.
+"""Search of documents for queries, exactly: by the cosines of vectors, the products of sparse vectors, and by BM25.
 
 Input: vectors or texts of queries and of documents. Output: for each query the numbers of the best documents and their
 scores. The vectors of documents come in blocks, each of which is compared with all queries and then forgotten, so that
@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from types import ModuleType
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from unmask.inference.backend import finite
 from unmask.inference.predictor import Predictor
+from unmask.inference.sparse import SparseRows, embed_sparse
 from unmask.support.errors import UserError
 
 BLOCK = 8192
@@ -51,6 +53,12 @@ def embed_blocks(predictor: Predictor, texts: Iterator[str], notes: list[str]) -
         yield finite(vectors)
 
 
+def embed_sparse_blocks(predictor: Predictor, texts: Iterator[str], notes: list[str]) -> Iterator[SparseRows]:
+    """Yield the sparse vectors of documents in blocks; the arguments are those of `embed_blocks`."""
+    while block := list(islice(texts, BLOCK)):
+        yield embed_sparse(predictor, block, notes)
+
+
 def check_vectors(predictor: Predictor) -> None:
     """Check that a model makes vectors of texts.
 
@@ -65,23 +73,61 @@ def check_vectors(predictor: Predictor) -> None:
         )
 
 
-class Nearest:
-    """The documents whose vectors are nearest to those of queries, among the blocks that were added.
+class Best:
+    """The documents with the highest scores for queries, among the blocks that were added.
 
     Args:
-        queries: vectors of the queries, (queries, width) float32.
+        queries: number of queries.
         depth: number of documents for each query.
 
     Attributes:
         seconds: the time of all comparisons.
     """
 
-    def __init__(self, queries: np.ndarray, depth: int) -> None:
-        self._queries, self._depth = torch.from_numpy(queries), depth
-        self._scores = torch.empty(len(queries), 0)
-        self._documents = torch.empty(len(queries), 0, dtype=torch.int64)
+    def __init__(self, queries: int, depth: int) -> None:
+        self._depth = depth
+        self._scores = torch.empty(queries, 0)
+        self._documents = torch.empty(queries, 0, dtype=torch.int64)
         self._number = 0
         self.seconds = 0.0
+
+    def merge(self, count: int, scores: Callable[[slice], Tensor]) -> None:
+        """Compare further documents with all queries.
+
+        Args:
+            count: number of documents.
+            scores: returns the scores of these for some of the queries, (queries, documents) float32.
+        """
+        start = time.perf_counter()
+        documents = torch.arange(self._number, self._number + count)
+        parts = []
+        for first in range(0, len(self._scores), QUERIES):
+            part = slice(first, first + QUERIES)
+            products = scores(part)
+            candidates = torch.cat([self._scores[part], products], 1)
+            numbers = torch.cat([self._documents[part], documents.expand(len(products), -1)], 1)
+            best = candidates.topk(min(self._depth, candidates.shape[1]), dim=1)
+            parts.append((best.values, numbers.gather(1, best.indices)))
+        self._scores, self._documents = (torch.cat(tables) for tables in zip(*parts, strict=True))
+        self._number += count
+        self.seconds += time.perf_counter() - start
+
+    def results(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the numbers of the best documents of each query, and their scores, (documents,) each."""
+        return zip(self._documents.numpy(), self._scores.numpy(), strict=True)
+
+
+class Nearest(Best):
+    """The documents whose vectors are nearest to those of queries; see `Best`.
+
+    Args:
+        queries: vectors of the queries, (queries, width) float32.
+        depth: number of documents for each query.
+    """
+
+    def __init__(self, queries: np.ndarray, depth: int) -> None:
+        super().__init__(len(queries), depth)
+        self._queries = torch.from_numpy(queries)
 
     def add(self, vectors: np.ndarray) -> None:
         """Compare further documents with all queries.
@@ -89,23 +135,25 @@ class Nearest:
         Args:
             vectors: (documents, width) float32.
         """
-        start = time.perf_counter()
-        documents = torch.arange(self._number, self._number + len(vectors))
-        parts = []
-        for first in range(0, len(self._queries), QUERIES):
-            part = slice(first, first + QUERIES)
-            products = self._queries[part] @ torch.from_numpy(vectors).T  # (queries, documents)
-            candidates = torch.cat([self._scores[part], products], 1)
-            numbers = torch.cat([self._documents[part], documents.expand(len(products), -1)], 1)
-            best = candidates.topk(min(self._depth, candidates.shape[1]), dim=1)
-            parts.append((best.values, numbers.gather(1, best.indices)))
-        self._scores, self._documents = (torch.cat(tables) for tables in zip(*parts, strict=True))
-        self._number += len(vectors)
-        self.seconds += time.perf_counter() - start
+        self.merge(len(vectors), lambda part: self._queries[part] @ torch.from_numpy(vectors).T)
 
-    def results(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the numbers of the best documents of each query, and their scores, (documents,) each."""
-        return zip(self._documents.numpy(), self._scores.numpy(), strict=True)
+
+class NearestSparse(Best):
+    """The documents whose sparse vectors have the largest products with those of queries; see `Best`.
+
+    Args:
+        queries: the vectors of the queries.
+        depth: number of documents for each query.
+    """
+
+    def __init__(self, queries: SparseRows, depth: int) -> None:
+        super().__init__(len(queries), depth)
+        self._queries = queries
+
+    def add(self, vectors: SparseRows) -> None:
+        """Compare further documents with all queries."""
+        documents = vectors.tensor()  # (documents, vocabulary)
+        self.merge(len(vectors), lambda part: torch.sparse.mm(documents, self._queries.dense(part).T).T)
 
 
 class Bm25:

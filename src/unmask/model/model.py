@@ -24,8 +24,8 @@ from unmask.data.tokenizers.word_level import without_words
 from unmask.families import BodySettings
 from unmask.families.checkpoints import allennlp, hub, huggingface
 from unmask.families.checkpoints.check import WithoutDraws, body_on_meta, check_checksums, check_size, write_checksums
-from unmask.families.checkpoints.heads import POOLED, Pooling, write_pooling
-from unmask.families.checkpoints.sentence_files import read_pooling
+from unmask.families.checkpoints.heads import DENSE, DENSE_PART, POOLED, Pooling, width_of, write_pooling, write_splade
+from unmask.families.checkpoints.sentence_files import read_dense, read_pooling, read_splade
 from unmask.families.format import Pretrained
 from unmask.model.directory import find, find_tokenizer
 from unmask.nn.encoders.downstream import Downstream, DownstreamSettings
@@ -40,6 +40,7 @@ from unmask.support.fingerprint import fingerprint, fingerprint_values
 from unmask.support.messages import argument
 from unmask.support.settings import convert
 from unmask.tasks import TASKS, AnyTask
+from unmask.tasks.sparse import Sparse
 from unmask.tasks.task import Task
 
 NEW_POOLER = "the pooler"
@@ -80,6 +81,29 @@ class Model:
     def marks_pairs(self) -> bool:
         """Whether segment ids tell the texts of a pair apart, also after it is saved and loaded."""
         return self.tokenizer.segments and self.encoder.settings.segments > 1
+
+    @property
+    def vector_width(self) -> int:
+        """Width of the vectors of texts, before they are cut."""
+        return width_of(self.pooling, self.encoder.width)
+
+    def with_dimensions(self, dimensions: int) -> Model:
+        """Return a model whose vectors of texts are cut to so many first components.
+
+        Raises:
+            UserError: they have fewer, or it makes no vectors.
+        """
+        if self.task is not None and self.task.vectors is None:
+            raise UserError(
+                f"{argument('dimensions')} has no effect: this model is for {self.task.part.replace('_', ' ')}",
+                remedy="omit it",
+            )
+        if not 1 <= dimensions <= self.vector_width:
+            raise UserError(
+                f"{argument('dimensions', dimensions)}: the vectors of this model have {self.vector_width} dimensions"
+            )
+        pooling = msgspec.structs.replace(self.pooling or Pooling(), dimensions=dimensions)
+        return replace(self, pooling=pooling, task=None if self.task is None else self.task.cut(dimensions))
 
     def inputs(self, role: str) -> dict[str, str]:
         """Return what identifies it among the inputs of a run, in which it has this role, such as "init"."""
@@ -140,6 +164,11 @@ class Model:
         objective.adopt(state)
         return lacking
 
+    def take_head(self, head: Objective) -> list[str]:
+        """Load the head of the model's task; see `take`."""
+        assert self.task is not None
+        return self.take(self.task.adopts or self.task.part, head)
+
     def body(self) -> Encoder:
         """Return the body below the task head: the encoder, or the downstream model on it."""
         if self.downstream is None:
@@ -197,8 +226,13 @@ def load_model(
         )
     created = (*((NEW_POOLER,) if missing else ()), *((f"{new} special tokens",) if new else ()))
     task, downstream = _task(pretrained, directory)
+    longest = read_splade(directory) if task is None else None
+    if longest is not None and Sparse.adopts in heads:
+        task, heads = Sparse(length=min(longest, pretrained.settings.positions)), {**heads, Sparse.part: {}}
     heads = {"downstream": {}, **heads} if downstream else heads  # averaging has no tensors
     revision, pooling = hub.revision_of(directory), read_pooling(directory, words)
+    if dense := read_dense(directory, pooling, pretrained.settings.width):
+        heads = {**heads, DENSE: dense}
     model = Model(
         encoder, words, heads, pretrained.labels, task, created, downstream, pretrained.tokens, revision, pooling
     )
@@ -336,7 +370,7 @@ def _check_downstream(model: Model, directory: Path) -> None:
     """
     assert model.task is not None
     try:
-        model.take(model.task.part, model.task.build(model.body().head, model.labels))
+        model.take_head(model.task.build_on(model.body(), model.labels))
     except (RuntimeError, UserError) as error:
         raise UserError(
             "the settings under 'unmask' do not match the weights", file=directory / "config.json"
@@ -367,11 +401,17 @@ def save_model(directory: str | Path, model: Model, card: str) -> None:
     task = None if model.task is None else msgspec.to_builtins(model.task)
     if task is not None and model.downstream is not None:
         task["downstream"] = msgspec.to_builtins(model.downstream)
-    huggingface.write(directory, model.encoder, model.heads, model.labels, task, model.tokenizer.pad, model.tokens)
+    heads = {**model.heads}
+    dense = {name: value for name, value in heads.get(DENSE, {}).items() if name.startswith(DENSE_PART)}
+    if dense:  # stored as sentence-transformers does; the head of the task has no other tensors
+        heads[DENSE] = {}
+    huggingface.write(directory, model.encoder, heads, model.labels, task, model.tokenizer.pad, model.tokens)
     length = model.task.length if model.task else model.encoder.longest
     shape = model.encoder.settings
     model.tokenizer.save(directory, length=length, summary=shape.summary, segments=shape.segments > 1)
-    if model.pooling is not None:
-        write_pooling(directory, model.pooling, model.encoder.width, shape.summary)
+    if isinstance(model.task, Sparse):
+        write_splade(directory, length, model.encoder.vocabulary)
+    elif model.pooling is not None:
+        write_pooling(directory, model.pooling, model.encoder.width, shape.summary, dense)
     replace_file(directory / "README.md", card.encode())
     write_checksums(directory, ("config.json", "model.safetensors", *TOKENIZER_FILES))

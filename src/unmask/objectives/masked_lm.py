@@ -78,7 +78,10 @@ class MaskedLM(VocabularyObjective):
 
     def decoding(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Decoding:
         """See `Objective`; the rows are (masked, width of the embeddings)."""
-        rows = encoded.last.index_select(0, batch.positions["masked"])
+        return self.project(encoder, encoded.last.index_select(0, batch.positions["masked"]))
+
+    def project(self, encoder: Encoder, rows: Tensor) -> Decoding:
+        """Return the factors of the logits of rows of the last layer, (rows, width)."""
         if self.decoder is not None:
             weight, bias = self.decoder.weight, self.decoder.bias
             return Decoding(rows, weight, weight.new_zeros(len(weight)) if bias is None else bias)

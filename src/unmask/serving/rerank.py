@@ -265,7 +265,7 @@ def _compare(
         left: see `_score`.
         most: see `_score`.
     """
-    prompt, prompt_of_others = map(served.pooling.prompt_of, prompt_names)
+    prompt, prompt_of_others = map(served.prompt_of, prompt_names)
     prompts = [prompt, *[prompt_of_others] * len(others)]
     first, *rest = _encode(served, request, [text, *others], prompts, truncate=truncate, left=left)
     ids = [first, *(cut(text_ids, most, left) for text_ids in rest)]

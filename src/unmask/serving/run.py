@@ -21,7 +21,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from unmask.inference.backend import TorchBackend
-from unmask.inference.predictor import Predictor, open_predictor
+from unmask.inference.load import open_predictor
+from unmask.inference.predictor import Predictor
 from unmask.model.directory import models_of_tasks
 from unmask.model.model import NEW_POOLER
 from unmask.serving.guard import LOOPBACK

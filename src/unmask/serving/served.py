@@ -159,7 +159,7 @@ class Served:
         ids = self.given_ids(request, inputs)
         if ids is None:
             texts = self.texts(request, cast("str | list[str]", inputs), truncate=truncate, left=left)
-            return self.tokenizer.encode_many([self.pooling.prompt_of(prompt_name) + text for text in texts])
+            return self.tokenizer.encode_many([self.prompt_of(prompt_name) + text for text in texts])
         if prompt_name is not None:
             raise invalid(f"{argument('prompt_name')}: token ids have no prompt; put it into a text")
         frame = replace(Frame.of(self.tokenizer), spell=lambda spelled: spelled)
@@ -167,6 +167,20 @@ class Served:
         if any(not np.array_equal(frame.wrap(inner).ids, outer) for inner, outer in zip(bare, ids, strict=True)):
             raise invalid(f"{main_field(request)}: token ids need the special tokens, as /tokenize returns them")
         return bare
+
+    def prompt_of(self, name: PromptName | None) -> str:
+        """Return what a text begins with.
+
+        Raises:
+            Refusal: its tokens would have to be left out of the vector, which the server does not do.
+        """
+        prompt = self.pooling.prompt_of(name)
+        if prompt and not self.pooling.include_prompt:
+            raise invalid(
+                f"{argument('prompt_name')}: the tokens of this model's prompts are not part of its vectors "
+                "(include_prompt), which the server cannot leave out"
+            )
+        return prompt
 
     def given_ids(self, request: Request, inputs: str | Sequence[str | int | list[int]]) -> list[Ids] | None:
         """Return the token ids of a request, a list for each text; None if it has texts.
@@ -210,13 +224,14 @@ class Served:
         Raises:
             Refusal: a text is too long, or has fewer dimensions.
         """
-        width = self.model.encoder.width
+        width = self.model.vector_width
         if dimensions is not None and dimensions > width:
             raise invalid(f"{argument('dimensions')}: the vectors of this model have {width} dimensions")
         samples = self.framed(request, ids, truncate=truncate, left=left)
 
         def read(rows: list[np.ndarray]) -> np.ndarray:
-            vectors = np.stack(rows)[:, :dimensions]
+            cut = self.pooling.dimensions if dimensions is None else dimensions
+            vectors = np.stack(rows)[:, :cut]
             return normalized(vectors) if normalize else vectors
 
         return ComputeJob(self.vectors, samples, read)
@@ -237,7 +252,7 @@ class Served:
 
     def vectors(self, samples: Sequence[Sample]) -> list[np.ndarray]:
         """Return the vector of each text, (width,); the hidden states of its tokens do not leave the batch."""
-        return list(embed_samples(self.predictor.backend, self.model.encoder, samples, self.pooling.kind))
+        return list(embed_samples(self.predictor.backend, self.model, samples, self.pooling))
 
     def ask(self, request: TaskRequest, of: Request | None = None) -> ComputeJob:
         """Return the job of the route of the model's task; it reads the response.

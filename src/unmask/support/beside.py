@@ -19,6 +19,8 @@ from unmask.support.errors import UserError
 
 POOLING = "config.json of pooling"
 NORMALIZE = "config.json of normalization"
+DENSE = "config.json of a dense layer"
+SPLADE_POOLING = "config.json of SPLADE's pooling"
 
 _DECODING = "only in decoding"
 _PADDING = "texts are not padded here"
@@ -154,14 +156,13 @@ FILES: dict[str, KnownKeys] = {
         remedy="use a model without it",
     ),
     "config_sentence_transformers.json": KnownKeys(
-        read=_keys("model_type prompts default_prompt_name activation_fn"),
+        read=_keys("model_type prompts default_prompt_name activation_fn truncate_dim"),
         harmless={
             "__version__": _METADATA,
             "requirements": "versions of libraries that are not used",
             "similarity_fn_name": "vectors do not depend on how they are compared",
             "keep_in_fp32_modules": "the precision is that of the call",
         },
-        usual={"truncate_dim": (None,)},
     ),
     "sentence_bert_config.json": KnownKeys(
         read=_keys("max_seq_length do_lower_case transformer_task"),
@@ -192,6 +193,22 @@ FILES: dict[str, KnownKeys] = {
             "include_prompt"
         ),
         harmless=_because("it is that of the weights", "word_embedding_dimension embedding_dimension"),
+    ),
+    SPLADE_POOLING: KnownKeys(
+        harmless={
+            **_because("it is that of the weights", "word_embedding_dimension embedding_dimension"),
+            "chunk_size": _SPEED,
+        },
+        usual={"pooling_strategy": ("max",), "activation_function": ("relu",)},
+    ),
+    DENSE: KnownKeys(
+        read=_keys("out_features bias activation_function"),
+        harmless=_because("it is that of the weights", "in_features"),
+        usual={
+            "use_residual": (False,),
+            "module_input_name": ("sentence_embedding",),
+            "module_output_name": ("sentence_embedding", None),
+        },
     ),
     NORMALIZE: KnownKeys(
         usual={

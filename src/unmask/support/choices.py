@@ -11,12 +11,14 @@ Device = Literal["auto", "cpu", "cuda", "mps"]
 """Where to compute: "auto" is CUDA if there is such a GPU, or else the CPU; "mps" is the GPU of Apple's processors."""
 Precision = Literal["auto", "float32", "bf16"]
 """Number format of a computation; "auto" is bf16 where it is faster than float32."""
-PoolingKind = Literal["mean", "cls"]
-"""The vector of a text: the mean of all tokens, or the vector where the model reads that of a text."""
+PoolingKind = Literal["mean", "cls", "max", "weighted-mean", "last", "mean-sqrt"]
+"""The vector of a text: the mean of all tokens, the vector where the model reads that of a text, the maximum, the mean
+weighted by position, the last token, or the sum divided by the square root of the number of tokens."""
 PromptName = Literal["query", "document"]
 """What a text is in a search, as models may have another prompt for each."""
-MinedRows = Literal["triplets", "graded"]
-"""Rows of mined negatives: an anchor, a positive and a negative; or a query, a passage and its grade, 1 or 0."""
+MinedRows = Literal["triplets", "tuples", "graded"]
+"""Rows of mined negatives: an anchor, a positive and a negative, or all of its negatives; or a query, a passage and its
+grade, 1 or 0."""
 ExplainMethod = Literal["auto", "integrated-gradients", "occlusion"]
 """How the contribution of words to a prediction is computed; see `unmask.inference.explanation`."""
 Documents = Literal["auto", "file", "blank-line", "line"]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from unmask.tasks.regression import Regression
     from unmask.tasks.relations import Relations
     from unmask.tasks.spans import Spans
+    from unmask.tasks.sparse import Sparse
     from unmask.tasks.task import Task
     from unmask.tasks.token_classification import TokenClassification
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         | Regression
         | Ranking
         | Embedding
+        | Sparse
         | QuestionAnswering
         | AnswerBeams
         | Quac
@@ -52,6 +54,7 @@ CLASSES = {
     "regression": "unmask.tasks.regression:Regression",
     "ranking": "unmask.tasks.ranking:Ranking",
     "embedding": "unmask.tasks.embedding:Embedding",
+    "sparse": "unmask.tasks.sparse:Sparse",
     "question-answering": "unmask.tasks.question_answering:QuestionAnswering",
     "answer-beams": "unmask.tasks.answer_beams:AnswerBeams",
     "quac": "unmask.tasks.quac:Quac",

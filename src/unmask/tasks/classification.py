@@ -116,6 +116,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
     part = "classification"
     metric = "accuracy"
     title = "A text classifier"
+    pipeline = "text-classification"
     fields = Fields(soft=True)
     training = Training(
         tuned={**TUNED, "focal": 0.0, "threshold": None}, probe=True, unprobed=("focal", "regularization")

@@ -95,6 +95,7 @@ class EntityTask(AnnotatedTask, frozen=True, kw_only=True, forbid_unknown_fields
     """
 
     overlapping: ClassVar[bool] = False
+    pipeline = "token-classification"
     route = TAG
 
     def read(

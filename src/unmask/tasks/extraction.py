@@ -100,6 +100,7 @@ class Extraction(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
     best: int = 20
 
     metric = "f1"
+    pipeline = "question-answering"
     route = ANSWER
     refusals: ClassVar[Refusals] = {
         "vocabulary": Reason(

@@ -102,6 +102,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
     part = "multi_label"
     metric = "f1_micro"
     title = "A text classifier with several labels per text"
+    pipeline = "text-classification"
     training = Training(
         probe=True, unprobed=("focal", "weights"), tuned={"threshold": None, "temperature": 1.0, "focal": 0.0}
     )

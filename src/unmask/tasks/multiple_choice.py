@@ -77,6 +77,7 @@ class MultipleChoice(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
     part = "multiple_choice"
     metric = "accuracy"
     title = "A choice among several texts"
+    pipeline = "multiple-choice"
     route = CHOOSE
     refusals: ClassVar[Refusals] = {
         "frozen": Reason("multiple choice does not work with a frozen encoder", f"omit {argument('frozen')}")

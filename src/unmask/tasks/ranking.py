@@ -77,6 +77,7 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     part = "ranking"
     metric = "ndcg@10"
     title = "A ranking of passages for queries"
+    pipeline = "text-ranking"
     fields = Fields(GRADES)
     usage = '"A query." --text-b "A passage."'
     refusals: ClassVar[Refusals] = {

@@ -99,6 +99,7 @@ class Regression(ScoreTask, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     part = "regression"
     metric = "pearson"
     title = "A regression on texts"
+    pipeline = "text-classification"
     fields = Fields((*NUMBERS, *LABELS), SIMILARITY)
     refusals: ClassVar[Refusals] = {"temperature": Reason("a temperature softens no numbers", "remove it")}
 

@@ -25,7 +25,7 @@ from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.labelled.columns import SINGLE, Fields
 from unmask.data.labelled.identities import Identities
-from unmask.data.labelled.labelled_file import NAMES, TEXTS, Row, SoftRow, iterate_rows, read_rows
+from unmask.data.labelled.labelled_file import TEXTS, Row, SoftRow, iterate_rows, read_rows
 from unmask.data.labelled.table import Source
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.data.tokenizers.words import Ragged, encode_ragged
@@ -42,11 +42,9 @@ Size = TypeVar("Size", int, np.ndarray)
 
 
 def texts_of(example: Row) -> tuple[str, ...]:
-    """Return the texts of a row: one, a pair or a triplet."""
+    """Return the texts of a row: one or a pair, and negatives, if it has any."""
     values = example.values
-    if "text_b" not in values:
-        return (values["text"],)
-    return tuple(values[name] for name in TEXTS if name in values)
+    return (*(values[name] for name in TEXTS if name in values), *example.negatives)
 
 
 class RowTask(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,8 +68,8 @@ class RowTask(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def iterate(
         self, source: Source, *, columns: Columns, kind: str | None = None, notes: Notes = None
     ) -> Iterator[Row]:
-        """See `Task`; third texts, which are not predicted, are not read."""
-        fields = replace(self.fields, triplets=False)
+        """See `Task`; negatives, which are not predicted, are not read."""
+        fields = replace(self.fields, negatives=False)
         return iterate_rows([source], columns=columns, kind=kind, gold=False, fields=fields, notes=notes)
 
     def choose_held(
@@ -206,7 +204,7 @@ def frame_rows(
             f"task.length is {length}, but a pair has {special} special tokens",
             remedy=f"pass {setting('task.length', special + 2)} or more",
         )
-    texts = [[row.values[name] for row in rows] for name in NAMES[: 1 + pairs]]
+    texts = [[row.values[name] for row in rows] for name in TEXTS[: 1 + pairs]]
     columns = [encode_ragged(tokenizer, column) for column in texts]
     first, second = columns[0].lengths, columns[1].lengths if pairs else np.zeros(len(rows), np.int64)  # (rows,) each
     if windows == 1:

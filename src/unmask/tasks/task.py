@@ -24,7 +24,7 @@ from unmask.data.labelled.table import Source
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families.checkpoints.heads import Pooling
 from unmask.metrics.intervals import Measure
-from unmask.nn.encoders.encoder import HeadSpec
+from unmask.nn.encoders.encoder import Encoder, HeadSpec
 from unmask.objectives.objective import Objective
 from unmask.support.errors import UserError
 from unmask.tasks.explained import Decision, SampleWords
@@ -159,8 +159,12 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         part: name of its head and of its part of the loss.
         metric: the metric that selects the best of several models; higher is better.
         title: title of a model for it in the model card.
+        pipeline: tag of a model for it on the Hugging Face Hub; "": none fits.
         usage: an example of the arguments of `unmask predict`.
-        weightless: whether its head has no weights, so that only the settings of a model tell that it has this task.
+        weightless: whether its head has no weights of its own, so that only the settings of a model tell that it has
+            this task.
+        adopts: the pretraining head that its head is: it begins with the weights of it, and is stored in its place;
+            "": none.
         route: how the server asks it; a `Reason`: it is not served, and why.
         infinite: whether its logits may be minus infinity.
         tables: suffixes of the files of predictions that it writes as tables.
@@ -173,8 +177,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     part: ClassVar[str]
     metric: ClassVar[str]
     title: ClassVar[str]
+    pipeline: ClassVar[str] = ""
     usage: ClassVar[str] = '"A text."'
     weightless: ClassVar[bool] = False
+    adopts: ClassVar[str] = ""
     route: ClassVar[Route | Reason] = Reason("it declares no route", "set `route` in its class")
     infinite: ClassVar[bool] = False
     tables: ClassVar[tuple[str, ...]] = ()
@@ -221,6 +227,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Raises:
             UserError: the pooling of the model is not supported.
         """
+        return self
+
+    def cut(self, dimensions: int) -> Self:
+        """Return the task with vectors that are cut to so many first components, if it trains vectors."""
         return self
 
     def check(self, operation: Operation) -> None:
@@ -336,6 +346,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             spec: the properties of the body under the head.
             labels: the labels in the model's order.
         """
+
+    def build_on(self, body: Encoder, labels: Sequence[str]) -> Objective:
+        """Return an untrained head for a body; see `build`."""
+        return self.build(body.head, labels)
 
     @abstractmethod
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Any], labels: Sequence[str], *, gold: bool) -> Framed:

@@ -22,7 +22,7 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.families import FAMILIES
 from unmask.families.bert import BertSettings
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.metrics import METRICS
 from unmask.model.model import Model, load_model, save_model
 from unmask.nn.encoders.encoder import BOTH_SIDES, Encoder

@@ -20,7 +20,8 @@ from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.families.bert import BertSettings
 from unmask.inference.evaluation.evaluate_model import evaluate
 from unmask.inference.export import Export, export_model
-from unmask.inference.predictor import Predictor, load
+from unmask.inference.load import load
+from unmask.inference.predictor import Predictor
 from unmask.inference.stream import save_predictions
 from unmask.model.model import Model, save_model
 from unmask.objectives.masked_lm import MaskedLM

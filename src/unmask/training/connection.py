@@ -130,9 +130,13 @@ class Connection:
         After a collective operation they still release its tensors, for which they need the GIL, and a thread that asks
         for the GIL while the interpreter shuts down aborts the process. They end with the last reference to the group.
         """
+        self._leave()
+        self._store = None
+
+    def _leave(self) -> None:
+        self.control = None
         if dist.is_initialized():
             dist.destroy_process_group()
-        self.control = self._store = None
 
     def fail(self, reason: str) -> None:
         """Leave the reason why this process stops; the main process waits a moment until the others have read it."""
@@ -142,7 +146,11 @@ class Connection:
             time.sleep(BEAT_SECONDS)
 
     def lost(self) -> LostProcessError:
-        """Return the error that names the processes that have stopped or do not respond, and why, if they said so."""
+        """Return the error that names the processes that have stopped or do not respond, and why, if they said so.
+
+        The connection is closed, so that those that still wait for this process find out at once.
+        """
+        self._leave()
         self._within(ANSWER_SECONDS, lambda: self._store.set(f"lives/{self.rank}", ""))
         silent, reasons = self._search(SEARCH_SECONDS)
         if self.rank == 0:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from traceback import clear_frames
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -208,6 +209,7 @@ class Processes:
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
+            clear_frames(error.__traceback__)  # they refer to the groups, which `lost` closes
             raise self._connection.lost() from error
 
 

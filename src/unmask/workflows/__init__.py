@@ -22,6 +22,7 @@ PROGRAMS = ("onnx", "openvino")
 EXPORTERS: Registry[Exporter] = Registry(
     "unmask.exporters",
     dict.fromkeys(PROGRAMS, "unmask.inference.export:export_model")
-    | {name: f"unmask.workflows.formats:write_{name}" for name in ("huggingface", "allennlp")},
+    | {name: f"unmask.workflows.formats:write_{name}" for name in ("huggingface", "allennlp")}
+    | {"static": "unmask.inference.static:write_static"},
 )
 """Exporters by the name of the format."""

@@ -10,7 +10,7 @@ from unmask.data.labelled.table import Data, Source, as_sources
 from unmask.families.checkpoints.allennlp import write
 from unmask.inference.evaluation.scoring import evaluate_task
 from unmask.inference.export import Export, export_model
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.inference.program import CALIBRATION
 from unmask.model.directory import models_of_tasks, write_tasks
 from unmask.model.model import Model, load_model, save_model
@@ -46,8 +46,9 @@ def export(
             on several tasks, the models of all of them.
         out: new directory.
         format: onnx (ONNX Runtime) or openvino: a program with its tokenizer, which predict, evaluate and load also
-            read; huggingface: a directory for transformers; allennlp: options.json and weights.hdf5 of an ELMo; or one
-            of an installed package (`unmask.exporters`).
+            read; huggingface: a directory for transformers; allennlp: options.json and weights.hdf5 of an ELMo; static:
+            a vector for each token, for StaticEmbedding of sentence-transformers, which embed, evaluate on a
+            collection, and load also read; or one of an installed package (`unmask.exporters`).
         precision: number format; bf16 for openvino, int8 for onnx and openvino.
         head: head to export; by default the task's, or masked_lm, or features.
         data: labeled examples: calibrate int8 by them (openvino), and refuse it if it is significantly worse on them.

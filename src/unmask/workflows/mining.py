@@ -1,8 +1,8 @@
 """Hard negatives: for each query, documents that a model finds similar to it, though they do not belong to it.
 
 Input: a model that makes vectors; pairs of texts that belong together, with further texts to search if there are any,
-or a collection (`data.labelled.retrieval_files`), whose relevant documents are the positives. Output: triplets, for
-`finetune embedding`, or graded pairs, for `finetune ranking`.
+or a collection (`data.labelled.retrieval_files`), whose relevant documents are the positives. Output: triplets or
+tuples, for `finetune embedding`, or graded pairs, for `finetune ranking`.
 
 The documents are searched exactly, in blocks, as in `inference.search`. Many that are most similar to a query are in
 truth relevant, only nobody has said so. A document is therefore left out if its cosine is above that of the positive,
@@ -25,7 +25,8 @@ from unmask.data.labelled.retrieval_files import find_collection, read_collectio
 from unmask.data.labelled.table import Data, ExampleTable, Source, as_sources
 from unmask.data.text.files import display_name
 from unmask.inference.backend import finite
-from unmask.inference.predictor import Predictor, open_predictor
+from unmask.inference.load import open_predictor
+from unmask.inference.predictor import Predictor
 from unmask.inference.search import Nearest, check_vectors, embed_blocks
 from unmask.inference.stream import check_out, summed
 from unmask.support.choices import Device, MinedRows, Precision, TextFormat, check_choice
@@ -83,8 +84,9 @@ def mine(
         out: file to write the rows to: .jsonl, .csv, .tsv or .parquet; in Python None: they are only returned.
         corpus: further texts that may be negatives, with a column of texts, or .txt; the second texts of all pairs are
             searched in any case.
-        rows: triplets of anchor, positive and negative, for finetune embedding; or graded, pairs of query and passage
-            with the grade 1 or 0, for finetune ranking.
+        rows: triplets of anchor, positive and negative, or tuples of anchor, positive and all negatives (negative_1,
+            negative_2, …), for finetune embedding; or graded, pairs of query and passage with the grade 1 or 0, for
+            finetune ranking.
         negatives: number of negatives for each query.
         margin: share of the positive's cosine by which that of a negative has to be lower, 0 to 1.
         skip: number of the most similar of these that are left out, too, as they may belong to the query.
@@ -119,7 +121,13 @@ def mine(
             file=display_name(sources[0]),
             remedy=f"give more texts ({argument('corpus')}), or lower {argument('margin')} or {argument('skip')}",
         )
-    table = _rows(searched, mined, rows)
+    if rows == "tuples" and not any(len(of) == negatives for of in mined):
+        raise UserError(
+            f"no query has {counted(negatives, 'negative')}",
+            file=display_name(sources[0]),
+            remedy=f"lower {argument('negatives')}, or pass {argument('rows', 'triplets')}",
+        )
+    table = _rows(searched, mined, rows, negatives)
     if path is not None:
         with only_writer(path):
             replace_file(path, _content(path, table))
@@ -249,9 +257,12 @@ def _distinct(documents: Sequence[int], texts: Mapping[int, str]) -> list[int]:
     return [*first.values()]
 
 
-def _rows(searched: Searched, mined: Sequence[Sequence[int]], rows: MinedRows) -> list[dict[str, str | int]]:
-    """Return the rows; a query without negatives has none."""
-    used = [query for query, negatives in enumerate(mined) if negatives]
+def _rows(
+    searched: Searched, mined: Sequence[Sequence[int]], rows: MinedRows, number: int
+) -> list[dict[str, str | int]]:
+    """Return the rows; a query without negatives has none, nor has one with fewer than `number` a tuple."""
+    least = number if rows == "tuples" else 1  # a table has the same columns in every row
+    used = [query for query, negatives in enumerate(mined) if len(negatives) >= least]
     texts = _texts(searched, {number for query in used for number in (*searched.positives[query], *mined[query])})
     if rows == "triplets":
         return [
@@ -259,6 +270,16 @@ def _rows(searched: Searched, mined: Sequence[Sequence[int]], rows: MinedRows) -
             for query in used
             for positive in searched.positives[query]
             for negative in mined[query]
+        ]
+    if rows == "tuples":
+        return [
+            {
+                "anchor": searched.queries[query],
+                "positive": texts[positive],
+                **{f"negative_{place}": texts[negative] for place, negative in enumerate(mined[query], 1)},
+            }
+            for query in used
+            for positive in searched.positives[query]
         ]
     return [
         {"query": searched.queries[query], "passage": texts[number], "grade": grade}

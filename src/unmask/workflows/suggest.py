@@ -33,7 +33,8 @@ from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.span_export import EXPORTS, export_array, export_labels, export_record, is_export
 from unmask.data.labelled.table import Data, ExampleTable, as_sources
 from unmask.data.text.files import display_name
-from unmask.inference.predictor import Predictor, open_predictor
+from unmask.inference.load import open_predictor
+from unmask.inference.predictor import Predictor
 from unmask.inference.selection import PREFILTER, balanced_order, select_diverse
 from unmask.inference.stream import check_out, summed
 from unmask.support.choices import Device, Precision, TextFormat

@@ -1,11 +1,14 @@
 """Tests of reading and writing the files of a tokenizer, and of the kinds' properties."""
 
+import pickle
+
 import numpy as np
 import pytest
 
-from unmask.data.tokenizers.bpe import BERT_BPE, BPE, WORD_BPE
+from unmask.data.tokenizers.bpe import BERT_BPE, BPE, FALLBACK_BPE, WORD_BPE
 from unmask.data.tokenizers.tokenizer import ROLES, read_json, read_text, write_json
 from unmask.data.tokenizers.unigram import UNIGRAM
+from unmask.data.tokenizers.word_level import WORDS
 from unmask.data.tokenizers.wordpiece import WORDPIECE
 from unmask.support.errors import UserError
 
@@ -59,3 +62,8 @@ def test_each_kind_names_all_special_tokens(kind):
 )
 def test_each_kind_finds_where_words_begin(kind, tokens, expected):
     assert kind.starts(tokens)(np.arange(4)).tolist() == expected
+
+
+@pytest.mark.parametrize("kind", [*KINDS, FALLBACK_BPE, WORDS], ids=lambda kind: kind.name)
+def test_each_kind_is_copied_to_processes_that_encode(kind):
+    assert pickle.loads(pickle.dumps(kind)) == kind

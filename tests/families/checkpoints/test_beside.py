@@ -10,7 +10,7 @@ import transformers
 
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.families.checkpoints import huggingface
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.support.errors import InputWarning, UserError
 
 from .conftest import assert_load_refused, configure, put, weights

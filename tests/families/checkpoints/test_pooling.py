@@ -9,7 +9,7 @@ import transformers
 
 from unmask.families.checkpoints.heads import Pooling, write_pooling
 from unmask.families.checkpoints.sentence_files import read_pooling
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.model.model import load_model, save_model
 from unmask.support.errors import InputWarning, UserError
 

@@ -12,7 +12,7 @@ from unmask.families.checkpoints.heads import Pooling
 from unmask.inference import search
 from unmask.inference.evaluation import retrieval
 from unmask.inference.evaluation.evaluate_model import evaluate
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.model.model import Model, build_encoder, save_model
 from unmask.support.errors import UserError
 from unmask.tasks.ranking import Ranking, RankingHead

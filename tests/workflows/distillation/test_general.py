@@ -30,7 +30,8 @@ def distill(recipe, teacher, corpus, out, **more):
 
 @pytest.mark.parametrize("name", ["distilbert-mini", "tinybert-mini"])
 def test_a_student_approaches_its_teacher(name, teacher, corpus, tmp_path):
-    distill(recipe_of(name, budget__steps=12, optimizer__learning_rate=2e-3), teacher, corpus, tmp_path / "run", layers=2)
+    recipe = recipe_of(name, budget__steps=12, optimizer__learning_rate=2e-3)
+    distill(recipe, teacher, corpus, tmp_path / "run", layers=2)
     lines = RunDirectory(tmp_path / "run").read_metrics("heldout")
     assert lines[-1]["loss"] < 0.9 * lines[0]["loss"]
     student = load_model(tmp_path / "run")
@@ -108,7 +109,8 @@ def xlnet(tokenizer, tmp_path):
 
 
 def test_an_xlnet_teaches_what_it_predicts_in_any_order(xlnet, corpus, tmp_path):
-    distill(recipe_of("distilxlnet-mini", budget__steps=10, optimizer__learning_rate=3e-3), xlnet, corpus, tmp_path / "run", layers=2)
+    recipe = recipe_of("distilxlnet-mini", budget__steps=10, optimizer__learning_rate=3e-3)
+    distill(recipe, xlnet, corpus, tmp_path / "run", layers=2)
     lines = RunDirectory(tmp_path / "run").read_metrics("heldout")
     assert lines[-1]["soft_targets_loss"] < 0.9 * lines[0]["soft_targets_loss"]
     student = load_model(tmp_path / "run")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.model.model import load_model, save_model
 from unmask.support.errors import UserError
 from unmask.workflows.finetuning.finetune import finetune

@@ -12,7 +12,7 @@ from unmask.data.batches.batch import collate
 from unmask.data.labelled.labelled_file import Row
 from unmask.families.modernbert import ModernBertSettings
 from unmask.inference.backend import TorchBackend
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.model.model import Model, build_encoder, load_model, save_model
 from unmask.nn.encoders.encoder import token_vectors
 from unmask.objectives.objective import Objective, classify

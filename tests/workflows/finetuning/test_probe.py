@@ -10,7 +10,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from unmask.data.labelled.labelled_file import Row
 from unmask.inference.evaluation.scoring import evaluate_task
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.model.model import Model, build_encoder, load_model, save_model
 from unmask.support.errors import UserError
 from unmask.tasks.holding_out import assign_folds

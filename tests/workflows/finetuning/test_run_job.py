@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from unmask.families.checkpoints import huggingface
-from unmask.inference.predictor import load
+from unmask.inference.load import load
 from unmask.model.model import load_model
 from unmask.support.errors import InputWarning
 from unmask.support.settings import parse_overrides

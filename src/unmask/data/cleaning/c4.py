@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from unmask.data.cleaning.rule import Document, DocumentRule, Judge, Verdict
+from unmask.data.cleaning.rule import Document, Judge, RuleSettings, Verdict
 from unmask.data.text.sentences import cut_sentences
 from unmask.support.errors import UserError
 
@@ -20,7 +20,7 @@ POLICIES = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "
 _CITATION = re.compile(r"\[\d*\]|\[edit\]|\[citation needed\]")
 
 
-class C4(DocumentRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class C4(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The table [c4].
 
     Attributes:
@@ -38,7 +38,7 @@ class C4(DocumentRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     bad_words: str = ""
 
     def build(self) -> Judge:
-        """See `DocumentRule`."""
+        """See `RuleSettings`."""
         bad = _read_words(self.bad_words) if self.bad_words else None
 
         def judge(document: Document) -> Verdict:

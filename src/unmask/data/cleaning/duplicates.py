@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 
+import msgspec
 import numpy as np
 
-from unmask.data.cleaning.rule import RuleSettings
 from unmask.data.cleaning.signatures import BANDS
 from unmask.data.cleaning.store import Store
 from unmask.data.labelled.duplicates import SIMILAR, ngram_hashes
@@ -32,11 +32,11 @@ KEPT, EQUAL, NEAR = 0, 1, 2
 """What is known of a document: it stays, it equals an earlier one, or it is in the group of an earlier one."""
 
 
-class Duplicates(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Duplicates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The table [duplicates]: of equal documents, the first stays."""
 
 
-class NearDuplicates(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NearDuplicates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The table [near_duplicates]: of nearly equal documents, the first stays.
 
     Attributes:
@@ -51,7 +51,7 @@ class NearDuplicates(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fie
             raise UserError(f"near_duplicates.similarity must be at least 0.5 and at most 1, not {self.similarity:g}")
 
 
-class RepeatedLines(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RepeatedLines(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The table [repeated_lines]: of equal lines, in one document or in several, the first stays."""
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from unmask.data.cleaning.c4 import TERMINAL
 from unmask.data.cleaning.gopher_repetition import repeated_lines
-from unmask.data.cleaning.rule import Document, DocumentRule, Judge, Verdict
+from unmask.data.cleaning.rule import Document, Judge, RuleSettings, Verdict
 
 
-class FineWeb(DocumentRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FineWeb(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The table [fineweb].
 
     Attributes:
@@ -31,7 +31,7 @@ class FineWeb(DocumentRule, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_breaks: float = 0.3
 
     def build(self) -> Judge:
-        """See `DocumentRule`."""
+        """See `RuleSettings`."""
 
         def judge(document: Document) -> Verdict:
             return Verdict(document, self._reason(document))

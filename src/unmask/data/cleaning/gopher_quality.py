@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import string
 
-from unmask.data.cleaning.rule import Document, DocumentRule, Judge, Verdict
+from unmask.data.cleaning.rule import Document, Judge, RuleSettings, Verdict
 
 STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 _AROUND = string.punctuation + "“”‘’„«»…–—‹›。，、！？：；（）「」『』【】《》·•"
 
 
-class GopherQuality(DocumentRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GopherQuality(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The table [gopher_quality].
 
     Attributes:
@@ -43,7 +43,7 @@ class GopherQuality(DocumentRule, frozen=True, kw_only=True, forbid_unknown_fiel
     stop_words: tuple[str, ...] = STOP_WORDS
 
     def build(self) -> Judge:
-        """See `DocumentRule`."""
+        """See `RuleSettings`."""
         stop_words = frozenset(self.stop_words)
 
         def judge(document: Document) -> Verdict:

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from unmask.data.cleaning.rule import Document, DocumentRule, Judge, Verdict
+from unmask.data.cleaning.rule import Document, Judge, RuleSettings, Verdict
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
-class GopherRepetition(DocumentRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GopherRepetition(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The table [gopher_repetition].
 
     Attributes:
@@ -34,7 +34,7 @@ class GopherRepetition(DocumentRule, frozen=True, kw_only=True, forbid_unknown_f
     max_repeated: tuple[tuple[int, float], ...] = ((5, 0.15), (6, 0.14), (7, 0.13), (8, 0.12), (9, 0.11), (10, 0.10))
 
     def build(self) -> Judge:
-        """See `DocumentRule`."""
+        """See `RuleSettings`."""
 
         def judge(document: Document) -> Verdict:
             return Verdict(document, self._lines(document) or self._ngrams(document))

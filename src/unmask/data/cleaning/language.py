@@ -12,13 +12,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from unmask.data.cleaning.rule import Document, DocumentRule, Judge, Verdict
+from unmask.data.cleaning.rule import Document, Judge, RuleSettings, Verdict
 from unmask.support.errors import UserError
 
 _MODEL = "resources/lid.176.ftz"
 
 
-class Language(DocumentRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Language(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The table [language].
 
     Attributes:
@@ -32,7 +32,7 @@ class Language(DocumentRule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     characters: int = 2000
 
     def build(self) -> Judge:
-        """See `DocumentRule`."""
+        """See `RuleSettings`."""
         if not self.keep:
             raise UserError("language.keep is empty", remedy='name languages, as in keep = ["en"]')
         model, keep = _model(), frozenset(f"__label__{name}" for name in self.keep)

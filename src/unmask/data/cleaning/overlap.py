@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from unmask.data.cleaning.rule import Document, DocumentRule, Judge, Verdict
+from unmask.data.cleaning.rule import Document, Judge, RuleSettings, Verdict
 from unmask.data.text.files import decode_line, display_name, pages_of, read_text_lines
 from unmask.data.text.pages import read_pages
 from unmask.data.text.record_files import has_reader, read_file
@@ -32,7 +32,7 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _JSON = (".jsonl", ".ndjson", ".json")
 
 
-class Overlap(DocumentRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Overlap(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The table [overlap].
 
     Attributes:
@@ -46,7 +46,7 @@ class Overlap(DocumentRule, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     shortest: int = 8
 
     def build(self) -> Judge:
-        """See `DocumentRule`."""
+        """See `RuleSettings`."""
         if not 1 <= self.shortest <= self.ngram:
             raise UserError("overlap.shortest must be at least 1 and at most overlap.ngram")
         known = self.index()

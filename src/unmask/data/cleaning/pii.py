@@ -14,7 +14,7 @@ import ipaddress
 import re
 from collections.abc import Callable
 
-from unmask.data.cleaning.rule import Document, DocumentRule, Judge, Verdict
+from unmask.data.cleaning.rule import Document, Judge, RuleSettings, Verdict
 
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _MAIL = re.compile(
@@ -39,7 +39,7 @@ _HINTS = {
 """What a text with such data has; quicker to look for, as a digit or sign comes first."""
 
 
-class PII(DocumentRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PII(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The table [pii].
 
     Attributes:
@@ -52,7 +52,7 @@ class PII(DocumentRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     card: str = "0000 0000 0000 0000"
 
     def build(self) -> Judge:
-        """See `DocumentRule`."""
+        """See `RuleSettings`."""
         rules = [
             (name, pattern, check, placeholder)
             for name, pattern, check, placeholder in (

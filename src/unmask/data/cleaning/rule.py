@@ -74,10 +74,6 @@ Judge = Callable[[Document], Verdict]
 class RuleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of a rule: a table of the file that `clean` names."""
 
-
-class DocumentRule(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of a rule that judges each document alone."""
-
     @abstractmethod
     def build(self) -> Judge:
         """Return the function that judges documents.

@@ -19,7 +19,7 @@ from unmask.data.cleaning.gopher_repetition import GopherRepetition
 from unmask.data.cleaning.language import Language
 from unmask.data.cleaning.overlap import Overlap
 from unmask.data.cleaning.pii import PII
-from unmask.data.cleaning.rule import Judge, RuleSettings
+from unmask.data.cleaning.rule import Judge
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
 from unmask.support.settings import convert, parse_toml
@@ -118,7 +118,7 @@ def read_rules(names: Sequence[str | Path], exclude_overlap: Sequence[str | Path
 
 
 def _named(name: str) -> Rules:
-    kinds: dict[str, Callable[[], RuleSettings]] = {
+    kinds: dict[str, Callable[[], msgspec.Struct]] = {
         "c4": C4,
         "fineweb": FineWeb,
         "gopher_quality": GopherQuality,

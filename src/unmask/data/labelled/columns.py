@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
+from unmask.data.labelled import negatives
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 
@@ -24,8 +25,6 @@ PAIRS = (
     *(("anchor", "positive"), ("query", "passage"), ("query", "document")),
 )
 """Names of the columns with the texts of a pair, unless `columns` gives others."""
-NEGATIVES = ("text_c", "negative")
-"""Names of the column with a third text that does not belong to the first, for tasks that read one."""
 TEXTS = ("text", "sentence", "review", "content", "text_a")
 """Names of the text column, if a file has no pairs."""
 LABELS = ("label", "labels", "gold_label", "class", "sentiment", "Quality", "is_duplicate", "entailment_judgment")
@@ -85,7 +84,8 @@ class Fields:
         headerless: the published format that needs no header.
         several: whether a text may have several labels, or none; see `Row.labels` and data/labelled/labelled_file.py.
         optional: whether all rows of a file may lack labels.
-        triplets: whether a third text is read, a negative, if there is a column of them.
+        negatives: whether texts that do not belong to the first one are read, if there are columns of them; see
+            negatives.py.
         soft: whether a label may be a distribution; see data/labelled/row_labels.py.
     """
 
@@ -93,7 +93,7 @@ class Fields:
     headerless: Headerless = ACCEPTABILITY
     several: bool = False
     optional: bool = False
-    triplets: bool = False
+    negatives: bool = False
     soft: bool = False
 
 
@@ -114,6 +114,7 @@ class SelectedColumns:
             has no "label".
         probabilities: likewise those of columns of probabilities.
         votes: likewise those of columns of votes, by their annotators.
+        negatives: indices of the columns of negatives.
     """
 
     indices: Mapping[str, int]
@@ -122,6 +123,13 @@ class SelectedColumns:
     indicators: Mapping[str, int] = field(default_factory=dict)
     probabilities: Mapping[str, int] = field(default_factory=dict)
     votes: Mapping[str, int] = field(default_factory=dict)
+    negatives: tuple[int, ...] = ()
+
+    @property
+    def last(self) -> int:
+        """The largest index."""
+        several = (self.indicators, self.probabilities, self.votes)
+        return max((*self.indices.values(), *self.negatives, *(index for of in several for index in of.values())))
 
 
 @dataclass(frozen=True)
@@ -145,10 +153,15 @@ class Wanted:
             UserError: only some of the required columns are given as numbers.
         """
         numbers = {column: int(number) for column, number in self.columns.items() if number.isdecimal()}
+        several = self.columns.get(negatives.COLUMN, "").replace(" ", "").split(",")
+        third = tuple(map(int, several)) if all(number.isdecimal() for number in several) else ()
+        if third:
+            numbers.pop(negatives.COLUMN, None)
         needed = {"text", *self.columns, *(("label",) if self.fields.labels and not self.fields.optional else ())}
-        if numbers and (named := sorted(needed - numbers.keys())):
-            raise UserError(f"{argument('columns')} gives numbers, but none for {', '.join(named)}", file=name)
-        return SelectedColumns(numbers) if numbers else None
+        lacking = sorted(needed - numbers.keys() - ({negatives.COLUMN} if third else set()))
+        if (numbers or third) and lacking:
+            raise UserError(f"{argument('columns')} gives numbers, but none for {', '.join(lacking)}", file=name)
+        return SelectedColumns(numbers, negatives=third) if numbers else None
 
     def named(self, cells: Sequence[str], name: str, line: int) -> SelectedColumns:
         """Find the columns among the names of a header.
@@ -180,7 +193,14 @@ class Wanted:
         # "-" marks pairs on whose label the annotators disagreed (Bowman et al. 2015, section 2.2)
         may_disagree = "text_b" in indices and "label" in indices and names[indices["label"]] == "gold_label"
         damaged = tuple(names) == QUESTIONS
-        return SelectedColumns(indices, "-" if may_disagree else None, damaged, **self._by_kind(indicators, name, line))
+        hard = self.columns.get(negatives.COLUMN)
+        return SelectedColumns(
+            indices,
+            "-" if may_disagree else None,
+            damaged,
+            **self._by_kind(indicators, name, line),
+            negatives=negatives.find_negatives(names, hard, name, line) if self.fields.negatives else (),
+        )
 
     def _implied(self, names: Sequence[str], name: str, line: int) -> str:
         """Return the pattern of the columns of probabilities or votes, if there are such columns; otherwise "".
@@ -261,7 +281,9 @@ class Wanted:
 
     def _candidates(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Return the possible names of each column."""
-        chosen: dict[str, tuple[str, ...]] = {column: (header,) for column, header in self.columns.items()}
+        chosen: dict[str, tuple[str, ...]] = {
+            column: (header,) for column, header in self.columns.items() if column != negatives.COLUMN
+        }
         if "text" not in chosen:
             pair = next((pair for pair in PAIRS if set(pair) <= set(names)), None)
             if pair and "text_b" not in chosen:
@@ -269,8 +291,6 @@ class Wanted:
             else:
                 chosen["text"] = (*TEXTS, *(first for first, _ in PAIRS))
         fields = self.fields
-        if fields.triplets and (third := [header for header in NEGATIVES if header in names]):
-            chosen.setdefault("text_c", tuple(third))
         if fields.labels and not (fields.optional and set(fields.labels).isdisjoint(names)):
             chosen.setdefault("label", fields.labels)
         return chosen

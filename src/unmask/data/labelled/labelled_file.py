@@ -23,6 +23,7 @@ from unmask.data.labelled.columns import SINGLE, Fields, SelectedColumns, Wanted
 from unmask.data.labelled.delimited import OWN, SEPARATORS, DelimitedFile, Line, distinct_names
 from unmask.data.labelled.json_file import suffix_of
 from unmask.data.labelled.label_cells import Cell, check_not_missing
+from unmask.data.labelled.negatives import COLUMN, read_negatives
 from unmask.data.labelled.records import has_records, read_records
 from unmask.data.labelled.row_labels import Labels, RowLabels, SoftLabel, SoftLabelSet, Vote
 from unmask.data.labelled.table import ExampleTable, Source
@@ -30,17 +31,17 @@ from unmask.data.text.files import display_name, read_text_lines
 from unmask.support.errors import UserError, counted, nearest
 from unmask.support.messages import argument
 
-NAMES = ("text", "text_b", "text_c", "label")
-"""Our names of the columns."""
-TEXTS = NAMES[:3]
-"""Those of texts."""
+TEXTS = ("text", "text_b")
+"""Our names of the columns of texts."""
+NAMES = (*TEXTS, COLUMN, "label")
+"""Our names of all columns."""
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):  # nothing in it refers back to it
     """An example.
 
     Attributes:
-        values: the requested columns, by our names ("text", "label"; for pairs also "text_b", for triplets "text_c").
+        values: the requested columns, by our names ("text", "label"; for pairs also "text_b").
         file, line: its location; rows that are not lines are numbered from 1.
         labels: all labels of the text, if it may have several; `values` then has no "label".
     """
@@ -49,6 +50,17 @@ class Row(msgspec.Struct, frozen=True, gc=False):  # nothing in it refers back t
     file: str
     line: int
     labels: tuple[str, ...] | None = None
+
+    @property
+    def negatives(self) -> tuple[str, ...]:
+        """Texts that do not belong to the first one: none."""
+        return ()
+
+
+class NegativeRow(Row, frozen=True, gc=False):
+    """An example with texts that do not belong to its first one, at least one; see negatives.py."""
+
+    negatives: tuple[str, ...] = ()
 
 
 class SoftRow(Row, frozen=True, gc=False):
@@ -86,7 +98,7 @@ class UnlabelledRow(Row, frozen=True, gc=False):
 
 
 def parse_columns(text: str | None) -> dict[str, str]:
-    """Parse `text=NAME_OR_NUMBER,label=…`; the label may be several columns of zeros and ones, `label=joy,fear`.
+    """Parse `text=NAME_OR_NUMBER,label=…`; the last two of `NAMES` may be several columns, such as `label=joy,fear`.
 
     Raises:
         UserError: the text does not have this form, or there is an unknown name before an equals sign.
@@ -94,8 +106,8 @@ def parse_columns(text: str | None) -> dict[str, str]:
     columns: dict[str, str] = {}
     for part in text.split(",") if text else ():
         column, equals, header = part.partition("=")
-        if part and not equals and next(reversed(columns), "") == "label":
-            columns["label"] += f",{part}"
+        if part and not equals and (last := next(reversed(columns), "")) in NAMES[2:]:
+            columns[last] += f",{part}"
             continue
         if not equals or not header:
             raise UserError(
@@ -139,10 +151,10 @@ def read_rows(
     if not rows:
         raise UserError("there are no examples in the file", file=", ".join(map(display_name, paths)))
     first = rows[0]
-    if mixed := next((row for row in rows if row.values.keys() != first.values.keys()), None):
+    if mixed := next((row for row in rows if _kind(row) != _kind(first)), None):
         what, column = "pairs and single texts", "text_b"
-        if ("text_c" in mixed.values) != ("text_c" in first.values):
-            what, column = "pairs with and without a negative", "text_c"
+        if bool(mixed.negatives) != bool(first.negatives):
+            what, column = "pairs with and without a negative", COLUMN
         if ("label" in mixed.values) != ("label" in first.values):
             what, column = "rows with and without a label", "label"
         raise UserError(
@@ -152,6 +164,10 @@ def read_rows(
             remedy=f"pass {argument('columns', {'text': '…', column: '…'})}",
         )
     return rows
+
+
+def _kind(row: Row) -> tuple[Any, ...]:
+    return row.values.keys(), bool(row.negatives)
 
 
 def iterate_rows(
@@ -172,9 +188,10 @@ def iterate_rows(
         raise UserError(f"{argument('columns', {unknown[0]: '…'})} has no effect", remedy=nearest(unknown[0], NAMES))
     if "label" in columns and not gold:
         raise UserError(f"{argument('columns', {'label': '…'})} has no effect: no labels are read")
-    if "text_c" in columns and not fields.triplets:
-        raise UserError(f"{argument('columns', {'text_c': '…'})} has no effect: this task reads no third text")
-    wanted = Wanted(columns, fields if gold else replace(fields, labels=(), several=False, soft=False), gold)
+    if COLUMN in columns and not fields.negatives:
+        raise UserError(f"{argument('columns', {COLUMN: '…'})} has no effect: this task reads no negatives")
+    read = fields if gold else replace(fields, labels=(), several=False, soft=False, negatives=False)
+    wanted = Wanted(columns, read, gold)
     for path in paths:
         name, omitted, separators = display_name(path), Counter[str](), list[str]()
         if isinstance(path, ExampleTable) or has_records(path, kind):
@@ -254,7 +271,7 @@ def _delimited(path: str | Path, kind: str, wanted: Wanted) -> DelimitedFile:
 
     def fits(cells: Sequence[str]) -> bool:
         if numbered:
-            return max(numbered.indices.values()) < len(cells)
+            return numbered.last < len(cells)
         if kind == "tsv" and wanted.may_lack_header(cells):
             return True
         try:
@@ -275,10 +292,8 @@ def _read(table: DelimitedFile, wanted: Wanted, row_labels: RowLabels, omitted: 
         return
     width = len(first[1])
     selected, remaining = _find(first, rows, wanted, name, quotes=table.quotes)
-    if max(selected.indices.values()) >= width:
-        raise UserError(
-            f"there is no column {max(selected.indices.values())}, counted from 0", file=name, line=first[0]
-        )
+    if selected.last >= width:
+        raise UserError(f"there is no column {selected.last}, counted from 0", file=name, line=first[0])
     header = first[1] if remaining is rows else None
     names = distinct_names(cell.strip() for cell in header) if header else [str(number) for number in range(width)]
     for line, cells in remaining:
@@ -304,11 +319,20 @@ def _read(table: DelimitedFile, wanted: Wanted, row_labels: RowLabels, omitted: 
         labels = row_labels.read(selected, cells, line)
         chosen = {column: cells[index].strip() for column, index in selected.indices.items()}
         if row := _row(chosen, name, line, selected, omitted, labels):
+            row = _with_negatives(row, selected, names, [cell.strip() for cell in cells])
             yield row if wanted.gold else _unlabelled(row, dict(zip(names, cells, strict=True)))
 
 
 def _unlabelled(row: Row, source: Mapping[str, Any]) -> UnlabelledRow:
     return UnlabelledRow(row.values, row.file, row.line, row.labels, source)
+
+
+def _with_negatives(row: Row, selected: SelectedColumns, names: Sequence[str], values: Sequence[Any]) -> Row:
+    """Return a row with the negatives that are in columns of these names and values."""
+    if not selected.negatives:
+        return row
+    named, cells = zip(*((names[index], values[index]) for index in selected.negatives), strict=True)
+    return NegativeRow(row.values, row.file, row.line, row.labels, read_negatives(named, cells, row.file, row.line))
 
 
 def _find(
@@ -341,6 +365,7 @@ def _read_records(
             if labels is None or column != "label"
         }
         if row := _row(texts, name, number, selected, omitted, labels):
+            row = _with_negatives(row, selected, names, values)
             yield row if wanted.gold else _unlabelled(row, record)
 
 

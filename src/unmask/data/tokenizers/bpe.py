@@ -227,10 +227,14 @@ def _save_words(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any
     return {"tokenizer_class": "PreTrainedTokenizerFast"}  # GPT's own class in transformers adds no special tokens
 
 
+def _word_decoder() -> decoders.Decoder:
+    return decoders.BPEDecoder(suffix=END)
+
+
 WORD_BPE = Kind(
     name="word_bpe",
     special=BPE_SPECIAL_TOKENS,
-    decoder=lambda: decoders.BPEDecoder(suffix=END),
+    decoder=_word_decoder,
     starts=_word_starts,
     save=_save_words,
     adds_special_tokens=True,

@@ -206,10 +206,14 @@ def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
     }
 
 
+def _decoder() -> decoders.Decoder:
+    return decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
+
+
 UNIGRAM = Kind(
     name="unigram",
     special=UNIGRAM_SPECIAL_TOKENS,
-    decoder=lambda: decoders.Metaspace(replacement=SPACE, prepend_scheme="always"),
+    decoder=_decoder,
     starts=_starts,
     save=_save,
 )

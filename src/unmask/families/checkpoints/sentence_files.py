@@ -1,22 +1,38 @@
 """How a directory of sentence-transformers makes vectors of texts: all of its files, read whole.
 
-Input: `modules.json`, which lists the steps; the `config.json` of pooling and of normalization; the encoder's
-`sentence_bert_config.json`; and `config_sentence_transformers.json` with the prompts. The encoder may be in a folder of
-its own (`0_Transformer`). Output: a `Pooling`. Whatever changes the vectors and is not implemented is named in
-`Pooling.unsupported`, because the encoder can be used without them. The names of classes are compared, never imported.
+Input: `modules.json`, which lists the steps; the `config.json` of pooling, of dense layers and of normalization; the
+encoder's `sentence_bert_config.json`; and `config_sentence_transformers.json` with the prompts. The encoder may be in a
+folder of its own (`0_Transformer`). Output: a `Pooling`, and the weights of its dense layers. Whatever changes the
+vectors and is not implemented is named in `Pooling.unsupported`, because the encoder can be used without it. The names
+of classes are compared, never imported.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from unmask.data.tokenizers.tokenizer import Tokenizer, read_json, read_text
 from unmask.families.checkpoints.config_file import CROSS_ENCODER, SENTENCES
-from unmask.families.checkpoints.heads import LENGTH, MODULES, Pooling
-from unmask.support.beside import FILES, NORMALIZE, POOLING
+from unmask.families.checkpoints.heads import (
+    ACTIVATIONS,
+    DENSE_PART,
+    LENGTH,
+    MODES,
+    MODULES,
+    PREFIX,
+    SPARSE_ENCODER,
+    SPLADE,
+    STATIC,
+    Pooling,
+)
+from unmask.families.checkpoints.safetensors_file import read_shapes, read_tensors
+from unmask.nn.encoders.pooled import Dense
+from unmask.support.beside import DENSE, FILES, NORMALIZE, POOLING, SPLADE_POOLING
 from unmask.support.errors import UserError
 
 LENGTH_FILES = (
@@ -24,18 +40,12 @@ LENGTH_FILES = (
     *(f"sentence_{name}_config.json" for name in "roberta distilbert camembert albert xlm-roberta xlnet".split()),  # noqa: SIM905
 )
 """Names of the file of the encoder's settings, of which the first that exists is read."""
-PATTERNS = (MODULES, SENTENCES, *LENGTH_FILES, "[0-9]_*/config.json")
-"""The files beside a model that this module reads; the last pattern is that of the folders of steps."""
-PREFIX = "pooling_mode_"
-MODES = {
-    "cls_token": "cls",
-    "max_tokens": "max",
-    "mean_tokens": "mean",
-    "mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "weightedmean_tokens": "weightedmean",
-    "lasttoken": "lasttoken",
-}
-"""Former names of the kinds of pooling, each a flag, and the present ones."""
+PATTERNS = (MODULES, SENTENCES, *LENGTH_FILES, "[0-9]_*/config.json", "[0-9]_*/model.safetensors")
+"""The files beside a model that this module reads; the last patterns are those of the folders of steps."""
+WEIGHTS = "model.safetensors"
+ALONE = "copy config.json, model.safetensors and the files of the tokenizer alone, to use it as a masked language model"
+READ = ("Transformer", "Pooling", "Dense", "Normalize", "Dropout")
+"""The steps that are implemented, in their order; there may be several dense layers, and dropout anywhere."""
 DOCUMENTS = ("document", "passage", "corpus")
 """Names of the prompt of documents, of which the first that is stated is used."""
 TASKS = ("feature-extraction",)
@@ -80,19 +90,23 @@ def read_pooling(directory: Path, tokenizer: Tokenizer | None = None) -> Pooling
     root = root_of(directory)
     path = root / MODULES
     settings = read_json(root / SENTENCES)
-    if not path.exists() or settings.get("model_type") == CROSS_ENCODER:
+    if not path.exists() or settings.get("model_type") in (CROSS_ENCODER, SPARSE_ENCODER):
         return None
     steps = list(_steps(path))
     kinds = [kind for kind, _ in steps]
-    problems = [f"a module {kind}" for kind in kinds if kind not in ("Transformer", "Pooling", "Normalize", "Dropout")]
-    if not problems and kinds[:2] != ["Transformer", "Pooling"]:
+    problems = [f"a module {kind}" for kind in kinds if kind not in READ]
+    if not problems and not _in_order([kind for kind in kinds if kind != "Dropout"]):
         problems.append(f"the modules {', '.join(kinds)} in this order")
     if steps and (root / steps[0][1]).resolve() != directory.resolve() and not problems:
         problems.append(f"the encoder in {steps[0][1] or 'this folder'}")
-    kind, include = "mean", True
+    kind, include, dense = "mean", True, list[Dense]()
     for name, folder in steps:
         if name == "Pooling":
             kind, include, unsupported = _pooling(root / folder / "config.json", tokenizer)
+            problems += unsupported
+        if name == "Dense" and not problems:
+            layer, unsupported = _dense(root / folder)
+            dense += layer
             problems += unsupported
         if name == "Normalize" and folder:
             step = root / folder / "config.json"
@@ -102,18 +116,118 @@ def read_pooling(directory: Path, tokenizer: Tokenizer | None = None) -> Pooling
     prompt, unsupported = _prompt(settings, root / SENTENCES)
     problems += unsupported
     query, document = _role_prompts(settings)
-    for name, text in {"default": prompt, "query": query, "document": document}.items():
-        if text and not include:
-            problems.append(f"the {name} prompt '{text}' without its tokens (include_prompt)")
+    kinds_of_pooling = dict(MODES.values())
+    dimensions = settings.get("truncate_dim")
+    if dimensions is not None and (type(dimensions) is not int or dimensions < 1):
+        problems.append(f"truncate_dim: {dimensions!r} ({SENTENCES})")
     return Pooling(
-        kind="cls" if kind == "cls" else "mean",
+        kind=kinds_of_pooling.get(kind, "mean"),
+        dense=() if problems else tuple(dense),
+        dimensions=None if problems else dimensions,
         normalize="Normalize" in kinds,
         length=length,
         prompt=prompt,
         query=query,
         document=document,
+        include_prompt=include,
         unsupported=next(iter(problems), ""),
     )
+
+
+def static_folder(directory: Path) -> tuple[Path, Pooling] | None:
+    """Return the folder of the table of a static encoder, and what follows it; None if a directory is none.
+
+    Raises:
+        UserError: modules.json is damaged.
+    """
+    path = directory / MODULES
+    if not path.is_file():
+        return None
+    kinds, folders = zip(*(list(_steps(path)) or [("", "")]), strict=True)
+    if kinds[0] != STATIC:
+        return None
+    settings = read_json(directory / SENTENCES)
+    prompt, problems = _prompt(settings, directory / SENTENCES)
+    query, document = _role_prompts(settings)
+    if kinds not in ((STATIC,), (STATIC, "Normalize")):
+        problems.append(f"the modules {', '.join(kinds)}")
+    pooling = Pooling(
+        normalize="Normalize" in kinds,
+        dimensions=settings.get("truncate_dim"),
+        prompt=prompt,
+        query=query,
+        document=document,
+        unsupported=next(iter(problems), ""),
+    )
+    return directory / folders[0], pooling
+
+
+def read_splade(directory: Path) -> int | None:
+    """Return the maximum length of the texts of a sparse encoder; None if a directory is none.
+
+    Raises:
+        UserError: a file is damaged, or the weights of tokens are not those of SPLADE with the maximum over the text.
+    """
+    root = root_of(directory)
+    path = root / MODULES
+    settings = read_json(root / SENTENCES)
+    if not path.exists() or settings.get("model_type") != SPARSE_ENCODER:
+        return None
+    steps = list(_steps(path))
+    kinds = [kind for kind, _ in steps]
+    encoder = read_json(directory / LENGTH)
+    task = encoder.get("transformer_task", "fill-mask" if kinds[:1] == [SPLADE[0]] else TASKS[0])
+    problems = []
+    if kinds not in ([*SPLADE], ["Transformer", SPLADE[1]]) or task != "fill-mask":
+        problems.append(f"the modules {', '.join(kinds)} ({task})")
+    else:
+        config = read_json(root / steps[1][1] / "config.json")
+        problems += _unusual(SPLADE_POOLING, config, root / steps[1][1] / "config.json")
+    length, unsupported = _encoder(directory, None, tasks=("fill-mask", *TASKS))
+    prompt, more = _prompt(settings, root / SENTENCES, kind=SPARSE_ENCODER)
+    problems += [*unsupported, *more, *([f"the prompt '{prompt}'"] if prompt else [])]
+    if problems:
+        raise UserError(
+            f"the sparse vectors of this model need {problems[0]}, which is not supported", file=root, remedy=ALONE
+        )
+    return length or ENDLESS
+
+
+def read_dense(directory: Path, pooling: Pooling | None, width: int) -> dict[str, Tensor]:
+    """Return the tensors of the dense layers that a pooling has, as the part of the head that has them.
+
+    Args:
+        directory: the directory of the encoder.
+        pooling: what `read_pooling` returned.
+        width: width of the encoder.
+
+    Raises:
+        UserError: a file is damaged, or its tensors are not those of the settings beside it.
+    """
+    if pooling is None or not pooling.dense:
+        return {}
+    root, tensors = root_of(directory), dict[str, Tensor]()
+    folders = [root / folder for kind, folder in _steps(root / MODULES) if kind == "Dense"]
+    for number, (folder, layer) in enumerate(zip(folders, pooling.dense, strict=True)):
+        names = ["weight", *(["bias"] if layer.bias else [])]
+        path, stored = folder / WEIGHTS, {f"linear.{name}": name for name in names}
+        expected = {name: (layer.width, width) if name.endswith("weight") else (layer.width,) for name in stored}
+        if read_shapes(path) != expected:
+            raise UserError(
+                f"the tensors are not those of a layer from {width} to {layer.width} numbers",
+                file=path,
+                remedy="download all files of the model again",
+            )
+        width = layer.width
+        for name, value in read_tensors(path, stored).items():
+            tensors[f"{DENSE_PART}.{number}.{stored[name]}"] = value
+    return tensors
+
+
+def _in_order(kinds: Sequence[str]) -> bool:
+    """Return whether steps are an encoder, pooling, any number of dense layers, and normalization, if any."""
+    dense = kinds.count("Dense")
+    return kinds in ([*READ[:2], *("Dense",) * dense], [*READ[:2], *("Dense",) * dense, "Normalize"])
 
 
 def _steps(path: Path) -> Iterator[tuple[str, str]]:
@@ -138,7 +252,7 @@ def _pooling(path: Path, tokenizer: Tokenizer | None) -> tuple[str, bool, list[s
     config = read_json(path)
     stated = config.get("pooling_mode")
     if stated is None:
-        modes = [mode for name, mode in MODES.items() if config.get(PREFIX + name)]
+        modes = [mode for name, (mode, _) in MODES.items() if config.get(PREFIX + name)]
         if not modes and any(PREFIX + name in config for name in MODES):
             modes = ["mean"]
     else:
@@ -146,17 +260,38 @@ def _pooling(path: Path, tokenizer: Tokenizer | None) -> tuple[str, bool, list[s
     kind = modes[0] if len(modes) == 1 else ""
     if tokenizer is not None and tokenizer.summary != "first":  # the vector of a text is not at its first token
         kind = {"lasttoken": "cls", "cls": "first token"}.get(kind, kind)
-    problems = [] if kind in ("cls", "mean") else [f"pooling by {kind or ' and '.join(modes) or 'nothing'}"]
+    known = {mode for mode, _ in MODES.values()}
+    problems = [] if kind in known else [f"pooling by {kind or ' and '.join(modes) or 'nothing'}"]
     return kind, bool(config.get("include_prompt", True)), [*problems, *_unusual(POOLING, config, path)]
 
 
-def _encoder(directory: Path, tokenizer: Tokenizer | None) -> tuple[int | None, list[str]]:
+def _dense(folder: Path) -> tuple[list[Dense], list[str]]:
+    """Return the dense layer in a folder, and what is not supported."""
+    path = folder / "config.json"
+    config = read_json(path)
+    problems = _unusual(DENSE, config, path)
+    activation = config.get("activation_function", "torch.nn.modules.activation.Tanh")
+    if activation not in ACTIVATIONS:
+        problems.append(f"activation_function: {activation!r:.80} ({path.parent.name}/{path.name})")
+    if not (folder / WEIGHTS).is_file():
+        problems.append(f"weights of {folder.name} that are not in {WEIGHTS}")
+    width = config.get("out_features")
+    if type(width) is not int or width < 1:
+        raise UserError(f"out_features: {width!r} is not the width of a layer", file=path)
+    if problems:
+        return [], problems
+    return [Dense(width=width, activation=ACTIVATIONS[activation], bias=bool(config.get("bias", True)))], []
+
+
+def _encoder(
+    directory: Path, tokenizer: Tokenizer | None, tasks: Sequence[str] = TASKS
+) -> tuple[int | None, list[str]]:
     """Return the maximum length, and what is not supported."""
     path = next((file for name in LENGTH_FILES if (file := directory / name).exists()), directory / LENGTH)
     config = read_json(path)
     problems = _unusual(LENGTH, config, path)
     task = config.get("transformer_task", "feature-extraction")
-    if task not in TASKS:
+    if task not in tasks:
         problems.append(f"transformer_task: {task!r} ({path.name})")
     if config.get("do_lower_case") and (tokenizer is None or not tokenizer.lowercase):
         problems.append(f"texts in lower case (do_lower_case in {path.name}), which the tokenizer does not change")
@@ -172,12 +307,12 @@ def _encoder(directory: Path, tokenizer: Tokenizer | None) -> tuple[int | None, 
     return None, [*problems, f"a maximum length of {length!r} tokens ({source})"]
 
 
-def _prompt(settings: Mapping[str, Any], path: Path) -> tuple[str, list[str]]:
+def _prompt(settings: Mapping[str, Any], path: Path, kind: str = "SentenceTransformer") -> tuple[str, list[str]]:
     """Return the text that every text begins with, and what is not supported."""
     problems = _unusual(SENTENCES, settings, path)
-    kind = settings.get("model_type", "SentenceTransformer")
-    if kind != "SentenceTransformer":
-        problems.append(f"model_type: {kind!r} ({path.name})")
+    stated = settings.get("model_type", kind)
+    if stated != kind:
+        problems.append(f"model_type: {stated!r} ({path.name})")
     name, prompts = settings.get("default_prompt_name"), settings.get("prompts") or {}
     if name is None:
         return "", problems

@@ -15,9 +15,10 @@ from unmask.data.text.documents import TextOptions
 from unmask.inference.backend import TorchBackend
 from unmask.inference.evaluation.language_models import evaluate_bits, evaluate_pairs, read_texts
 from unmask.inference.evaluation.likelihood import Likelihood
-from unmask.inference.evaluation.retrieval import evaluate_retrieval
+from unmask.inference.evaluation.retrieval import BM25, evaluate_retrieval, is_run
 from unmask.inference.evaluation.scoring import evaluate_encoder, evaluate_task
-from unmask.inference.predictor import Predictor, open_predictor
+from unmask.inference.load import open_predictor
+from unmask.inference.predictor import Predictor
 from unmask.inference.stream import refuse_input
 from unmask.support.choices import Device, Documents, Format, PllKind, Precision, Suite, as_texts, check_choice
 from unmask.support.durable import only_writer
@@ -45,6 +46,7 @@ def evaluate(
     first_stage: str | Path | None = None,
     depth: int | None = None,
     run_file: str | Path | None = None,
+    dimensions: int | None = None,
     allow_pickle: bool = False,
     field: str = "text",
     documents: Documents = "auto",
@@ -78,6 +80,8 @@ def evaluate(
         depth: for a search, number of documents that are ranked for each query; by default 1000, of a cross-encoder
             100.
         run_file: for a search, file to write the ranked documents to, as a run of trec_eval.
+        dimensions: for models that make vectors of texts, number of first dimensions that are compared; by default all,
+            or as the model specifies.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         field: field of JSON Lines that holds the text.
         documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
@@ -114,14 +118,23 @@ def evaluate(
         _refuse_idle(labelled, f"{argument('suite', suite)} scores a language model")
     machine = choose_machine(device, precision)
     display = Display(quiet=quiet)
-    load = partial(open_predictor, machine=machine, display=display, allow_pickle=allow_pickle)
     collection = next((source for source in files if suite is None and find_collection(source)), None)
+    whole = partial(open_predictor, machine=machine, display=display, allow_pickle=allow_pickle)
+
+    def load(source: str | Path) -> Predictor:
+        predictor = whole(source)
+        reranks = collection is not None and predictor.model.task is not None and predictor.model.task.reranks
+        return predictor if reranks else predictor.with_dimensions(dimensions)
+
     if collection is not None:
         if len(sources) > 1:
             raise UserError("a search is evaluated on one collection at a time", file=collection)
         reason = "this is a collection for search, not labeled examples or text"
         _refuse_idle(labelled | {"against": None, "encoding": encoding}, reason)
         _refuse_text_options(options, reason)
+        systems = [str(system) for system in (model, against, first_stage) if system]
+        if all(system == BM25 or is_run(system) for system in systems):
+            _refuse_idle({"dimensions": dimensions}, "no model makes vectors")
         with only_writer(None if run_file is None else Path(run_file), "run_file"):
             result = evaluate_retrieval(
                 model, collection, load=load, against=against, first_stage=first_stage, depth=depth, run_file=run_file
@@ -132,6 +145,10 @@ def evaluate(
         f"{argument('data')} is no directory with {CORPUS}",
     )
     predictor = load(model)
+    if dimensions is not None and predictor.model.task is None:
+        _refuse_idle(
+            {"dimensions": dimensions}, "the model is not fine-tuned, and the data is no collection for search"
+        )
     if suite is not None:
         result = _evaluate_suite(predictor, files, suite, limit, pll, options, display)
     elif predictor.model.task is not None:

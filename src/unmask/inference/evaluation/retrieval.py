@@ -25,12 +25,14 @@ from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.retrieval_files import Collection, Ranking, read_collection, read_run, write_run
 from unmask.inference.backend import finite
 from unmask.inference.predictor import Predictor
-from unmask.inference.search import Bm25, Nearest, check_vectors, embed_blocks
+from unmask.inference.search import Bm25, Nearest, NearestSparse, check_vectors, embed_blocks, embed_sparse_blocks
+from unmask.inference.sparse import embed_sparse
 from unmask.inference.stream import summed
 from unmask.metrics.intervals import Measure, differences, intervals, measure_all
 from unmask.metrics.retrieval import measure_queries, query_metrics
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
+from unmask.tasks.sparse import Sparse
 
 BM25 = "bm25"
 """Name of BM25 in place of a model."""
@@ -142,6 +144,8 @@ def _rank(
     if str(system) == BM25:
         return rank_by_bm25(collection, depth or DEPTH)
     predictor = load(system)
+    if isinstance(predictor.model.task, Sparse):
+        return rank_by_sparse_vectors(predictor, collection, depth or DEPTH)
     if predictor.model.task is None or not predictor.model.task.reranks:
         return rank_by_vectors(predictor, collection, depth or DEPTH)
     if first is None:
@@ -183,6 +187,26 @@ def rank_by_vectors(predictor: Predictor, collection: Collection, depth: int) ->
     all_notes += [f"documents: {note}" for note in summed(document_notes)]
     seconds = encoding + nearest.seconds
     return _ranked(collection, list(nearest.results()), depth, seconds, indexing, tuple(all_notes))
+
+
+def rank_by_sparse_vectors(predictor: Predictor, collection: Collection, depth: int) -> Ranked:
+    """Rank documents by the products of their sparse vectors with those of queries, exactly.
+
+    Raises:
+        UserError: the vectors are not numbers.
+    """
+    start, query_notes, document_notes = time.perf_counter(), list[str](), list[str]()
+    queries = embed_sparse(predictor, collection.queries, query_notes)
+    encoding, nearest, start = time.perf_counter() - start, NearestSparse(queries, depth + 1), time.perf_counter()
+    terms = 0
+    for vectors in embed_sparse_blocks(predictor, collection.texts(), document_notes):
+        terms += len(vectors.values)
+        nearest.add(vectors)
+    indexing = time.perf_counter() - start - nearest.seconds
+    notes = [f"queries: {note}" for note in query_notes] + [f"documents: {note}" for note in summed(document_notes)]
+    means = len(queries.values) / len(queries), terms / len(collection.ids)
+    notes.append(f"tokens with a weight: {means[0]:,.0f} of a query, {means[1]:,.0f} of a document")
+    return _ranked(collection, list(nearest.results()), depth, encoding + nearest.seconds, indexing, tuple(notes))
 
 
 def rerank(predictor: Predictor, collection: Collection, first: Ranked, depth: int) -> Ranked:

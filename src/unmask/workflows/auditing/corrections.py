@@ -28,9 +28,10 @@ from typing import Any
 
 import msgspec
 
-from unmask.data.labelled.columns import LABELS, NEGATIVES, PAIRS, PROBABILITY, VOTE, Wanted
+from unmask.data.labelled.columns import LABELS, PAIRS, PROBABILITY, VOTE, Wanted
 from unmask.data.labelled.columns import TEXTS as TEXT_NAMES
 from unmask.data.labelled.labelled_file import TEXTS, Row, read_rows
+from unmask.data.labelled.negatives import NAMED
 from unmask.data.labelled.table import Source
 from unmask.data.labelled.tagged_file import DOCUMENT, write_columns
 from unmask.data.labelled.tagged_sentence import TaggedSentence
@@ -43,7 +44,7 @@ RESULTS = ("given", "suggested", "probability", "rank", "source", "equal_to")
 """Columns that are added."""
 NONE = "_"
 """What columns of words have in place of nothing."""
-_READ = {*chain.from_iterable(PAIRS), *TEXT_NAMES, *LABELS, *NEGATIVES, *RESULTS}
+_READ = {*chain.from_iterable(PAIRS), *TEXT_NAMES, *LABELS, *RESULTS}
 Record = dict[str, Any]
 FILES = resources.files("unmask.workflows.auditing") / "page"
 PLAYGROUND = resources.files("unmask.serving") / "page"
@@ -192,7 +193,7 @@ def _used(wanted: Wanted, names: Sequence[str], row: Row) -> set[str]:
 
 
 def _renamed(name: str) -> str:
-    return f"input_{name}" if name in _READ or name.startswith((PROBABILITY, VOTE)) else name
+    return f"input_{name}" if name in _READ or name.startswith((PROBABILITY, VOTE)) or NAMED.fullmatch(name) else name
 
 
 def _results(examples: Sequence[Any], example: Any, audited: Audited, given: Any, suggested: Any) -> Record:

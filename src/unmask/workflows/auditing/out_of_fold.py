@@ -19,6 +19,7 @@ from torch import Tensor
 
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.tagged_sentence import TaggedSentence
+from unmask.families.checkpoints.heads import Pooling
 from unmask.inference.backend import TorchBackend
 from unmask.inference.pooling import embed_samples
 from unmask.metrics.label_quality import confident_joint, noise_rate, probably_wrong, self_confidence
@@ -56,7 +57,7 @@ def text_vectors(backend: TorchBackend, rows: Sequence[Row], notes: list[str]) -
     encoder, tokenizer = backend.model.encoder, backend.model.tokenizer
     framed = frame_rows(tokenizer, rows, min(LONGEST, encoder.longest))
     notes += map(str, framed.notes)
-    return torch.from_numpy(embed_samples(backend, encoder, framed.samples, "mean"))
+    return torch.from_numpy(embed_samples(backend, backend.model, framed.samples, Pooling()))
 
 
 def word_vectors(backend: TorchBackend, sentences: Sequence[TaggedSentence], labels: Sequence[str]) -> Tensor:

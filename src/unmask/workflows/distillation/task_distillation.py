@@ -113,8 +113,8 @@ def teacher_of_task(model: Model) -> Teacher:
     """Return a fine-tuned model as a teacher."""
     assert model.task is not None
     body = model.body()
-    head = model.task.build(body.head, model.labels)
-    model.take(model.task.part, head)
+    head = model.task.build_on(body, model.labels)
+    model.take_head(head)
     return Teacher(Learner(body, {model.task.part: head}))
 
 

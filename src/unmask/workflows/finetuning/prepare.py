@@ -249,14 +249,21 @@ def build_learner(
     if chosen is not None:
         check_size(lambda: Downstream(chosen, base.encoder), "a downstream model")
         with on_meta():
-            at = recipe.task.build(Downstream(chosen, base.encoder).head, labels).at
+            at = recipe.task.build_on(Downstream(chosen, base.encoder), labels).at
         _check_downstream(chosen, layers, recipe.task.part, at)
         if chosen.kind == "difference":
             _check_difference(base, recipe.task)
     small = None if chosen is None else Downstream(chosen, base.encoder)
     body = base.encoder if small is None else small
-    head = recipe.task.build(body.head, labels)
-    reused = tuple(base.labels) == tuple(labels) and base.downstream == chosen and not base.take(recipe.task.part, head)
+    adopted = recipe.task.adopts
+    if adopted and adopted not in base.heads:
+        raise UserError(
+            f"{recipe.task.part.replace('_', ' ')} needs the {adopted} head of the model, which it has not",
+            remedy="use a model as it was pretrained, such as a ForMaskedLM of transformers",
+        )
+    head = recipe.task.build_on(body, labels)
+    taken = base.take(adopted or recipe.task.part, head)
+    reused = tuple(base.labels) == tuple(labels) and base.downstream == chosen and not taken
     if reused and small is not None:
         small.load_own(base.heads["downstream"])
     objectives: dict[str, Objective] = {recipe.task.part: head}
@@ -268,7 +275,9 @@ def build_learner(
 
 def finished_model(base: Model, learner: Learner, labels: Sequence[str], task: Task) -> Model:
     """Return the model of a trained learner: the encoder, the downstream model, if any, and the head."""
-    heads, small = {task.part: learner.parts[task.part].published()}, learner.encoder.chosen
+    heads, small = {task.adopts or task.part: learner.parts[task.part].published()}, learner.encoder.chosen
+    if task.adopts:
+        heads[task.part] = {}
     if small is not None:
         heads["downstream"] = learner.encoder.own_state()
     return Model(

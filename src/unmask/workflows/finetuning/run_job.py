@@ -189,7 +189,9 @@ def _reduced(ready: Prepared, parts: tuple[Sequence[Sample], Sequence[Sample]]) 
     """See `reduced_embeddings`; the whole table is computed with where the encoder is frozen or decodes tokens."""
     recipe = ready.recipe
     bodies = [ready.base.encoder, *(() if ready.teacher is None else (ready.teacher.encoder,))]
-    decoded = any(TOKEN_EMBEDDINGS in objective.requires for objective in recipe.objectives.values())
+    decoded = bool(recipe.task.adopts) or any(
+        TOKEN_EMBEDDINGS in objective.requires for objective in recipe.objectives.values()
+    )
     if recipe.frozen or decoded:
         return nullcontext(lambda sample: sample)
     return reduced_embeddings(bodies, recipe, parts)
@@ -275,7 +277,11 @@ def save_trained(directory: Path, ready: Prepared, model: Model, result: Mapping
     data = ready.data
     labels = f" with the labels {', '.join(data.labels)}" if data.labels else ""
     about = f"{ready.how} with unmask {__version__} on {len(ready.split.train):,} examples{labels}."
-    save_model(directory, model, model_card(ready.recipe.task.title, about, result["metrics"]))
+    task: Task = ready.recipe.task
+    files = sorted({Path(file).name for example in data.held if (file := getattr(example, "file", ""))})
+    source = ready.base.revision
+    card = model_card(task.title, about, result["metrics"], pipeline=task.pipeline, revision=source, data=files)
+    save_model(directory, model, card)
 
 
 def describe_overfitting(

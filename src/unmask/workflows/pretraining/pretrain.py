@@ -279,7 +279,9 @@ def _finish(
     about = f"{start.how} with unmask {__version__}: {', '.join(trained)}."
     model = Model(learner.encoder, corpus.tokenizer, heads, tokens=tokens)
     with replaced_directory(run.model) as aside:
-        save_model(aside, model, model_card(recipe.name, about, metrics))
+        pipeline = "fill-mask" if "masked_lm" in heads else ""
+        source = start.inputs.get("init_revision", "")
+        save_model(aside, model, model_card(recipe.name, about, metrics, pipeline=pipeline, revision=source))
     shutil.rmtree(run.plots, ignore_errors=True)  # from before the run was extended
     run.report(pretraining_report(run, recipe.name, progress, remarks))
     try_to_draw(lambda: plot_training(run), display.say)

@@ -1,0 +1,154 @@
+"""Loading of a model for inference: a run, a Hugging Face directory, a name on the Hub, or an exported model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, overload
+
+from unmask.families.checkpoints.sentence_files import static_folder
+from unmask.inference.exported import is_exported, load_exported
+from unmask.inference.predictor import Predictor
+from unmask.inference.static import load_static
+from unmask.model.model import load_model
+from unmask.support.choices import exists
+from unmask.support.errors import UserError
+from unmask.support.messages import argument
+from unmask.training.machine import Machine, choose_machine
+from unmask.training.runs.display import Display
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from unmask.tasks.classification import Prediction
+    from unmask.tasks.multi_label import Labels
+    from unmask.tasks.multiple_choice import Chosen
+    from unmask.tasks.question_answering import Answered
+    from unmask.tasks.regression import Score
+    from unmask.tasks.relations import Related
+    from unmask.tasks.tagged import Tagged
+    from unmask.tasks.text_pairs import Similarity
+
+
+class Options(TypedDict, total=False):
+    """Options of `load`; see there."""
+
+    allow_pickle: bool
+    device: str
+    precision: str
+
+
+class Origin(NamedTuple):
+    """Where a model was loaded from, and how: what opens it again.
+
+    Attributes:
+        source: its directory, absolute, or its name on the Hub.
+        device: "cpu", "cuda" or "mps".
+        precision: "float32" or "bf16".
+        allow_pickle: see `load`.
+    """
+
+    source: str
+    device: str
+    precision: str
+    allow_pickle: bool
+
+    def reopen(self, fingerprint: str) -> Predictor:
+        """Return the model, which must be that of a fingerprint.
+
+        Raises:
+            UserError: it was changed, or cannot be loaded.
+        """
+        machine = choose_machine(self.device, self.precision)
+        predictor = open_predictor(self.source, machine, allow_pickle=self.allow_pickle)
+        if predictor.fingerprint() != fingerprint:
+            raise UserError("the model was changed after it was pickled", file=self.source, remedy="load it again")
+        return predictor
+
+
+@overload
+def load(source: str | Path, task: Literal["classification"], **options: Unpack[Options]) -> Predictor[Prediction]: ...
+@overload
+def load(source: str | Path, task: Literal["multi-label"], **options: Unpack[Options]) -> Predictor[Labels]: ...
+@overload
+def load(
+    source: str | Path, task: Literal["regression", "ranking"], **options: Unpack[Options]
+) -> Predictor[Score]: ...
+@overload
+def load(source: str | Path, task: Literal["embedding"], **options: Unpack[Options]) -> Predictor[Similarity]: ...
+@overload
+def load(
+    source: str | Path, task: Literal["token-classification", "spans"], **options: Unpack[Options]
+) -> Predictor[Tagged]: ...
+@overload
+def load(
+    source: str | Path, task: Literal["question-answering", "answer-beams"], **options: Unpack[Options]
+) -> Predictor[Answered]: ...
+@overload
+def load(source: str | Path, task: Literal["multiple-choice"], **options: Unpack[Options]) -> Predictor[Chosen]: ...
+@overload
+def load(source: str | Path, task: Literal["relations"], **options: Unpack[Options]) -> Predictor[Related]: ...
+@overload
+def load(source: str | Path, task: str | None = None, **options: Unpack[Options]) -> Predictor[Any]: ...
+def load(
+    source: str | Path,
+    task: str | None = None,
+    *,
+    allow_pickle: bool = False,
+    device: str = "auto",
+    precision: str = "float32",
+) -> Predictor[Any]:
+    """Load a model for inference: a run directory, a Hugging Face model directory, or an exported model.
+
+    Args:
+        source: the directory.
+        task: name of the task that it must have been fine-tuned for, which tells type checkers what it predicts; None:
+            any, or none.
+        allow_pickle: read a `pytorch_model.bin`, tensors only.
+        device: "cpu", "cuda" or "auto".
+        precision: "float32", "bf16", or "auto": bf16 if the hardware supports it natively. An exported model computes
+            in its own.
+
+    Raises:
+        UserError: there is no such model, it is damaged, or it was fine-tuned for another task.
+    """
+    predictor = open_predictor(source, choose_machine(device, precision), allow_pickle=allow_pickle)
+    tuned = predictor.model.task
+    if task is not None and (tuned is None or tuned.__struct_config__.tag != task):
+        what = "no task" if tuned is None else str(tuned.__struct_config__.tag)
+        raise UserError(f"{argument('task', task)}: the model was fine-tuned for {what}", file=source)
+    return predictor
+
+
+def open_predictor(
+    source: str | Path,
+    machine: Machine | None,
+    display: Display | None = None,
+    *,
+    tokenizer: str | Path | None = None,
+    allow_pickle: bool = False,
+) -> Predictor:
+    """Load a model for inference, as `load` does, on a given machine.
+
+    Args:
+        source: the model, or random:RECIPE with `tokenizer`.
+        machine: device and precision; None: float32 on the best device. An exported model has its own.
+        display: shows the progress of long computations.
+        tokenizer: tokenizer for random:RECIPE.
+        allow_pickle: read a `pytorch_model.bin`, tensors only.
+
+    Raises:
+        UserError: there is no such model, or it is damaged.
+    """
+    predictor: Predictor[Any]
+    if tokenizer is None and static_folder(Path(source)) is not None:
+        predictor = load_static(source, machine)
+    elif is_exported(source) and tokenizer is None:
+        model, backend = load_exported(Path(source), display)
+        predictor = Predictor(model, backend=backend)
+    else:
+        predictor = Predictor(load_model(source, tokenizer=tokenizer, allow_pickle=allow_pickle), machine, display)
+    if tokenizer is None:
+        machine = machine or choose_machine(precision="float32")
+        where = str(Path(source).absolute()) if exists(Path(source)) else str(source)
+        predictor.origin = Origin(where, machine.device.type, machine.precision, allow_pickle)
+    return predictor

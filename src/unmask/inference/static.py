@@ -1,0 +1,242 @@
+"""Static encoders: one vector per token, distilled from a model, whose mean is the vector of a text.
+
+Input: a model that makes vectors of texts. Output: a table of vectors, in the directory that the module StaticEmbedding
+of sentence-transformers reads: `tokenizer.json`, `model.safetensors` with `embedding.weight`, and `modules.json`, with
+a Normalize after it. `StaticPredictor` reads it, as unmask wrote it or sentence-transformers did.
+
+The idea is Model2Vec's (Tulkens and van Dongen 2024): the model reads each token of its vocabulary as a text of its
+own; the vectors are centered and projected to their principal components; and frequent tokens count less: each is
+weighted by a / (a + p) (SIF; Arora et al. 2017, section 3, with a = 1e-4). The probability p of a token is that of
+Zipf's law, as the order of ids in a vocabulary is nearly that of frequency. Vectors of texts are then computed without
+the model: the mean of their tokens', without special tokens. The vectors of special and unused tokens are 0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from unmask.data.batches.batch import Tokens
+from unmask.data.batches.frame import Frame
+from unmask.data.tokenizers.load import load_tokenizer
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.data.tokenizers.words import encode_ragged
+from unmask.families.checkpoints.heads import Pooling, supported, write_static_modules
+from unmask.families.checkpoints.safetensors_file import read_shapes, read_tensors
+from unmask.families.checkpoints.sentence_files import static_folder
+from unmask.inference.backend import TorchBackend
+from unmask.inference.pooling import embed_samples, finished
+from unmask.inference.predictor import Predictor
+from unmask.model.model import Model
+from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, HeadSpec, Keep
+from unmask.support.choices import PoolingKind, PromptName, as_texts
+from unmask.support.durable import replace_file
+from unmask.support.errors import ShareNote, UserError, check_unicode
+from unmask.support.fingerprint import fingerprint
+from unmask.support.messages import argument
+from unmask.training.machine import Machine, choose_machine
+
+COMPONENTS = 256
+"""Maximum number of principal components."""
+SIF = 1e-4
+"""The probability at which a token counts half."""
+UNUSED = re.compile(r"\[unused\d+\]")
+WEIGHT = "embedding.weight"
+CARD = """---
+library_name: sentence-transformers
+---
+
+# A static encoder
+
+One vector for each of {:,} tokens, of {} numbers, distilled by `unmask export --format static`. The vector of a text is
+the normalized mean of those of its tokens.
+"""
+
+
+class StaticEncoder(Encoder):
+    """The table as an encoder without layers, whose output at a token does not depend on the others.
+
+    Args:
+        table: (vocabulary, width).
+    """
+
+    def __init__(self, table: Tensor) -> None:
+        super().__init__()
+        self.vocabulary, self.width = table.shape
+        self.words = torch.nn.Embedding(self.vocabulary, self.width, device="meta")
+        self.words.weight = torch.nn.Parameter(table, requires_grad=False)
+        self.num_layers, self.longest = 0, 1 << 20
+        self.head = HeadSpec(width=self.width)
+
+    @property
+    def layer_groups(self) -> Sequence[torch.nn.Module]:
+        """See `Encoder`."""
+        return (self.words,)
+
+    def forward(self, tokens: Tokens, keep: Keep = NOTHING, carry: Carry = NO_CARRY) -> Encoded:
+        """See `Encoder`."""
+        last = self.words(tokens.ids)  # (tokens, width)
+        return Encoded(last, dict.fromkeys(keep.layers, last))
+
+
+class StaticPredictor(Predictor):
+    """A static encoder ready for inference: `embed` and searches.
+
+    Args:
+        table: (vocabulary, width) float32.
+        tokenizer: the tokenizer.
+        pooling: what vectors begin with, and whether they are normalized.
+        machine: where to compute what is not a mean of vectors.
+    """
+
+    def __init__(self, table: Tensor, tokenizer: Tokenizer, pooling: Pooling, machine: Machine | None = None) -> None:
+        super().__init__(Model(StaticEncoder(table), tokenizer, pooling=pooling), machine)
+        self.table = table.numpy()
+
+    def vectors(
+        self,
+        texts: str | Sequence[str],
+        *,
+        pooling: PoolingKind | None = None,
+        normalize: bool | None = None,
+        prompt_name: PromptName | None = None,
+        dimensions: int | None = None,
+    ) -> tuple[np.ndarray, tuple[str, ...]]:
+        """See `Predictor`."""
+        if pooling not in (None, "mean"):
+            raise UserError(f"{argument('pooling', pooling)}: the vectors of a static encoder are means")
+        own = supported(self.model.pooling)
+        width = self.table.shape[1]
+        if dimensions is not None and not 1 <= dimensions <= width:
+            raise UserError(f"{argument('dimensions', dimensions)}: the vectors of this model have {width} dimensions")
+        own = msgspec.structs.replace(
+            own,
+            normalize=own.normalize if normalize is None else normalize,
+            dimensions=own.dimensions if dimensions is None else dimensions,
+        )
+        prompted = [own.prompt_of(prompt_name) + text for text in as_texts(texts)]
+        check_unicode(prompted)
+        encoded = encode_ragged(self.model.tokenizer, prompted)
+        vectors = np.zeros((len(prompted), width), np.float32)
+        filled = np.flatnonzero(encoded.lengths)
+        if len(filled):
+            starts = np.cumsum([0, *encoded.lengths[filled][:-1]])
+            sums = np.add.reduceat(self.table[encoded.ids], starts)  # (texts, width)
+            vectors[filled] = sums / encoded.lengths[filled, None].astype(np.float32)
+        empty = len(prompted) - len(filled)
+        notes = (ShareNote(empty, len(prompted), "texts are empty"),) if empty else ()
+        return finished(vectors, own), notes
+
+    def with_dimensions(self, dimensions: int | None) -> StaticPredictor:
+        """See `Predictor`."""
+        if dimensions is None:
+            return self
+        pooling = self.model.with_dimensions(dimensions).pooling
+        return StaticPredictor(torch.from_numpy(self.table), self.model.tokenizer, supported(pooling))
+
+    def __repr__(self) -> str:
+        tokens, width = self.table.shape
+        where = f"{self.origin.source!r}, " if self.origin is not None else ""
+        return f"{type(self).__name__}({where}{tokens:,} tokens of {width} numbers)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.origin is not None:
+            return super().__reduce__()
+        return type(self), (torch.from_numpy(self.table), self.model.tokenizer, self.model.pooling)
+
+    def fingerprint(self) -> str:
+        """See `Predictor`."""
+        return fingerprint({WEIGHT: torch.from_numpy(self.table)})
+
+
+def distill_tokens(model: Model) -> np.ndarray:
+    """Return one vector per token, (vocabulary, components) float32; see the module.
+
+    Raises:
+        UserError: the model makes no vectors of texts.
+    """
+    if model.task is not None and model.task.vectors is None:
+        raise UserError(
+            f"this model is for {model.task.part.replace('_', ' ')}, and makes no vectors of texts",
+            remedy="name a model that was trained on pairs, or an encoder",
+        )
+    tokenizer, pooling = model.tokenizer, supported(model.pooling)
+    spelled = tokenizer.tokens(range(tokenizer.size))
+    used = np.array(
+        [id not in tokenizer.special_ids and not UNUSED.fullmatch(spelled[id]) for id in range(len(spelled))]
+    )
+    frame, ids = Frame.of(tokenizer), np.flatnonzero(used)
+    samples = [frame.wrap(np.array([id])).named((0, number)) for number, id in enumerate(ids.tolist())]
+    rows = embed_samples(TorchBackend(model, choose_machine(precision="float32")), model, samples, pooling)
+    table = np.zeros((len(spelled), min(COMPONENTS, rows.shape[1], len(rows))), np.float32)
+    table[ids] = principal_components(rows, table.shape[1]) * sif_weights(len(rows))[:, None]
+    return table
+
+
+def principal_components(rows: np.ndarray, count: int) -> np.ndarray:
+    """Return rows, (rows, width), centered and projected to so many principal components, (rows, count) float32.
+
+    The sign of a component is that for which its largest weight is positive.
+    """
+    centered = rows.astype(np.float64) - rows.mean(0, dtype=np.float64)
+    _, directions = np.linalg.eigh(centered.T @ centered)  # in increasing order of variance
+    directions = directions[:, ::-1][:, :count]  # (width, count)
+    largest = directions[np.abs(directions).argmax(0), np.arange(count)]
+    projected: np.ndarray = (centered @ (directions * np.sign(largest))).astype(np.float32)
+    return projected
+
+
+def sif_weights(count: int) -> np.ndarray:
+    """Return the weights of tokens in the order of their frequency by Zipf's law, (tokens,) float32, as Model2Vec."""
+    ranks = 1 / np.arange(2, count + 2)
+    weights: np.ndarray = (SIF / (SIF + ranks / ranks.sum())).astype(np.float32)
+    return weights
+
+
+def write_static(model: Model, folder: Path) -> Sequence[str]:
+    """Write a model as a static encoder into an empty directory.
+
+    Raises:
+        UserError: it makes no vectors of texts.
+    """
+    table, pooling = torch.from_numpy(distill_tokens(model)), supported(model.pooling)
+    model.tokenizer.save(folder)
+    replace_file(folder / "model.safetensors", safetensors.torch.save({WEIGHT: table.contiguous()}, {"format": "pt"}))
+    write_static_modules(folder, pooling)
+    replace_file(folder / "README.md", CARD.format(*table.shape).encode())
+    return [
+        f"{table.shape[0]:,} tokens of {table.shape[1]} numbers, which StaticEmbedding of sentence-transformers reads"
+    ]
+
+
+def is_static(source: str | Path) -> bool:
+    """Return whether a directory is a static encoder."""
+    return static_folder(Path(source)) is not None
+
+
+def load_static(source: str | Path, machine: Machine | None = None) -> StaticPredictor:
+    """Load a static encoder.
+
+    Raises:
+        UserError: a file is damaged or missing, or there are other steps than normalization.
+    """
+    directory = Path(source)
+    found = static_folder(directory)
+    assert found is not None
+    folder, pooling = found
+    pooling = supported(pooling)
+    path, tokenizer = folder / "model.safetensors", load_tokenizer(folder)
+    shapes = read_shapes(path)
+    if shapes.keys() != {WEIGHT} or len(shapes[WEIGHT]) != 2 or shapes[WEIGHT][0] < tokenizer.size:
+        raise UserError(
+            f"not a table with a row for each of the {tokenizer.size:,} tokens of the vocabulary", file=path
+        )
+    return StaticPredictor(read_tensors(path, [WEIGHT])[WEIGHT], tokenizer, pooling, machine)

@@ -1,0 +1,80 @@
+"""The largest logit of each token of the vocabulary in a text, without storing the logits of all tokens of the text.
+
+The logits of 4,096 tokens over a vocabulary of 30,522 take 500 MB in float32, and their gradient as much. Here only
+`CHUNK` of them exist at any time, and the gradient reaches, for each text and each token of the vocabulary, only the
+position with the largest logit: it is a sparse matrix with as many values as there are gradients that are not zero,
+few where texts are represented sparsely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unmask.nn.layers.linear import fill_up, product
+from unmask.nn.layers.vocabulary import CHUNK
+from unmask.support.capabilities import cpu_or_gpu
+
+
+def max_logits(rows: Tensor, decoder: Tensor, bias: Tensor, offsets: Sequence[int]) -> Tensor:
+    """Return the maximum of rows decoder^T + bias over the rows of each text, (texts, vocabulary) float32.
+
+    Args:
+        rows: (tokens, width).
+        decoder: (vocabulary, width).
+        bias: (vocabulary,).
+        offsets: where the texts begin among the rows, and the number of rows.
+    """
+    largest: Tensor = _MaxLogits.apply(rows, decoder, bias, offsets, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
+    return largest
+
+
+class _MaxLogits(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Tensor, decoder: Tensor, bias: Tensor, offsets: Sequence[int], learning: bool
+    ) -> Tensor:
+        texts, vocabulary = len(offsets) - 1, len(decoder)
+        largest = torch.empty(texts, vocabulary, device=rows.device)
+        chosen = torch.empty(texts if learning else 0, vocabulary, dtype=torch.int32, device=rows.device)
+        for first, last in _chunks(offsets, max(1, CHUNK[cpu_or_gpu(rows.device)] // vocabulary)):
+            start, end = offsets[first], offsets[last]
+            logits = product(fill_up(rows[start:end]), decoder, bias)[
+                : end - start
+            ]  # (tokens of the chunk, vocabulary)
+            for text in range(first, last):
+                own = logits[offsets[text] - start : offsets[text + 1] - start]
+                if learning:
+                    values, indices = own.max(0)
+                    largest[text], chosen[text] = values, indices + offsets[text]
+                else:
+                    largest[text] = own.amax(0)
+        if learning:
+            ctx.save_for_backward(rows, decoder, chosen)
+        return largest
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        rows, decoder, chosen = ctx.saved_tensors
+        text, token = grads[0].nonzero(as_tuple=True)
+        values = grads[0][text, token]
+        row, shape = chosen[text, token].long(), (len(rows), len(decoder))
+        by_row = torch.sparse_coo_tensor(
+            torch.stack([row, token]), values, shape, check_invariants=False
+        )  # of the logits
+        of_rows = torch.sparse.mm(by_row, decoder.float())
+        of_decoder = torch.sparse.mm(by_row.t(), rows.float())
+        return of_rows.to(rows.dtype), of_decoder.to(decoder.dtype), grads[0].sum(0).to(decoder.dtype), None, None
+
+
+def _chunks(offsets: Sequence[int], tokens: int) -> list[tuple[int, int]]:
+    """Return the first and the end of the texts of each chunk, of so many tokens or a single longer text."""
+    starts = [0]
+    for text in range(1, len(offsets) - 1):
+        if offsets[text + 1] - offsets[starts[-1]] > tokens:
+            starts.append(text)
+    return [*pairwise([*starts, len(offsets) - 1])]

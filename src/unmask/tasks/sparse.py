@@ -1,0 +1,261 @@
+"""Sparse vectors of texts over the vocabulary: SPLADE, on the masked-LM head.
+
+Input: pairs of texts that belong together, a query and a document, maybe with negatives. Output: samples, the head with
+its loss; the weights of tokens for texts, the products of these for pairs. The weight of a token is the maximum over
+the text of log(1 + ReLU(logit)) (Formal et al. 2021, "SPLADE v2", equation 2). The head is the masked-LM head of the
+model, in whose place it is stored, so that the directory is a `ForMaskedLM` of transformers, and a `SparseEncoder` of
+sentence-transformers.
+
+The loss is that of text_pairs.py on products, whose temperature is 1 (`SparseMultipleNegativesRankingLoss`), and FLOPS:
+the sum over tokens of the squared mean weight in a step (Paria et al. 2020, section 3), of queries and of documents,
+negatives among them, each with a weight (`SpladeLoss`). The weights grow with the square of the time in the first third
+of the run (Formal et al. 2021, section 3; `SpladeRegularizerWeightSchedulerCallback`). Held-out losses are without
+FLOPS.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+from torch import Tensor
+
+from unmask.data.batches.batch import Batch, Sample
+from unmask.data.labelled.columns import Fields
+from unmask.data.labelled.labelled_file import Row
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
+from unmask.nn.layers.max_logits import max_logits
+from unmask.objectives.flops import head_flops, matrices
+from unmask.objectives.masked_lm import MaskedLM
+from unmask.objectives.objective import BuildContext, Objective, Part, decoder_of
+from unmask.support.environment import check_memory
+from unmask.support.messages import argument
+from unmask.tasks.routes import Route, TaskRequest, Texts
+from unmask.tasks.rows import are_pairs, frame_rows
+from unmask.tasks.task import Framed, Reason, Refusals
+from unmask.tasks.text_pairs import PairHead, PairTask, Sides, Similarity, ranking_loss
+
+WARMUP = "flops_warmup"
+"""Name of the label: by how much the weights of FLOPS are multiplied."""
+SHOWN = 10
+"""Number of tokens of a text that are printed."""
+
+
+class SparseVector(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A text with the weights of tokens.
+
+    Attributes:
+        text: the text as given.
+        weights: the tokens whose weight is above 0, the largest first.
+        ids: their ids, in the same order.
+        cut: whether the text was truncated because it exceeds the task's `length`.
+    """
+
+    text: str
+    weights: dict[str, float]
+    ids: tuple[int, ...]
+    cut: bool = False
+
+
+class SparseRequest(TaskRequest):
+    """Texts whose sparse vectors are wanted.
+
+    Attributes:
+        inputs: one text or several.
+        truncate: whether texts that are too long are truncated at their end; otherwise they are refused.
+    """
+
+    inputs: Texts
+    truncate: bool = False
+
+    def texts(self) -> list[list[str]]:
+        """See `TaskRequest`."""
+        return [[text] for text in ([self.inputs] if isinstance(self.inputs, str) else self.inputs)]
+
+    def truncated(self, characters: int) -> SparseRequest | None:
+        """See `TaskRequest`."""
+        if not self.truncate:
+            return None
+        return msgspec.structs.replace(self, inputs=[text[:characters] for (text,) in self.texts()])
+
+
+class SparseValue(msgspec.Struct):
+    """A token of the vocabulary with its weight, as Text Embeddings Inference returns it."""
+
+    index: int
+    value: Annotated[float, Meta(ge=0)]
+
+
+def _asked(task: Any, request: SparseRequest) -> list[Row]:
+    rows: list[Row] = task.from_texts([text for (text,) in request.texts()])
+    return rows
+
+
+def _answer(
+    task: Any, request: SparseRequest, predictions: list[SparseVector], outputs: np.ndarray | None
+) -> list[list[SparseValue]]:
+    return [
+        [SparseValue(index, value) for index, value in zip(of.ids, of.weights.values(), strict=True)]
+        for of in predictions
+    ]
+
+
+EMBED_SPARSE = Route(
+    "/embed_sparse",
+    "Return the weights of the tokens of the vocabulary for each text.",
+    SparseRequest,
+    list[list[SparseValue]],
+    _asked,
+    _answer,
+    f"{argument('inputs')}: a text has characters that cannot be encoded",
+    {"inputs": "What is deep learning?", "truncate": True},
+)
+"""The route of sparse encoders, with the shapes of Text Embeddings Inference."""
+
+
+class Sparse(PairTask, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="sparse"):
+    """The recipe's [task] for `kind = "sparse"`; see the module and `Task`.
+
+    Attributes:
+        length: maximum number of tokens of a text, special tokens included; longer texts are truncated.
+        temperature: what products are divided by.
+        query_flops, document_flops: the weight of FLOPS of first texts, and of second texts and negatives.
+        flops_warmup: share of the run in which these weights grow from 0.
+    """
+
+    temperature: float = 1.0
+    query_flops: float = 5e-5
+    document_flops: float = 3e-5
+    flops_warmup: float = 1 / 3
+
+    part = "sparse"
+    metric = "reciprocal_rank"
+    title = "Sparse vectors of texts"
+    fields = Fields((), negatives=True)
+    usage = '"A text."'
+    weightless = True
+    adopts: ClassVar[str] = "masked_lm"
+    route = EMBED_SPARSE
+    refusals: ClassVar[Refusals] = {
+        **dict.fromkeys(
+            ("frozen", "downstream"),
+            Reason(
+                "vectors are those of the encoder itself, which is trained",
+                f"omit {argument('frozen')} and {argument('downstream')}",
+            ),
+        ),
+        "export": Reason(
+            "the weights of tokens are not exported", f"export the masked-LM head: {argument('head', 'masked_lm')}"
+        ),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.temperature < math.inf:
+            raise ValueError("temperature must be above 0")
+        if not (0 <= self.query_flops < math.inf and 0 <= self.document_flops < math.inf):
+            raise ValueError("query_flops and document_flops must not be negative")
+        if not 0 <= self.flops_warmup <= 1:
+            raise ValueError("flops_warmup must be from 0 to 1")
+
+    def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
+        """See `Task`: none."""
+        return ()
+
+    def build(self, spec: HeadSpec, labels: Sequence[str]) -> Objective:
+        """See `Task`; a body is needed: `build_on`."""
+        raise NotImplementedError
+
+    def build_on(self, body: Encoder, labels: Sequence[str]) -> SparseHead:
+        """See `Task`."""
+        return SparseHead(self, body)
+
+    def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
+        """See `Task`: as `PairTask`, and single texts, whose predictions are their weights."""
+        if not gold:
+            texts = sum(2 + len(row.negatives) for row in examples)
+            check_memory(
+                4 * texts * tokenizer.size,
+                f"the weights of {tokenizer.size:,} tokens for {texts:,} texts",
+                "give fewer at a time, or evaluate on a collection for search",
+            )
+        if gold or are_pairs(examples):
+            return super().frame(tokenizer, examples, labels, gold=gold)
+        samples, cut, notes = frame_rows(tokenizer, examples, self.length, pairs=False)
+
+        def read(logits: Sequence[np.ndarray]) -> list[SparseVector]:
+            rows = zip(examples, logits, cut, strict=True)
+            return [_vector(tokenizer, row.values["text"], weights[0], was_cut) for row, weights, was_cut in rows]
+
+        return Framed(samples, read, notes, cut=cut)
+
+    def line(self, prediction: Similarity | SparseVector) -> str:
+        """See `Task`: the tokens with the largest weights."""
+        if isinstance(prediction, Similarity):
+            return super().line(prediction)
+        weights = [f"{token} {weight:.2f}" for token, weight in list(prediction.weights.items())[:SHOWN]]
+        more = len(prediction.weights) - len(weights)
+        return "\t".join([prediction.text, *weights, *([f"and {more:,} more"] if more else [])])
+
+
+def _vector(tokenizer: Tokenizer, text: str, weights: np.ndarray, was_cut: bool) -> SparseVector:
+    """Return the weights of a text, (vocabulary,), as a prediction; rows that are no tokens have none."""
+    ids = np.flatnonzero(weights[: tokenizer.size])
+    ids = ids[np.argsort(-weights[ids], kind="stable")]
+    named = dict(zip(tokenizer.tokens(ids), weights[ids].tolist(), strict=True))
+    return SparseVector(text, named, tuple(ids.tolist()), was_cut)
+
+
+class SparseHead(PairHead, MaskedLM):
+    """The masked-LM head as a sparse encoder; see the module.
+
+    Args:
+        task: the settings.
+        body: the body below it.
+    """
+
+    baseline, notes, usage, decoding = Objective.baseline, Objective.notes, Objective.usage, Objective.decoding  # type: ignore[assignment]
+
+    def __init__(self, task: Sparse, body: Encoder) -> None:
+        MaskedLM.__init__(self, BuildContext(body))
+        self.task = task
+
+    def prepare(self, sample: Sample, name: str) -> Sample:
+        """See `Objective`; the weights of FLOPS depend on when a sample is read."""
+        warmup = self.task.flops_warmup
+        share = min(1.0, sample.done / warmup) if warmup else float(sample.done > 0)
+        labels = {WARMUP: np.full(max(1, len(sample.parts)), share**2, np.float32)}
+        return super().prepare(sample, name).add(labels=labels)
+
+    def reads(self, encoder: Encoder, batch: Batch) -> Tensor | None:
+        """See `Objective`: all tokens."""
+        return None
+
+    def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
+        """Return the weights of all tokens of the vocabulary, (sequences, vocabulary) float32."""
+        rows, decoder, bias = self.project(encoder, encoded.last)
+        return max_logits(rows, decoder, bias, batch.tokens.offsets.tolist()).relu().log1p()
+
+    def loss(self, sides: Sides) -> Part:
+        """See `PairHead`; FLOPS is multiplied by the number of pairs, whose mean is minimized."""
+        part = ranking_loss(sides, self.task.temperature)
+        documents = sides.documents
+        flops = [vectors.mean(0).square().sum() for vectors in (sides.first, documents)]
+        weighted = self.task.query_flops * flops[0] + self.task.document_flops * flops[1]
+        active = {
+            f"{name}_tokens": (vectors.detach() > 0).sum() * len(sides.first) / len(vectors)
+            for name, vectors in (("query", sides.first), ("document", documents))
+        }
+        return Part(part.sum + len(sides.first) * sides.targets[WARMUP][0] * weighted, {**part.metrics, **active})
+
+
+@head_flops.register
+def _(head: SparseHead, encoder: Encoder, batch: Batch) -> int:
+    """All tokens are projected to the vocabulary."""
+    decoder = decoder_of(encoder).numel() if head.tied else 0
+    return 2 * len(batch.tokens.ids) * (matrices(head) + decoder)

@@ -1,0 +1,315 @@
+"""Base of the tasks that compare texts by their vectors, and learn from pairs that belong together.
+
+Input: rows of two texts, and maybe negatives: texts that do not belong to the first one. Output: samples, a head that
+compares the vectors of all texts of a step, and how well second texts are found.
+
+Each first text should find its own second text among those of its step (Henderson et al. 2017, section 4.4;
+`MultipleNegativesRankingLoss` of sentence-transformers). The negatives are all those of the step on the same device,
+also if it is split into micro-batches (training/joint.py; `CachedMultipleNegativesRankingLoss` there). Unlike there,
+pairs that share a text with a pair are not its negatives. The negatives of all rows are those of each row too, unless
+they are equal to one of its own two texts; rows may have different numbers of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from typing import ClassVar
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from unmask.data.batches.batch import GROUP, Batch, Sample
+from unmask.data.labelled.labelled_file import Row
+from unmask.data.labelled.negatives import COLUMN
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.metrics.intervals import Measure
+from unmask.nn.encoders.encoder import Encoded, Encoder
+from unmask.nn.layers.vocabulary import count_correct
+from unmask.objectives.objective import Objective, Part
+from unmask.support.errors import UserError
+from unmask.support.messages import argument
+from unmask.tasks.rows import RowTask, are_pairs, frame_rows, passages, texts_of
+from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths
+
+SIDE, TEXT = "side", "text_number"
+"""Names of labels: whether a sequence is a first (0), a second (1) or a negative text (2 and above); the number of its
+text, the same for equal texts."""
+POOL = 1000
+"""Maximum number of pairs, in order, among whose second texts a second text is ranked."""
+TIE = 1e-6
+"""Difference of scores that rounding can explain, so that equal texts have equal ranks."""
+
+
+class Similarity(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A pair of texts with the product of their vectors.
+
+    Attributes:
+        text, text_b: the texts as given.
+        score: the product; of normalized vectors it is the cosine, -1 to 1.
+        rank: rank of the second text by its score with the first, from 1, among the second and negative texts of up to
+            `POOL` pairs.
+        cut: whether a text was truncated because it exceeds the task's `length`.
+    """
+
+    text: str
+    text_b: str
+    score: float
+    rank: int = 1
+    cut: bool = False
+
+
+class PairTask(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base class of the tasks; see the module and `Task`."""
+
+    usage: ClassVar[str] = '"A text." --text-b "Another text."'
+
+    @property
+    def grouped(self) -> str:
+        """See `Task`: the texts of a pair."""
+        return "texts"
+
+    def read(
+        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
+    ) -> list[Row]:
+        """See `Task`."""
+        rows = super().read(paths, columns=columns, kind=kind, gold=gold, notes=notes)
+        if gold and "text_b" not in rows[0].values:
+            raise UserError(
+                "one text, but vectors are trained and evaluated on pairs of texts",
+                file=rows[0].file,
+                line=rows[0].line,
+                remedy=f"give the second text: a column text_b, or {argument('columns')} text_b=NAME",
+            )
+        for row in rows:
+            if not row.negatives:
+                break
+            if {row.values["text"], row.values["text_b"]} & set(row.negatives):
+                raise UserError(
+                    "the negative is the first or the second text",
+                    file=row.file,
+                    line=row.line,
+                    remedy="remove the row" if len(row.negatives) == 1 else f"remove it from {COLUMN}",
+                )
+        return rows
+
+    def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
+        """See `Task`: with `gold`, a sample per pair; otherwise, one per text."""
+        are_pairs(examples, True)
+        sizes = [len(texts_of(row)) for row in examples]
+        rows = [Row({"text": text}, row.file, row.line) for row in examples for text in self._prompted(row)]
+        samples, cut, notes = frame_rows(tokenizer, rows, self.length, pairs=False)
+
+        def read(logits: Sequence[np.ndarray]) -> list[Similarity]:
+            if not logits:
+                return []
+            scores, ranks = rank_pairs(self.finished(np.concatenate(logits)), sizes)
+            starts = [0, *accumulate(sizes)][:-1]
+            were_cut: list[bool] = np.logical_or.reduceat(cut, starts).tolist()
+            return [
+                Similarity(row.values["text"], row.values["text_b"], score, rank, was_cut)
+                for row, score, rank, was_cut in zip(examples, scores, ranks, were_cut, strict=True)
+            ]
+
+        return Framed(self._joined(samples, examples, sizes) if gold else samples, read, notes)
+
+    def prompts(self, row: Row) -> Sequence[str]:
+        """Return what the first text of a row begins with, and what the others do."""
+        return "", ""
+
+    def finished(self, vectors: np.ndarray) -> np.ndarray:
+        """Return vectors as they are compared, given those that the head predicts, (texts, width) each."""
+        return vectors
+
+    def targets(self, rows: Sequence[Row]) -> dict[str, np.ndarray]:
+        """Return further labels of rows, by name, (rows,) each.
+
+        Raises:
+            UserError: the rows are not of the kind that the model was trained on.
+        """
+        return {}
+
+    def measure(self, examples: Sequence[Row], predictions: Sequence[Similarity], labels: Sequence[str]) -> Measure:
+        """See `Task`: how well second texts are found."""
+        ranks = np.array([prediction.rank for prediction in predictions])
+        return lambda chosen: {
+            "accuracy": 100 * float((ranks[chosen] == 1).mean()),
+            "reciprocal_rank": 100 * float((1 / ranks[chosen]).mean()),
+        }
+
+    def mistakes(
+        self, examples: Sequence[Row], predictions: Sequence[Similarity], labels: Sequence[str]
+    ) -> list[Mistake]:
+        """See `Task`: the lowest ranks."""
+        wrong = np.array([prediction.rank - 1 for prediction in predictions])
+        return describe_mistakes(examples, predictions, wrong, "texts ranked above")
+
+    def line(self, prediction: Similarity) -> str:
+        """See `Task`."""
+        return f"{prediction.score:.3f}\t{prediction.text}\t{prediction.text_b}"
+
+    def _prompted(self, row: Row) -> list[str]:
+        query, document = self.prompts(row)
+        first, *others = texts_of(row)
+        return [query + first, *(document + text for text in others)]
+
+    def _joined(self, samples: Sequence[Sample], rows: Sequence[Row], sizes: Sequence[int]) -> list[Sample]:
+        """Return a sample per row, labeled for the loss; `sizes` are the numbers of texts of the rows."""
+        known: dict[str, int] = {}
+        targets = self.targets(rows)
+        made = []
+        for number, (row, (start, end)) in enumerate(zip(rows, pairwise([0, *accumulate(sizes)]), strict=True)):
+            texts = [known.setdefault(text, len(known)) for text in texts_of(row)]
+            labels = {SIDE: np.arange(end - start), TEXT: np.array(texts)}
+            labels |= {name: values[[number] * (end - start)] for name, values in targets.items()}
+            made.append(Sample.joined(samples[start:end], labels).named((0, number)))
+        return made
+
+
+def describe_mistakes(
+    examples: Sequence[Row], predictions: Sequence[Similarity], wrong: np.ndarray, measure: str
+) -> list[Mistake]:
+    """Return the pairs of which a measure is above 0, the largest first.
+
+    Args:
+        examples: the pairs.
+        predictions: their scores.
+        wrong: the measure of each, (pairs,).
+        measure: its description.
+    """
+    mistakes = [
+        Mistake(
+            passages(row),
+            caption=f"{row.file}:{row.line}",
+            score=float(off),
+            measure=measure,
+            gold=row.values.get("label", ""),
+            predicted=f"{prediction.score:.3f}",
+        )
+        for row, prediction, off in zip(examples, predictions, wrong, strict=True)
+        if off > 0
+    ]
+    return sorted(mistakes, key=lambda mistake: -mistake.score)
+
+
+def rank_pairs(vectors: np.ndarray, sizes: Sequence[int]) -> tuple[list[float], list[int]]:
+    """Return the score of each pair, and the rank of its second text; see `Similarity`.
+
+    Args:
+        vectors: those of all texts of all rows, in order, (texts, width).
+        sizes: number of texts of each row.
+    """
+    starts = np.cumsum([0, *sizes])
+    first, second = vectors[starts[:-1]], vectors[starts[:-1] + 1]  # (pairs, width) each
+    scores = (first * second).sum(1)  # (pairs,)
+    ranks: list[int] = []
+    for start in range(0, len(sizes), POOL):
+        chosen = slice(start, start + POOL)
+        inside = np.arange(starts[start], starts[min(start + POOL, len(sizes))])
+        others = np.setdiff1d(inside, starts[:-1][chosen], assume_unique=True)  # all but the first texts
+        table = first[chosen] @ vectors[others].T  # (pairs of the pool, second and negative texts of the pool)
+        ranks += (1 + (table > scores[chosen, None] + TIE).sum(1)).tolist()
+    return scores.tolist(), ranks
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The vectors of the texts of a step, by what they are.
+
+    Attributes:
+        first, second: those of each pair, (pairs, width).
+        negatives: all negatives, (negatives, width).
+        texts: numbers of first, second and negative texts, equal for equal texts.
+        targets: further labels of the first texts, by name, (pairs,) each.
+    """
+
+    first: Tensor
+    second: Tensor
+    negatives: Tensor
+    texts: Sequence[Tensor]
+    targets: Mapping[str, Tensor]
+
+    @classmethod
+    def split(cls, vectors: Tensor, batches: Sequence[Batch]) -> Sides:
+        """Sort the vectors of several micro-batches.
+
+        Args:
+            vectors: of all texts, in the order of the batches, (texts, width).
+            batches: the micro-batches.
+        """
+        sides = [[key[-1] for key in batch.keys] for batch in batches]  # known on the host
+        counts = [numbers.count(0) for numbers in sides]
+        pairs = sum(counts)
+        labels = {name: torch.cat([batch.labels[name] for batch in batches]) for name in batches[0].labels}
+        before = zip(batches, [0, *accumulate(counts)], strict=False)
+        group = torch.cat([batch.labels[GROUP] + number for batch, number in before])
+        order = (labels[SIDE].clamp(max=2) * pairs + group).argsort()  # first, second and negative texts, by pairs
+        parts = (slice(pairs), slice(pairs, 2 * pairs), slice(2 * pairs, None))
+        first, second, negatives = (vectors[order[part]] for part in parts)
+        texts = [labels[TEXT][order[part]] for part in parts]
+        targets = {name: values[order][:pairs] for name, values in labels.items() if name not in (SIDE, TEXT, GROUP)}
+        return cls(first, second, negatives, texts, targets)
+
+    @property
+    def documents(self) -> Tensor:
+        """The vectors of second and negative texts, (pairs + negatives, width)."""
+        return torch.cat([self.second, self.negatives])
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Sides:
+        """Return a copy with all vectors changed."""
+        return replace(self, first=change(self.first), second=change(self.second), negatives=change(self.negatives))
+
+
+def ranking_loss(sides: Sides, temperature: float, *, symmetric: bool = False) -> Part:
+    """Return the cross-entropy of each first text finding its second one, summed over pairs; see the module.
+
+    Args:
+        sides: the vectors.
+        temperature: what their products are divided by.
+        symmetric: whether to return the mean of both directions; negatives have no first texts to find.
+    """
+    own_first, own_second, negative = sides.texts
+    shared = (own_first[:, None] == own_first[None]) | (own_second[:, None] == own_second[None])  # (pairs, pairs)
+    shared.fill_diagonal_(False)
+    logits = (sides.first @ sides.second.T / temperature).masked_fill(shared, -torch.inf)  # (pairs, pairs)
+    matching = torch.arange(len(logits), device=logits.device)
+    ranked = logits
+    if len(negative):
+        equal = (own_first[:, None] == negative) | (own_second[:, None] == negative)  # (pairs, negatives)
+        hard = (sides.first @ sides.negatives.T / temperature).masked_fill(equal, -torch.inf)
+        ranked = torch.cat([logits, hard], 1)  # (pairs, pairs + negatives)
+    loss = cross_entropy(ranked, matching, reduction="sum")
+    if symmetric:
+        loss = (loss + cross_entropy(logits.T, matching, reduction="sum")) / 2
+    return Part(loss, {"accuracy": count_correct(ranked.detach(), matching)})
+
+
+class PairHead(Objective):
+    """Base of heads whose outputs are vectors of texts, which are compared. Subclasses define `predict` and `loss`."""
+
+    at = "summary"
+
+    def prepare(self, sample: Sample, name: str) -> Sample:
+        """See `Objective`: one loss term per pair."""
+        return sample.add(counts={name: 1})
+
+    def loss(self, sides: Sides) -> Part:
+        """Return the loss of the pairs of a step, summed over pairs."""
+        raise NotImplementedError
+
+    def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
+        """See `Objective`."""
+        return self.compare(self.predict(encoder, encoded, batch), [batch])
+
+    @property
+    def joint(self) -> bool:
+        """See `Objective`: pairs have the texts of all others as negatives."""
+        return True
+
+    def compare(self, outputs: Tensor, batches: Sequence[Batch]) -> Part:
+        """See `Objective`."""
+        return self.loss(Sides.split(outputs, batches))

@@ -1,0 +1,120 @@
+"""Static encoders: the table beside formulas of its own, directories beside sentence-transformers, search, refusals."""
+
+import json
+
+import numpy as np
+import pytest
+import sklearn.decomposition
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unmask.cli.main import main
+from unmask.families.bert import BertSettings
+from unmask.families.checkpoints.heads import Pooling
+from unmask.inference.evaluation.evaluate_model import evaluate
+from unmask.inference.load import load
+from unmask.inference.static import StaticPredictor, distill_tokens, principal_components, sif_weights
+from unmask.model.model import Model, build_encoder, load_model, save_model
+from unmask.support.errors import UserError
+from unmask.tasks.classification import Classification, ClassificationHead
+from unmask.workflows.formats import export
+
+SHAPE = BertSettings(layers=2, width=16, heads=2, feed_forward=32, positions=64)
+TEXTS = ["The dog is near the sea.", "a poem", "under the old tree of the garden", "Ω unknown", ""]
+
+
+@pytest.fixture(scope="module")
+def directories(tokenizer, tmp_path_factory):
+    """A model and its static encoder."""
+    folder = tmp_path_factory.mktemp("static")
+    pooling = Pooling(kind="cls", query="the dog : ")
+    save_model(folder / "m", Model(build_encoder(SHAPE, tokenizer.size), tokenizer, pooling=pooling), "")
+    assert main(["export", "--model", str(folder / "m"), "--format", "static", "--out", str(folder / "s")]) == 0
+    return folder / "m", folder / "s"
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32), st.integers(2, 30), st.integers(1, 8))
+def test_components_are_those_of_scikit_learn(seed, count, width):
+    rows = np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32)
+    kept = min(count, width)
+    ours, theirs = principal_components(rows, kept), sklearn.decomposition.PCA(kept).fit_transform(rows)
+    np.testing.assert_allclose(np.abs(ours), np.abs(theirs), atol=1e-3)
+    np.testing.assert_allclose(ours @ ours.T, theirs @ theirs.T, atol=1e-3)
+
+
+def test_weights_fall_with_frequency():
+    ranks = np.arange(1, 1001)
+    p = 1 / (ranks + 1) / (1 / (ranks + 1)).sum()
+    np.testing.assert_allclose(sif_weights(1000), 1e-4 / (1e-4 + p), rtol=1e-6)
+
+
+def test_the_table_is_made_of_tokens_that_are_read_alone(directories):
+    model, table = load_model(directories[0]), distill_tokens(load_model(directories[0]))
+    words = model.tokenizer
+    used = np.array([id not in words.special_ids for id in range(words.size)])
+    assert not table[~used].any() and len(table) == words.size
+    alone = [id for id in np.flatnonzero(used) if not words.tokens([id])[0].startswith("##")]
+    rows = load(directories[0], device="cpu").embed([words.tokens([id])[0] for id in alone], normalize=True)
+    order = np.searchsorted(np.flatnonzero(used), alone)
+    centered = table[alone] / sif_weights(int(used.sum()))[order, None]
+    distances = ((rows[:9, None] - rows[None, :9]) ** 2).sum(2)
+    found = ((centered[:9, None] - centered[None, :9]) ** 2).sum(2)
+    if table.shape[1] == model.encoder.width:  # a projection to all components keeps distances
+        plain = load(directories[0], device="cpu").embed([words.tokens([id])[0] for id in alone], normalize=False)
+        distances = ((plain[:9, None] - plain[None, :9]) ** 2).sum(2)
+        np.testing.assert_allclose(found, distances, rtol=1e-2, atol=1e-3)
+
+
+def test_sentence_transformers_reads_and_writes_the_directory(directories, tmp_path):
+    library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+    theirs = library.SentenceTransformer(str(directories[1]), device="cpu", local_files_only=True)
+    ours = load(directories[1], device="cpu")
+    assert isinstance(ours, StaticPredictor)
+    filled = TEXTS[:-1]
+    np.testing.assert_allclose(ours.embed(filled), theirs.encode(filled), atol=1e-5)
+    query = theirs.encode(filled, prompt_name="query")
+    np.testing.assert_allclose(ours.embed(filled, prompt_name="query"), query, atol=1e-5)
+    cut = theirs.encode(filled, truncate_dim=3, normalize_embeddings=True)
+    np.testing.assert_allclose(ours.embed(filled, dimensions=3), cut, atol=1e-5)
+    np.testing.assert_allclose(ours.with_dimensions(3).embed(filled), cut, atol=1e-5)
+
+
+def test_it_is_used_as_a_model_of_vectors(directories, tmp_path, capsys):
+    with pytest.warns(UserWarning, match="1 of 5 texts are empty"):
+        vectors = load(directories[1], device="cpu").embed(TEXTS)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), [1, 1, 1, 1, 0], atol=1e-5)
+    path = tmp_path / "collection"
+    (path / "qrels").mkdir(parents=True)
+    for name, texts in (("corpus", TEXTS[:3]), ("queries", ["the dog is near", "poem"])):
+        lines = (json.dumps({"_id": f"{name}{number}", "text": text}) for number, text in enumerate(texts))
+        (path / f"{name}.jsonl").write_text("\n".join(lines))
+    (path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nqueries0\tcorpus0\t1\nqueries1\tcorpus1\t1\n")
+    result = evaluate(directories[1], path, quiet=True, device="cpu")
+    assert result["documents"] == 3 and result["metrics"]["recall@10"] == 100
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:3]))
+    out = tmp_path / "vectors.npy"
+    command = ["embed", "--model", str(directories[1]), "--data", str(tmp_path / "texts.txt"), "--out", str(out)]
+    assert main([*command, "--dimensions", "5"]) == 0
+    assert np.load(out).shape == (3, 5)
+
+
+def test_what_cannot_be_is_refused(directories, recipe, tokenizer, tmp_path):
+    encoder = build_encoder(recipe.encoder, tokenizer.size)
+    head = ClassificationHead(encoder.head, 2).published()
+    save_model(
+        tmp_path / "c", Model(encoder, tokenizer, {"classification": head}, ("a", "b"), Classification(length=32)), ""
+    )
+    with pytest.raises(UserError, match="this model is for classification, and makes no vectors of texts"):
+        export(tmp_path / "c", tmp_path / "out", "static", quiet=True)
+    with pytest.raises(UserError, match="the vectors of a static encoder are means"):
+        load(directories[1], device="cpu").embed(TEXTS, pooling="max")
+    path = directories[1] / "modules.json"
+    steps = json.loads(path.read_text())
+    steps[1]["type"] = "sentence_transformers.models.LSTM"
+    (tmp_path / "s").mkdir()
+    for file in ("model.safetensors", "tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "s" / file).write_bytes((directories[1] / file).read_bytes())
+    (tmp_path / "s" / "modules.json").write_text(json.dumps(steps))
+    with pytest.raises(UserError, match="the modules StaticEmbedding, LSTM"):
+        load(tmp_path / "s", device="cpu")

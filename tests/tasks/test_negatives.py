@@ -1,0 +1,146 @@
+"""Several negatives of a row: columns and lists of them, and the loss beside sentence-transformers' on n-tuples."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unmask.data.batches.batch import collate
+from unmask.data.labelled.labelled_file import NegativeRow, parse_columns
+from unmask.objectives.learner import Learner
+from unmask.support.errors import UserError
+from unmask.tasks.embedding import Embedding
+from unmask.tasks.rows import texts_of
+from unmask.tasks.text_pairs import POOL, TIE, rank_pairs
+
+WANTED = [("a", "b", "c", "d"), ("e", "f", "g", "h")]
+
+
+def read(path, **columns):
+    return [texts_of(row) for row in Embedding().read([path], columns=columns)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "columns"),
+    [
+        (["anchor\tpositive\tnegative_1\tnegative_2", "a\tb\tc\td", "e\tf\tg\th"], {}),
+        (["negative_1\tanchor\tnegative_2\tpositive", "c\ta\td\tb", "g\te\th\tf"], {}),
+        (["text\ttext_b\tnegatives", 'a\tb\t["c", "d"]', "e\tf\t['g', 'h']"], {}),
+        (["text\ttext_b\ttext_c", 'a\tb\t["c", "d"]', 'e\tf\t["g", "h"]'], {}),
+        (["text\ttext_b\twrong1\tx\twrong2", "a\tb\tc\t0\td", "e\tf\tg\t0\th"], {"text_c": "wrong*"}),
+        (["text\ttext_b\tno\tx\tnor", "a\tb\tc\t0\td", "e\tf\tg\t0\th"], {"text_c": "no,nor"}),
+        (["a\tb\tx\tc\td", "e\tf\tx\tg\th"], {"text": "0", "text_b": "1", "text_c": "3,4"}),
+    ],
+)
+def test_negatives_are_read_from_columns_and_lists(tmp_path, lines, columns):
+    path = tmp_path / "a.tsv"
+    path.write_text("\n".join(lines))
+    assert read(path, **columns) == WANTED
+
+
+def test_rows_may_have_different_numbers_of_negatives(tmp_path):
+    lists, cells = tmp_path / "a.jsonl", tmp_path / "a.csv"
+    rows = [("a", "b", "c", "d"), ("e", "f", "g")]
+    lists.write_text("".join(json.dumps({"anchor": a, "positive": b, "negatives": of}) + "\n" for a, b, *of in rows))
+    cells.write_text("anchor,positive,negative_1,negative_2\na,b,c,d\ne,f,,g\n")
+    assert read(lists) == read(cells) == rows
+    lists.write_text('{"text": "a", "text_b": "b", "negative_1": "c", "negative_2": null}')
+    assert read(lists) == [("a", "b", "c")]
+
+
+def test_a_text_in_brackets_is_no_list(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("text\ttext_b\tnegative\na\tb\t[sic] no\nc\td\t[1, 2]\n")
+    assert [texts[2] for texts in read(path)] == ["[sic] no", "[1, 2]"]
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"negatives": []}, r"a\.jsonl:1: the text_c is empty; fix or remove the row"),
+        ({"negatives": ["c", " "]}, r"a\.jsonl:1: the text_c is empty"),
+        ({"negatives": ["c", 3]}, r"a\.jsonl:1: 'text_c' \(column 'negatives'\) is int, not text"),
+        ({"negative_1": None, "negative_2": ""}, r"a\.jsonl:1: the text_c is empty"),
+        ({"negatives": ["c", "b"]}, r"the negative is the first or the second text; remove it from text_c"),
+        ({"negatives": ["c"], "score": 1}, "negatives have no effect: the pairs have scores"),
+    ],
+)
+def test_unsuitable_negatives_are_refused(tmp_path, record, message):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": "a", "text_b": "b", **record}))
+    with pytest.raises(UserError, match=message):
+        read(path)
+
+
+def test_columns_that_are_not_there_are_refused(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("text\ttext_b\tno\tno\na\tb\tc\td\n")
+    with pytest.raises(UserError, match=r"a\.tsv:1: no column named wrong\*; columns: text, text_b, no, no; pass"):
+        read(path, text_c="wrong*")
+    with pytest.raises(UserError, match=r"a\.tsv:1: 2 columns are named no; rename one"):
+        read(path, text_c="no")
+    with pytest.raises(UserError, match="there is no column 9, counted from 0"):
+        read(path, text="0", text_b="1", text_c="2,9")
+    assert parse_columns("text=a,text_c=b,c*,label=d") == {"text": "a", "text_c": "b,c*", "label": "d"}
+    assert [texts_of(row) for row in Embedding().read([path], columns={}, gold=False)] == [("a", "b")]
+
+
+def loss_and_vectors(rows, tokenizer, recipe, **options):
+    """Return the loss of rows in one batch, and the vectors of their texts, each computed alone."""
+    task = Embedding(length=32, temperature=0.05, **options)
+    encoder = recipe.encoder.build(tokenizer.size)
+    learner = Learner(encoder, {"embedding": task.build(encoder.head, ())}).eval()
+    samples = task.frame(tokenizer, rows, (), gold=True).samples
+    part = learner(collate([learner.prepare(sample) for sample in samples]))["embedding"]
+    alone = [collate([sample]) for sample in task.frame(tokenizer, rows, (), gold=False).samples]
+    return part, torch.stack([encoder(one.tokens).last.mean(0) for one in alone])
+
+
+def make(texts):
+    return [NegativeRow({"text": a, "text_b": b}, "a.tsv", 2, negatives=tuple(of)) for a, b, *of in texts]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_the_loss_is_that_of_sentence_transformers(tokenizer, recipe, documents, count):
+    losses = pytest.importorskip("sentence_transformers.losses", reason="sentence-transformers is not installed")
+    texts = [" ".join(of.split()[:6]) for of in documents[: 3 * (2 + count)]]
+    rows = make([texts[start::3] for start in range(3)])
+    part, vectors = loss_and_vectors(rows, tokenizer, recipe)
+    by_column = [vectors[column :: 2 + count] for column in range(2 + count)]
+    expected = losses.MultipleNegativesRankingLoss(torch.nn.Identity()).compute_loss_from_embeddings(by_column, None)
+    torch.testing.assert_close(part.sum / 3, expected, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_rows_of_different_sizes_are_compared_with_all(tokenizer, recipe, symmetric):
+    """In NumPy; a negative that is a text of another row is none of its negatives."""
+    rows = make([("a dog", "the cat", "rain", "sea"), ("a poem", "the old town", "a dog"), ("tree", "sea", "a", "b")])
+    part, vectors = loss_and_vectors(rows, tokenizer, recipe, symmetric=symmetric)
+    unit = vectors.detach().double().numpy()
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    first, second, negative = unit[[0, 4, 7]], unit[[1, 5, 8]], unit[[2, 3, 6, 9, 10]]
+    cosines = first @ np.concatenate([second, negative]).T / 0.05  # (3, 8)
+    cosines[0, 3 + 2] = cosines[2, 3 + 1] = -np.inf  # "a dog" is a text of the first row, "sea" one of the last
+    expected = (np.log(np.exp(cosines).sum(1)) - np.diag(cosines)).sum()
+    back = (np.log(np.exp(cosines[:, :3]).sum(0)) - np.diag(cosines)).sum()
+    assert float(part.sum.detach()) == pytest.approx((expected + back) / 2 if symmetric else expected, rel=1e-3)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32), st.lists(st.integers(2, 5), min_size=1, max_size=12), st.integers(1, 5))
+def test_ranks_are_those_of_a_loop(seed, sizes, pool):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("unmask.tasks.text_pairs.POOL", pool)
+        vectors = np.random.default_rng(seed).normal(size=(sum(sizes), 3)).astype(np.float32)
+        scores, ranks = rank_pairs(vectors, sizes)
+    starts = np.cumsum([0, *sizes])
+    for number, start in enumerate(starts[:-1]):
+        last = min(len(sizes), (number // pool + 1) * pool)
+        others = [row for of in range(number // pool * pool, last) for row in range(starts[of] + 1, starts[of + 1])]
+        above = sum(float(vectors[start] @ vectors[row]) > scores[number] + TIE for row in others)
+        assert scores[number] == pytest.approx(float(vectors[start] @ vectors[start + 1]), rel=1e-4, abs=1e-6)
+        assert abs(ranks[number] - 1 - above) <= 0
+    assert POOL == 1000
