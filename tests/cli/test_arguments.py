@@ -2,6 +2,7 @@
 
 import argparse
 import inspect
+import re
 from importlib import import_module
 
 import pytest
@@ -9,7 +10,8 @@ import torch
 
 import unmask
 from unmask.cli import main as program
-from unmask.cli.arguments import REQUIRED, add_parameters, parsed, signature, summary
+from unmask.cli.arguments import CONVERTERS, REQUIRED, add_parameters, parsed, signature, summary
+from unmask.cli.main import command_parser
 from unmask.cli.verbs import VERBS, print_json
 from unmask.support.errors import UserError, counted
 
@@ -88,6 +90,20 @@ def test_numbers_are_separated_by_commas_or_spaces(example, parser):
     options = parser.parse_args(["x", "--data", "a", "--out", "o", "--layers", "last"])
     with pytest.raises(UserError, match="not numbers"):
         parsed(example, options)
+
+
+@pytest.mark.parametrize("words", [["0.8,0.2"], ["0.8", "0.2"]])
+def test_shares_are_numbers(words):
+    verb = VERBS["corpus mix"].function
+    options = command_parser(all_verbs=True).parse_args(["corpus", "mix", "a", "b", "--out", "c", "--shares", *words])
+    assert parsed(signature(verb).parameters, options)["shares"] == (0.8, 0.2)
+
+
+@pytest.mark.parametrize("words", VERBS)
+def test_sequences_of_numbers_are_converted(words):
+    for parameter in signature(VERBS[words].function).parameters:
+        for kind in (*parameter.outer, *parameter.types):
+            assert kind in CONVERTERS or not re.fullmatch(r"Sequence\[(?!str|Path|str \| Path).*\]", kind), kind
 
 
 def test_help_has_the_documentation_and_the_default(example, parser):

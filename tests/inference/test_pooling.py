@@ -23,8 +23,8 @@ def test_a_vector_is_the_mean_or_that_of_cls():
 def test_vectors_are_in_the_order_of_the_texts(make):
     model = make()
     backend, (samples, *_) = TorchBackend(model, CPU), frame_rows(model.tokenizer, as_rows(TEXTS), 32)
-    found = embed_samples(backend, model.encoder, samples, "cls")
-    alone = np.concatenate([embed_samples(backend, model.encoder, [sample], "cls") for sample in samples])
+    found = embed_samples(backend, model, samples, Pooling(kind="cls"))
+    alone = np.concatenate([embed_samples(backend, model, [sample], Pooling(kind="cls")) for sample in samples])
     assert found.shape == (len(TEXTS), model.encoder.width)
     np.testing.assert_allclose(found, alone, atol=1e-6)
 

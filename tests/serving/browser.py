@@ -93,7 +93,11 @@ class Page:
     def submit(self, **fields):
         for name, text in fields.items():
             self.one(f"#{name}").clear()
-            self.one(f"#{name}").send_keys(text)
+            if all(ord(character) < 1 << 16 for character in text):
+                self.one(f"#{name}").send_keys(text)
+            else:  # some versions of ChromeDriver cannot type these
+                write = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))"
+                self.driver.execute_script(write, self.one(f"#{name}"), text)
         self.one("button.primary").click()
         self.wait_for_results()
 

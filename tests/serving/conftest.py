@@ -235,3 +235,4 @@ def page(chromium, address):
     )
     assert [entry for entry in chromium.get_log("browser") if "status of 4" not in entry["message"]] == []
     page.script("localStorage.clear()")
+    chromium.get("about:blank")

@@ -100,7 +100,7 @@ COMMANDS = {
         f"tasks/{name}.py"
         for name in (
             *("coqa", "embedding", "hotpotqa", "multiple_choice", "quac", "question_answering", "ranking"),
-            "relations",
+            *("relations", "text_pairs"),
         )
     ),
 }

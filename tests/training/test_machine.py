@@ -64,6 +64,7 @@ def test_the_peak_is_measured_also_where_no_way_is_known(monkeypatch):
 @pytest.mark.parametrize(("faster", "precision"), [(True, "bf16"), (False, "float32")])
 def test_auto_is_what_is_faster(faster, precision, monkeypatch):
     monkeypatch.setattr(machine, "multiplies_bf16", lambda: faster)
+    monkeypatch.setattr(machine, "emulates_bf16", lambda: False)
     assert choose_machine("cpu").precision == precision
 
 

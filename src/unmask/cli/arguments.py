@@ -12,7 +12,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
@@ -205,13 +205,13 @@ def parsed(parameters: Sequence[Parameter], options: argparse.Namespace) -> dict
     return values
 
 
-def _numbers(name: str, words: Sequence[str]) -> tuple[int, ...]:
+def _numbers(kind: type[float], example: str, name: str, words: Sequence[str]) -> tuple[float, ...]:
     """Return numbers that are separated by commas or spaces."""
     try:
-        return tuple(int(part) for text in words for part in text.split(",") if part)
+        return tuple(kind(part) for text in words for part in text.split(",") if part)
     except ValueError as error:
         raise UserError(
-            f"{argument(name, list(words))}: not numbers", remedy=f"pass for example {flag(name)}=-4,-3,-2,-1"
+            f"{argument(name, list(words))}: not numbers", remedy=f"pass for example {flag(name)}={example}"
         ) from error
 
 
@@ -230,6 +230,7 @@ def _columns(name: str, text: str | None) -> dict[str, str]:
 CONVERTERS: dict[str, Callable[[str, Any], Any]] = {
     "Overrides": _overrides,
     "Mapping": _columns,
-    "Sequence[int]": _numbers,
+    "Sequence[int]": partial(_numbers, int, "-4,-3,-2,-1"),
+    "Sequence[float]": partial(_numbers, float, "0.8,0.2"),
 }
 """What makes values of words, by type."""

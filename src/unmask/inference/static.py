@@ -56,7 +56,7 @@ library_name: sentence-transformers
 
 # A static encoder
 
-One vector for each of {:,} tokens, of {} numbers, distilled by `unmask export --format static`. The vector of a text is
+One vector for each of {:,} tokens, of {} numbers, distilled from a model by unmask. The vector of a text is
 the normalized mean of those of its tokens.
 """
 
@@ -70,8 +70,9 @@ class StaticEncoder(Encoder):
 
     def __init__(self, table: Tensor) -> None:
         super().__init__()
-        self.words = torch.nn.Embedding(len(table), table.shape[1], _weight=table, _freeze=True)
         self.vocabulary, self.width = table.shape
+        self.words = torch.nn.Embedding(self.vocabulary, self.width, device="meta")
+        self.words.weight = torch.nn.Parameter(table, requires_grad=False)
         self.num_layers, self.longest = 0, 1 << 20
         self.head = HeadSpec(width=self.width)
 

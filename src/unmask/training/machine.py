@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -24,7 +25,9 @@ from unmask.support.choices import Precision, check_choice
 from unmask.support.environment import whole
 from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument
-from unmask.training.processes import Processes
+
+if TYPE_CHECKING:
+    from unmask.training.processes import Processes
 
 GPU_WORKERS = 2
 """Default number of worker processes that make batches for a GPU; a CPU needs its cores for the step itself."""

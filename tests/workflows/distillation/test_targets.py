@@ -190,5 +190,7 @@ def test_what_cannot_be_stored_is_refused(teacher, corpus, documents, tmp_path, 
         distill(soft, tmp_path / "changed", tmp_path / "run", **given)
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "29500")
     with pytest.raises(UserError, match="targets works with a single process only"):
         distill(soft, teacher, tmp_path / "run", **given)

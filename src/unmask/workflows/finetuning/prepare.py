@@ -262,8 +262,9 @@ def build_learner(
             remedy="use a model as it was pretrained, such as a ForMaskedLM of transformers",
         )
     head = recipe.task.build_on(body, labels)
-    taken = base.take(adopted or recipe.task.part, head)
-    reused = tuple(base.labels) == tuple(labels) and base.downstream == chosen and not taken
+    is_alike = tuple(base.labels) == tuple(labels) and base.downstream == chosen
+    reused = not base.take(adopted or recipe.task.part, head) if adopted or is_alike else False
+    reused = reused and is_alike
     if reused and small is not None:
         small.load_own(base.heads["downstream"])
     objectives: dict[str, Objective] = {recipe.task.part: head}
