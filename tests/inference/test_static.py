@@ -1,6 +1,7 @@
 """Static encoders: the table beside formulas of its own, directories beside sentence-transformers, search, refusals."""
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -97,6 +98,14 @@ def test_it_is_used_as_a_model_of_vectors(directories, tmp_path, capsys):
     command = ["embed", "--model", str(directories[1]), "--data", str(tmp_path / "texts.txt"), "--out", str(out)]
     assert main([*command, "--dimensions", "5"]) == 0
     assert np.load(out).shape == (3, 5)
+
+
+def test_it_is_pickled_and_shown(directories):
+    predictor = load(directories[1], device="cpu")
+    assert repr(predictor).startswith(f"StaticPredictor('{directories[1]}', ")
+    for kept in (predictor, predictor.with_dimensions(3)):
+        again = pickle.loads(pickle.dumps(kept))
+        np.testing.assert_array_equal(again.embed(TEXTS[:2]), kept.embed(TEXTS[:2]))
 
 
 def test_what_cannot_be_is_refused(directories, recipe, tokenizer, tmp_path):

@@ -14,10 +14,15 @@ from unmask.model.model import Model, build_encoder, load_model, save_model
 from unmask.nn.encoders.pooled import ACTIVATIONS, Dense, pool
 from unmask.nn.encoders.stored import padded_tokens
 from unmask.objectives.learner import Learner
+from unmask.serving.metrics import Meter
+from unmask.serving.refusals import Refusal
+from unmask.serving.served import Served
+from unmask.serving.types import EmbedRequest, Limits
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides
 from unmask.tasks.embedding import Embedding
 from unmask.workflows.finetuning.finetune import finetune
+from unmask.workflows.formats import export
 
 from .published import copied, write
 
@@ -134,6 +139,26 @@ def test_the_tokens_of_prompts_may_be_left_out(name, kind, encoder, tmp_path):
     longer = copied(directory, PROMPTS, {"prompts": {"query": "the cat " * 20}}, tmp_path / "longer")
     with pytest.raises(UserError, match="the prompt is so long that none of the text is read"):
         load(longer, device="cpu").embed(TEXTS, prompt_name="query")
+
+
+def test_the_server_refuses_prompts_that_are_left_out(encoder, tmp_path):
+    directory = build(encoder("bert"), tmp_path / "m", prompts={"query": "the cat: ", "document": ""})
+    directory = copied(directory, POOLING, {"include_prompt": False}, tmp_path / "n")
+    served = Served("vectors", load(directory, device="cpu"), Limits(), Meter())
+    job = served.embed(EmbedRequest(inputs=TEXTS[:2]))
+    close(job.read(served.compute(job.head, job.samples)), theirs(directory, TEXTS[:2], normalize_embeddings=True))
+    with pytest.raises(Refusal, match="which the server cannot leave out"):
+        served.embed(EmbedRequest(inputs=TEXTS[:2], prompt_name="query"))
+
+
+@pytest.mark.exhaustive
+def test_an_exported_encoder_keeps_them(encoder, tmp_path):
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+    prompts = {"query": "the cat: ", "document": ""}
+    directory = build(encoder("bert"), tmp_path / "m", encoders.Dense(16, 12), mode="max", prompts=prompts)
+    export(directory, tmp_path / "e", "onnx", head="features", quiet=True)
+    for name in (None, "query"):
+        close(load(tmp_path / "e").embed(TEXTS, prompt_name=name), theirs(directory, prompt_name=name))
 
 
 @pytest.mark.parametrize("normalize", [False, True])

@@ -12,8 +12,7 @@ from unmask.data.labelled.labelled_file import NegativeRow, Row
 from unmask.families.bert import BertSettings
 from unmask.inference.evaluation.evaluate_model import evaluate
 from unmask.inference.load import load
-from unmask.inference.search import NearestSparse
-from unmask.inference.sparse import embed_sparse
+from unmask.inference.search import NearestSparse, embed_sparse
 from unmask.model.model import Model, build_encoder, load_model, save_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM

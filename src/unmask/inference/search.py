@@ -23,8 +23,11 @@ from torch import Tensor
 
 from unmask.inference.backend import finite
 from unmask.inference.predictor import Predictor
-from unmask.inference.sparse import SparseRows, embed_sparse
+from unmask.inference.sparse import SparseRows
+from unmask.inference.stream import summed
 from unmask.support.errors import UserError
+from unmask.tasks.rows import as_rows
+from unmask.tasks.sparse import SparseVector
 
 BLOCK = 8192
 """Number of documents that are embedded and compared at once."""
@@ -51,6 +54,30 @@ def embed_blocks(predictor: Predictor, texts: Iterator[str], notes: list[str]) -
         vectors, own_notes = predictor.vectors(block, prompt_name="document")
         notes += own_notes
         yield finite(vectors)
+
+
+def embed_sparse(predictor: Predictor, texts: Sequence[str], notes: list[str]) -> SparseRows:
+    """Return the sparse vectors of texts, computed in windows, so that few weights that are 0 are in memory at a time.
+
+    Args:
+        predictor: a model of the task `sparse`.
+        texts: the texts.
+        notes: receives notes that count texts.
+
+    Raises:
+        UserError: the outputs of the model are not numbers.
+    """
+    sizes, columns, values, own_notes = [0], [np.empty(0, np.int64)], [np.empty(0, np.float32)], list[str]()
+    for window in predictor.stream(iter(as_rows(texts)), own_notes):
+        vectors: list[SparseVector] = window
+        for vector in vectors:
+            order = np.argsort(vector.ids)
+            sizes.append(len(order))
+            columns.append(np.array(vector.ids, np.int64)[order])
+            values.append(np.fromiter(vector.weights.values(), np.float32, len(order))[order])
+    notes += summed(own_notes)
+    width = predictor.model.tokenizer.size
+    return SparseRows(np.cumsum(sizes), np.concatenate(columns), np.concatenate(values), width)
 
 
 def embed_sparse_blocks(predictor: Predictor, texts: Iterator[str], notes: list[str]) -> Iterator[SparseRows]:

@@ -1,22 +1,12 @@
-"""Sparse vectors of many texts: rows over the vocabulary of which only the weights above 0 are stored.
-
-Input: a model of the task `sparse`, and texts. Output: their vectors, computed in windows, so that no more than
-`predictor.MAX_WEIGHTS` weights, most of them 0, are in memory at a time.
-"""
+"""Sparse vectors of many texts: rows over the vocabulary of which only the weights above 0 are stored."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
-
-from unmask.inference.predictor import Predictor
-from unmask.inference.stream import summed
-from unmask.tasks.rows import as_rows
-from unmask.tasks.sparse import SparseVector
 
 
 @dataclass(frozen=True)
@@ -53,27 +43,3 @@ class SparseRows:
         indices, size = torch.from_numpy(np.stack([rows, self.columns])), (len(self), self.width)
         values = torch.from_numpy(self.values)
         return torch.sparse_coo_tensor(indices, values, size, check_invariants=False, is_coalesced=True)
-
-
-def embed_sparse(predictor: Predictor, texts: Sequence[str], notes: list[str]) -> SparseRows:
-    """Return the sparse vectors of texts.
-
-    Args:
-        predictor: a model of the task `sparse`.
-        texts: the texts.
-        notes: receives notes that count texts.
-
-    Raises:
-        UserError: the outputs of the model are not numbers.
-    """
-    sizes, columns, values, own_notes = [0], [np.empty(0, np.int64)], [np.empty(0, np.float32)], list[str]()
-    for window in predictor.stream(iter(as_rows(texts)), own_notes):
-        vectors: list[SparseVector] = window
-        for vector in vectors:
-            order = np.argsort(vector.ids)
-            sizes.append(len(order))
-            columns.append(np.array(vector.ids, np.int64)[order])
-            values.append(np.fromiter(vector.weights.values(), np.float32, len(order))[order])
-    notes += summed(own_notes)
-    width = predictor.model.tokenizer.size
-    return SparseRows(np.cumsum(sizes), np.concatenate(columns), np.concatenate(values), width)

@@ -25,8 +25,15 @@ from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.retrieval_files import Collection, Ranking, read_collection, read_run, write_run
 from unmask.inference.backend import finite
 from unmask.inference.predictor import Predictor
-from unmask.inference.search import Bm25, Nearest, NearestSparse, check_vectors, embed_blocks, embed_sparse_blocks
-from unmask.inference.sparse import embed_sparse
+from unmask.inference.search import (
+    Bm25,
+    Nearest,
+    NearestSparse,
+    check_vectors,
+    embed_blocks,
+    embed_sparse,
+    embed_sparse_blocks,
+)
 from unmask.inference.stream import summed
 from unmask.metrics.intervals import Measure, differences, intervals, measure_all
 from unmask.metrics.retrieval import measure_queries, query_metrics
