@@ -31,7 +31,7 @@ def test_what_is_written_is_read(tmp_path, kind, normalize, length):
     ("config", "found", "unsupported"),
     [
         ({"pooling_mode": "cls"}, "cls", ""),
-        ({"pooling_mode_max_tokens": True}, "mean", "pooling by max"),
+        ({"pooling_mode_max_tokens": True}, "max", ""),
         ({"pooling_mode_max_tokens": True, "pooling_mode_cls_token": True}, "mean", "pooling by cls and max"),
     ],
 )
