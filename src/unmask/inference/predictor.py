@@ -10,7 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
-import msgspec
 import numpy as np
 
 from unmask.data.labelled.choices_file import Choices
@@ -18,7 +17,7 @@ from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.question_files import Question
 from unmask.data.labelled.table import Data, is_table
 from unmask.families import family_of
-from unmask.families.checkpoints.heads import Pooling, supported, width_of
+from unmask.families.checkpoints.heads import Pooling, supported
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.explanation import Explainer
 from unmask.inference.exported import ExportedBackend
@@ -31,7 +30,7 @@ from unmask.nn.encoders.downstream import resolve_layers
 from unmask.support.choices import ExplainMethod, PoolingKind, PromptName, as_texts, check_choice
 from unmask.support.environment import check_memory
 from unmask.support.errors import InputWarning, UserError, counted
-from unmask.support.messages import argument, call
+from unmask.support.messages import call
 from unmask.tasks.entity_task import TAG
 from unmask.tasks.extraction import ANSWER, Texts
 from unmask.tasks.multiple_choice import CHOOSE, Chosen
@@ -460,15 +459,7 @@ class Predictor(Generic[P]):
             check_choice("prompt_name", prompt_name, PromptName)
         encoder = self.model.encoder
         own = supported(self.model.pooling) if pooling is None else Pooling(kind=pooling)
-        if normalize is not None:
-            own = msgspec.structs.replace(own, normalize=normalize)
-        if dimensions is not None:
-            width = width_of(own, encoder.width)
-            if not 1 <= dimensions <= width:
-                raise UserError(
-                    f"{argument('dimensions', dimensions)}: the vectors of this model have {width} dimensions"
-                )
-            own = msgspec.structs.replace(own, dimensions=dimensions)
+        own = own.changed(encoder.width, normalize=normalize, dimensions=dimensions)
         prompt = own.prompt_of(prompt_name)
         rows = as_rows([prompt + text for text in as_texts(texts)])
         excluded = prompt_tokens(self.model.tokenizer, prompt, own)

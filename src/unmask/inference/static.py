@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import safetensors.torch
 import torch
@@ -113,15 +112,8 @@ class StaticPredictor(Predictor):
         """See `Predictor`."""
         if pooling not in (None, "mean"):
             raise UserError(f"{argument('pooling', pooling)}: the vectors of a static encoder are means")
-        own = supported(self.model.pooling)
         width = self.table.shape[1]
-        if dimensions is not None and not 1 <= dimensions <= width:
-            raise UserError(f"{argument('dimensions', dimensions)}: the vectors of this model have {width} dimensions")
-        own = msgspec.structs.replace(
-            own,
-            normalize=own.normalize if normalize is None else normalize,
-            dimensions=own.dimensions if dimensions is None else dimensions,
-        )
+        own = supported(self.model.pooling).changed(width, normalize=normalize, dimensions=dimensions)
         prompted = [own.prompt_of(prompt_name) + text for text in as_texts(texts)]
         check_unicode(prompted)
         encoded = encode_ragged(self.model.tokenizer, prompted)

@@ -98,11 +98,7 @@ class Model:
                 f"{argument('dimensions')} has no effect: this model is for {self.task.part.replace('_', ' ')}",
                 remedy="omit it",
             )
-        if not 1 <= dimensions <= self.vector_width:
-            raise UserError(
-                f"{argument('dimensions', dimensions)}: the vectors of this model have {self.vector_width} dimensions"
-            )
-        pooling = msgspec.structs.replace(self.pooling or Pooling(), dimensions=dimensions)
+        pooling = (self.pooling or Pooling()).changed(self.encoder.width, dimensions=dimensions)
         return replace(self, pooling=pooling, task=None if self.task is None else self.task.cut(dimensions))
 
     def inputs(self, role: str) -> dict[str, str]:

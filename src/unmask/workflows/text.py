@@ -282,7 +282,6 @@ def mix_corpora(
     for name, value in [*given, *(("shares", share) for share in shares)]:
         if not 0 < value < math.inf:
             raise UserError(f"{argument(name)} must be above 0, not {value:g}")
-    refuse_filled(Path(out))
     opened = [open_corpus(corpus) for corpus in corpora]
     corpus = mix.write_mixture(
         opened,

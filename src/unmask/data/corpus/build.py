@@ -13,8 +13,6 @@ from contextlib import closing
 from itertools import chain, repeat, tee
 from pathlib import Path
 
-import msgspec
-
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.corpus.encode import DocumentEncoder, encode_documents, refuse_unguarded
 from unmask.data.corpus.manifest import CLEANING, VERSION, CorpusManifest, SkippedEntry, TokenizerEntry
@@ -117,13 +115,10 @@ def write_corpus(
             most_frequent_token=most_frequent,
         )
         _check_yield(manifest, heldout, skipped.remedy)
-        tokenizer.save(partial.corpus / "tokenizer")
         if copy is not None and copy.summary:
             replace_file(partial.corpus / CLEANING, copy.summary)
-        content = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
-        replace_file(partial.corpus / "manifest.json", content)
-        partial.publish()
-    _report_yield(manifest, report)
+        partial.publish(manifest, tokenizer)
+    report_yield(manifest, report)
     for note in skipped.notes():
         report(note)
     if options.documents == "auto" and resolve_documents(paths, options) == "blank-line":
@@ -248,7 +243,8 @@ def _hint_at_lines(manifest: CorpusManifest, report: Callable[[str], None]) -> N
         )
 
 
-def _report_yield(manifest: CorpusManifest, report: Callable[[str], None]) -> None:
+def report_yield(manifest: CorpusManifest, report: Callable[[str], None]) -> None:
+    """Report what a corpus has, and what was skipped."""
     for name, part in (("train", manifest.train), ("heldout", manifest.heldout)):
         report(f"{name}: {part.amounts}")
     if manifest.skipped.count:

@@ -34,6 +34,7 @@ import numpy as np
 
 from unmask.data.corpus.manifest import INDEX, checksum
 from unmask.data.text.sentences import cut_sentences
+from unmask.data.tokenizers.counting import chunks
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.words import WordCache
 from unmask.support.errors import UnmaskError, UserError
@@ -110,25 +111,12 @@ def encode_documents(
         UserError: the workers ended before they began, as with a script that calls this at its top level.
         UnmaskError: a worker process was killed.
     """
-    chunks = _chunks(texts)
-    head = list(islice(chunks, workers))
-    chunks = chain(head, chunks)
-    done = map(encoder, chunks) if len(head) < 2 else map_in_processes(chunks, encoder, len(head))
+    read = chunks(texts, _CHUNK)
+    head = list(islice(read, workers))
+    every = chain(head, read)
+    done = map(encoder, every) if len(head) < 2 else map_in_processes(every, encoder, len(head))
     for documents in done:
         yield from documents
-
-
-def _chunks(texts: Iterable[str]) -> Iterator[list[str]]:
-    chunk: list[str] = []
-    size = 0
-    for text in texts:
-        chunk.append(text)
-        size += len(text)
-        if size >= _CHUNK:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
 
 
 def refuse_unguarded() -> None:

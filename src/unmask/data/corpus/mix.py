@@ -13,16 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from unmask.data.corpus.build import check_out, report_yield
 from unmask.data.corpus.corpus import Corpus, Documents, open_corpus
 from unmask.data.corpus.encode import EncodedDocument
-from unmask.data.corpus.manifest import VERSION, CorpusManifest, SkippedEntry, TokenizerEntry, checksum
+from unmask.data.corpus.manifest import NAME, VERSION, CorpusManifest, SkippedEntry, TokenizerEntry, checksum
 from unmask.data.corpus.partial import PartialCorpus
-from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
+from unmask.support.fingerprint import sha256
 from unmask.support.messages import argument
 
 PARTS = ("train", "heldout")
@@ -60,14 +60,9 @@ def write_mixture(
     Raises:
         UserError: a corpus is given twice or damaged, the vocabularies differ, or a document would be read too often.
     """
+    check_out(out)
+    _check(corpora)
     first = corpora[0]
-    for number, corpus in enumerate(corpora[1:], 1):
-        if corpus.directory.resolve() in {other.directory.resolve() for other in corpora[:number]}:
-            raise UserError("is given twice", file=corpus.directory, remedy="give each corpus once, with its share")
-        if corpus.manifest.tokenizer != first.manifest.tokenizer:
-            raise UserError(
-                f"its vocabulary is not that of {first.directory}", file=corpus.directory, remedy="build it with that"
-            )
     copies = {part: _copies(corpora, part, shares, tokens if part == "train" else None, seed) for part in PARTS}
     wanted = shares or tempered(corpora, 1.0)
     for corpus, counts, share in zip(corpora, copies["train"], wanted, strict=True):
@@ -80,7 +75,7 @@ def write_mixture(
             )
         report(f"{corpus.directory}: {100 * share / sum(wanted):.3g} %, read {times:.3g} times")
     settings = {
-        "corpora": " ".join(f"{corpus.manifest.train.tokens}:{corpus.directory}" for corpus in corpora),
+        "corpora": " ".join(sha256(corpus.directory / NAME)[:16] for corpus in corpora),
         "shares": " ".join(f"{share:.6g}" for share in wanted),
         "tokens": f"{tokens}",
         "seed": f"{seed}",
@@ -105,13 +100,22 @@ def write_mixture(
             skipped=SkippedEntry(0, []),
             most_frequent_token=most_frequent,
         )
-        first.tokenizer.save(partial.corpus / "tokenizer")
-        content = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
-        replace_file(partial.corpus / "manifest.json", content)
-        partial.publish()
-    report(f"train: {train.amounts}")
-    report(f"heldout: {held.amounts}")
+        partial.publish(manifest, first.tokenizer)
+    report_yield(manifest, report)
     return open_corpus(out)
+
+
+def _check(corpora: Sequence[Corpus]) -> None:
+    """Raise a UserError if a corpus is given twice, or has another vocabulary than the first one."""
+    first, seen = corpora[0], set[Path]()
+    for corpus in corpora:
+        if corpus.directory.resolve() in seen:
+            raise UserError("is given twice", file=corpus.directory, remedy="give each corpus once, with its share")
+        if corpus.manifest.tokenizer != first.manifest.tokenizer:
+            raise UserError(
+                f"its vocabulary is not that of {first.directory}", file=corpus.directory, remedy="build it with that"
+            )
+        seen.add(corpus.directory.resolve())
 
 
 def share_read(documents: Documents, copies: npt.NDArray[np.int64]) -> float:

@@ -29,9 +29,10 @@ import msgspec
 from filelock import FileLock
 
 from unmask.data.corpus.encode import EncodedDocument
-from unmask.data.corpus.manifest import NAME, FrequentToken, PartEntry, ShardEntry, verify_shard
+from unmask.data.corpus.manifest import NAME, CorpusManifest, FrequentToken, PartEntry, ShardEntry, verify_shard
 from unmask.data.corpus.shard_writer import ShardWriter, WholeShard
-from unmask.support.durable import acquire, create, named, sync
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.support.durable import acquire, create, named, replace_file, sync
 from unmask.support.errors import UserError, counted
 
 PARTS = ("train", "heldout")
@@ -183,8 +184,13 @@ class PartialCorpus:
                 self._report_shard(shard)
         return parts[0], parts[1], self._writers["train"].most_frequent()
 
-    def publish(self) -> None:
-        """Rename the corpus once all of it is on disk, so that OUT is either complete or does not exist."""
+    def publish(self, manifest: CorpusManifest, tokenizer: Tokenizer) -> None:
+        """Add the tokenizer and the manifest, and rename the corpus once all of it is on disk.
+
+        So OUT is either complete or does not exist.
+        """
+        tokenizer.save(self.corpus / "tokenizer")
+        replace_file(self.corpus / NAME, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
         for path in [*self.corpus.rglob("*"), self.corpus]:
             sync(path)
         if self._folder.parent == self._out:  # a mount point, which cannot be replaced

@@ -22,7 +22,7 @@ import tokenizers
 from tokenizers import trainers
 
 MOST_CHARACTERS = 1 << 24
-"""Maximum number of characters of the distinct words that are counted; training takes up to about 1 GB for them."""
+"""Maximum number of characters of the distinct words that are counted; training needs about 1.5 GB for them."""
 AT_ONCE = 1 << 24
 """Number of characters of the texts whose words are counted at a time."""
 MOST_REPEATED = 1 << 28
@@ -83,7 +83,7 @@ def count_parts(
 ) -> dict[str, int]:
     """Count the words of texts by a function that counts those of a list of texts."""
     words, characters = WordCounts(), 0
-    for part in _parts(texts):
+    for part in chunks(texts, AT_ONCE):
         words.add(split(part))
         characters += sum(map(len, part))
         if progress:
@@ -105,15 +105,15 @@ def repeat(words: Mapping[str, int]) -> Iterator[str]:
             yield f"{word} " * min(_REPEATS, times - start)
 
 
-def _parts(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Yield texts in lists of about `AT_ONCE` characters."""
-    part: list[str] = []
-    characters = 0
+def chunks(texts: Iterable[str], characters: int) -> Iterator[list[str]]:
+    """Yield texts in lists of at least so many characters, but for the last one."""
+    chunk: list[str] = []
+    size = 0
     for text in texts:
-        part.append(text)
-        characters += len(text)
-        if characters >= AT_ONCE:
-            yield part
-            part, characters = [], 0
-    if part:
-        yield part
+        chunk.append(text)
+        size += len(text)
+        if size >= characters:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk

@@ -92,6 +92,26 @@ class Pooling(msgspec.Struct, frozen=True, kw_only=True):
         stated = {"query": self.query, "document": self.document}.get(name or "")
         return self.prompt if stated is None else stated
 
+    def changed(self, width: int, *, normalize: bool | None = None, dimensions: int | None = None) -> Pooling:
+        """Return a pooling whose vectors are normalized or not, and cut; None keeps what it says.
+
+        Args:
+            width: width of the encoder.
+            normalize: whether vectors are divided by their norm.
+            dimensions: number of first components that they are cut to.
+
+        Raises:
+            UserError: they have fewer.
+        """
+        most = width_of(self, width)
+        if dimensions is not None and not 1 <= dimensions <= most:
+            raise UserError(f"{argument('dimensions', dimensions)}: the vectors of this model have {most} dimensions")
+        return msgspec.structs.replace(
+            self,
+            normalize=self.normalize if normalize is None else normalize,
+            dimensions=self.dimensions if dimensions is None else dimensions,
+        )
+
 
 def supported(pooling: Pooling | None) -> Pooling:
     """Return the pooling of a model, by default the mean.

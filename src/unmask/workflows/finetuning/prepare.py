@@ -263,8 +263,8 @@ def build_learner(
         )
     head = recipe.task.build_on(body, labels)
     is_alike = tuple(base.labels) == tuple(labels) and base.downstream == chosen
-    reused = not base.take(adopted or recipe.task.part, head) if adopted or is_alike else False
-    reused = reused and is_alike
+    is_taken = (adopted or is_alike) and not base.take(adopted or recipe.task.part, head)
+    reused = bool(is_taken and is_alike)
     if reused and small is not None:
         small.load_own(base.heads["downstream"])
     objectives: dict[str, Objective] = {recipe.task.part: head}
