@@ -109,6 +109,8 @@ def distill(
     """
     if baseline:
         refuse_several_processes("baseline", f"train it by {call('finetune')} or {call('pretrain')}")
+    if targets is not None:
+        refuse_several_processes("targets", "omit it")
     check_overrides(settings or {})
     changes, reading, paths = settings or {}, TextOptions(field, documents, strict, encoding), as_files(text)
     labelled: dict[str, Any] = {"train": as_sources(train, encoding), "unlabelled": as_sources(unlabelled, encoding)}

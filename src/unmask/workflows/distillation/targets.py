@@ -38,7 +38,6 @@ from unmask.objectives.learner import Learner
 from unmask.objectives.objective import Decoding, Distributions
 from unmask.objectives.teacher import Teacher, check_numbers
 from unmask.support.durable import only_writer, replace_file
-from unmask.support.environment import refuse_several_processes
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import sha256
 from unmask.support.messages import argument, setting
@@ -269,7 +268,6 @@ def _top(decoding: Decoding, temperature: float) -> tuple[np.ndarray, np.ndarray
 
 def check_targets(objectives: Iterable[str]) -> None:
     """Raise an error if predictions cannot be stored, or if storing them has no effect."""
-    refuse_several_processes("targets", "omit it")
     for name in (HIDDEN_COSINE, LAYER_MATCHING):
         if name in objectives:
             raise UserError(
