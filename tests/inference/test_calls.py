@@ -82,7 +82,7 @@ def test_a_string_is_one_text_and_not_its_characters(saved):
         (lambda model: predict(model, texts=["a"], precision="half"), 'precision="half": unknown', "--precision half"),
         (lambda model: predict(model, "a.txt", out="."), "out is a directory", "--out is a directory"),
         (lambda model: predict(model, ["A text."]), "does not exist; if it is a text, pass it as texts", "as TEXT"),
-        (lambda model: embed(model, {"text": ["a"]}, out=None, pooling="max"), 'pooling="max"', "--pooling max"),
+        (lambda model: embed(model, {"text": ["a"]}, out=None, pooling="best"), 'pooling="best"', "--pooling best"),
         (lambda model: embed(model, [], out=None), "data has no texts", "--data has no texts"),
         (lambda model: write_features(model, [], [-1], "new"), "data has no texts", "--data has no texts"),
         (lambda model: write_features(model, {"text": ["a"]}, -1, "new"), "layers=-1: not a list", "--layers -1"),

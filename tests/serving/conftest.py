@@ -37,6 +37,7 @@ from unmask.tasks.ranking import Ranking
 from unmask.tasks.regression import Regression
 from unmask.tasks.relations import Relations
 from unmask.tasks.spans import Spans
+from unmask.tasks.sparse import Sparse
 from unmask.tasks.token_classification import TokenClassification
 from unmask.training.machine import choose_machine
 
@@ -83,7 +84,7 @@ PAGE_TASKS = {
 
 @pytest.fixture(scope="session")
 def tiny(tokenizer):
-    """Random models by kind: a masked LM, and one for each task."""
+    """Random models by kind: a masked LM, one for each task, and one of sparse vectors, which is a masked LM too."""
 
     def build(number, task, labels):
         torch.manual_seed(number)
@@ -93,7 +94,10 @@ def tiny(tokenizer):
             heads[task.part] = task.build(encoder.head, labels).published()
         return Model(encoder, tokenizer, heads, labels, task)
 
-    return {kind: build(number, *of) for number, (kind, of) in enumerate(KINDS.items())}
+    models = {kind: build(number, *of) for number, (kind, of) in enumerate(KINDS.items())}
+    masked = models["masked"]
+    sparse = replace(masked, heads={**masked.heads, "sparse": {}}, task=Sparse(length=16))
+    return {**models, "sparse": sparse}
 
 
 @pytest.fixture

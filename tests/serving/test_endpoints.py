@@ -1,5 +1,4 @@
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -8,20 +7,12 @@ import pytest
 from unmask.serving.endpoints import ENDPOINTS
 from unmask.serving.pipelines import PIPELINES
 from unmask.serving.types import Limits
-from unmask.tasks.sparse import Sparse
 
 from .conftest import KINDS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "serving.md"
 ALL = (*ENDPOINTS, *PIPELINES.values())
 COMMANDS = re.findall(r"^curl localhost:8080(\S+) -H '(\S+): (\S+)' -d '(.*)'$", PAGE.read_text(encoding="utf8"), re.M)
-
-
-@pytest.fixture(scope="module")
-def tiny(tiny):
-    """The models, and one of sparse vectors, which is a masked LM."""
-    masked = tiny["masked"]
-    return {**tiny, "sparse": replace(masked, heads={**masked.heads, "sparse": {}}, task=Sparse(length=16))}
 
 
 @pytest.mark.parametrize("endpoint", ALL, ids=lambda endpoint: endpoint.path)

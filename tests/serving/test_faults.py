@@ -28,6 +28,7 @@ MODELS = {
     "/tag": "tags",
     "/relate": "relations",
     "/explain": "classes",
+    "/embed_sparse": "sparse",
     **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), "ranks"),
     "/pipeline/text-classification": "classes",
     "/pipeline/token-classification": "tags",

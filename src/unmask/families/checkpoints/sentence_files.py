@@ -33,6 +33,7 @@ from unmask.families.checkpoints.heads import (
 from unmask.families.checkpoints.safetensors_file import read_shapes, read_tensors
 from unmask.nn.encoders.pooled import Dense
 from unmask.support.beside import DENSE, FILES, NORMALIZE, POOLING, SPLADE_POOLING
+from unmask.support.choices import exists
 from unmask.support.errors import UserError
 
 LENGTH_FILES = (
@@ -141,7 +142,7 @@ def static_folder(directory: Path) -> tuple[Path, Pooling] | None:
         UserError: modules.json is damaged.
     """
     path = directory / MODULES
-    if not path.is_file():
+    if not exists(path):
         return None
     kinds, folders = zip(*(list(_steps(path)) or [("", "")]), strict=True)
     if kinds[0] != STATIC:
