@@ -152,6 +152,8 @@ def records(outcome: Outcome) -> list[dict[str, Any]]:
         }
         for task, score, seeds in scores_of(arm):
             values = {"score": score.mean, "interval": [score.low, score.high]}
+            if task in arm.scores:
+                values["calibration"] = arm.scores[task].calibration
             made.append({"arm": arm.name, "task": task, **values, "seeds": list(seeds), **cost})
     for look in outcome.looks:
         made.append({"arm": "first look", "task": look.task, "agreement": look.agreement, "order": list(look.scores)})

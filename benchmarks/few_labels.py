@@ -2,7 +2,8 @@
 
 A logistic regression on the mean vectors of MiniLM (scikit-learn, C = 1), of pairs on the two vectors, their difference
 and their product; SetFit with its defaults (20 pairs for each text, one epoch; install setfit first). MiniLM is a
-sentence-embedding model, which was trained on the texts of SNLI.
+sentence-embedding model, which was trained on the texts of SNLI. `--tasks` chooses numbers of examples (sst2-16), and
+`--draws` fewer draws.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import product
+from typing import Any
 
 import numpy as np
 from common import RUNS, add, minilm, parse
@@ -73,19 +75,32 @@ WAYS: dict[str, Way] = {"logistic": logistic, "setfit": setfit}
 
 def main() -> None:
     """Learn from all draws."""
-    options = parse(__doc__, WAYS, runs=RUNS)
+    options = parse(__doc__, WAYS, runs=RUNS, tasks=[], draws=0)
     comparison = read_file("few_labels", options.runs / "compare" / "few_labels", options.runs)
     for data, task in comparison.tasks.items():
         parts = read_parts(TASKS[task.task](), task.files)
-        gold = np.array([parts.labels.index(row.values["label"]) for row in parts.held])
-        for examples, seed, way in product(task.examples, range(comparison.seeds), options.names):
-            begun = time.perf_counter()
-            probabilities = WAYS[way](drawn(parts.train, examples, {"seed": seed}), parts.held, parts.labels)
-            seconds, right = time.perf_counter() - begun, probabilities.argmax(1) == gold
-            scores = {"accuracy": 100 * float(right.mean()), "seconds": seconds}
-            scores["calibration_error"] = calibration_error(probabilities.max(1), right)
-            key = {"data": data, "examples": examples, "seed": seed, "way": way}
-            add("few_labels", key, {name: round(value, 2) for name, value in scores.items()})
+        for examples, way in product(task.examples, options.names):
+            name = f"{data}-{examples}"
+            if not options.tasks or name in options.tasks:
+                draws = range(options.draws or comparison.seeds)
+                chosen = [drawn(parts.train, examples, {"seed": seed}) for seed in draws]
+                key = {"comparison": "few_labels", "arm": way, "task": name}
+                add("comparisons", key, learn(WAYS[way], chosen, parts.held, parts.labels))
+
+
+def learn(way: Way, draws: Sequence[Sequence[Row]], test: Sequence[Row], labels: Sequence[str]) -> dict[str, Any]:
+    """Learn from draws of examples; return the accuracies, as `compare.records` does."""
+    begun, scores, errors = time.perf_counter(), [], []
+    gold = np.array([labels.index(row.values["label"]) for row in test])
+    for draw in draws:
+        probabilities = way(draw, test, labels)
+        right = probabilities.argmax(1) == gold
+        scores.append(100 * float(right.mean()))
+        errors.append(calibration_error(probabilities.max(1), right))
+        print(f"{len(draw)} examples: {scores[-1]:.1f}", flush=True)
+    seconds = (time.perf_counter() - begun) / len(scores)
+    means = {"score": np.mean(scores), "calibration": np.mean(errors), "learning_seconds": seconds}
+    return {**{name: round(float(value), 2) for name, value in means.items()}, "seeds": scores}
 
 
 if __name__ == "__main__":

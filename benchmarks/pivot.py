@@ -32,12 +32,17 @@ def matches(record: Record, where: Mapping[str, Any]) -> bool:
 
 
 def explode(records: Sequence[Record], path: str, take: int | None) -> list[Record]:
-    """Return a record for each item of the lists at a path, or for `take` items evenly spaced over each list."""
+    """Return a record for each item of the lists at a path, or for `take` items evenly spaced over each list.
+
+    A number takes the place of its list, and is that of the `seed` of its index.
+    """
     found: list[Record] = []
     for record in records:
         items = value_at(record, path) or []
         indices = range(len(items)) if take is None else [i * (len(items) - 1) // (take - 1) for i in range(take)]
-        found += [{**record, **items[index]} for index in indices]
+        for index in indices:
+            item = items[index] if isinstance(items[index], Mapping) else {path: items[index], "seed": index}
+            found.append({**record, **item})
     return found
 
 

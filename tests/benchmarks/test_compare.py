@@ -63,7 +63,8 @@ def compare(benchmark_module, language_model, shared, minilm, tmp_path, monkeypa
         return copy
 
     monkeypatch.setattr(module, "model_of", model_of)
-    shutil.copytree(language_model, tmp_path / "trainer" / "tuned")
+    for made in ("trainer/tuned", "chinese"):
+        shutil.copytree(language_model, tmp_path / made)
     engines = Bench([EngineMeasurement("torch", "float32", 1000.0, 2.0, 3.0, 0.0)], 0, [])
     monkeypatch.setattr(compute, "measure_engines", lambda model, **sizes: engines)
     monkeypatch.setattr(compute, "HELD_OUT", 600)
@@ -74,7 +75,7 @@ def compare(benchmark_module, language_model, shared, minilm, tmp_path, monkeypa
 def test_a_comparison_can_be_made(compare, name, tmp_path):
     """All settings of all arms are valid, and all files are there; at toy size, only as far as they are read."""
     comparison = compare.read_file(name, tmp_path / "files", tmp_path)
-    assert comparison.seeds == 3, "one or two seeds tell little"
+    assert comparison.seeds >= 3, "one or two seeds tell little"
     assert comparison.tasks or comparison.text
     assert not re.search(r"\{[\w/-]+\}", write(comparison))
     for task in comparison.tasks.values():
