@@ -32,7 +32,7 @@ from unmask.workflows.finetuning.run_job import SCORES
 from unmask.workflows.pretraining.launch import pretrain
 
 RECIPE = "modernbert-tiny"
-SETTINGS = {"budget.minutes": 4, "batch.tokens": 2048}
+SETTINGS = {"budget.minutes": 5, "batch.tokens": 2048}
 """Settings that override the recipe: the whole takes at most ten minutes, beside other programs too."""
 TEST = 60
 """Test texts of each area; the encoder does not read their paragraphs."""
