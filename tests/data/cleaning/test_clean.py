@@ -9,7 +9,7 @@ from unmask.data.cleaning import clean, store
 from unmask.data.cleaning.clean import clean_documents
 from unmask.data.cleaning.rules import WEB, Rules, read_rules
 from unmask.data.cleaning.tally import Tally
-from unmask.data.text.documents import TextOptions
+from unmask.data.text.documents import SourceText, TextOptions
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.support.errors import UserError
 from unmask.training.runs.directory import PREPARED
@@ -100,14 +100,15 @@ def test_D13_an_interrupted_build_continues_with_the_same_files(sources, tokeniz
         assert (return_to / "00000.json").exists() and not (return_to / "00001.json").exists()
         (return_to / "00000.json").unlink()  # what was stored has made-up identities
     else:
-        monkeypatch.setattr(clean, "read_documents", lambda *_, **__: pytest.fail("read again"))
+        monkeypatch.setattr(clean, "read_sources", lambda *_, **__: pytest.fail("read again"))
     build(sources, tokenizer, tmp_path / "parts")
     assert files(tmp_path / "parts") == files(tmp_path / "whole")
 
 
 def test_files_rules_and_test_files_that_have_changed_are_read_again(sources, tmp_path, monkeypatch):
     read = []
-    monkeypatch.setattr(clean, "read_documents", lambda paths, *_, **__: read.append(paths[0].name) or iter(["a b"]))
+    texts = [SourceText("a b")]
+    monkeypatch.setattr(clean, "read_sources", lambda paths, *_, **__: read.append(paths[0].name) or iter(texts))
     tests = tmp_path / "test.txt"
     tests.write_text("one two three four five six seven eight")
 

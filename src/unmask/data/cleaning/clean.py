@@ -20,11 +20,12 @@ import numpy as np
 from unmask.data.cleaning.duplicates import EQUAL, KEPT, NEAR, find_duplicates, find_repeated_lines
 from unmask.data.cleaning.rule import Document, Judge
 from unmask.data.cleaning.rules import Rules
-from unmask.data.cleaning.store import Store, StoreWriter
+from unmask.data.cleaning.store import FORMAT, Store, StoreWriter
 from unmask.data.cleaning.tally import RuleTally, Tally
 from unmask.data.corpus.encode import map_in_processes
-from unmask.data.text.documents import Skipped, TextCopy, TextOptions, read_documents, resolve_documents
+from unmask.data.text.documents import Skipped, SourceText, TextOptions, read_sources, resolve_documents
 from unmask.data.text.record_files import fingerprint_source
+from unmask.data.text.text_copy import TextCopy
 from unmask.support.durable import acquire, replace_file
 from unmask.support.errors import UserError, counted
 from unmask.support.fingerprint import fingerprint_values
@@ -58,21 +59,21 @@ class CleanedText(TextCopy):
     """Documents that have been cleaned.
 
     Attributes:
-        sources: number of files.
+        num_sources: number of files.
         dropped: which documents are duplicates, (documents,) uint8.
         repeated: which lines are repeated, (lines,) bool; None: they stay.
         tally: what was dropped.
     """
 
-    sources: int
+    num_sources: int
     dropped: np.ndarray
     repeated: np.ndarray | None
     tally: Tally
 
-    def __iter__(self) -> Iterator[str]:
+    def sources(self) -> Iterator[SourceText]:
         """Yield the documents, holding at most one and a block of a file in memory."""
-        store, line = Store(self.directory, self.sources), 0
-        for number, text in enumerate(store.texts()):
+        store, line = Store(self.directory, self.num_sources), 0
+        for number, (text, url) in enumerate(zip(store.texts(), store.urls(), strict=True)):
             if self.repeated is not None:
                 lines = text.split("\n\n")
                 is_repeated = self.repeated[line : line + len(lines)]
@@ -80,7 +81,7 @@ class CleanedText(TextCopy):
                 if self.dropped[number] == KEPT and is_repeated.any():
                     text = "\n\n".join(each for each, again in zip(lines, is_repeated, strict=True) if not again)
             if self.dropped[number] == KEPT and text:
-                yield text
+                yield SourceText(text, url)
 
     @property
     def summary(self) -> bytes:
@@ -187,7 +188,7 @@ def _clean_file(task: _Task) -> _Done:
     """Clean a file, or return what is known of it if that was done before."""
     content = fingerprint_source(task.path)
     made_from = fingerprint_values(
-        [content, asdict(task.options), msgspec.to_builtins(task.rules), _of_tests(task.rules)]
+        [content, asdict(task.options), msgspec.to_builtins(task.rules), _of_tests(task.rules), FORMAT]
     )
     record, texts = (task.folder / f"{task.index:05d}.{suffix}" for suffix in ("json", "texts"))
     if content is not None and record.exists():
@@ -201,13 +202,13 @@ def _clean_file(task: _Task) -> _Done:
     tally, skipped = Tally(), Skipped()
     judges = task.rules.judges()
     with StoreWriter(task.folder, task.index, task.rules.needed()) as writer:
-        for text in read_documents([task.path], task.options, skipped, lines=True):
+        for text, url in read_sources([task.path], task.options, skipped, lines=True):
             size = len(text.encode())
             tally.documents, tally.bytes = tally.documents + 1, tally.bytes + size
-            document = _judged(Document(text), judges, tally)
+            document = _judged(Document(text, url), judges, tally)
             if document is not None:
                 tally.left, tally.left_bytes = tally.left + 1, tally.left_bytes + len(document.text.encode())
-                writer.add(document.text)
+                writer.add(document.text, url)
     done = _Done(made_from, texts.stat().st_size, tally, skipped)
     replace_file(record, msgspec.json.encode(done))
     return done

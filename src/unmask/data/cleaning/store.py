@@ -1,6 +1,7 @@
 """Cleaned documents on disk: their texts and signatures, a set of files for each source, written once.
 
     00000.texts      each document in UTF-8, followed by NUL
+    00000.urls       the address of each document, followed by NUL; empty where it is not known
     00000.ends       int64: the end of each document in the texts
     00000.identities uint64: a key for each document, equal for equal ones (signatures.py)
     00000.bands      uint64: the bands of each document
@@ -8,7 +9,7 @@
     00000.counts     int64: number of lines of each document
     00000.json       what was dropped and skipped; complete only if this file is there
 
-Files other than the texts are there only if the rules need them. Each is read in blocks or memory-mapped, so that
+Files other than these three are there only if the rules need them. Each is read in blocks or memory-mapped, so that
 memory does not grow with the text.
 """
 
@@ -23,8 +24,11 @@ import numpy as np
 
 from unmask.data.cleaning.signatures import BANDS, KEY, bands, identity, line_keys
 from unmask.data.labelled.folding import fold
+from unmask.data.text.text_copy import as_ended, read_ended
 from unmask.support.durable import create
 
+FORMAT = 2
+"""Number of this format; what has another one is made again."""
 INDEX = np.dtype("<i8")
 _TYPES: dict[str, tuple[Any, tuple[int, ...]]] = {
     "ends": (INDEX, ()),
@@ -33,7 +37,6 @@ _TYPES: dict[str, tuple[Any, tuple[int, ...]]] = {
     "lines": (KEY, ()),
     "counts": (INDEX, ()),
 }
-_BLOCK = 1 << 20
 
 
 class StoreWriter:
@@ -50,7 +53,7 @@ class StoreWriter:
         self._stack = ExitStack()
         self._files: dict[str, BinaryIO] = {
             name: self._stack.enter_context(create(folder / f"{index:05d}.{name}"))
-            for name in ("texts", "ends", *needed)
+            for name in ("texts", "urls", "ends", *needed)
         }
 
     def __enter__(self) -> StoreWriter:
@@ -59,11 +62,12 @@ class StoreWriter:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def add(self, text: str) -> None:
+    def add(self, text: str, url: str = "") -> None:
         """Write a document."""
         content = text.encode()
         self._end += len(content) + 1
         self._files["texts"].write(content + b"\0")
+        self._files["urls"].write(as_ended(url))
         self._files["ends"].write(self._end.to_bytes(8, "little"))
         folded = fold(text) if self._needed & {"identities", "bands"} else b""
         if "identities" in self._needed:
@@ -114,9 +118,12 @@ class Store:
 
     def texts(self) -> Iterator[str]:
         """Yield the texts of all documents, in order."""
+        return self._strings("texts")
+
+    def urls(self) -> Iterator[str]:
+        """Yield the addresses of all documents, in order."""
+        return self._strings("urls")
+
+    def _strings(self, name: str) -> Iterator[str]:
         for index in range(self.sources):
-            rest = b""
-            with self._path(index, "texts").open("rb") as file:
-                while block := file.read(_BLOCK):
-                    *documents, rest = (rest + block).split(b"\0")
-                    yield from (document.decode() for document in documents)
+            yield from read_ended(self._path(index, name))
