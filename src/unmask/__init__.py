@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from unmask.workflows.auditing.audit import audit
     from unmask.workflows.comparing.compare import compare
     from unmask.workflows.comparing.first_look import first_look
+    from unmask.workflows.corpora.report import report_corpus
     from unmask.workflows.distillation.distill import distill
     from unmask.workflows.doctor import doctor
     from unmask.workflows.estimators import TextClassifier, TextRegressor, TokenClassifier
@@ -96,6 +97,7 @@ _MODULES = {
     "read_recipe": "unmask.recipes.recipe",
     "read_run": "unmask.training.runs.summary",
     "recipe_schema": "unmask.recipes.recipe",
+    "report_corpus": "unmask.workflows.corpora.report",
     "run_demo": "unmask.demo.demonstration",
     "serve": "unmask.serving.serve",
     "shipped": "unmask.recipes.recipe",
@@ -152,6 +154,7 @@ __all__ = [
     "read_recipe",
     "read_run",
     "recipe_schema",
+    "report_corpus",
     "run_demo",
     "serve",
     "shipped",

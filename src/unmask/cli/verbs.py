@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from unmask.inference.fill import Filling
     from unmask.workflows.auditing.audit import Audit
     from unmask.workflows.comparing.outcome import Outcome
+    from unmask.workflows.corpora.advice import Advice
 
 FIRST, WIDTH = 10, 100
 """How many suspects of an audit are printed, and how many characters of their texts."""
@@ -204,6 +205,21 @@ def show_outcome(outcome: Outcome, *, json: bool = False) -> None:
             print_text(line)
 
 
+def show_advice(advice: list[Advice], *, json: bool = False) -> None:
+    """Print what stands out in a corpus, and what to do about it.
+
+    Args:
+        json: print it as JSON.
+    """
+    if json:
+        print_json(advice)
+        return
+    for each in advice:
+        print_text(f"{each.problem} {each.remedy}")
+    if not advice:
+        print_text("nothing stands out")
+
+
 def show_compared(compared: dict[str, Any] | None) -> None:
     """Print how an exported model differs from the original on labeled examples."""
     if compared is not None:
@@ -281,7 +297,7 @@ def _formats() -> Iterable[str]:
 
 GROUPS = {
     "tokenizer": "train a tokenizer on text, extend one, or tokenize texts with one",
-    "corpus": "build a pretraining corpus from text, mix several, or check and describe one",
+    "corpus": "build a pretraining corpus from text, mix several, or describe, read and compare them",
     "recipes": "list, show and compare the shipped recipes, or print their schema",
     "runs": "list runs, describe one, or plot the curves of several",
 }
@@ -297,6 +313,7 @@ VERBS = {
     "corpus build": Verb(f"{TEXT}:build_corpus", ("files",)),
     "corpus mix": Verb(f"{TEXT}:mix_corpora", ("corpora",)),
     "corpus info": Verb(f"{TEXT}:describe_corpus", ("directory",), print_lines),
+    "corpus report": Verb("unmask.workflows.corpora.report:report_corpus", ("directory",), show_advice),
     "pretrain": Verb("unmask.workflows.pretraining.launch:pretrain", ("recipe",)),
     "finetune": Verb("unmask.workflows.finetuning.finetune:finetune", ("task",), values={"task": _tasks}),
     "multitask": Verb("unmask.workflows.multitask.multitask:multitask", ("tasks",)),
