@@ -130,6 +130,7 @@ class HashSample(_HashCounts):
     @property
     def share(self) -> float:
         """See above."""
+        self._merge()
         return (self._limit + 1) / (_LARGEST + 1)
 
     @property

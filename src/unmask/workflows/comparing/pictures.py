@@ -129,9 +129,9 @@ def curves(lines: Sequence[tuple[str, Sequence[tuple[float, float]], bool]], x_t
 
 def histogram(counts: Sequence[int], starts: Sequence[str], x_title: str, y_title: str) -> str:
     """Return columns, one for each count, over the values with which they start."""
-    height, right = 260, 20
+    height = 260
     place_y, marks_y = _scale([Estimate(0, 0, max(counts, default=1))], height)
-    step = (WIDTH - LEFT - right) / max(1, len(counts))
+    step = (WIDTH - LEFT - RIGHT) / max(1, len(counts))
     parts = _frame(height, x_title, y_title, marks_y, place_y)
     for number, (count, start) in enumerate(zip(counts, starts, strict=True)):
         x, y = LEFT + number * step, place_y(count)

@@ -61,7 +61,8 @@ def _sizes(survey: Survey) -> Iterable[str]:
 def _lengths(survey: Survey) -> Iterable[str]:
     lengths = survey.lengths
     first = next(power for power, count in enumerate(lengths.powers) if count)
-    starts = [f"{2**power:,}" for power in range(first, len(lengths.powers))]
+    powers = (2**power for power in range(first, len(lengths.powers)))
+    starts = [f"{power}" if power < 1024 else f"{power // 1024} k" for power in powers]
     yield "<h2>Lengths of documents</h2>"
     yield figure(
         histogram(lengths.powers[first:], starts, "tokens of a document, from", "documents"),
@@ -112,7 +113,7 @@ def _lines(survey: Survey) -> Iterable[str]:
         yield "<p>No sentence occurs again and again.</p>"
     for what, parts in (("Lines", survey.lines), ("N-grams of five words", survey.ngrams)):
         if parts:
-            yield f"<p>{what} that most of {len(survey.texts):,} documents have:</p>"
+            yield f"<p>{what} that are in most documents, of {len(survey.texts):,}:</p>"
             yield _table(("documents", ""), [(f"{count:,}", short(part, 200)) for part, count in parts], text=True)
 
 
@@ -202,26 +203,28 @@ def _bars(what: str, counts: Sequence[tuple[str, int]], total: int) -> str:
     most = max((count for _, count in counts), default=1)
     rows = "".join(
         f'<tr><td>{escape(name)}</td><td class="number">{count:,}</td><td class="number">{percent(count / total)}</td>'
-        f'<td><span class="bar" style="width: {8 * count / most:.2f}rem"></span></td></tr>'
+        f'<td><span class="bar" style="width: {6 * count / most:.2f}rem"></span></td></tr>'
         for name, count in counts
     )
     head = f'<tr><th>{what}</th><th class="number">documents</th><th></th><th></th></tr>'
     return f'<div class="scroll narrow"><table>{head}{rows}</table></div>'
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, text: bool = False) -> str:
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, text: bool = False) -> str:
     """Return a table, whose columns of numbers are aligned; with `text`, the last column is text of the corpus."""
+    last = len(heads) - 1
+    attributes = [
+        ' dir="auto"' if text and number == last else ' class="number"' if rows[0][number][:1].isdigit() else ""
+        for number in range(len(heads))
+    ]
 
-    def cell(kind: str, value: str, is_text: bool) -> str:
-        attribute = ' dir="auto"' if is_text else ' class="number"' if value[:1].isdigit() else ""
-        return f"<{kind}{attribute}>{escape(value)}</{kind}>"
+    def row(kind: str, cells: Sequence[str]) -> str:
+        return "".join(
+            f"<{kind}{attribute}>{escape(cell)}</{kind}>" for attribute, cell in zip(attributes, cells, strict=True)
+        )
 
-    head = "".join(cell("th", value, False) for value in heads)
-    body = "".join(
-        f"<tr>{''.join(cell('td', value, text and number == len(heads) - 1) for number, value in enumerate(row))}</tr>"
-        for row in rows
-    )
-    return f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
+    body = "".join(f"<tr>{row('td', cells)}</tr>" for cells in rows)
+    return f'<div class="scroll narrow"><table><tr>{row("th", heads)}</tr>{body}</table></div>'
 
 
 def _shown(text: str) -> str:

@@ -210,7 +210,7 @@ def _languages(texts: Sequence[str]) -> tuple[list[tuple[str, int]], str]:
     try:
         counts = Counter(identify_language(text[:IDENTIFIED])[0] for text in texts)
     except UserError as error:
-        return [], f"{error.message}: {error.remedy}"
+        return [], error.message
     return counts.most_common(), ""
 
 
