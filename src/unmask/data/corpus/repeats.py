@@ -9,12 +9,13 @@ at all, and by how much counts may be wrong, is part of the result.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from unmask.data.corpus.corpus import DocumentBlock, Documents
-from unmask.data.corpus.hashes import FrequentHashes, HashSample, mixed, segment_hashes, window_starts
+from unmask.data.corpus.hashes import FrequentHashes, Hashes, HashSample, mixed, segment_hashes, window_starts
 from unmask.data.tokenizers.tokenizer import Tokenizer
 
 PASSAGE = 50
@@ -72,15 +73,20 @@ class Repeats:
 
 
 def equal_documents(documents: Documents) -> HashSample:
-    """Count documents by their content: `repeated` is the share of those that equal an earlier one.
-
-    Two that differ have the same checksum and the same lengths by chance in one of four billion pairs.
-    """
+    """Count documents by their content: `repeated` is the share of those that equal an earlier one."""
     counts = HashSample()
-    for tokens, sentences, checksums in documents.index():
-        keys = mixed(checksums) ^ mixed(mixed(tokens.astype(np.uint64)) + sentences.astype(np.uint64))
-        counts.add(mixed(keys), np.zeros(len(keys), np.int64))
+    for keys in document_keys(documents):
+        counts.add(keys, np.zeros(len(keys), np.int64))
     return counts
+
+
+def document_keys(documents: Documents) -> Iterator[Hashes]:
+    """Yield a hash of each document, those of a shard at a time, from its checksum and its lengths.
+
+    Two documents of the same lengths that differ have the same hash in one of four billion cases.
+    """
+    for tokens, sentences, checksums in documents.index():
+        yield mixed(mixed(checksums) ^ mixed(mixed(tokens.astype(np.uint64)) + sentences.astype(np.uint64)))
 
 
 def count_repeats(documents: Documents, tokenizer: Tokenizer, *, enough: int = ENOUGH) -> Repeats:
