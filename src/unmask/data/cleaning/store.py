@@ -7,6 +7,9 @@
     00000.bands      uint64: the bands of each document
     00000.lines      uint64: a key for each line of each document
     00000.counts     int64: number of lines of each document
+    00000.hosts      uint64: a key for the host of each document; 0: not known (signatures.py)
+    00000.passages   uint64: a key for each passage of each document that is compared (signatures.py)
+    00000.passage_counts  int64: number of these passages of each document
     00000.json       what was dropped and skipped; complete only if this file is there
 
 Files other than these three are there only if the rules need them. Each is read in blocks or memory-mapped, so that
@@ -22,7 +25,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from unmask.data.cleaning.signatures import BANDS, KEY, bands, identity, line_keys
+from unmask.data.cleaning.signatures import BANDS, KEY, bands, host_key, identity, line_keys, passage_keys
 from unmask.data.labelled.folding import fold
 from unmask.data.text.text_copy import as_ended, read_ended
 from unmask.support.durable import create
@@ -36,6 +39,9 @@ _TYPES: dict[str, tuple[Any, tuple[int, ...]]] = {
     "bands": (KEY, (BANDS,)),
     "lines": (KEY, ()),
     "counts": (INDEX, ()),
+    "hosts": (KEY, ()),
+    "passages": (KEY, ()),
+    "passage_counts": (INDEX, ()),
 }
 
 
@@ -78,6 +84,12 @@ class StoreWriter:
             keys = line_keys(text.split("\n\n"))
             self._files["lines"].write(keys.tobytes())
             self._files["counts"].write(len(keys).to_bytes(8, "little"))
+        if "hosts" in self._needed:
+            self._files["hosts"].write(host_key(url))
+        if "passages" in self._needed:
+            passages = passage_keys(text)
+            self._files["passages"].write(passages.tobytes())
+            self._files["passage_counts"].write(len(passages).to_bytes(8, "little"))
 
 
 class Store:
