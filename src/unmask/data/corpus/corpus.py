@@ -9,10 +9,12 @@ meanwhile causes an error that names it instead of killing the process.
 
 from __future__ import annotations
 
+import copy
 import os
+import sys
 import weakref
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -41,7 +43,18 @@ from unmask.support.errors import UserError
 
 BLOCK_TOKENS = 1 << 20
 """Number of tokens that `Documents.blocks` reads at a time, but for documents that are longer."""
-_OPEN_SHARDS = 100  # each uses four file descriptors, and the limit is often 1,024 per process
+MOST_OPEN = 4096
+"""Maximum number of shards that are open at once, each with four files."""
+
+
+def _max_open() -> int:
+    """Return how many shards of a part are open at once: with four tenths of the files that a process may open."""
+    if sys.platform == "win32":
+        return 100
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_OPEN if soft == resource.RLIM_INFINITY else max(1, min(MOST_OPEN, soft // 10))
 
 
 class _OpenShard:
@@ -50,17 +63,25 @@ class _OpenShard:
     def __init__(self, directory: Path, shard: ShardEntry, tokens: str) -> None:
         self.entry = shard
         self._arrays: dict[str, tuple[int, int, np.dtype[Any]]] = {}
+        handles: list[int] = []
+        weakref.finalize(self, _close, handles)
+        flags, start = os.O_RDONLY | getattr(os, "O_BINARY", 0), directory / shard.name
         for (kind, dtype), count in zip(dtypes(tokens).items(), lengths(shard).values(), strict=True):
-            name = f"{shard.name}.{kind}.npy"
-            handle = os.open(directory / name, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-            weakref.finalize(self, os.close, handle)
+            handles.append(os.open(f"{start}.{kind}.npy", flags))
             # The array is at the end of its file, after a header whose contents are known from the manifest.
-            self._arrays[kind] = handle, shard.files[name].bytes - count * dtype.itemsize, dtype
+            header = shard.files[f"{shard.name}.{kind}.npy"].bytes - count * dtype.itemsize
+            self._arrays[kind] = handles[-1], header, dtype
 
     def read(self, kind: str, first: int, count: int) -> npt.NDArray[Any]:
         """Read `count` elements of an array, starting from `first`."""
         handle, start, dtype = self._arrays[kind]
         return np.frombuffer(_read_at(handle, count * dtype.itemsize, start + first * dtype.itemsize), dtype, count)
+
+
+def _close(handles: list[int]) -> None:
+    """Close files."""
+    for handle in handles:
+        os.close(handle)
 
 
 def _read_at(handle: int, count: int, offset: int) -> bytes:
@@ -102,10 +123,12 @@ class Documents:
         self._dtype = manifest.dtype
         self._vocabulary = manifest.tokenizer.size
         self._starts = list(accumulate((shard.documents for shard in part.shards), initial=0))
-        self._open: dict[int, _OpenShard] = {}
+        self._most_open = _max_open()
+        self._open: dict[int, _OpenShard] = {}  # the last one is that which was used last
+        self._fetched: dict[int, list[Ids]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_open": {}}
+        return {**self.__dict__, "_open": {}, "_fetched": {}}
 
     def __len__(self) -> int:
         return self._part.documents
@@ -133,6 +156,8 @@ class Documents:
             IndexError: the index is out of range.
             UserError: the document is damaged (the message names the file).
         """
+        if (fetched := self._fetched.get(index)) is not None:
+            return [*fetched]
         if not 0 <= index < len(self):
             raise IndexError(f"document {index} of {len(self)}")
         number = bisect_right(self._starts, index) - 1
@@ -140,6 +165,20 @@ class Documents:
             return self._read(self._shard(number), index - self._starts[number])
         except (OSError, ValueError) as error:
             raise self._unreadable(f"document {index}", self._part.shards[number], error) from error
+
+    def fetched(self, indices: Sequence[int]) -> Documents:
+        """Return the same documents, some of which have been read already, so that each of their shards is opened once.
+
+        Args:
+            indices: those that are read, in any order; they are in memory as long as the result is.
+
+        Raises:
+            UserError: a document is damaged (the message names the file).
+        """
+        documents = copy.copy(self)
+        documents._open = self._open
+        documents._fetched = {index: self.sentences(index) for index in sorted(indices)}
+        return documents
 
     def lengths(self) -> npt.NDArray[np.int64]:
         """Read the lengths of all documents in tokens, (documents,), without special tokens; only the index is read.
@@ -257,11 +296,12 @@ class Documents:
         )
 
     def _shard(self, number: int) -> _OpenShard:
-        if number not in self._open:
-            if len(self._open) == _OPEN_SHARDS:
-                del self._open[next(iter(self._open))]
-            self._open[number] = _OpenShard(self._directory, self._part.shards[number], self._dtype)
-        return self._open[number]
+        """Return a shard; of those that are open, the one that was used least recently may be closed."""
+        shard = self._open.pop(number, None) or _OpenShard(self._directory, self._part.shards[number], self._dtype)
+        self._open[number] = shard
+        if len(self._open) > self._most_open:
+            del self._open[next(iter(self._open))]
+        return shard
 
     def _read(self, shard: _OpenShard, index: int) -> list[Ids]:
         first, end = shard.read("documents", index, 2).tolist()
