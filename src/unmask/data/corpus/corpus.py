@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 import os
-import sys
 import weakref
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -49,10 +48,10 @@ MOST_OPEN = 4096
 
 def _max_open() -> int:
     """Return how many shards of a part are open at once: with four tenths of the files that a process may open."""
-    if sys.platform == "win32":
+    try:
+        import resource
+    except ImportError:  # Windows
         return 100
-    import resource
-
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST_OPEN if soft == resource.RLIM_INFINITY else max(1, min(MOST_OPEN, soft // 10))
 

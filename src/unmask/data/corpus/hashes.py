@@ -2,7 +2,7 @@
 
 Input: a sequence of hashes of 64 bits, one for each token or word. Output: a hash for each window or segment of it, by
 a polynomial rolling hash modulo 2^64 (Karp and Rabin 1987), computed for all of them at once from sums of products;
-and how often each hash occurs, in one pass over any number of them.
+and how often each hash occurs, of any number of them, each read once.
 
 Two ways to bound the memory: `HashSample` keeps those whose hashes are smallest, with exact counts, by which shares of
 all are estimated without bias (distinct sampling: Gibbons 2001); `FrequentHashes` keeps those that are frequent, with

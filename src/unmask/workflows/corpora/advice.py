@@ -106,8 +106,7 @@ def _repeats(survey: Survey) -> Iterator[Advice]:
             f"{percent(repeats.frequent_share)} of the tokens are in sentences that occur again and again, such as "
             f"“{short(first.text)}” ({first.count:,} times). A model learns them by heart: they hold the loss down, "
             "and teach it nothing else.",
-            f"Build the corpus with {argument('clean', 'repeated_lines')}, or, for pages of the web, with "
-            f"{argument('clean', 'boilerplate')}.",
+            _clean_lines(survey),
         )
     if repeats.passages >= PASSAGES:
         yield Advice(
@@ -125,8 +124,7 @@ def _texts(survey: Survey) -> Iterator[Advice]:
         line, count = survey.lines[0]
         yield Advice(
             f"Boilerplate: the line “{short(line)}” is in {count:,} of {number:,} documents.",
-            f"Build the corpus with {argument('clean', 'boilerplate')} (lines on many pages of a host), or with "
-            f"{argument('clean', 'repeated_lines')} (all lines that occurred before).",
+            _clean_lines(survey),
         )
     if survey.languages:
         (main, count), *others = survey.languages
@@ -154,7 +152,7 @@ def _shape(survey: Survey) -> Iterator[Advice]:
     if lengths.longest >= LARGE * manifest.train.tokens and manifest.train.documents > 1 / LARGE:
         yield Advice(
             f"One document has {percent(lengths.longest / manifest.train.tokens)} of the tokens.",
-            f"If it is several documents, divide it ({argument('documents', 'blank-line')} or "
+            f"If it is several documents in plain text, divide it ({argument('documents', 'blank-line')} or "
             f"{argument('documents', 'line')}).",
         )
     if lengths.median < SHORT:
@@ -175,6 +173,16 @@ def _shape(survey: Survey) -> Iterator[Advice]:
             f"{counted(skipped, 'document')} could not be read, the first: {manifest.skipped.places[0]}.",
             "Repair the files, or pass the encoding or field that they have.",
         )
+
+
+def _clean_lines(survey: Survey) -> str:
+    """Return which rules remove lines, without those that were applied."""
+    rules = {
+        "boilerplate": "lines on many pages of a host, where addresses are known",
+        "repeated_lines": "all lines that occurred before",
+    }
+    ways = [f"{argument('clean', name)} ({what})" for name, what in rules.items() if name not in survey.tally.rules]
+    return f"Build the corpus with {' or '.join(ways)}." if ways else "Remove them from the files."
 
 
 def percent(share: float) -> str:

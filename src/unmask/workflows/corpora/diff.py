@@ -2,7 +2,7 @@
 
 Documents are compared by the checksums of their tokens and their lengths, so only between corpora of one vocabulary.
 Words are those of random documents, decoded, and compared by the log-odds of their frequencies with a prior of both
-corpora, in standard errors (Monroe, Colaresi and Quinn 2008, "Fightin' Words", equations 16, 20 and 22).
+corpora, in standard errors (Monroe et al. 2008, "Fightin' Words", equations 16, 20 and 22).
 """
 
 from __future__ import annotations
@@ -83,18 +83,27 @@ def diff_corpora(first: str | Path, second: str | Path, *, seed: int = 0) -> Dif
     corpora = [open_corpus(first), open_corpus(second)]
     counts = [_words(corpus, seed) for corpus in corpora]
     words = [_typical(counts[0], counts[1]), _typical(counts[1], counts[0])]
-    different: Sequence[int | None] = (None, None)
-    alone: Sequence[float | None] = (None, None)
+    different: list[int | None] = [None, None]
+    alone: list[float | None] = [None, None]
     common, share = None, 1.0
     if corpora[0].manifest.tokenizer == corpora[1].manifest.tokenizer:
-        keys, share = _keys(corpora)
-        shared = len(np.intersect1d(*keys, assume_unique=True))
-        different = [round(len(each) / share) for each in keys]
-        alone = [1 - shared / max(1, len(each)) for each in keys]
-        common = round(shared / share)
+        (first_keys, second_keys), share = _keys(corpora)
+        in_both = len(np.intersect1d(first_keys, second_keys, assume_unique=True))
+        sizes = len(first_keys), len(second_keys)
+        different = [round(size / share) for size in sizes]
+        alone = [1 - in_both / max(1, size) for size in sizes]
+        common = round(in_both / share)
     sides = [
-        Side(str(corpus.directory), len(corpus.train), corpus.train.num_tokens, _quantiles(corpus), *rest)
-        for corpus, *rest in zip(corpora, different, alone, words, strict=True)
+        Side(
+            name=str(corpus.directory),
+            documents=len(corpus.train),
+            tokens=corpus.train.num_tokens,
+            lengths=_quantiles(corpus),
+            different=different[number],
+            alone=alone[number],
+            words=words[number],
+        )
+        for number, corpus in enumerate(corpora)
     ]
     return Difference(sides[0], sides[1], common, share)
 
