@@ -1,9 +1,13 @@
 """The report on a corpus: it finds what was planted, and shows texts of strangers without running them."""
 
+import msgspec
 import pytest
 
 import unmask
+from unmask.cli.main import main
+from unmask.data.corpus.build import write_corpus
 from unmask.data.corpus.corpus import open_corpus
+from unmask.data.tokenizers.word_level import train_words
 from unmask.support.errors import UserError
 from unmask.workflows.corpora import survey as module
 from unmask.workflows.corpora.advice import advise
@@ -96,6 +100,28 @@ def test_the_report_is_the_same_again_and_another_with_another_seed(unsampled, t
         unmask.report_corpus(unsampled.directory, out=tmp_path / "page.html", seed=seed, quiet=True)
         pages.append((tmp_path / "page.html").read_text())
     assert pages[0] == pages[1] != pages[2]
+
+
+def test_as_a_user_types_it(webbed, tmp_path, capsys):
+    """Remedies are those of the command line; in Python they are those of Python."""
+    command = ["corpus", "report", str(webbed.directory), "--out", str(tmp_path / "page.html")]
+    assert main([*command, "--recipe", "bert-mini"]) == 0
+    output, errors = capsys.readouterr()
+    assert "the recipe bert-mini" in output and "(--init MODEL)" in output and "--clean duplicates" in output
+    assert errors == f"report: {tmp_path / 'page.html'}\n"
+    assert main([*command, "--json", "--quiet"]) == 0
+    advice = msgspec.json.decode(capsys.readouterr().out)
+    assert "Build the corpus with --clean duplicates." in [each["remedy"] for each in advice]
+    advice = unmask.report_corpus(webbed.directory, out=tmp_path / "page.html", quiet=True)
+    assert 'Build the corpus with clean="duplicates".' in [each.remedy for each in advice]
+
+
+def test_a_vocabulary_of_words_has_no_characters(documents, tmp_path):
+    (tmp_path / "a.txt").write_text("\n\n".join(documents))
+    corpus = write_corpus([tmp_path / "a.txt"], train_words(documents, size=20), tmp_path / "corpus")
+    measured = survey(corpus)
+    assert measured.missing is None and not measured.are_decoded
+    assert "It has whole words" in as_page(measured, advise(measured))
 
 
 @pytest.mark.parametrize(

@@ -155,9 +155,9 @@ def _shape(survey: Survey) -> Iterator[Advice]:
             f"If it is several documents in plain text, divide it ({argument('documents', 'blank-line')} or "
             f"{argument('documents', 'line')}).",
         )
-    if lengths.median < SHORT:
+    if lengths.median <= SHORT and manifest.train.documents > 1:
         yield Advice(
-            f"Half of the documents have fewer than {lengths.median:g} tokens: sequences will be short or cross "
+            f"Half of the documents have at most {lengths.median:g} tokens: sequences will be short or cross "
             "documents, and nothing can be learned from one sentence about the next.",
             f"If lines are parts of longer documents, pass {argument('documents', 'file')} or "
             f"{argument('documents', 'blank-line')}.",

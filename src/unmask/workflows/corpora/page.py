@@ -139,8 +139,10 @@ def _characters(survey: Survey) -> Iterable[str]:
     repeats = survey.repeats
     yield "<h2>What the vocabulary lacks</h2>"
     yield f"<p>{percent(repeats.unknown / max(1, repeats.tokens))} of the tokens are unknown to it.</p>"
-    if survey.missing is None:
-        yield "<p>Its characters are not known, as the corpus has no sample of its texts.</p>"
+    if survey.missing is None and survey.are_decoded:
+        yield "<p>Which characters it lacks is not known, as the corpus keeps no texts.</p>"
+    elif survey.missing is None:
+        yield "<p>It has whole words; their characters are read whatever they are.</p>"
     elif survey.missing.characters:
         yield f"<p>{percent(survey.missing.share)} of the characters are not covered, most of all:</p>"
         listed = (
@@ -220,7 +222,8 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, text: bool = 
 
     def row(kind: str, cells: Sequence[str]) -> str:
         return "".join(
-            f"<{kind}{attribute}>{escape(cell)}</{kind}>" for attribute, cell in zip(attributes, cells, strict=True)
+            f"<{kind}{attribute}>{escape(printable(cell))}</{kind}>"
+            for attribute, cell in zip(attributes, cells, strict=True)
         )
 
     body = "".join(f"<tr>{row('td', cells)}</tr>" for cells in rows)
@@ -229,4 +232,4 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, text: bool = 
 
 def _shown(text: str) -> str:
     """Return a message as HTML, with parameters as the command line writes them."""
-    return escape(rendered(text, in_command))
+    return escape(printable(rendered(text, in_command)))

@@ -7,7 +7,7 @@ from pathlib import Path
 from unmask.data.corpus.corpus import open_corpus
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
-from unmask.support.messages import argument
+from unmask.support.messages import argument, rendered
 from unmask.training.runs.display import Display
 from unmask.workflows.corpora.advice import Advice, advise
 from unmask.workflows.corpora.page import as_page
@@ -50,4 +50,4 @@ def report_corpus(
     advice = advise(measured, recipe)
     replace_file(Path(out), as_page(measured, advice).encode("utf8", "replace"))
     Display(quiet=quiet).say(f"report: {out}")
-    return advice
+    return [Advice(rendered(each.problem), rendered(each.remedy)) for each in advice]

@@ -31,6 +31,7 @@ from unmask.data.corpus.sample import MOST, SampledText
 from unmask.data.labelled.duplicates import SIMILAR
 from unmask.data.tokenizers.coverage import count_characters
 from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.data.tokenizers.word_level import WORDS
 from unmask.support.errors import UserError
 from unmask.workflows.corpora.texts import decoded_texts, sampled_texts
 
@@ -111,7 +112,8 @@ class Survey:
         hosts: number of sampled texts of the most frequent hosts, and of all hosts.
         num_hosts: number of hosts.
         located: number of sampled texts with an address.
-        missing: characters that the vocabulary does not cover; None: not known, if texts are decoded.
+        missing: characters that the vocabulary does not cover; None: not known, as texts are decoded, or it has whole
+            words, not characters.
         lines, ngrams: the lines and n-grams of words that are in most of the sampled texts.
         rules: what the rules for single pages in English, and for personal data, would do to the sampled texts.
     """
@@ -166,7 +168,7 @@ def survey(corpus: Corpus, *, seed: int = 0) -> Survey:
         hosts=hosts.most_common(SHOWN),
         num_hosts=len(hosts),
         located=hosts.total(),
-        missing=None if sample.are_decoded else _missing(texts, corpus.tokenizer),
+        missing=None if sample.are_decoded or corpus.tokenizer.kind is WORDS else _missing(texts, corpus.tokenizer),
         lines=[] if sample.are_decoded else _in_most([document.lines for document in documents]),
         ngrams=_in_most([_ngrams(document.words) for document in documents]),
         rules={} if sample.are_decoded else _rules(documents),
