@@ -221,10 +221,8 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, text: bool = 
     ]
 
     def row(kind: str, cells: Sequence[str]) -> str:
-        return "".join(
-            f"<{kind}{attribute}>{escape(printable(cell))}</{kind}>"
-            for attribute, cell in zip(attributes, cells, strict=True)
-        )
+        shown = (escape(printable(cell)) for cell in cells)
+        return "".join(f"<{kind}{attribute}>{cell}</{kind}>" for attribute, cell in zip(attributes, shown, strict=True))
 
     body = "".join(f"<tr>{row('td', cells)}</tr>" for cells in rows)
     return f'<div class="scroll narrow"><table><tr>{row("th", heads)}</tr>{body}</table></div>'
