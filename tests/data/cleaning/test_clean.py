@@ -34,7 +34,8 @@ def sources(tmp_path, prose):
     texts = [documents[:6], [documents[0], documents[7].upper(), "few words", *documents[6:9]], documents[9:]]
     paths = [tmp_path / f"{index}.jsonl" for index in range(3)]
     for path, each in zip(paths, texts, strict=True):
-        path.write_text("".join(json.dumps({"text": text.replace("\n\n", "\n")}) + "\n" for text in each))
+        records = [{"text": text.replace("\n\n", "\n"), "url": f"https://{len(text)}.example"} for text in each]
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
     (tmp_path / "rules.toml").write_text(RULES)
     return paths
 
@@ -189,6 +190,16 @@ def test_rules_by_name_and_in_files_are_joined(tmp_path):
     assert rules.c4.min_words == 4 and rules.c4.needs_terminal and rules.pii is not None
     assert rules.fineweb == WEB.fineweb and rules.repeated_lines is not None
     assert not Rules() and not read_rules([]) and not [*Tally().lines()]
+
+
+@pytest.mark.parametrize("name", ["urls", "boilerplate"])
+def test_rules_for_addresses_are_refused_where_there_are_none(sources, tokenizer, tmp_path, name):
+    (tmp_path / "blocked.txt").write_text("a.example\n")
+    lists = f"block = [{str(tmp_path / 'blocked.txt')!r}]\n" * (name == "urls")
+    sources[0].with_name("rules.toml").write_text(f"[{name}]\n{lists}")
+    (tmp_path / "a.txt").write_text("A cat.\n\nA dog.")
+    with pytest.raises(UserError, match=f"the rule {name} has no effect: no document has an address"):
+        build([tmp_path / "a.txt"], tokenizer, tmp_path / "corpus")
 
 
 def test_pages_of_the_web_lose_boilerplate_and_blocked_hosts(prose, tokenizer, tmp_path):

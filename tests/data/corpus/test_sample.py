@@ -7,6 +7,7 @@ import pytest
 
 from unmask.data.corpus import sample as module
 from unmask.data.corpus.build import write_corpus
+from unmask.data.corpus.mix import write_mixture
 from unmask.data.corpus.sample import CHARACTERS, DocumentSampler, SampledText, read_sample
 from unmask.data.text.documents import SourceText
 from unmask.support.errors import UserError
@@ -62,3 +63,19 @@ def test_D8_a_damaged_sample_is_named(tmp_path):
     (tmp_path / module.NAME).write_text('{"text": 1}\n')
     with pytest.raises(UserError, match=r"sample.jsonl.*damaged"):
         read_sample(tmp_path)
+
+
+def test_mixtures_have_texts_of_each_corpus(tmp_path, tokenizer, make_documents):
+    corpora = []
+    for number, size in enumerate((40, 60)):
+        path = tmp_path / f"{number}.jsonl"
+        lines = [{"text": text, "url": f"https://{number}.example"} for text in make_documents(size, seed=number)]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        corpora.append(write_corpus([path], tokenizer, tmp_path / f"corpus-{number}"))
+    mixture = write_mixture(corpora, [0.5, 0.5], tmp_path / "mixture")
+    texts = read_sample(mixture.directory)
+    counts = Counter(text.url for text in texts)
+    assert set(texts) <= set(read_sample(corpora[0].directory)) | set(read_sample(corpora[1].directory))
+    assert len(texts) > 50 and 0.4 < counts["https://0.example"] / len(texts) < 0.6
+    (corpora[0].directory / module.NAME).unlink()
+    assert read_sample(write_mixture(corpora, [0.5, 0.5], tmp_path / "other").directory) == []

@@ -111,7 +111,7 @@ def clean_documents(
         report: called with lines about what was dropped.
 
     Raises:
-        UserError: a file cannot be read, a rule cannot be built, or nothing is left.
+        UserError: a file cannot be read, a rule cannot be built or has no effect, or nothing is left.
         UnmaskError: a worker process was killed.
     """
     rules.judges()  # before anything is read
@@ -139,6 +139,12 @@ def _joined(done: Sequence[_Done], rules: Rules, folder: Path, report: Callable[
     for each in done:
         skipped.merge(each.skipped)
         tally.merge(each.tally)
+    for name in ("urls", "boilerplate"):
+        if getattr(rules, name) is not None and len(store) and not store.has_urls:
+            raise UserError(
+                f"the rule {name} has no effect: no document has an address",
+                remedy="leave it out, or give web archives, or records with a field url",
+            )
     near = rules.near_duplicates
     dropped = np.zeros(len(store), np.uint8)
     if rules.duplicates is not None or near is not None:

@@ -68,13 +68,14 @@ def line_keys(lines: list[str]) -> np.ndarray:
 def passage_keys(text: str) -> Hashes:
     """Return the hashes of the passages of a text that are compared, (passages,) uint64.
 
-    A passage is a window of `WORDS` words, without case and punctuation. Those with one of `EVERY` hashes are compared,
-    a sample that is the same in each document (Manber 1994, "Finding similar files in a large file system").
+    A passage is a window of `WORDS` words, without case and punctuation. Those with the smallest hashes are compared,
+    one of `EVERY`: a sample that is the same in each document (Manber 1994, "Finding similar files in a large file
+    system").
     """
     words = mixed(word_hashes(text))
     starts = np.arange(max(0, len(words) - WORDS + 1))
     keys = segment_hashes(words, starts, starts + WORDS)
-    return keys[keys % np.uint64(EVERY) == 0]
+    return keys[keys < np.uint64((1 << 64) // EVERY)]
 
 
 def host_key(url: str) -> bytes:

@@ -108,6 +108,11 @@ class Store:
     def __len__(self) -> int:
         return int(self.starts[-1])
 
+    @property
+    def has_urls(self) -> bool:
+        """Whether the address of a document is known."""
+        return any(self._path(index, "urls").stat().st_size > size for index, size in enumerate(self.sizes))
+
     def _path(self, index: int, name: str) -> Path:
         return self.folder / f"{index:05d}.{name}"
 

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -92,8 +94,11 @@ def _lookup(files: Sequence[str]) -> Callable[[Sequence[str]], bool]:
     Raises:
         UserError: a file cannot be read, has no entry, or a line is no address.
     """
-    hashes = np.unique(np.array([_hash(entry) for path in files for entry in _entries(path)], np.uint64))
-
+    try:
+        states = [(path, Path(path).stat()) for path in files]
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror})", file=error.filename) from error
+    hashes = _read_hashes(tuple((path, state.st_mtime_ns, state.st_size) for path, state in states))
     if not len(hashes):
         return lambda names: False
 
@@ -103,6 +108,16 @@ def _lookup(files: Sequence[str]) -> Callable[[Sequence[str]], bool]:
         return bool((hashes[places] == wanted).any())
 
     return contains
+
+
+@lru_cache(maxsize=4)
+def _read_hashes(files: tuple[tuple[str, int, int], ...]) -> np.ndarray:
+    """Return the hashes of all entries in order; lists are read once for all files that a process cleans.
+
+    Args:
+        files: the path of each list, and when it was changed and its size, so that another one is read again.
+    """
+    return np.unique(np.fromiter((_hash(entry) for path, *_ in files for entry in _entries(path)), np.uint64))
 
 
 def _entries(path: str) -> Iterator[str]:

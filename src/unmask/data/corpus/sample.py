@@ -9,7 +9,7 @@ processes, and after interruptions. Of long documents only the start is kept, so
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -70,8 +70,28 @@ class DocumentSampler:
         replace_file(directory / NAME, b"".join(lines))
 
 
+def mix_samples(directories: Sequence[Path], shares: Sequence[float], out: Path, seed: int) -> None:
+    """Write the sample of a mixture of corpora, unless one of them has none.
+
+    Args:
+        directories: those of the corpora.
+        shares: the share of each of the documents of the mixture.
+        out: directory of the mixture.
+        seed: of the choice among the texts of each.
+    """
+    samples = [read_sample(directory) for directory in directories]
+    if not all(samples):
+        return
+    size = min(MOST, *(int(len(sample) / share) for sample, share in zip(samples, shares, strict=True) if share))
+    rng, lines = random.Random(seed), []
+    for sample, share in zip(samples, shares, strict=True):
+        chosen = sorted(rng.sample(range(len(sample)), min(len(sample), round(size * share))))
+        lines += [msgspec.json.encode(sample[index]) + b"\n" for index in chosen]
+    replace_file(out / NAME, b"".join(lines))
+
+
 def read_sample(directory: Path) -> list[SampledText]:
-    """Read the sample of a corpus; empty, if it has none, as a mixture and what older versions built.
+    """Read the sample of a corpus; empty, if it has none, as what older versions built.
 
     Raises:
         UserError: the file is damaged.
