@@ -299,7 +299,7 @@ class Documents:
         shard = self._open.pop(number, None) or _OpenShard(self._directory, self._part.shards[number], self._dtype)
         self._open[number] = shard
         if len(self._open) > self._most_open:
-            del self._open[next(iter(self._open))]
+            self._open.pop(next(iter(self._open)), None)
         return shard
 
     def _read(self, shard: _OpenShard, index: int) -> list[Ids]:
