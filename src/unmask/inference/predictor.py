@@ -57,8 +57,8 @@ MAX_SHOWN = 5
 """Number of labels in the representation of a model."""
 MAX_SCORES = 1 << 20
 """Maximum number of scores in memory while a file is predicted: of the examples of a window times the labels."""
-MAX_WEIGHTS = 1 << 26
-"""Maximum number of weights of tokens in memory while a file is predicted: of the texts times the vocabulary."""
+MAX_NUMBERS = 1 << 26
+"""Maximum number of predicted numbers in memory while a file is predicted, such as of texts times the vocabulary."""
 SCORE_BYTES = 80
 """Bytes of the score of a label of an example in predictions and metrics, at least; twice as many where any number of
 labels is predicted."""
@@ -101,8 +101,8 @@ class Predictor(Generic[P]):
     ) -> None:
         self.model = model
         self.window = max(1, min(self.window, MAX_SCORES // max(1, len(model.labels))))
-        if model.task is not None and model.task.adopts:  # its outputs are over the vocabulary
-            self.window = max(1, min(self.window, MAX_WEIGHTS // model.encoder.vocabulary))
+        if model.task is not None:
+            self.window = max(1, min(self.window, MAX_NUMBERS // model.task.outputs(model.encoder.vocabulary)))
         self.backend = backend or TorchBackend(model, machine or choose_machine(precision="float32"), display)
 
     def __repr__(self) -> str:

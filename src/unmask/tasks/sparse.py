@@ -163,6 +163,10 @@ class Sparse(PairTask, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
         if not 0 <= self.flops_warmup <= 1:
             raise ValueError("flops_warmup must be from 0 to 1")
 
+    def outputs(self, vocabulary: int) -> int:
+        """See `Task`."""
+        return vocabulary
+
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: none."""
         return ()
@@ -243,8 +247,8 @@ class SparseHead(PairHead, MaskedLM):
 
     def loss(self, sides: Sides) -> Part:
         """See `PairHead`; FLOPS is multiplied by the number of pairs, whose mean is minimized."""
-        part = ranking_loss(sides, self.task.temperature)
         documents = sides.documents
+        part = ranking_loss(sides.first @ documents.T, sides.texts, self.task.temperature)
         flops = [vectors.mean(0).square().sum() for vectors in (sides.first, documents)]
         weighted = self.task.query_flops * flops[0] + self.task.document_flops * flops[1]
         active = {

@@ -111,7 +111,7 @@ def by_heads(qkv: Tensor, group: Group, spec: AttentionSpec) -> tuple[Tensor, Te
 
 def attended_positions(group: Group, spec: AttentionSpec, device: torch.device) -> Tensor | None:
     """Return a mask of attended positions, broadcastable to (sequences, heads, longest, longest); None: all of them."""
-    attended = None if group.real is None else group.real[:, None, None, :]
+    attended = None if group.attended is None else group.attended[:, None, None, :]
     if spec.limited:
         positions = torch.arange(group.longest, device=device)
         within = spec.attends(positions - positions[:, None])  # (longest, longest)

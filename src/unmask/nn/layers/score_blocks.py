@@ -57,9 +57,9 @@ class Whole:
         group, heads = self.group, self.spec.heads
         if group.owner is not None:
             return by_rows(to_bias(group.owner[:, :, None] == group.owner[:, None, :], self.like), heads)
-        if group.real is None or self.spec.causal:  # if causal, padding comes after all real tokens
+        if group.attended is None or self.spec.causal:  # if causal, padding comes after all real tokens
             return None
-        return padding_bias(group.real, heads, self.like)
+        return padding_bias(group.attended, heads, self.like)
 
     def pad(self, x: Tensor) -> Tensor:
         """Return a tensor of the group, (..., rows, longest, head width), in the shape that the other methods take."""
@@ -111,10 +111,11 @@ class Blocks(Whole):
         queries = torch.arange(BLOCK, device=like.device)
         keys = torch.arange(-self.reach, BLOCK + self.reach, device=like.device)
         self.band = to_bias(spec.attends(keys - queries[:, None])[None], like)  # (1, block, keys)
+        attended = group.attended
         real = torch.zeros(group.sequences, size, dtype=torch.bool, device=like.device)
-        real[:, self.reach : self.reach + group.longest] = True if group.real is None else group.real
+        real[:, self.reach : self.reach + group.longest] = True if attended is None else attended
         self.missing = to_bias(real, like).unfold(1, len(keys), BLOCK)[:, :, None]  # (sequences, blocks, 1, keys)
-        lengths = [group.longest] * group.sequences if group.real is None else group.real.sum(1).tolist()
+        lengths = [group.longest] * group.sequences if attended is None else attended.sum(1).tolist()
         self.complete = [max(0, length - self.reach) // BLOCK for length in lengths]
         """For each sequence the first block that reaches beyond the end."""
 

@@ -139,6 +139,7 @@ def assemble(
         UserError: examples, recipe and model are inconsistent.
     """
     task = recipe.task
+    base = base.with_tokens(task.new_tokens(base.tokenizer), recipe.seed)
     learner, reuses_head = build_learner(base, data.labels, recipe, teacher)
     learner.to(machine.device)
     stops_early = recipe.budget.patience is not None
@@ -325,6 +326,9 @@ def _resolve(
         downstream=job.downstream,
         few=few,
     )
+    if isinstance(base.task, TASKS[job.task]):
+        own = {name: msgspec.to_builtins(getattr(base.task, name)) for name in base.task.inherits}
+        rule["task"] = {**rule["task"], **own, **table.get("task", {})}
     recipe = convert(
         put(rule, job.settings, FinetuningRecipe), FinetuningRecipe, str(job.recipe or argument("settings"))
     )
