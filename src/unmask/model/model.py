@@ -183,12 +183,13 @@ class Model:
                 remedy="use a model with token embeddings",
             )
         words, encoder, heads = self.tokenizer.with_tokens(tokens), self.encoder, self.heads
+        created = (*self.created, *(token.strip() for token in tokens))
         if words.size > encoder.vocabulary:
             encoder = build_encoder(encoder.settings, words.size, seed=seed)
             rows = decoder_of(encoder).detach()
             tensors, heads = _extend(self.encoder.state_dict(), heads, self.encoder.vocabulary, rows)
             encoder.load_state_dict(tensors)
-        return replace(self, encoder=encoder, tokenizer=words, heads=heads, created=(*self.created, *(token.strip() for token in tokens)))
+        return replace(self, encoder=encoder, tokenizer=words, heads=heads, created=created)
 
     def body(self) -> Encoder:
         """Return the body below the task head: the encoder, or the downstream model on it."""

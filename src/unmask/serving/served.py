@@ -32,6 +32,7 @@ from unmask.support.choices import PromptName
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.tasks.explained import Explanation
+from unmask.tasks.late_interaction import LateInteraction
 from unmask.tasks.routes import Request, Route, TaskRequest, is_left
 from unmask.tasks.rows import TextTask, as_rows, cut_longer
 
@@ -82,6 +83,12 @@ class Served:
         return self.route is not None and self.predictor.task.reranks
 
     @property
+    def late(self) -> LateInteraction | None:
+        """The task, if it makes vectors of tokens to compare."""
+        task = self.model.task
+        return task if isinstance(task, LateInteraction) and self.predictor.backend.has_head(task.part) else None
+
+    @property
     def compares(self) -> bool:
         """Whether it makes vectors of texts that are meant to be compared: it was trained on this, or says how."""
         task, backend = self.model.task, self.predictor.backend
@@ -110,6 +117,9 @@ class Served:
             jobs.append(self.fill(FillRequest(inputs="[MASK]")))
         if self.route is not None:
             jobs.append(self.ask(self.route.request_to(self.model.task)))
+        if self.late is not None:
+            samples = self.frame_tokens(EmbedRequest(inputs=""), self.late, ["a"], "query", truncate=True)
+            jobs.append(ComputeJob(self.late.part, samples, lambda rows: rows))
         for job in jobs:
             rows = self.compute(job.head, job.samples)
             if not job.sound(rows):
@@ -121,7 +131,7 @@ class Served:
         if path in OF_LAYERS:
             return self.predictor.backend.has_layers
         if path == RERANK:
-            return self.reranks or self.compares
+            return self.reranks or self.compares or self.late is not None
         if path == "/explain":
             return self.route is not None and explains(self.predictor.task)
         if path == "/fill":
@@ -249,6 +259,29 @@ class Served:
         if not truncate and any(len(text_ids) > capacity for text_ids in ids):
             raise invalid(too_long(request, f"{capacity} tokens besides special ones"))
         return self.checked(request, [frame.wrap(cut(text_ids, capacity, left)) for text_ids in ids])
+
+    def frame_tokens(
+        self,
+        request: Request,
+        task: LateInteraction,
+        texts: Sequence[str],
+        name: PromptName,
+        *,
+        truncate: bool,
+        left: bool = False,
+    ) -> Sequence[Sample]:
+        """Return texts as samples whose tokens have vectors, for late interaction; see `embed_ids`.
+
+        Raises:
+            Refusal: a text is too long, or should be truncated at its beginning.
+        """
+        if left:
+            raise invalid(f'{argument("truncation_direction")}: this model truncates texts at their end; pass "right"')
+        framed = task.frame_texts(self.tokenizer, as_rows(texts), name)
+        if not truncate and any(framed.cut):
+            most = task.query_length if name == "query" else task.length
+            raise invalid(too_long(request, f"{most} tokens, special ones included"))
+        return self.checked(request, framed.samples)
 
     def vectors(self, samples: Sequence[Sample]) -> list[np.ndarray]:
         """Return the vector of each text, (width,); the hidden states of its tokens do not leave the batch."""

@@ -120,6 +120,11 @@ class LateInteraction(PairTask, frozen=True, kw_only=True, forbid_unknown_fields
             raise ValueError("dense must have at least one layer")
 
     @property
+    def width(self) -> int:
+        """Width of the vectors."""
+        return self.dense[-1].width
+
+    @property
     def interaction(self) -> Interaction:
         """How texts become vectors of tokens."""
         return Interaction(**{name: getattr(self, name) for name in Interaction.__struct_fields__})
@@ -131,7 +136,7 @@ class LateInteraction(PairTask, frozen=True, kw_only=True, forbid_unknown_fields
 
     def outputs(self, vocabulary: int) -> int:
         """See `Task`; the numbers of a vector become objects of Python, which are several times as large."""
-        return 8 * self.length * self.dense[-1].width
+        return 8 * self.length * self.width
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: none."""
@@ -158,7 +163,7 @@ class LateInteraction(PairTask, frozen=True, kw_only=True, forbid_unknown_fields
         if not gold:
             texts = sum(2 + len(row.negatives) for row in examples)
             check_memory(
-                4 * texts * self.length * self.dense[-1].width,
+                4 * texts * self.length * self.width,
                 f"the vectors of the tokens of {texts:,} texts",
                 "give fewer at a time, or evaluate on a collection for search",
             )
@@ -194,11 +199,9 @@ class LateInteraction(PairTask, frozen=True, kw_only=True, forbid_unknown_fields
         return FramedRows(samples, [cut for _, cut in framed], tuple(chain(*(of.notes for of in made))))
 
     def frame_texts(self, tokenizer: Tokenizer, rows: Sequence[Row], name: PromptName) -> FramedRows:
-        """Return single texts, all queries or all documents, as samples whose positions `VECTORS` have a vector each."""
+        """Return texts, all queries or all documents, as samples whose tokens at `VECTORS` have a vector."""
         is_query = name == "query"
-        prompt, length = (
-            (self.query_prompt, self.query_length) if is_query else (self.document_prompt, self.length)
-        )
+        prompt, length = (self.query_prompt, self.query_length) if is_query else (self.document_prompt, self.length)
         marker = _marker(tokenizer, prompt)
         if marker is None and prompt:
             rows = [Row({"text": prompt + row.values["text"]}, row.file, row.line) for row in rows]
@@ -239,7 +242,7 @@ class LateInteraction(PairTask, frozen=True, kw_only=True, forbid_unknown_fields
         """See `Task`: how many vectors a text has."""
         if isinstance(prediction, Similarity):
             return super().line(prediction)
-        return f"{prediction.text}\t{len(prediction.vectors)} vectors of {self.dense[-1].width} numbers"
+        return f"{prediction.text}\t{len(prediction.vectors)} vectors of {self.width} numbers"
 
 
 def _in_brackets(prompt: str) -> bool:

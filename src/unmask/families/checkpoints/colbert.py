@@ -1,11 +1,11 @@
 """How a model makes vectors of tokens for late interaction: the files of PyLate, sentence-transformers and ColBERT.
 
-Input: a directory of one of the three. Output: an `Interaction`, and the weights of the dense layers over token vectors.
+Input: a directory of one of the three. Output: an `Interaction`, and the weights of the dense layers over the vectors.
 Written is the layout of PyLate 1 (`pylate/models/colbert.py`), which sentence-transformers 6 reads too: `modules.json`
-with the encoder and dense layers, and `config_sentence_transformers.json` with the lengths, the prompts (there prefixes),
-the expansion of queries and the skiplist. A `MultiVectorEncoder` of sentence-transformers has them in the files of its
-modules. ColBERT (stanford-futuredata/ColBERT, `colbert/infra/config/settings.py`) has the layer beside the weights of the
-encoder, and the settings in `artifact.metadata`.
+with the encoder and dense layers, and `config_sentence_transformers.json` with lengths, prompts (there prefixes), the
+expansion of queries and the skiplist. A `MultiVectorEncoder` of sentence-transformers has them in the files of its
+modules. ColBERT (stanford-futuredata/ColBERT, `colbert/infra/config/settings.py`) has the layer beside the weights of
+the encoder, and the settings in `artifact.metadata`.
 """
 
 from __future__ import annotations
@@ -69,9 +69,7 @@ class Interaction(msgspec.Struct, frozen=True, kw_only=True):
     dense: tuple[Dense, ...] = (Dense(width=128, activation="identity", bias=False),)
 
 
-def read_interaction(
-    directory: Path, tokenizer: Tokenizer, width: int
-) -> tuple[Interaction, dict[str, Tensor]] | None:
+def read_interaction(directory: Path, tokenizer: Tokenizer, width: int) -> tuple[Interaction, dict[str, Tensor]] | None:
     """Return how a model makes vectors of tokens, and the tensors of its dense layers; None if a directory has none.
 
     Args:
@@ -110,7 +108,9 @@ def read_interaction(
         problems += unsupported
         stated = msgspec.convert({**read, "dense": []}, Interaction)
     except (msgspec.ValidationError, AttributeError, TypeError) as error:
-        raise UserError(f"the settings of the vectors of tokens are damaged ({error})", file=root / SENTENCES) from error
+        raise UserError(
+            f"the settings of the vectors of tokens are damaged ({error})", file=root / SENTENCES
+        ) from error
     if problems:
         raise UserError(
             f"the vectors of tokens of this model need {problems[0]}, which is not supported", file=root, remedy=REMEDY
@@ -139,7 +139,7 @@ def _native(
     root: Path, directory: Path, settings: Mapping[str, Any], length: int | None, steps: Sequence[tuple[str, str]]
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the settings of a `MultiVectorEncoder` of sentence-transformers, and what is not supported."""
-    encoder, problems = read_json(directory / LENGTH), []
+    encoder, problems = read_json(directory / LENGTH), list[str]()
     expansion: dict[str, Any] = encoder.get("query_expansion") or {}
     longest = length or ENDLESS
     skiplist: Any = ()

@@ -343,6 +343,7 @@ def role_prompts(settings: Mapping[str, Any]) -> tuple[str | None, str | None]:
 
 
 def unusual(table: str, config: Mapping[str, Any], path: Path) -> list[str]:
+    """Return the settings of a file that are not implemented, by a table of `support.beside.FILES`."""
     return [f"{setting} ({path.name})" for setting in FILES[table].unusual(config)]
 
 

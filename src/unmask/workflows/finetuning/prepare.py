@@ -316,7 +316,7 @@ def _resolve(
     job: FinetuningJob, table: dict[str, Any], base: Model, data: Examples, few: FewLabels | None
 ) -> FinetuningRecipe:
     """Return the recipe, that of the job or the rule, overridden by its settings and resolved by the examples."""
-    rule = table or defaults(
+    rule: dict[str, Any] = table or defaults(
         job.task,
         base.encoder.settings,
         len(data.train),
