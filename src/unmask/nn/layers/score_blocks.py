@@ -61,6 +61,19 @@ class Whole:
             return None
         return padding_bias(group.attended, heads, self.like)
 
+    @cached_property
+    def idle(self) -> Tensor | None:
+        """Whether a token attends to nothing, (rows, longest, 1); None: none does, or it is padding."""
+        if self.group.keys is None or not self.spec.limited:
+            return None
+        positions = torch.arange(self.longest, device=self.like.device)
+        attended = self.spec.attends(positions - positions[:, None]) & self.group.keys[:, None, :]
+        return by_rows(~attended.any(2, keepdim=True), self.spec.heads)
+
+    def silence(self, probabilities: Tensor, part: slice) -> Tensor:
+        """Return the probabilities of a part, which are 0 where a token attends to nothing; changes them in place."""
+        return probabilities if self.idle is None else probabilities.masked_fill_(self.idle[part], 0)
+
     def pad(self, x: Tensor) -> Tensor:
         """Return a tensor of the group, (..., rows, longest, head width), in the shape that the other methods take."""
         return x
@@ -105,6 +118,7 @@ class Blocks(Whole):
     def __init__(self, group: Group, spec: AttentionSpec, like: Tensor) -> None:
         assert spec.window is not None
         self.rows, self.longest, self.heads = group.sequences * spec.heads, group.longest, spec.heads
+        self.idle = None
         self.reach = -(-spec.window // BLOCK) * BLOCK
         self.count = -(-group.longest // BLOCK)
         size = self.reach + self.count * BLOCK + self.reach
@@ -162,7 +176,7 @@ class Blocks(Whole):
 
 def choose(group: Group, spec: AttentionSpec, like: Tensor) -> Whole:
     """Return `Blocks` for long sequences with a window, otherwise `Whole`."""
-    return (Blocks if pays(spec.window, group.longest) else Whole)(group, spec, like)
+    return (Blocks if pays(spec.window, group.longest) and group.keys is None else Whole)(group, spec, like)
 
 
 def pays(window: int | None, longest: int) -> bool:
