@@ -33,8 +33,9 @@ from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.tasks.explained import Explanation
 from unmask.tasks.late_interaction import LateInteraction
-from unmask.tasks.routes import Request, Route, TaskRequest, is_left
+from unmask.tasks.routes import Request, Route, TaskRequest, VectorsRequest, is_left
 from unmask.tasks.rows import TextTask, as_rows, cut_longer
+from unmask.tasks.sparse import Sparse
 
 OF_LAYERS = ("/embed", "/similarity", "/features", "/playground/influence")
 """Routes that need hidden states."""
@@ -71,6 +72,8 @@ class Served:
         self.model, self.tokenizer = predictor.model, predictor.model.tokenizer
         most = min(limits.batch_tokens, limits.request_tokens, self.model.encoder.longest)
         self.longest = most if self.pooling.length is None else min(most, self.pooling.length)
+        if isinstance(self.model.task, Sparse | LateInteraction):
+            self.longest = min(self.longest, self.model.task.length)
         self.mask_head = mask_head(self.model)
         self.route: Route | None = None
         task = self.model.task
@@ -300,6 +303,9 @@ class Served:
         """
         task, route, of = self.predictor.task, self.route, of or request
         assert route is not None
+        if isinstance(request, VectorsRequest):
+            return self._vectors_of_task(request)
+        assert route.examples is not None
         truncated = request.truncated(self.limits.characters)
         asked = truncated or request
         inputs = asked.texts()
@@ -317,6 +323,17 @@ class Served:
 
         samples = self._ends(inputs) if truncated is not None and truncated.left else framed.samples
         return ComputeJob(task.part, self.checked(of, samples), read, infinite=task.infinite)
+
+    def _vectors_of_task(self, request: VectorsRequest) -> ComputeJob:
+        """Return the job of the model's task for texts or token ids; see `ask`."""
+        task, route = self.predictor.task, self.route
+        assert route is not None
+        truncate, left = bool(request.truncate), request.left
+        ids = self.encode(request, request.inputs, truncate=truncate, left=left, prompt_name=request.prompt_name)
+        samples = self.framed(request, ids, truncate=truncate, left=left)
+        framed = task.frame(self.tokenizer, task.from_texts([""] * len(ids)), self.predictor.labels, gold=False)
+        answer = route.answer
+        return ComputeJob(task.part, samples, lambda rows: answer(task, request, framed.read(rows), None))
 
     def _ends(self, inputs: Sequence[Sequence[str]]) -> list[Sample]:
         """Return the ends of texts, or pairs, that are too long as samples of a task over whole texts.
