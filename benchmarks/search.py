@@ -136,7 +136,8 @@ def main() -> None:
         for name in options.names:
             key = {"system": name, "seed": seed, "examples": options.examples, "queries": len(dev)}
             records = read(common.RESULTS / "search.json").get("runs", [])
-            if any(all(record.get(part) == value for part, value in key.items()) for record in records):
+            known = any(all(record.get(part) == value for part, value in key.items()) for record in records)
+            if known and bm25.exists():
                 continue
             first: Any = {"first_stage": made.system("mined"), "depth": options.depth} if name == NAMES[-1] else {}
             against: Any = {"run_file": bm25} if name == "bm25" else {"against": bm25}

@@ -32,6 +32,7 @@ from unmask.support.settings import parse_overrides
 from unmask.tasks.late_interaction import LateInteraction
 from unmask.training.joint import joint_gradients
 from unmask.workflows.finetuning.finetune import finetune
+from unmask.workflows.multitask.multitask import multitask
 
 SHAPE = BertSettings(layers=2, width=16, heads=2, feed_forward=32, positions=64)
 PAIRS = [("the dog sees", "the cat."), ("a poem", "the old, old town"), ("the river", "rain"), ("a", "dog sees it")]
@@ -398,3 +399,16 @@ def test_directories_that_are_not_understood_are_refused(run, tmp_path, file, ch
     (tmp_path / file).write_text(json.dumps(json.loads((tmp_path / file).read_text()) | change))
     with pytest.raises(UserError, match=message):
         load(tmp_path, device="cpu")
+
+
+def test_several_tasks_share_the_tokens_that_queries_and_documents_begin_with(base, data, tmp_path):
+    labelled = tmp_path / "labelled.tsv"
+    labelled.write_text("text\tlabel\n" + "".join(f"the dog {number}\t{'ab'[number % 2]}\n" for number in range(24)))
+    tables = {
+        "late": {"task": "late-interaction", "train": [str(data)], "settings": {"length": 24, "query_length": 16}},
+        "labels": {"task": "classification", "train": [str(labelled)], "settings": {"length": 16}},
+    }
+    multitask(tables, base, tmp_path / "run", settings={"budget.steps": 2}, device="cpu", quiet=True)
+    late, labels = (load_model(tmp_path / "run" / "model" / name) for name in tables)
+    assert late.tokenizer.find("[D] ") == labels.tokenizer.find("[D] ") == late.encoder.vocabulary - 1
+    assert load(tmp_path / "run" / "model" / "late", device="cpu").predict(["a"])[0].tokens[1] == "[D] "
