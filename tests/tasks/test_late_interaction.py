@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from unmask.cli.main import main
 from unmask.data.batches.batch import collate
-from unmask.data.labelled.labelled_file import NegativeRow, Row
 from unmask.families.bert import BertSettings
 from unmask.inference.calls import embed
 from unmask.inference.evaluation.evaluate_model import evaluate
@@ -34,19 +33,12 @@ from unmask.training.joint import joint_gradients
 from unmask.workflows.finetuning.finetune import finetune
 from unmask.workflows.multitask.multitask import multitask
 
+from .conftest import pair_rows
+
 SHAPE = BertSettings(layers=2, width=16, heads=2, feed_forward=32, positions=64)
 PAIRS = [("the dog sees", "the cat."), ("a poem", "the old, old town"), ("the river", "rain"), ("a", "dog sees it")]
 TEXTS = ["the dog is near the sea, or not", "under a tree sees poem.", "a"]
 SETTINGS = ["task.length=24", "task.query_length=16", "task.dense=[{width=8, activation='identity', bias=false}]"]
-
-
-def make(negatives):
-    if not negatives:
-        return [Row({"text": first, "text_b": second}, "a.tsv", 2) for first, second in PAIRS]
-    return [
-        NegativeRow({"text": first, "text_b": second}, "a.tsv", 2, negatives=(f"sea {number} garden",))
-        for number, (first, second) in enumerate(PAIRS)
-    ]
 
 
 @st.composite
@@ -91,7 +83,7 @@ def test_the_loss_is_that_of_sentence_transformers(learner, tokenizer, negatives
     scoring = pytest.importorskip(
         "sentence_transformers.multi_vector_encoder.scoring", reason="needs sentence-transformers"
     )
-    rows = make(negatives)
+    rows = pair_rows(PAIRS, negatives=negatives)
     part = learner(collate(framed(learner, tokenizer, rows)))["late_interaction"]
     head = learner.parts["late_interaction"]
     with torch.no_grad():
@@ -110,7 +102,7 @@ def test_the_loss_is_that_of_sentence_transformers(learner, tokenizer, negatives
 
 
 def test_the_gradient_is_that_of_the_whole_step(learner, tokenizer):
-    samples = framed(learner, tokenizer, make(True))
+    samples = framed(learner, tokenizer, pair_rows(PAIRS, negatives=True))
     learner(collate(samples))["late_interaction"].sum.backward()
     whole = {name: value.grad.clone() for name, value in learner.named_parameters() if value.grad is not None}
     learner.zero_grad()
