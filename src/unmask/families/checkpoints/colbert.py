@@ -24,6 +24,7 @@ from unmask.families.checkpoints.heads import DENSE_PART, LATE, LENGTH, MODULES,
 from unmask.families.checkpoints.safetensors_file import read_shapes, read_tensors
 from unmask.families.checkpoints.sentence_files import (
     ENDLESS,
+    METADATA,
     WEIGHTS,
     read_dense,
     read_encoder,
@@ -39,8 +40,8 @@ from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
 
 PYLATE, NATIVE = LATE
-METADATA, ARCHITECTURE = "artifact.metadata", "HF_ColBERT"
-"""ColBERT's settings, and the name of its class in config.json."""
+ARCHITECTURE = "HF_ColBERT"
+"""Name of ColBERT's class in config.json."""
 EXPANSION = ("query_expansion", "query_length", "document_length")
 """Keys of sentence_bert_config.json that a `MultiVectorEncoder` obeys."""
 REMEDY = "use another model, or copy config.json, model.safetensors and the files of the tokenizer alone"

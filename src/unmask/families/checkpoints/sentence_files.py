@@ -44,8 +44,10 @@ LENGTH_FILES = (
     *(f"sentence_{name}_config.json" for name in "roberta distilbert camembert albert xlm-roberta xlnet".split()),  # noqa: SIM905
 )
 """Names of the file of the encoder's settings, of which the first that exists is read."""
-PATTERNS = (MODULES, SENTENCES, *LENGTH_FILES, "[0-9]_*/config.json", "[0-9]_*/model.safetensors")
-"""The files beside a model that this module reads; the last patterns are those of the folders of steps."""
+METADATA = "artifact.metadata"
+"""Settings of ColBERT; see colbert.py."""
+PATTERNS = (MODULES, SENTENCES, *LENGTH_FILES, METADATA, "[0-9]_*/config.json", "[0-9]_*/model.safetensors")
+"""The files beside a model that this module and colbert.py read; the last patterns are those of folders of steps."""
 WEIGHTS = "model.safetensors"
 ALONE = "copy config.json, model.safetensors and the files of the tokenizer alone, to use it as a masked language model"
 READ = ("Transformer", "Pooling", "Dense", "Normalize", "Dropout")

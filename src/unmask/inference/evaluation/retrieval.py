@@ -160,7 +160,7 @@ def _rank(
     if isinstance(predictor.model.task, LateInteraction):
         if first is None:
             return rank_by_token_vectors(predictor, collection, depth or DEPTH)
-        return rerank(partial(score_by_tokens, predictor), collection, first, depth or RERANKED)
+        return rerank(partial(score_by_tokens, predictor, {}), collection, first, depth or RERANKED)
     if predictor.model.task is None or not predictor.model.task.reranks:
         return rank_by_vectors(predictor, collection, depth or DEPTH)
     if first is None:
@@ -273,13 +273,22 @@ def score_by_reading(predictor: Predictor, collection: Collection, texts: Mappin
     return Scored(scores, time.perf_counter() - start, notes=notes)
 
 
-def score_by_tokens(predictor: Predictor, collection: Collection, texts: Mapping[int, str], pairs: Pairs) -> Scored:
-    """Return the scores of pairs by late interaction, likewise; the vectors of documents are known before a query."""
+def score_by_tokens(
+    predictor: Predictor,
+    queries: dict[int, np.ndarray],
+    collection: Collection,
+    texts: Mapping[int, str],
+    pairs: Pairs,
+) -> Scored:
+    """Return the scores of pairs by late interaction, likewise; the vectors of documents are known before a query.
+
+    `queries` are the vectors of queries, (tokens, width) each, that were computed before; receives further ones.
+    """
     start, notes, document_notes = time.perf_counter(), list[str](), list[str]()
-    asked = sorted({query for query, _ in pairs})
-    vectors = predictor.embed_tokens([collection.queries[query] for query in asked], prompt_name="query", notes=notes)
-    queries, scores = dict(zip(asked, vectors, strict=True)), np.empty(len(pairs), np.float32)
-    seconds, indexing = time.perf_counter() - start, 0.0
+    if asked := sorted({query for query, _ in pairs} - queries.keys()):
+        encoded = predictor.embed_tokens([collection.queries[of] for of in asked], prompt_name="query", notes=notes)
+        queries |= zip(asked, encoded, strict=True)
+    scores, seconds, indexing = np.empty(len(pairs), np.float32), time.perf_counter() - start, 0.0
     places: dict[int, list[int]] = {}
     for place, (_, document) in enumerate(pairs):
         places.setdefault(document, []).append(place)
@@ -292,6 +301,7 @@ def score_by_tokens(predictor: Predictor, collection: Collection, texts: Mapping
                 scores[place] = (queries[pairs[place][0]] @ tokens.T).max(1).sum()
         seconds += time.perf_counter() - start
         start = time.perf_counter()
+    notes = [f"queries: {note}" for note in notes]
     return Scored(scores.tolist(), seconds, indexing, [*notes, *document_notes])
 
 
