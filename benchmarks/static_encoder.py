@@ -2,12 +2,12 @@
 
 The static encoder of MiniLM (`unmask export --format static`) and MiniLM itself give pairs of texts a cosine, which is
 compared with people's scores (Spearman, with a bootstrap interval over pairs). Speed is the number of texts per second
-of CPU time, in one thread, the best of several rounds, in which the two take turns.
+of CPU time, in one thread, the best of `--rounds`, in which the two take turns. `--model` replaces MiniLM, and `--most`
+is the number of pairs (all).
 """
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from common import SHARED, add, minilm
+from common import SHARED, add, minilm, parse
 
 import unmask
 from unmask.inference.load import load
@@ -53,24 +53,20 @@ def speed(predictor: Predictor, texts: Sequence[str]) -> float:
 
 def main() -> None:
     """Run the benchmark and add its records to benchmarks/results/static_encoder.json."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="", help="a model of vectors; by default MiniLM")
-    parser.add_argument("--most", type=int, help="number of pairs")
-    parser.add_argument("--rounds", type=int, default=3)
-    arguments = parser.parse_args()
+    options = parse(__doc__, model="", most=0, rounds=3)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        model = arguments.model or minilm()
+        model = options.model or minilm()
         unmask.export(model, f"{folder}/static", "static", quiet=True)
         predictors = {"model": load(model, device="cpu"), "static": load(f"{folder}/static", device="cpu")}
-        rows = Embedding().read([SHARED / DATA["SICK"][0]], columns={})[: arguments.most]
+        rows = Embedding().read([SHARED / DATA["SICK"][0]], columns={})[: options.most or None]
         texts = [row.values[name] for row in rows for name in ("text", "text_b")]
         speeds = [
-            {kind: speed(predictor, texts) for kind, predictor in predictors.items()} for _ in range(arguments.rounds)
+            {kind: speed(predictor, texts) for kind, predictor in predictors.items()} for _ in range(options.rounds)
         ]
         for kind, predictor in predictors.items():
             for name, files in DATA.items():
-                scored = score(predictor, [SHARED / file for file in files], arguments.most)
+                scored = score(predictor, [SHARED / file for file in files], options.most or None)
                 add(
                     "static_encoder",
                     {"encoder": kind, "data": name},

@@ -1,12 +1,19 @@
 """The routes of Text Embeddings Inference: what they do, and the names and types of its OpenAPI description, 1.9.3."""
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pytest
 
 from unmask.inference.predictor import Predictor
+from unmask.serving.app import Service
 from unmask.serving.endpoints import ENDPOINTS
 from unmask.serving.guard import Keys
+from unmask.serving.metrics import Meter
+from unmask.serving.served import Served
+from unmask.serving.types import Limits
+from unmask.tasks.embedding import Embedding
 from unmask.training.machine import choose_machine
 
 CPU = choose_machine("cpu", "float32")
@@ -18,6 +25,7 @@ REQUESTS = {
     "/decode": {"ids": "[integer]|[[integer]]", "skip_special_tokens": "boolean"},
     "/embed": EMBED,
     "/embed_all": EMBED_ALL,
+    "/embed_sparse": EMBED_ALL,
     "/predict": {"inputs": "string|[string]|[[string]]", "raw_scores": "boolean", **READING},
     "/rerank": {
         **{"query": "string", "texts": "[string]", "raw_scores": "boolean", "return_text": "boolean"},
@@ -40,6 +48,7 @@ RESPONSES = {
     "/decode": "[string]",
     "/embed": "[[number]]",
     "/embed_all": "[[[number]]]",
+    "/embed_sparse": [[{"index": "integer", "value": "number"}]],
     "/predict": [SCORED],
     "/rerank": [{"index": "integer", "score": "number"}],
     "/similarity": "[number]",
@@ -109,7 +118,7 @@ def test_the_fields_of_requests_have_its_names_and_types(path):
 @pytest.mark.parametrize("path", RESPONSES)
 def test_responses_have_its_names_and_types(client, path):
     (endpoint,) = [endpoint for endpoint in ENDPOINTS if endpoint.path == path]
-    found = client("masked", "classes", "ranks").post(path, json=endpoint.example)
+    found = client("masked", "classes", "ranks", "sparse").post(path, json=endpoint.example)
     assert found.status_code == 200 and is_of(found.json(), RESPONSES[path]), found.text
 
 
@@ -117,6 +126,14 @@ def test_the_description_of_the_server_has_its_fields(client):
     info = client("masked", "classes").get("/info").json()
     assert is_of(info, INFO)
     assert info["model_type"] == {"embedding": {"pooling": "mean"}} and info["served_model_name"] == "masked"
+    assert client("sparse").get("/info").json()["model_type"] == {"embedding": {"pooling": "splade"}}
+
+
+def test_a_model_of_vectors_says_how_they_are_pooled(tiny):
+    model = replace(tiny["masked"], heads={}, task=Embedding(length=16, pooling="cls"))
+    service = Service([Served("vectors", Predictor(model, CPU), Limits(), Meter())], Limits(), Meter())
+    info = service.describe(service.find("vectors", "/embed"))
+    assert info.model_type == {"embedding": {"pooling": "cls"}}
 
 
 def test_errors_have_the_shape_of_the_api_of_their_route(client):
@@ -172,6 +189,22 @@ def test_token_ids_are_texts_that_were_tokenized(client):
     error = one.post("/embed", json={"inputs": ids[1:]}).json()["error"]
     assert error == "`inputs`: token ids need the special tokens, as /tokenize returns them"
     assert "`prompt_name`" in one.post("/embed", json={"inputs": ids, "prompt_name": "query"}).json()["error"]
+
+
+def test_sparse_vectors_are_of_texts_or_token_ids(client):
+    """The model reads 16 tokens, two special ones among them."""
+    one, long = client("sparse"), " ".join(["the dog sees a cat near the sea"] * 3)
+    ids = [token["id"] for token in tokens_of(client, "the dog sees", "sparse")]
+    expected = one.post("/embed_sparse", json={"inputs": "the dog sees"}).json()
+    found = one.post("/embed_sparse", json={"inputs": [ids, ids], "truncate": None}).json()
+    assert [{of["index"] for of in values} for values in found] == 2 * [{of["index"] for of in expected[0]}]
+    assert one.post("/embed_sparse", json={"inputs": long}).status_code == 422
+    kept = {"left": long.split()[-14:], "right": long.split()[:14]}
+    for direction, words in kept.items():
+        asked = {"inputs": long, "truncate": True, "truncation_direction": direction}
+        answer = one.post("/embed_sparse", json=asked).json()
+        assert answer == one.post("/embed_sparse", json={"inputs": " ".join(words)}).json()
+    assert one.post("/embed_sparse", json={"inputs": ids[1:]}).status_code == 422
 
 
 def test_texts_are_truncated_at_either_end(client):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from unmask.data.labelled.labelled_file import NegativeRow, Row
 from unmask.recipes.recipe import FinetuningRecipe, read_recipe
 from unmask.support.settings import convert, parse_overrides, put, write
 from unmask.workflows.finetuning.finetune import finetune
@@ -56,3 +57,13 @@ def read_task(kind, *settings):
         "budget": {"epochs": 1.0},
     }
     return convert(put(table, parse_overrides(settings), FinetuningRecipe), FinetuningRecipe, "test").task
+
+
+def pair_rows(pairs, *, negatives):
+    """Return pairs of texts as rows, each with a negative if there are any."""
+    if not negatives:
+        return [Row({"text": first, "text_b": second}, "a.tsv", 2) for first, second in pairs]
+    return [
+        NegativeRow({"text": first, "text_b": second}, "a.tsv", 2, negatives=(f"sea {number} garden",))
+        for number, (first, second) in enumerate(pairs)
+    ]

@@ -8,7 +8,6 @@ import torch
 
 from unmask.cli.main import main
 from unmask.data.batches.batch import collate
-from unmask.data.labelled.labelled_file import NegativeRow, Row
 from unmask.families.bert import BertSettings
 from unmask.inference.evaluation.evaluate_model import evaluate
 from unmask.inference.load import load
@@ -26,18 +25,11 @@ from unmask.tasks.sparse import WARMUP, Sparse, SparseRequest, SparseValue
 from unmask.training.joint import joint_gradients
 from unmask.workflows.finetuning.finetune import finetune
 
+from .conftest import pair_rows
+
 SHAPE = BertSettings(layers=2, width=16, heads=2, feed_forward=32, positions=64)
 PAIRS = [("the dog sees", "the cat"), ("a poem", "the old town"), ("the river", "rain"), ("a", "dog")]
 TEXTS = ["the dog is near the sea", "under a tree sees poem"]
-
-
-def make(negatives):
-    if not negatives:
-        return [Row({"text": first, "text_b": second}, "a.tsv", 2) for first, second in PAIRS]
-    return [
-        NegativeRow({"text": first, "text_b": second}, "a.tsv", 2, negatives=(f"sea {number} garden",))
-        for number, (first, second) in enumerate(PAIRS)
-    ]
 
 
 @pytest.fixture
@@ -59,7 +51,7 @@ def framed(learner, tokenizer, rows, done=1.0):
 def test_the_loss_is_that_of_sentence_transformers(learner, tokenizer, negatives):
     losses = pytest.importorskip("sentence_transformers.sparse_encoder.losses", reason="needs sentence-transformers")
     poolings = pytest.importorskip("sentence_transformers.sparse_encoder.modules")
-    rows = make(negatives)
+    rows = pair_rows(PAIRS, negatives=negatives)
     part = learner(collate(framed(learner, tokenizer, rows)))["sparse"]
     head, pooling, vectors = learner.parts["sparse"], poolings.SpladePooling(), []
     for sample in head.task.frame(tokenizer, rows, (), gold=False).samples:
@@ -81,17 +73,22 @@ def test_the_loss_is_that_of_sentence_transformers(learner, tokenizer, negatives
 
 
 def test_flops_grow_with_the_square_of_the_time(learner, tokenizer):
-    shares = [framed(learner, tokenizer, make(False), done)[0].labels[WARMUP][0] for done in (0, 1 / 6, 1 / 3, 1)]
+    shares = [
+        framed(learner, tokenizer, pair_rows(PAIRS, negatives=False), done)[0].labels[WARMUP][0]
+        for done in (0, 1 / 6, 1 / 3, 1)
+    ]
     assert shares == pytest.approx([0, 0.25, 1, 1])
     first, middle, last = (
-        float(learner(collate(framed(learner, tokenizer, make(True), done)))["sparse"].sum.detach())
+        float(
+            learner(collate(framed(learner, tokenizer, pair_rows(PAIRS, negatives=True), done)))["sparse"].sum.detach()
+        )
         for done in (0, 1 / 6, 1)
     )
     assert first < middle < last and middle - first == pytest.approx((last - first) / 4, rel=1e-3)
 
 
 def test_the_gradient_is_that_of_the_whole_step(learner, tokenizer):
-    samples = framed(learner, tokenizer, make(True))
+    samples = framed(learner, tokenizer, pair_rows(PAIRS, negatives=True))
     learner(collate(samples))["sparse"].sum.backward()
     whole = {name: value.grad.clone() for name, value in learner.named_parameters() if value.grad is not None}
     learner.zero_grad()

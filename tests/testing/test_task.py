@@ -112,6 +112,7 @@ FILES = {
     ),
     "embedding": ("tsv", table(("text", "text_b", "label"), *((it, it[:20], n / 5) for n, it in enumerate(TEXTS)))),
     "sparse": ("tsv", table(("text", "text_b"), *((it, f"{it[:20]} {n}") for n, it in enumerate(TEXTS)))),
+    "late-interaction": ("tsv", table(("text", "text_b"), *((it, f"{it[:20]} {n}") for n, it in enumerate(TEXTS)))),
     "question-answering": ("json", json.dumps(squad())),
     "answer-beams": ("json", json.dumps(squad())),
     "quac": ("json", json.dumps(quac())),

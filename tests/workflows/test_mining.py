@@ -1,6 +1,7 @@
 """Hard negatives beside a search of all cosines in NumPy; what is left out, written and refused."""
 
 import json
+from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
@@ -94,6 +95,31 @@ def test_pairs_become_triplets_or_graded_pairs(model, texts, tmp_path):
         {"text": row["query"], "text_b": row["passage"], "label": str(row["grade"])} for row in graded
     ]
     assert Ranking().label_names(read) == ()
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv"])
+def test_tuples_have_all_negatives_of_a_query_in_one_row(model, texts, tmp_path, suffix, capsys):
+    """A query with several positives has a row for each; one with too few negatives has none, and is counted."""
+    positives = [texts[0], texts[1], texts[2], texts[3], 'a "quoted", [bracketed] text']
+    pairs = {"text": ["the dog", "the dog", "a poem", "the sea", "rain"], "text_b": positives}
+    few = mine(model, pairs, out=None, negatives=4, margin=0.0, rows="triplets", **HERE)
+    found = Counter(row["anchor"] for row in few)
+    counts = {query: found[query] // number for query, number in Counter(pairs["text"]).items()}
+    wanted = max(counts.values())
+    whole = [query for query, count in counts.items() if count == wanted]
+    path, out = tmp_path / "pairs.jsonl", tmp_path / f"tuples{suffix}"
+    path.write_text("\n".join(json.dumps({"anchor": a, "positive": b}) for a, b in zip(*pairs.values(), strict=True)))
+    options = ["--rows", "tuples", "--negatives", str(wanted), "--margin", "0", "--device", "cpu", "--out", str(out)]
+    assert main(["mine", "--model", str(model), "--data", str(path), *options]) == 0
+    shown = capsys.readouterr().err
+    assert (f"queries have fewer than {wanted} negatives" in shown) == (len(whole) < 4)
+    read = Embedding().read([out], columns={})
+    assert [row.values["text"] for row in read] == [query for query in pairs["text"] if query in whole]
+    for row in read:
+        mined = [of["negative"] for of in few if (of["anchor"], of["positive"]) == tuple(row.values.values())]
+        assert list(row.negatives) == mined[:wanted] and len(row.negatives) == wanted
+    with pytest.raises(UserError, match=r"no query has 9 negatives; lower negatives, or pass rows=.triplets."):
+        mine(model, pairs, out=None, negatives=9, margin=0.0, rows="tuples", **HERE)
 
 
 def test_a_collection_is_mined(model, texts, tmp_path):

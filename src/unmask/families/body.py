@@ -22,6 +22,7 @@ from unmask.nn.encoders.encoder import (
     SCORES,
     SEPARATE_LAYERS,
     TOKEN_EMBEDDINGS,
+    UNSEEN_TOKENS,
     Encoder,
     HeadSpec,
     Initializer,
@@ -148,7 +149,9 @@ class TransformerSettings(BodySettings, frozen=True, kw_only=True, forbid_unknow
     activation: Activation = "gelu"
     init_std: float = 0.02
 
-    capabilities = frozenset({BOTH_SIDES, TOKEN_EMBEDDINGS, POOLER, NARROW_BLOCKS, SCORES, SEPARATE_LAYERS})
+    capabilities = frozenset(
+        {BOTH_SIDES, TOKEN_EMBEDDINGS, POOLER, NARROW_BLOCKS, SCORES, SEPARATE_LAYERS, UNSEEN_TOKENS}
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

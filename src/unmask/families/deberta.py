@@ -25,7 +25,7 @@ from unmask.families.format import (
     architectures,
     in_layers,
 )
-from unmask.nn.encoders.encoder import NARROW_BLOCKS
+from unmask.nn.encoders.encoder import NARROW_BLOCKS, UNSEEN_TOKENS
 from unmask.nn.encoders.transformer import Transformer
 from unmask.nn.layers.disentangled import Convolution, DisentangledAttention, DisentangledBlock, Distances
 from unmask.nn.layers.embeddings import DistanceEmbeddings
@@ -55,7 +55,7 @@ class DebertaSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unk
     convolution: int = 0
     convolution_activation: PoolerActivation = "gelu"
 
-    capabilities = TransformerSettings.capabilities - {NARROW_BLOCKS}
+    capabilities = TransformerSettings.capabilities - {NARROW_BLOCKS, UNSEEN_TOKENS}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,15 +31,17 @@ from unmask.support.choices import (
     LabelNames,
     PoolingKind,
     Precision,
+    PromptName,
     TextFormat,
     as_files,
     as_texts,
     check_choice,
 )
 from unmask.support.durable import new_directory, only_writer, refuse_filled
-from unmask.support.errors import InputWarning, UserError
+from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.tasks.explained import describe
+from unmask.tasks.late_interaction import LateInteraction
 from unmask.tasks.tagged import read_unlabeled
 from unmask.tasks.task import Task
 from unmask.training.machine import choose_machine
@@ -324,12 +325,13 @@ def embed(
     pooling: PoolingKind | None = None,
     normalize: bool | None = None,
     dimensions: int | None = None,
+    prompt_name: PromptName | None = None,
     allow_pickle: bool = False,
     device: Device = "auto",
     precision: Precision = "float32",
     quiet: bool = False,
-) -> np.ndarray:
-    """Write one vector per text, for search and similarity.
+) -> np.ndarray | list[np.ndarray]:
+    """Write one vector per text, or per token for late interaction, for search and similarity.
 
     Args:
         model: run directory, Hugging Face model directory or name on the Hub, or an exported model.
@@ -344,16 +346,19 @@ def embed(
         normalize: divide vectors by their norm; by default as the model specifies, otherwise yes.
         dimensions: cut vectors to so many first dimensions, before they are normalized; by default as the model
             specifies, otherwise all.
+        prompt_name: what the texts are, query or document, if the model has prompts for these; by default its default
+            prompt, and for late interaction document.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
         precision: number format of the computation; auto is bf16 where it is faster than float32.
         quiet: print only results and errors.
 
     Returns:
-        The vectors, (texts, width) float32; see docs/embeddings.md.
+        The vectors, (texts, width) float32, of a model of late interaction those of each text, (tokens, width); see
+        docs/embeddings.md.
 
     Raises:
-        UserError: the file exists, the data is malformed, or there is none.
+        UserError: the file exists, the data is malformed, or there is none; or a parameter has no effect on the model.
     """
     written = None if out is None else Path(out)
     if written is not None:
@@ -369,21 +374,35 @@ def embed(
             "vectors are of single texts, but these are pairs", remedy=f"pass {argument('columns', {'text': 'NAME'})}"
         )
     predictor = open_predictor(model, choose_machine(device, precision), display, allow_pickle=allow_pickle)
+    texts, late = [row.values["text"] for row in rows], isinstance(predictor.model.task, LateInteraction)
+    if late:
+        _refuse_of_texts({"pooling": pooling, "normalize": normalize, "dimensions": dimensions}, written)
+    vectors: np.ndarray | list[np.ndarray]
     with only_writer(written):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", InputWarning)
-            vectors = predictor.embed(
-                [row.values["text"] for row in rows], pooling=pooling, normalize=normalize, dimensions=dimensions
-            )
-        notes += [str(warning.message) for warning in caught if issubclass(warning.category, InputWarning)]
+        if late:
+            vectors = predictor.embed_tokens(texts, prompt_name=prompt_name or "document", notes=notes)
+        else:
+            given: Any = {"pooling": pooling, "normalize": normalize, "dimensions": dimensions}
+            vectors, own_notes = predictor.vectors(texts, prompt_name=prompt_name, **given)
+            notes += own_notes
         if written is not None:
             check_target(written)  # by a program that has ended meanwhile
             write_vectors(written, vectors, predictor.fingerprint())
     if out is not None:
-        notes.append(f"{len(vectors):,} vectors of {vectors.shape[1]} numbers: {out}")
+        number = sum(map(len, vectors)) if late else len(vectors)
+        notes.append(f"{number:,} vectors of {vectors[0].shape[-1]} numbers: {out}")
     for note in notes:
         display.say(note)
     return vectors
+
+
+def _refuse_of_texts(options: Mapping[str, object], out: Path | None) -> None:
+    """Refuse what is meant for vectors of whole texts, where those of tokens are made."""
+    for name, value in options.items():
+        if value is not None:
+            raise UserError(f"{argument(name)} has no effect: this model makes vectors of tokens", remedy="omit it")
+    if out is not None and out.suffix == ".npy":
+        raise UserError("texts have different numbers of vectors of tokens", file=out, remedy="use .safetensors")
 
 
 def fill(

@@ -226,8 +226,8 @@ def open_exported(
     body, signature = body_on_meta(settings, manifest.vocabulary), manifest.signature
     heads: dict[str, dict[str, Tensor]] = {} if signature.head == FEATURES else {signature.head: {}}
     pooling = read_pooling(directory, words)
-    if dense := read_dense(directory, pooling, settings.width):
-        heads[DENSE] = dense
+    if pooling is not None and pooling.dense:
+        heads[DENSE] = read_dense(directory, pooling.dense, settings.width)
     model = Model(body, words, heads, manifest.labels, manifest.task, pooling=pooling)
     shown = display or Display(quiet=True)
     listed = directory / CHECKSUMS

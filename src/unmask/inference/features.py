@@ -45,20 +45,25 @@ def check_target(path: Path) -> None:
         raise UserError("there is no such directory", file=path.parent, remedy="create it")
 
 
-def write_vectors(path: Path, vectors: np.ndarray, model: str) -> None:
+def write_vectors(path: Path, vectors: np.ndarray | Sequence[np.ndarray], model: str) -> None:
     """Write vectors, (texts, width), in the format of the suffix.
 
     Args:
         path: the file; see `check_target`.
-        vectors: the vectors.
+        vectors: the vectors; or those of the tokens of each text, (tokens, width), which `.safetensors` has one after
+            the other, with the `offsets` of texts among them, (texts + 1,).
         model: fingerprint of the model, for the metadata of `.safetensors`.
     """
+    if isinstance(vectors, np.ndarray):
+        tensors = {"vectors": vectors}
+    else:
+        tensors = {"vectors": np.concatenate(vectors), "offsets": np.cumsum([0, *map(len, vectors)])}
     if path.suffix == ".npy":
         content = io.BytesIO()
         np.save(content, vectors, allow_pickle=False)
         replace_file(path, content.getvalue())
     else:
-        replace_file(path, safetensors.numpy.save({"vectors": vectors}, {"model": model}))
+        replace_file(path, safetensors.numpy.save(tensors, {"model": model}))
 
 
 FILE = "features.safetensors"

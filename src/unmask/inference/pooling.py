@@ -20,7 +20,7 @@ from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families.checkpoints.heads import DENSE, DENSE_PART, Pooling
-from unmask.inference.backend import Backend
+from unmask.inference.backend import Backend, finite
 from unmask.nn.encoders.pooled import DenseLayers
 from unmask.support.choices import PoolingKind
 from unmask.support.errors import UserError, check_unicode
@@ -157,8 +157,15 @@ def pooled(rows: np.ndarray, sample: Sample, kind: PoolingKind) -> np.ndarray:
 
 
 def finished(vectors: np.ndarray, pooling: Pooling) -> np.ndarray:
-    """Return vectors, (texts, width), cut and normalized, if the pooling says so, in this order."""
+    """Return vectors, (texts, width), cut and normalized, if the pooling says so, in this order.
+
+    Raises:
+        UserError: they are so large that their norms are no numbers; divided by these they would be 0.
+    """
     vectors = vectors[:, : pooling.dimensions]
+    if pooling.normalize:
+        with np.errstate(over="ignore"):
+            finite(np.square(vectors).sum(1))
     return normalized(vectors) if pooling.normalize else vectors
 
 

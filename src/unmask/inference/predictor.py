@@ -33,6 +33,7 @@ from unmask.support.errors import InputWarning, UserError, counted
 from unmask.support.messages import call
 from unmask.tasks.entity_task import TAG
 from unmask.tasks.extraction import ANSWER, Texts
+from unmask.tasks.late_interaction import VECTORS, LateInteraction
 from unmask.tasks.multiple_choice import CHOOSE, Chosen
 from unmask.tasks.relations import RELATE, Related
 from unmask.tasks.routes import Route
@@ -57,8 +58,8 @@ MAX_SHOWN = 5
 """Number of labels in the representation of a model."""
 MAX_SCORES = 1 << 20
 """Maximum number of scores in memory while a file is predicted: of the examples of a window times the labels."""
-MAX_WEIGHTS = 1 << 26
-"""Maximum number of weights of tokens in memory while a file is predicted: of the texts times the vocabulary."""
+MAX_NUMBERS = 1 << 26
+"""Maximum number of predicted numbers in memory while a file is predicted, such as of texts times the vocabulary."""
 SCORE_BYTES = 80
 """Bytes of the score of a label of an example in predictions and metrics, at least; twice as many where any number of
 labels is predicted."""
@@ -101,8 +102,8 @@ class Predictor(Generic[P]):
     ) -> None:
         self.model = model
         self.window = max(1, min(self.window, MAX_SCORES // max(1, len(model.labels))))
-        if model.task is not None and model.task.adopts:  # its outputs are over the vocabulary
-            self.window = max(1, min(self.window, MAX_WEIGHTS // model.encoder.vocabulary))
+        if model.task is not None:
+            self.window = max(1, min(self.window, MAX_NUMBERS // model.task.outputs(model.encoder.vocabulary)))
         self.backend = backend or TorchBackend(model, machine or choose_machine(precision="float32"), display)
 
     def __repr__(self) -> str:
@@ -442,6 +443,33 @@ class Predictor(Generic[P]):
         if notes:
             warnings.warn("; ".join(notes), InputWarning, stacklevel=2)
         return vectors
+
+    def embed_tokens(
+        self, texts: str | Sequence[str], *, prompt_name: PromptName = "document", notes: list[str] | None = None
+    ) -> list[np.ndarray]:
+        """Return the vectors of the tokens of each text, (tokens, width) float32, of norm 1, for late interaction.
+
+        Args:
+            texts: one or more texts.
+            prompt_name: whether they are queries or documents, which are read differently.
+            notes: receives notes that count texts.
+
+        Raises:
+            UserError: the model was not trained for late interaction.
+        """
+        check_choice("prompt_name", prompt_name, PromptName)
+        task = self.task
+        if not isinstance(task, LateInteraction):
+            raise UserError(
+                f"this model is for {task.part.replace('_', ' ')}, and makes no vectors of tokens to compare",
+                remedy=f"use {call('features', 'MODEL')}, or a model of the task late-interaction",
+            )
+        framed = task.frame_texts(self.model.tokenizer, as_rows(as_texts(texts)), prompt_name)
+        count = sum(len(sample.positions[VECTORS]) for sample in framed.samples)
+        check_memory(4 * count * task.width, f"{count:,} vectors of tokens", "embed several parts")
+        if notes is not None:
+            notes += framed.notes
+        return self.backend.logits(task.part, framed.samples)
 
     def vectors(
         self,

@@ -1,4 +1,4 @@
-"""Search of documents for queries, exactly: by the cosines of vectors, the products of sparse vectors, and by BM25.
+"""Search of documents for queries, exactly: by vectors, sparse vectors, the vectors of tokens, and by BM25.
 
 Input: vectors or texts of queries and of documents. Output: for each query the numbers of the best documents and their
 scores. The vectors of documents come in blocks, each of which is compared with all queries and then forgotten, so that
@@ -25,12 +25,15 @@ from unmask.inference.backend import finite
 from unmask.inference.predictor import Predictor
 from unmask.inference.sparse import SparseRows
 from unmask.inference.stream import summed
+from unmask.nn.layers.max_sim import max_sim, select
 from unmask.support.errors import UserError
 from unmask.tasks.rows import as_rows
 from unmask.tasks.sparse import SparseVector
 
 BLOCK = 8192
 """Number of documents that are embedded and compared at once."""
+TOKEN_BLOCK = 1024
+"""Number of documents whose vectors of tokens are computed and compared at once."""
 QUERIES = 1024
 """Number of queries that are compared with a block of documents at once."""
 _RANGES = ("0e00-0eff", "1000-109f", "1780-17ff", "2e80-2fff", "3040-30ff", "3400-9fff", "f900-faff", "20000-3ffff")
@@ -84,6 +87,15 @@ def embed_sparse_blocks(predictor: Predictor, texts: Iterator[str], notes: list[
     """Yield the sparse vectors of documents in blocks; the arguments are those of `embed_blocks`."""
     while block := list(islice(texts, BLOCK)):
         yield embed_sparse(predictor, block, notes)
+
+
+def embed_token_blocks(predictor: Predictor, texts: Iterator[str], notes: list[str]) -> Iterator[list[np.ndarray]]:
+    """Yield the vectors of the tokens of documents in blocks, those of each document (tokens, width) float32.
+
+    The arguments are those of `embed_blocks`; no more than `TOKEN_BLOCK` documents are in memory.
+    """
+    while block := list(islice(texts, TOKEN_BLOCK)):
+        yield predictor.embed_tokens(block, notes=notes)
 
 
 def check_vectors(predictor: Predictor) -> None:
@@ -181,6 +193,30 @@ class NearestSparse(Best):
         """Compare further documents with all queries."""
         documents = vectors.tensor()  # (documents, vocabulary)
         self.merge(len(vectors), lambda part: torch.sparse.mm(documents, self._queries.dense(part).T).T)
+
+
+class NearestTokens(Best):
+    """The documents whose vectors of tokens are most similar to those of queries, by MaxSim; see `Best`.
+
+    Args:
+        queries: the vectors of the tokens of each query, (tokens, width) float32.
+        depth: number of documents for each query.
+    """
+
+    def __init__(self, queries: Sequence[np.ndarray], depth: int) -> None:
+        super().__init__(len(queries), depth)
+        self._queries, self._sizes = torch.from_numpy(np.concatenate(queries)), [*map(len, queries)]
+
+    def add(self, vectors: Sequence[np.ndarray]) -> None:
+        """Compare further documents with all queries."""
+        documents, sizes = torch.from_numpy(np.concatenate(vectors)), [*map(len, vectors)]
+
+        def scores(part: slice) -> Tensor:
+            numbers = np.arange(len(self._sizes))[part]
+            with torch.inference_mode():
+                return max_sim(*select(self._queries, self._sizes, numbers), documents, sizes)
+
+        self.merge(len(sizes), scores)
 
 
 class Bm25:

@@ -5,7 +5,7 @@ MODEL is what has a directory (directory.py), or `random:RECIPE` with a tokenize
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -24,12 +24,13 @@ from unmask.data.tokenizers.word_level import without_words
 from unmask.families import BodySettings
 from unmask.families.checkpoints import allennlp, hub, huggingface
 from unmask.families.checkpoints.check import WithoutDraws, body_on_meta, check_checksums, check_size, write_checksums
+from unmask.families.checkpoints.colbert import read_interaction, write_interaction
 from unmask.families.checkpoints.heads import DENSE, DENSE_PART, POOLED, Pooling, width_of, write_pooling, write_splade
 from unmask.families.checkpoints.sentence_files import read_dense, read_pooling, read_splade
 from unmask.families.format import Pretrained
 from unmask.model.directory import find, find_tokenizer
 from unmask.nn.encoders.downstream import Downstream, DownstreamSettings
-from unmask.nn.encoders.encoder import Encoder
+from unmask.nn.encoders.encoder import TOKEN_EMBEDDINGS, Encoder
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import Objective, decoder_of
 from unmask.recipes.recipe import read_recipe
@@ -40,9 +41,12 @@ from unmask.support.fingerprint import fingerprint, fingerprint_values
 from unmask.support.messages import argument
 from unmask.support.settings import convert
 from unmask.tasks import TASKS, AnyTask
+from unmask.tasks.late_interaction import LateInteraction
 from unmask.tasks.sparse import Sparse
 from unmask.tasks.task import Task
 
+WORDS = "embeddings.words.weight"
+"""Name of the token embeddings among the tensors of an encoder."""
 NEW_POOLER = "the pooler"
 """What `Model.created` has if the pooler is newly initialized: files of models that do not use it lack it."""
 MAX_NEW = 100
@@ -165,6 +169,28 @@ class Model:
         assert self.task is not None
         return self.take(self.task.adopts or self.task.part, head)
 
+    def with_tokens(self, tokens: Sequence[str], seed: int = 0) -> Model:
+        """Return a model with further special tokens, which are newly initialized.
+
+        Raises:
+            UserError: its vocabulary cannot be extended.
+        """
+        if not tokens:
+            return self
+        if TOKEN_EMBEDDINGS not in self.encoder.provides:
+            raise UserError(
+                f"the vocabulary of this model lacks {tokens[0].strip()}, and cannot be extended",
+                remedy="use a model with token embeddings",
+            )
+        words, encoder, heads = self.tokenizer.with_tokens(tokens), self.encoder, self.heads
+        created = (*self.created, *(token.strip() for token in tokens))
+        if words.size > encoder.vocabulary:
+            encoder = build_encoder(encoder.settings, words.size, seed=seed)
+            rows = decoder_of(encoder).detach()
+            tensors, heads = _extend(self.encoder.state_dict(), heads, self.encoder.vocabulary, rows)
+            encoder.load_state_dict(tensors)
+        return replace(self, encoder=encoder, tokenizer=words, heads=heads, created=created)
+
     def body(self) -> Encoder:
         """Return the body below the task head: the encoder, or the downstream model on it."""
         if self.downstream is None:
@@ -212,7 +238,9 @@ def load_model(
             keep_head_dropout=keep_head_dropout,
             seed=seed,
         )
-    body, heads = _extend(pretrained, decoder_of(encoder).detach()) if new else (pretrained.encoder, pretrained.heads)
+    body, heads = pretrained.encoder, pretrained.heads
+    if new:
+        body, heads = _extend(body, heads, pretrained.vocabulary, decoder_of(encoder).detach())
     missing = encoder.load_state_dict(body, strict=False).missing_keys
     if missing and (reads := sorted(POOLED & pretrained.heads.keys())):
         raise UserError(
@@ -225,10 +253,12 @@ def load_model(
     longest = read_splade(directory) if task is None else None
     if longest is not None and Sparse.adopts in heads:
         task, heads = Sparse(length=min(longest, pretrained.settings.positions)), {**heads, Sparse.part: {}}
+    if task is None or isinstance(task, LateInteraction):
+        task, heads = _late(task, heads, directory, words, pretrained.settings)
     heads = {"downstream": {}, **heads} if downstream else heads  # averaging has no tensors
     revision, pooling = hub.revision_of(directory), read_pooling(directory, words)
-    if dense := read_dense(directory, pooling, pretrained.settings.width):
-        heads = {**heads, DENSE: dense}
+    if pooling is not None and pooling.dense:
+        heads = {**heads, DENSE: read_dense(directory, pooling.dense, pretrained.settings.width)}
     model = Model(
         encoder, words, heads, pretrained.labels, task, created, downstream, pretrained.tokens, revision, pooling
     )
@@ -305,26 +335,30 @@ def _untrained(source: str, tokenizer: str | Path | None, dropout: float | None,
     return Model(encoder, words, created=("all weights",), tokens=0)
 
 
-def _extend(pretrained: Pretrained, words: Tensor) -> tuple[Mapping[str, Tensor], Mapping[str, Mapping[str, Tensor]]]:
-    """Return encoder and heads with additional rows for special tokens that the published vocabulary lacks.
+def _extend(
+    encoder: Mapping[str, Tensor], heads: Mapping[str, Mapping[str, Tensor]], vocabulary: int, words: Tensor
+) -> tuple[Mapping[str, Tensor], Mapping[str, Mapping[str, Tensor]]]:
+    """Return the tensors of an encoder and of heads with additional rows for special tokens.
 
     Args:
-        pretrained: contents of the directory.
+        encoder: tensors of the encoder.
+        heads: tensors by head and part.
+        vocabulary: number of rows that they have.
         words: newly initialized token embeddings, (extended vocabulary, width).
     """
     rows = words.clone()
-    rows[: pretrained.vocabulary] = pretrained.encoder["embeddings.words.weight"]
-    count = len(words) - pretrained.vocabulary
-    heads = {
+    rows[:vocabulary] = encoder[WORDS]
+    count = len(words) - vocabulary
+    extended = {
         head: {
             name: torch.cat([value, value.new_zeros(count, *value.shape[1:])])
-            if value.shape == (pretrained.vocabulary,) or name == "decoder.weight"
+            if value.shape == (vocabulary,) or name == "decoder.weight"
             else value
             for name, value in tensors.items()
         }
-        for head, tensors in pretrained.heads.items()
+        for head, tensors in heads.items()
     }
-    return {**pretrained.encoder, "embeddings.words.weight": rows}, heads
+    return {**encoder, WORDS: rows}, extended
 
 
 def _task(pretrained: Pretrained, directory: Path) -> tuple[Task | None, DownstreamSettings | None]:
@@ -351,6 +385,29 @@ def _task(pretrained: Pretrained, directory: Path) -> tuple[Task | None, Downstr
     if task.part not in pretrained.heads or task.length > pretrained.settings.positions:
         raise UserError("the settings under 'unmask' do not match the weights", file=directory / "config.json")
     return task, read.downstream
+
+
+def _late(
+    task: LateInteraction | None,
+    heads: Mapping[str, Mapping[str, Tensor]],
+    directory: Path,
+    words: Tokenizer,
+    settings: BodySettings,
+) -> tuple[Task | None, Mapping[str, Mapping[str, Tensor]]]:
+    """Return the task of a model of token vectors and its heads, as the files of PyLate or another library have them.
+
+    Raises:
+        UserError: a file is damaged or missing, or states what is not supported.
+    """
+    found = read_interaction(directory, words, settings.width)
+    if found is None and task is not None:
+        raise UserError("the dense layers over the vectors of tokens are missing", file=directory)
+    if found is None:
+        return None, heads
+    stated = {name: getattr(found[0], name) for name in LateInteraction.inherits}
+    lengths = {name: min(stated[name], settings.positions) for name in ("length", "query_length")}
+    task = msgspec.structs.replace(task or LateInteraction(), **stated | lengths)
+    return task, {**heads, LateInteraction.part: found[1]}
 
 
 class _Task(msgspec.Struct):
@@ -398,15 +455,18 @@ def save_model(directory: str | Path, model: Model, card: str) -> None:
     if task is not None and model.downstream is not None:
         task["downstream"] = msgspec.to_builtins(model.downstream)
     heads = {**model.heads}
-    dense = {name: value for name, value in heads.get(DENSE, {}).items() if name.startswith(DENSE_PART)}
+    part = LateInteraction.part if isinstance(model.task, LateInteraction) else DENSE
+    dense = {name: value for name, value in heads.get(part, {}).items() if name.startswith(DENSE_PART)}
     if dense:  # stored as sentence-transformers does; the head of the task has no other tensors
-        heads[DENSE] = {}
+        heads[part] = {}
     huggingface.write(directory, model.encoder, heads, model.labels, task, model.tokenizer.pad, model.tokens)
     length = model.task.length if model.task else model.encoder.longest
     shape = model.encoder.settings
     model.tokenizer.save(directory, length=length, summary=shape.summary, segments=shape.segments > 1)
     if isinstance(model.task, Sparse):
         write_splade(directory, length, model.encoder.vocabulary)
+    elif isinstance(model.task, LateInteraction):
+        write_interaction(directory, model.task.interaction, dense)
     elif model.pooling is not None:
         write_pooling(directory, model.pooling, model.encoder.width, shape.summary, dense)
     replace_file(directory / "README.md", card.encode())

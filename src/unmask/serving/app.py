@@ -38,6 +38,7 @@ from unmask.support import __version__
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.tasks.ranking import Ranking
+from unmask.tasks.sparse import Sparse
 
 Value = TypeVar("Value")
 
@@ -207,6 +208,10 @@ class Service:
             }
         elif isinstance(task, Ranking):
             kind = {"reranker": {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}}
+        elif isinstance(task, Sparse):
+            kind = {"embedding": {"pooling": "splade"}}
+        elif task is not None and task.vectors is not None:
+            kind = {"embedding": {"pooling": task.vectors.kind}}
         elif task is not None:
             kind = {task.part: {"labels": list(labels)}}
         else:

@@ -3,7 +3,8 @@
 `/rerank` and `/similarity` are those of Text Embeddings Inference, the others are Cohere's. A cross-encoder reads the
 query with each text, and its score is the sigmoid of its logit, as there, whatever the activation of the model; with
 `raw_scores` it is the logit. Unlike there, models that make vectors of texts rerank, too: their scores are cosines,
-with the prompts of the model for queries and documents. If a request names no model, cross-encoders come first.
+with the prompts of the model for queries and documents; those of models of late interaction are their similarities
+(MaxSim). If a request names no model, cross-encoders come first.
 
 As in Cohere's API, documents that are too long are truncated there, not refused.
 """
@@ -33,6 +34,8 @@ from unmask.tasks.rows import cut_longer
 
 LEAST, ALMOST_ONE = 2.0**-149, 1 - 2.0**-24
 """The probabilities next to 0 and 1 in single precision, whose logits are finite."""
+SPECIAL = 3
+"""Tokens of a document of late interaction beside those of its text: two special ones and the prompt."""
 
 
 class RerankRequest(Request):
@@ -214,6 +217,8 @@ def _score(
         most: maximum number of tokens of a text; None: as many as the model reads.
     """
     task = served.model.task
+    if served.late is not None:
+        return _compare_tokens(served, request, query, texts, truncate=truncate, left=left, most=most)
     if not isinstance(task, Ranking | Regression) or not served.reranks:
         names: list[PromptName | None] = ["query", "document"]
         return _compare(served, request, query, texts, names, truncate=truncate, left=left, most=most)
@@ -278,10 +283,35 @@ def _compare(
     return replace(job, read=read)
 
 
-def _encode(
-    served: Served, request: Request, texts: Sequence[str], prompts: Sequence[str], *, truncate: bool, left: bool
-) -> list[Ids]:
-    """Return the token ids of texts after their prompts; the first text is compared with all others.
+def _compare_tokens(
+    served: Served,
+    request: Request,
+    query: str,
+    texts: Sequence[str],
+    *,
+    truncate: bool,
+    left: bool,
+    most: int | None = None,
+) -> ComputeJob:
+    """Return the job of the late interaction of a query with texts, (texts,); the arguments are those of `_score`."""
+    task = served.late
+    assert task is not None
+    query, *others = _texts(served, request, [query, *texts], truncate=truncate, left=left)
+    shorter = task if most is None else msgspec.structs.replace(task, length=min(task.length, most + SPECIAL))
+    samples = [
+        *served.frame_tokens(request, task, [query], "query", truncate=truncate, left=left),
+        *served.frame_tokens(request, shorter, others, "document", truncate=truncate, left=left),
+    ]
+
+    def read(rows: list[np.ndarray]) -> np.ndarray:
+        scores: np.ndarray = task.comparison(rows)(np.zeros(1, np.int64), np.arange(1, len(rows)))
+        return scores[0]
+
+    return ComputeJob(task.part, served.checked(request, samples), read)
+
+
+def _texts(served: Served, request: Request, texts: Sequence[str], *, truncate: bool, left: bool) -> list[str]:
+    """Return texts, of which the first one is compared with all others, within the limits.
 
     Raises:
         Refusal: there are no others; see also `Served.texts`.
@@ -289,7 +319,14 @@ def _encode(
     if len(texts) < 2:
         *_, field = (field.encode_name for field in msgspec.structs.fields(request) if field.required)
         raise invalid(f"{argument(field)}: there is no text to compare")
-    texts = served.texts(request, texts, truncate=truncate, left=left, count=len(texts) - 1)
+    return served.texts(request, texts, truncate=truncate, left=left, count=len(texts) - 1)
+
+
+def _encode(
+    served: Served, request: Request, texts: Sequence[str], prompts: Sequence[str], *, truncate: bool, left: bool
+) -> list[Ids]:
+    """Return the token ids of texts after their prompts; see `_texts`."""
+    texts = _texts(served, request, texts, truncate=truncate, left=left)
     return served.tokenizer.encode_many([prompt + text for prompt, text in zip(prompts, texts, strict=True)])
 
 

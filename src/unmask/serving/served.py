@@ -32,8 +32,10 @@ from unmask.support.choices import PromptName
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.tasks.explained import Explanation
-from unmask.tasks.routes import Request, Route, TaskRequest, is_left
+from unmask.tasks.late_interaction import LateInteraction
+from unmask.tasks.routes import Request, Route, TaskRequest, VectorsRequest, is_left
 from unmask.tasks.rows import TextTask, as_rows, cut_longer
+from unmask.tasks.sparse import Sparse
 
 OF_LAYERS = ("/embed", "/similarity", "/features", "/playground/influence")
 """Routes that need hidden states."""
@@ -70,6 +72,8 @@ class Served:
         self.model, self.tokenizer = predictor.model, predictor.model.tokenizer
         most = min(limits.batch_tokens, limits.request_tokens, self.model.encoder.longest)
         self.longest = most if self.pooling.length is None else min(most, self.pooling.length)
+        if isinstance(self.model.task, Sparse | LateInteraction):
+            self.longest = min(self.longest, self.model.task.length)
         self.mask_head = mask_head(self.model)
         self.route: Route | None = None
         task = self.model.task
@@ -80,6 +84,12 @@ class Served:
     def reranks(self) -> bool:
         """Whether it is a cross-encoder."""
         return self.route is not None and self.predictor.task.reranks
+
+    @property
+    def late(self) -> LateInteraction | None:
+        """The task, if it makes vectors of tokens to compare."""
+        task = self.model.task
+        return task if isinstance(task, LateInteraction) and self.predictor.backend.has_head(task.part) else None
 
     @property
     def compares(self) -> bool:
@@ -110,6 +120,9 @@ class Served:
             jobs.append(self.fill(FillRequest(inputs="[MASK]")))
         if self.route is not None:
             jobs.append(self.ask(self.route.request_to(self.model.task)))
+        if self.late is not None:
+            samples = self.frame_tokens(EmbedRequest(inputs=""), self.late, ["a"], "query", truncate=True)
+            jobs.append(ComputeJob(self.late.part, samples, lambda rows: rows))
         for job in jobs:
             rows = self.compute(job.head, job.samples)
             if not job.sound(rows):
@@ -121,7 +134,7 @@ class Served:
         if path in OF_LAYERS:
             return self.predictor.backend.has_layers
         if path == RERANK:
-            return self.reranks or self.compares
+            return self.reranks or self.compares or self.late is not None
         if path == "/explain":
             return self.route is not None and explains(self.predictor.task)
         if path == "/fill":
@@ -250,6 +263,29 @@ class Served:
             raise invalid(too_long(request, f"{capacity} tokens besides special ones"))
         return self.checked(request, [frame.wrap(cut(text_ids, capacity, left)) for text_ids in ids])
 
+    def frame_tokens(
+        self,
+        request: Request,
+        task: LateInteraction,
+        texts: Sequence[str],
+        name: PromptName,
+        *,
+        truncate: bool,
+        left: bool = False,
+    ) -> Sequence[Sample]:
+        """Return texts as samples whose tokens have vectors, for late interaction; see `embed_ids`.
+
+        Raises:
+            Refusal: a text is too long, or should be truncated at its beginning.
+        """
+        if left:
+            raise invalid(f'{argument("truncation_direction")}: this model truncates texts at their end; pass "right"')
+        framed = task.frame_texts(self.tokenizer, as_rows(texts), name)
+        if not truncate and any(framed.cut):
+            most = task.query_length if name == "query" else task.length
+            raise invalid(too_long(request, f"{most} tokens, special ones included"))
+        return self.checked(request, framed.samples)
+
     def vectors(self, samples: Sequence[Sample]) -> list[np.ndarray]:
         """Return the vector of each text, (width,); the hidden states of its tokens do not leave the batch."""
         return list(embed_samples(self.predictor.backend, self.model, samples, self.pooling))
@@ -267,6 +303,9 @@ class Served:
         """
         task, route, of = self.predictor.task, self.route, of or request
         assert route is not None
+        if isinstance(request, VectorsRequest):
+            return self._vectors_of_task(request)
+        assert route.examples is not None
         truncated = request.truncated(self.limits.characters)
         asked = truncated or request
         inputs = asked.texts()
@@ -284,6 +323,17 @@ class Served:
 
         samples = self._ends(inputs) if truncated is not None and truncated.left else framed.samples
         return ComputeJob(task.part, self.checked(of, samples), read, infinite=task.infinite)
+
+    def _vectors_of_task(self, request: VectorsRequest) -> ComputeJob:
+        """Return the job of the model's task for texts or token ids; see `ask`."""
+        task, route = self.predictor.task, self.route
+        assert route is not None
+        truncate, left = bool(request.truncate), request.left
+        ids = self.encode(request, request.inputs, truncate=truncate, left=left, prompt_name=request.prompt_name)
+        samples = self.framed(request, ids, truncate=truncate, left=left)
+        framed = task.frame(self.tokenizer, task.from_texts([""] * len(ids)), self.predictor.labels, gold=False)
+        answer = route.answer
+        return ComputeJob(task.part, samples, lambda rows: answer(task, request, framed.read(rows), None))
 
     def _ends(self, inputs: Sequence[Sequence[str]]) -> list[Sample]:
         """Return the ends of texts, or pairs, that are too long as samples of a task over whole texts.

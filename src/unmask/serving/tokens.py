@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -55,14 +55,27 @@ def decode(served: Served, request: DecodeRequest) -> ComputeJob:
 def embed_all(served: Served, request: EmbedAllRequest) -> ComputeJob:
     """Return the job of `/embed_all`; it reads the vectors of the tokens of each text, special ones included.
 
+    Those of a model of late interaction are the ones that it compares.
+
     Raises:
-        Refusal: a text is empty or too long, or there are too many texts, tokens or numbers, or none.
+        Refusal: a text is empty or too long, or there are too many texts, tokens or numbers, or none; or a model of
+            late interaction is given token ids.
     """
     truncate, left = bool(request.truncate), is_left(request.truncation_direction)
-    ids = served.encode(request, request.inputs, truncate=truncate, left=left, prompt_name=request.prompt_name)
-    samples, encoder = served.framed(request, ids, truncate=truncate, left=left), served.model.encoder
-    if total_length(samples) * encoder.width > served.limits.values:
+    encoder, task = served.model.encoder, served.late
+    if task is not None:
+        if served.given_ids(request, request.inputs) is not None:
+            raise invalid(f"{argument('inputs')}: this model adds tokens to queries and documents; pass texts")
+        texts = served.texts(request, cast("str | list[str]", request.inputs), truncate=truncate)
+        name = request.prompt_name or "document"
+        samples, width = served.frame_tokens(request, task, texts, name, truncate=truncate, left=left), task.width
+    else:
+        ids = served.encode(request, request.inputs, truncate=truncate, left=left, prompt_name=request.prompt_name)
+        samples, width = served.framed(request, ids, truncate=truncate, left=left), encoder.width
+    if total_length(samples) * width > served.limits.values:
         raise too_large(f"{argument('inputs')}: more than {served.limits.values:,} numbers; send several requests")
+    if task is not None:
+        return ComputeJob(task.part, samples, lambda rows: [vectors.tolist() for vectors in rows])
     return ComputeJob((encoder.num_layers,), samples, lambda rows: [states[:, 0].tolist() for states in rows])
 
 

@@ -18,13 +18,9 @@ from msgspec import Meta
 from unmask.inference.fill import Mask
 from unmask.support.choices import PromptName
 from unmask.tasks.explained import Explanation
-from unmask.tasks.routes import Direction, Request, Texts
+from unmask.tasks.routes import Direction, Request, Texts, TextsOrIds, VectorsRequest
 
 Layers = Annotated[tuple[Annotated[int, Meta(ge=-1000, le=1000)], ...], Meta(min_length=1, max_length=100)]
-TextsOrIds = Annotated[
-    str | list[str | int | list[int]],
-    Meta(description="A text or several, or the token ids of one or several texts, special tokens included."),
-]
 EmbedResponse = list[list[float]]
 EmbedAllResponse = list[list[list[float]]]
 FillResponse = list[list[Mask]]
@@ -95,13 +91,8 @@ class EmbedRequest(Request):
     dimensions: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
 
 
-class EmbedAllRequest(Request):
+class EmbedAllRequest(VectorsRequest):
     """Texts the vectors of whose tokens are wanted; see `EmbedRequest`."""
-
-    inputs: TextsOrIds
-    truncate: bool | None = False
-    truncation_direction: Direction = "right"
-    prompt_name: PromptName | None = None
 
 
 class TokenizeRequest(Request):

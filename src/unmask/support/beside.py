@@ -21,6 +21,9 @@ POOLING = "config.json of pooling"
 NORMALIZE = "config.json of normalization"
 DENSE = "config.json of a dense layer"
 SPLADE_POOLING = "config.json of SPLADE's pooling"
+TOKEN_DENSE = "config.json of a dense layer over tokens"
+TOKEN_NORMALIZE = "config.json of the normalization of tokens"
+MASK = "config.json of the mask of token vectors"
 
 _DECODING = "only in decoding"
 _PADDING = "texts are not padded here"
@@ -156,7 +159,10 @@ FILES: dict[str, KnownKeys] = {
         remedy="use a model without it",
     ),
     "config_sentence_transformers.json": KnownKeys(
-        read=_keys("model_type prompts default_prompt_name activation_fn truncate_dim"),
+        read=_keys(
+            "model_type prompts default_prompt_name activation_fn truncate_dim query_prefix document_prefix "
+            "query_length document_length do_query_expansion attend_to_expansion_tokens skiplist_words"
+        ),
         harmless={
             "__version__": _METADATA,
             "requirements": "versions of libraries that are not used",
@@ -209,6 +215,25 @@ FILES: dict[str, KnownKeys] = {
             "module_input_name": ("sentence_embedding",),
             "module_output_name": ("sentence_embedding", None),
         },
+    ),
+    TOKEN_DENSE: KnownKeys(
+        read=_keys("out_features bias activation_function"),
+        harmless=_because("it is that of the weights", "in_features"),
+        usual={
+            "use_residual": (False,),
+            "module_input_name": ("token_embeddings",),
+            "module_output_name": ("token_embeddings", None),
+        },
+    ),
+    TOKEN_NORMALIZE: KnownKeys(
+        usual={
+            "module_input_name": ("token_embeddings",),
+            "module_output_name": ("token_embeddings", None),
+        }
+    ),
+    MASK: KnownKeys(
+        read=_keys("skiplist_words"),
+        usual={"skiplist_tasks": (["document"], None), "keep_only_token_ids": (None,)},
     ),
     NORMALIZE: KnownKeys(
         usual={

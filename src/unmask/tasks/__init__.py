@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from unmask.tasks.coqa import Coqa
     from unmask.tasks.embedding import Embedding
     from unmask.tasks.hotpotqa import Hotpotqa
+    from unmask.tasks.late_interaction import LateInteraction
     from unmask.tasks.multi_label import MultiLabel
     from unmask.tasks.multiple_choice import MultipleChoice
     from unmask.tasks.quac import Quac
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         | Ranking
         | Embedding
         | Sparse
+        | LateInteraction
         | QuestionAnswering
         | AnswerBeams
         | Quac
@@ -55,6 +57,7 @@ CLASSES = {
     "ranking": "unmask.tasks.ranking:Ranking",
     "embedding": "unmask.tasks.embedding:Embedding",
     "sparse": "unmask.tasks.sparse:Sparse",
+    "late-interaction": "unmask.tasks.late_interaction:LateInteraction",
     "question-answering": "unmask.tasks.question_answering:QuestionAnswering",
     "answer-beams": "unmask.tasks.answer_beams:AnswerBeams",
     "quac": "unmask.tasks.quac:Quac",

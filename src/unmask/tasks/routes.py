@@ -14,11 +14,16 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from unmask.support.choices import PromptName
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 
 Name = Annotated[str, Meta(max_length=200, description="Name of the model; by default the first one that can do it.")]
 Texts = Annotated[str | list[str], Meta(description="One text or several.")]
+TextsOrIds = Annotated[
+    str | list[str | int | list[int]],
+    Meta(description="A text or several, or the token ids of one or several texts, special tokens included."),
+]
 Direction = Literal["right", "left", "Right", "Left"]
 """The end at which texts that are too long are truncated; Text Embeddings Inference spells it in both ways."""
 
@@ -53,6 +58,27 @@ class TaskRequest(Request):
     def truncated(self, characters: int) -> Self | None:
         """Return the request with at most so many characters of each text; None: it refuses to be truncated."""
         return self
+
+
+class VectorsRequest(TaskRequest):
+    """Texts whose vectors are wanted, as Text Embeddings Inference is asked for those of tokens and for sparse ones.
+
+    Attributes:
+        inputs: one text or several, or token ids with special ones, as `/tokenize` returns them.
+        truncate: whether texts that are too long are truncated; otherwise they are refused.
+        truncation_direction: the end at which they are truncated, "right" or "left".
+        prompt_name: the prompt of the model that texts begin with, "query" or "document"; None: the default one.
+    """
+
+    inputs: TextsOrIds
+    truncate: bool | None = False
+    truncation_direction: Direction = "right"
+    prompt_name: PromptName | None = None
+
+    @property
+    def left(self) -> bool:
+        """See `TaskRequest`."""
+        return is_left(self.truncation_direction)
 
 
 class PredictRequest(TaskRequest):
@@ -209,7 +235,8 @@ class Route:
         summary: what it does.
         request: type of its request.
         response: type of its response.
-        examples: returns the examples that a request asks about, given the task and the request.
+        examples: returns the examples that a request asks about, given the task and the request; None: they are single
+            texts or their token ids, and the request is a `VectorsRequest`.
         answer: returns the response, given the task, the request, the predictions of the examples, and the outputs of
             the head for each example, (examples, outputs), or None; see `Framed.outputs`.
         needs: what a request or a model lacks if it is refused for another reason than a limit, with references to
@@ -224,7 +251,7 @@ class Route:
     summary: str
     request: type[TaskRequest]
     response: Any
-    examples: Callable[[Any, Any], list[Any]]
+    examples: Callable[[Any, Any], list[Any]] | None
     answer: Answer
     needs: str
     example: Mapping[str, Any]

@@ -179,6 +179,7 @@ def frame_rows(
     windows: int = 1,
     stride: int = 0,
     labels: Mapping[str, np.ndarray] | None = None,
+    begin: int | None = None,
 ) -> FramedRows:
     """Convert rows, all single texts or all pairs, to samples of at most `length` tokens.
 
@@ -190,6 +191,7 @@ def frame_rows(
         windows: maximum number of samples of a row; only single texts can have several.
         stride: number of tokens between the starts of two windows.
         labels: the labels of each row by name, (rows, any number) each, if each has a single sample.
+        begin: a token that the texts begin with, if each has a single sample; it counts in `length`.
 
     Raises:
         UserError: see `are_pairs`; or `length` leaves no space for text, or pairs should have several windows.
@@ -198,7 +200,7 @@ def frame_rows(
     pairs = are_pairs(rows, pairs)
     if pairs and windows > 1:
         raise UserError("task.windows is for single texts, but these are pairs of texts", remedy="remove it")
-    if (capacity := frame.capacity(length, texts=1 + pairs)) < 1:
+    if (capacity := frame.capacity(length, texts=1 + pairs) - (begin is not None)) < 1:
         special = length - capacity
         raise UserError(
             f"task.length is {length}, but a pair has {special} special tokens",
@@ -209,9 +211,8 @@ def frame_rows(
     first, second = columns[0].lengths, columns[1].lengths if pairs else np.zeros(len(rows), np.int64)  # (rows,) each
     if windows == 1:
         sizes = cut_longer(first, second, capacity)
-        samples = frame.wrap_all(
-            *(column.cut(size) for column, size in zip(columns, sizes, strict=False)), labels=labels
-        )
+        kept = [column.cut(size) for column, size in zip(columns, sizes, strict=False)]
+        samples = frame.wrap_all(kept[0] if begin is None else kept[0].after(begin), *kept[1:], labels=labels)
         cut = first + second > capacity
     else:
         samples, cut = _in_windows(frame, columns[0], capacity, windows, stride)

@@ -35,7 +35,7 @@ from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext, Objective, Part, decoder_of
 from unmask.support.environment import check_memory
 from unmask.support.messages import argument
-from unmask.tasks.routes import Route, TaskRequest, Texts
+from unmask.tasks.routes import Route, VectorsRequest
 from unmask.tasks.rows import are_pairs, frame_rows
 from unmask.tasks.task import Framed, Reason, Refusals
 from unmask.tasks.text_pairs import PairHead, PairTask, Sides, Similarity, ranking_loss
@@ -62,26 +62,8 @@ class SparseVector(msgspec.Struct, frozen=True, omit_defaults=True):
     cut: bool = False
 
 
-class SparseRequest(TaskRequest):
-    """Texts whose sparse vectors are wanted.
-
-    Attributes:
-        inputs: one text or several.
-        truncate: whether texts that are too long are truncated at their end; otherwise they are refused.
-    """
-
-    inputs: Texts
-    truncate: bool = False
-
-    def texts(self) -> list[list[str]]:
-        """See `TaskRequest`."""
-        return [[text] for text in ([self.inputs] if isinstance(self.inputs, str) else self.inputs)]
-
-    def truncated(self, characters: int) -> SparseRequest | None:
-        """See `TaskRequest`."""
-        if not self.truncate:
-            return None
-        return msgspec.structs.replace(self, inputs=[text[:characters] for (text,) in self.texts()])
+class SparseRequest(VectorsRequest):
+    """Texts whose sparse vectors are wanted; see `VectorsRequest`."""
 
 
 class SparseValue(msgspec.Struct):
@@ -89,11 +71,6 @@ class SparseValue(msgspec.Struct):
 
     index: int
     value: Annotated[float, Meta(ge=0)]
-
-
-def _asked(task: Any, request: SparseRequest) -> list[Row]:
-    rows: list[Row] = task.from_texts([text for (text,) in request.texts()])
-    return rows
 
 
 def _answer(
@@ -110,7 +87,7 @@ EMBED_SPARSE = Route(
     "Return the weights of the tokens of the vocabulary for each text.",
     SparseRequest,
     list[list[SparseValue]],
-    _asked,
+    None,
     _answer,
     f"{argument('inputs')}: a text has characters that cannot be encoded",
     {"inputs": "What is deep learning?", "truncate": True},
@@ -162,6 +139,10 @@ class Sparse(PairTask, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
             raise ValueError("query_flops and document_flops must not be negative")
         if not 0 <= self.flops_warmup <= 1:
             raise ValueError("flops_warmup must be from 0 to 1")
+
+    def outputs(self, vocabulary: int) -> int:
+        """See `Task`."""
+        return vocabulary
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: none."""
@@ -243,8 +224,8 @@ class SparseHead(PairHead, MaskedLM):
 
     def loss(self, sides: Sides) -> Part:
         """See `PairHead`; FLOPS is multiplied by the number of pairs, whose mean is minimized."""
-        part = ranking_loss(sides, self.task.temperature)
         documents = sides.documents
+        part = ranking_loss(sides.first @ documents.T, sides.texts, self.task.temperature)
         flops = [vectors.mean(0).square().sum() for vectors in (sides.first, documents)]
         weighted = self.task.query_flops * flops[0] + self.task.document_flops * flops[1]
         active = {

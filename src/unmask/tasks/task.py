@@ -163,6 +163,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         usage: an example of the arguments of `unmask predict`.
         weightless: whether its head has no weights of its own, so that only the settings of a model tell that it has
             this task.
+        inherits: its settings that a model which continues one of the same task takes from it, unless they are given.
         adopts: the pretraining head that its head is: it begins with the weights of it, and is stored in its place;
             "": none.
         route: how the server asks it; a `Reason`: it is not served, and why.
@@ -180,6 +181,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     pipeline: ClassVar[str] = ""
     usage: ClassVar[str] = '"A text."'
     weightless: ClassVar[bool] = False
+    inherits: ClassVar[tuple[str, ...]] = ()
     adopts: ClassVar[str] = ""
     route: ClassVar[Route | Reason] = Reason("it declares no route", "set `route` in its class")
     infinite: ClassVar[bool] = False
@@ -228,6 +230,14 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             UserError: the pooling of the model is not supported.
         """
         return self
+
+    def new_tokens(self, tokenizer: Tokenizer) -> Sequence[str]:
+        """Return the tokens that its texts begin with and that a vocabulary lacks."""
+        return ()
+
+    def outputs(self, vocabulary: int) -> int:
+        """Return how many numbers are predicted for a text, if it is more than a few, given a body's vocabulary."""
+        return 1
 
     def cut(self, dimensions: int) -> Self:
         """Return the task with vectors that are cut to so many first components, if it trains vectors."""

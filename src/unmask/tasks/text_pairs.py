@@ -33,7 +33,7 @@ from unmask.nn.layers.vocabulary import count_correct
 from unmask.objectives.objective import Objective, Part
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
-from unmask.tasks.rows import RowTask, are_pairs, frame_rows, passages, texts_of
+from unmask.tasks.rows import FramedRows, RowTask, are_pairs, frame_rows, passages, texts_of
 from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths
 
 SIDE, TEXT = "side", "text_number"
@@ -43,6 +43,8 @@ POOL = 1000
 """Maximum number of pairs, in order, among whose second texts a second text is ranked."""
 TIE = 1e-6
 """Difference of scores that rounding can explain, so that equal texts have equal ranks."""
+Compare = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""Returns the scores of some texts with others, (texts, others), given their numbers."""
 
 
 class Similarity(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -101,13 +103,12 @@ class PairTask(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """See `Task`: with `gold`, a sample per pair; otherwise, one per text."""
         are_pairs(examples, True)
         sizes = [len(texts_of(row)) for row in examples]
-        rows = [Row({"text": text}, row.file, row.line) for row in examples for text in self._prompted(row)]
-        samples, cut, notes = frame_rows(tokenizer, rows, self.length, pairs=False)
+        samples, cut, notes = self.frame_sides(tokenizer, examples)
 
         def read(logits: Sequence[np.ndarray]) -> list[Similarity]:
             if not logits:
                 return []
-            scores, ranks = rank_pairs(self.finished(np.concatenate(logits)), sizes)
+            scores, ranks = rank_pairs(self.comparison(logits), sizes)
             starts = [0, *accumulate(sizes)][:-1]
             were_cut: list[bool] = np.logical_or.reduceat(cut, starts).tolist()
             return [
@@ -116,6 +117,16 @@ class PairTask(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True):
             ]
 
         return Framed(self._joined(samples, examples, sizes) if gold else samples, read, notes)
+
+    def frame_sides(self, tokenizer: Tokenizer, rows: Sequence[Row]) -> FramedRows:
+        """Return all texts of all rows, in order, as samples."""
+        texts = [Row({"text": text}, row.file, row.line) for row in rows for text in self._prompted(row)]
+        return frame_rows(tokenizer, texts, self.length, pairs=False)
+
+    def comparison(self, outputs: Sequence[np.ndarray]) -> Compare:
+        """Return the function that compares texts, given what the head predicts for each, (1, width)."""
+        vectors = self.finished(np.concatenate(outputs))  # (texts, width)
+        return lambda firsts, others: vectors[firsts] @ vectors[others].T
 
     def prompts(self, row: Row) -> Sequence[str]:
         """Return what the first text of a row begins with, and what the others do."""
@@ -196,24 +207,24 @@ def describe_mistakes(
     return sorted(mistakes, key=lambda mistake: -mistake.score)
 
 
-def rank_pairs(vectors: np.ndarray, sizes: Sequence[int]) -> tuple[list[float], list[int]]:
+def rank_pairs(compare: Compare, sizes: Sequence[int]) -> tuple[list[float], list[int]]:
     """Return the score of each pair, and the rank of its second text; see `Similarity`.
 
     Args:
-        vectors: those of all texts of all rows, in order, (texts, width).
+        compare: returns the scores of texts with others, given their numbers among all texts of all rows, in order.
         sizes: number of texts of each row.
     """
     starts = np.cumsum([0, *sizes])
-    first, second = vectors[starts[:-1]], vectors[starts[:-1] + 1]  # (pairs, width) each
-    scores = (first * second).sum(1)  # (pairs,)
-    ranks: list[int] = []
+    scores, ranks = list[float](), list[int]()
     for start in range(0, len(sizes), POOL):
-        chosen = slice(start, start + POOL)
+        firsts = starts[:-1][start : start + POOL]
         inside = np.arange(starts[start], starts[min(start + POOL, len(sizes))])
-        others = np.setdiff1d(inside, starts[:-1][chosen], assume_unique=True)  # all but the first texts
-        table = first[chosen] @ vectors[others].T  # (pairs of the pool, second and negative texts of the pool)
-        ranks += (1 + (table > scores[chosen, None] + TIE).sum(1)).tolist()
-    return scores.tolist(), ranks
+        others = np.setdiff1d(inside, firsts, assume_unique=True)  # all but the first texts
+        table = compare(firsts, others)  # (pairs of the pool, second and negative texts of the pool)
+        own = table[np.arange(len(firsts)), np.searchsorted(others, firsts + 1)]  # (pairs of the pool,)
+        scores += own.tolist()
+        ranks += (1 + (table > own[:, None] + TIE).sum(1)).tolist()
+    return scores, ranks
 
 
 @dataclass(frozen=True)
@@ -264,27 +275,25 @@ class Sides:
         return replace(self, first=change(self.first), second=change(self.second), negatives=change(self.negatives))
 
 
-def ranking_loss(sides: Sides, temperature: float, *, symmetric: bool = False) -> Part:
+def ranking_loss(scores: Tensor, texts: Sequence[Tensor], temperature: float, *, symmetric: bool = False) -> Part:
     """Return the cross-entropy of each first text finding its second one, summed over pairs; see the module.
 
     Args:
-        sides: the vectors.
-        temperature: what their products are divided by.
+        scores: those of first texts with all second ones, then with all negatives, (pairs, pairs + negatives).
+        texts: see `Sides`.
+        temperature: what they are divided by.
         symmetric: whether to return the mean of both directions; negatives have no first texts to find.
     """
-    own_first, own_second, negative = sides.texts
+    own_first, own_second, negative = texts
+    pairs = len(scores)
     shared = (own_first[:, None] == own_first[None]) | (own_second[:, None] == own_second[None])  # (pairs, pairs)
     shared.fill_diagonal_(False)
-    logits = (sides.first @ sides.second.T / temperature).masked_fill(shared, -torch.inf)  # (pairs, pairs)
-    matching = torch.arange(len(logits), device=logits.device)
-    ranked = logits
-    if len(negative):
-        equal = (own_first[:, None] == negative) | (own_second[:, None] == negative)  # (pairs, negatives)
-        hard = (sides.first @ sides.negatives.T / temperature).masked_fill(equal, -torch.inf)
-        ranked = torch.cat([logits, hard], 1)  # (pairs, pairs + negatives)
+    equal = (own_first[:, None] == negative) | (own_second[:, None] == negative)  # (pairs, negatives)
+    ranked = (scores / temperature).masked_fill(torch.cat([shared, equal], 1), -torch.inf)
+    matching = torch.arange(pairs, device=scores.device)
     loss = cross_entropy(ranked, matching, reduction="sum")
     if symmetric:
-        loss = (loss + cross_entropy(logits.T, matching, reduction="sum")) / 2
+        loss = (loss + cross_entropy(ranked[:, :pairs].T, matching, reduction="sum")) / 2
     return Part(loss, {"accuracy": count_correct(ranked.detach(), matching)})
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.export import Dim
 
-from unmask.data.batches.batch import Sample, collate
+from unmask.data.batches.batch import UNSEEN, Sample, collate
 from unmask.families import FAMILIES
 from unmask.families.albert import AlbertSettings
 from unmask.families.bert import BertSettings
@@ -25,6 +25,7 @@ from unmask.families.nomicbert import NomicBertSettings
 from unmask.families.roberta import CamembertSettings, RobertaSettings, XlmRobertaSettings
 from unmask.families.roformer import RoFormerSettings
 from unmask.families.xlnet import XlnetSettings
+from unmask.nn.encoders.encoder import UNSEEN_TOKENS
 from unmask.nn.encoders.stored import Padded
 from unmask.nn.layers import embeddings, linear, norm
 from unmask.nn.layers.block import SelfAttention, choose_kernel, set_kernel
@@ -114,6 +115,46 @@ def test_padded_input_equals_the_ragged_encoder(kind, kernel):
             last = set_kernel(Padded(body), kernel)(*inputs)
         assert last.shape == (len(lengths), length, 32)
         assert_same(last, body, *inputs)
+
+
+def with_unseen(lengths, length, unseen):
+    """Return padded input, and it and a short text as a batch in which padding are tokens, attended to or `unseen`."""
+    ids, real, segments = padded_input(lengths, length)
+    rows = [(number, *row) for number, row in enumerate(zip(ids, segments, lengths, strict=True))]
+    samples = [
+        Sample(
+            key=(number,),
+            ids=row[:end].numpy(),
+            segments=kind[:end].numpy(),
+            positions={UNSEEN: np.arange(size if unseen else end, end)},
+        )
+        for number, row, kind, size, end in (*((*row, length) for row in rows), (9, *rows[0][1:], 3))
+    ]
+    return (ids, real, segments), collate(samples)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in BODIES if UNSEEN_TOKENS in build(kind).provides])
+def test_no_token_attends_to_unseen_ones(kind):
+    body = build(kind)
+    inputs, batch = with_unseen((3, 9, 12), 12, True)
+    with torch.no_grad():
+        expected = Padded(body)(*inputs)  # whose padding attends to all tokens, and is not attended to
+        found = body(batch.tokens).last
+        seen = body(with_unseen((3, 9, 12), 12, False)[1].tokens).last
+    rows = dict(zip(batch.keys, found.split(batch.tokens.offsets.diff().tolist()), strict=True))
+    for number, row in enumerate(expected):
+        torch.testing.assert_close(rows[number,], row, rtol=0, atol=1e-5)
+    assert not torch.allclose(found, seen, atol=1e-3)
+    weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(0))
+    gradients = []
+    for kernel in (fused, plain) if kind != "mpnet" else (plain, plain):
+        body.zero_grad()
+        (set_kernel(body, kernel)(batch.tokens).last * weights).sum().backward()
+        gradients.append(
+            {name: value.grad.clone() for name, value in body.named_parameters() if value.grad is not None}
+        )
+    for name, value in gradients[0].items():
+        torch.testing.assert_close(value, gradients[1][name], rtol=1e-3, atol=1e-3)
 
 
 def test_without_segments_all_are_0():

@@ -24,6 +24,8 @@ Key = tuple[int, ...]
 """Identifies a sample permanently, for example (epoch, block, item). Random generators are derived from it."""
 TARGETS = "targets"
 """Name of the positions and labels of tokens that are predicted by queries, without reading them (XLNet)."""
+UNSEEN = "unseen"
+"""Name of the positions of tokens that attend to others, but that no token attends to; the last ones of a sequence."""
 GROUP = "group"
 """Name of the label that tells which sequences of a batch come from the same sample."""
 _Value = TypeVar("_Value")
@@ -134,7 +136,7 @@ class Sample:
         fresh: whether the stream starts here, so that no state is carried over from the previous window.
         reading: how it is read, if not from left to right with all tokens in sight.
         parts: lengths of the sequences that it consists of, which stay in one batch, such as the choices of a question;
-            each has the same number of positions and of labels, by name. Empty: it is one sequence.
+            each has the same number of labels, by name. Empty: it is one sequence.
     """
 
     key: Key
@@ -178,8 +180,8 @@ class Sample:
         made, starts = [], np.cumsum([0, *self.parts])[:-1]
         for index, (start, length) in enumerate(zip(starts.tolist(), self.parts, strict=True)):
             labels = {name: np.split(values, len(self.parts))[index] for name, values in self.labels.items()}
-            positions = {name: np.split(at, len(self.parts))[index] - start for name, at in self.positions.items()}
-            inside = slice(start, start + length)
+            inside, end = slice(start, start + length), start + length
+            positions = {name: at[(at >= start) & (at < end)] - start for name, at in self.positions.items()}
             made.append(
                 self.changed(
                     key=(*self.key, index),
@@ -323,6 +325,9 @@ def collate(samples: Sequence[Sample]) -> Batch:
         for name in samples[0].positions
     }
     groups = tuple(group_sequences(lengths, offsets, len(samples) - (backward or 0)))
+    packed = pack_sequences(lengths, offsets, groups) if backward is None else None
+    if UNSEEN in positions and len(positions[UNSEEN]):
+        groups, packed = tuple(group.without_keys(positions[UNSEEN].numpy()) for group in groups), None
     queries = [len(sample.positions[TARGETS]) for sample in samples] if TARGETS in positions else []
     position_ids = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
     tokens = Tokens(
@@ -331,7 +336,7 @@ def collate(samples: Sequence[Sample]) -> Batch:
         position_ids=torch.from_numpy(position_ids),
         offsets=torch.from_numpy(offsets.astype(np.int32)),
         groups=groups,
-        packed=pack_sequences(lengths, offsets, groups) if backward is None else None,
+        packed=packed,
         reading=collate_readings(readings, groups, positions.get(TARGETS), queries),
     )
     return Batch(

@@ -42,6 +42,7 @@ class Group:
         backward: whether its sequences are in reverse order.
         owner: (sequences, longest), the sequence that the token in each slot belongs to, -1 at padding, if rows hold
             several sequences, one after another (see `pack_sequences`); None: a row is a sequence.
+        keys: (sequences, longest) bool, False at padding and at tokens that no token attends to; None: as `real`.
     """
 
     start: int
@@ -53,12 +54,28 @@ class Group:
     real: Tensor | None
     backward: bool = False
     owner: Tensor | None = None
+    keys: Tensor | None = None
+
+    @property
+    def attended(self) -> Tensor | None:
+        """Which slots are attended to, (sequences, longest) bool; None: all."""
+        return self.real if self.keys is None else self.keys
 
     def map(self, change: Change) -> Group:
         """Return a copy with `change` applied to each tensor."""
-        tensors = (self.index, self.slots, self.real, self.owner)
-        index, slots, real, owner = (None if old is None else change(old) for old in tensors)
-        return replace(self, index=index, slots=slots, real=real, owner=owner)
+        tensors = (self.index, self.slots, self.real, self.owner, self.keys)
+        index, slots, real, owner, keys = (None if old is None else change(old) for old in tensors)
+        return replace(self, index=index, slots=slots, real=real, owner=owner, keys=keys)
+
+    def without_keys(self, unseen: np.ndarray) -> Group:
+        """Return a copy in which no token attends to some tokens, given by their indices in the batch."""
+        inside = unseen[(unseen >= self.start) & (unseen < self.stop)] - self.start
+        if not len(inside):
+            return self
+        slots = inside if self.index is None else self.index.numpy()[inside]
+        keys = np.ones((self.sequences, self.longest), bool) if self.real is None else self.real.numpy().copy()
+        keys.reshape(-1)[slots] = False
+        return replace(self, keys=torch.from_numpy(keys))
 
 
 def group_sequences(lengths: np.ndarray, offsets: np.ndarray, border: int) -> list[Group]:

@@ -255,6 +255,15 @@ class Tokenizer:
         new.summary, new.segments = self.summary, self.segments
         return new
 
+    def with_tokens(self, tokens: Sequence[str]) -> Tokenizer:
+        """Return the same tokenizer with further special tokens, which get the next ids."""
+        library = tokenizers.Tokenizer.from_str(self._library.to_str())
+        library.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in tokens])
+        new = type(self)(library, self.kind, self._special)
+        new.summary, new.segments = self.summary, self.segments
+        new.ends_twice, new.framing = self.ends_twice, self.framing
+        return new
+
     @property
     def closed(self) -> Tokenizer:
         """The same tokenizer, all of whose ids are below `size`, as a corpus needs them."""
@@ -349,6 +358,10 @@ class Tokenizer:
         if token is None:
             raise IndexError(f"no token has the id {id}; the vocabulary has {self.size} tokens")
         return token
+
+    def find(self, token: str) -> int | None:
+        """Return the id of a token, as it is written in the vocabulary; None: it is not there."""
+        return self._library.token_to_id(token)
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Return the tokens with these ids, as they are written in the vocabulary."""

@@ -206,6 +206,11 @@ class Ragged(NamedTuple):
             return self
         return Ragged(self.ids[spans(np.cumsum(self.lengths) - self.lengths, lengths)], lengths)
 
+    def after(self, id: int) -> Ragged:
+        """Return the sequences, each after a token."""
+        starts = np.cumsum(self.lengths) - self.lengths
+        return Ragged(np.insert(self.ids, starts, id), self.lengths + 1)
+
 
 def spans(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the indices from each start on, as many as its length, concatenated."""

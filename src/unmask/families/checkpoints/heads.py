@@ -54,6 +54,11 @@ STATIC = "StaticEmbedding"
 SPLADE = ("MLMTransformer", "SpladePooling")
 SPARSE_ENCODER = "SparseEncoder"
 """Classes of a table of vectors, of the modules of a sparse encoder, and of a sparse encoder."""
+LATE = ("ColBERT", "MultiVectorEncoder")
+"""Classes of models of token vectors, of PyLate and of sentence-transformers."""
+PYLATE_DENSE = "pylate.models.Dense.Dense"
+PYLATE_KEY = "query_prefix"
+"""A dense layer of PyLate, and a key of config_sentence_transformers.json that its models alone have."""
 DENSE = "embedding"
 """Head that the dense layers over the vector of a text are; its tensors are in folders of their own."""
 DENSE_PART = "dense.linear"
@@ -165,7 +170,7 @@ def write_pooling(
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / "config.json", {"word_embedding_dimension": width, **modes, **excluded})
     for number, layer in enumerate(pooling.dense):
-        _write_dense(directory / f"{2 + number}_Dense", layer, number, dense or {})
+        write_dense(directory / f"{2 + number}_Dense", layer, number, dense or {})
     if pooling.length is not None:
         _write(directory / LENGTH, {"max_seq_length": pooling.length, "do_lower_case": False})
     _write_prompts(directory, pooling)
@@ -222,7 +227,7 @@ def write_splade(directory: Path, length: int, vocabulary: int) -> None:
     _write(directory / MODULES, steps)
 
 
-def _write_dense(folder: Path, layer: Dense, number: int, tensors: Mapping[str, Tensor]) -> None:
+def write_dense(folder: Path, layer: Dense, number: int, tensors: Mapping[str, Tensor]) -> None:
     """Write the folder of a dense layer; its tensors are those of a `DenseLayers`, by their names there."""
     prefix = f"{DENSE_PART}.{number}."
     own = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

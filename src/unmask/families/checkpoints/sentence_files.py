@@ -21,10 +21,13 @@ from unmask.families.checkpoints.config_file import CROSS_ENCODER, SENTENCES
 from unmask.families.checkpoints.heads import (
     ACTIVATIONS,
     DENSE_PART,
+    LATE,
     LENGTH,
     MODES,
     MODULES,
     PREFIX,
+    PYLATE_DENSE,
+    PYLATE_KEY,
     SPARSE_ENCODER,
     SPLADE,
     STATIC,
@@ -41,14 +44,18 @@ LENGTH_FILES = (
     *(f"sentence_{name}_config.json" for name in "roberta distilbert camembert albert xlm-roberta xlnet".split()),  # noqa: SIM905
 )
 """Names of the file of the encoder's settings, of which the first that exists is read."""
-PATTERNS = (MODULES, SENTENCES, *LENGTH_FILES, "[0-9]_*/config.json", "[0-9]_*/model.safetensors")
-"""The files beside a model that this module reads; the last patterns are those of the folders of steps."""
+METADATA = "artifact.metadata"
+"""Settings of ColBERT; see colbert.py."""
+PATTERNS = (MODULES, SENTENCES, *LENGTH_FILES, METADATA, "[0-9]_*/config.json", "[0-9]_*/model.safetensors")
+"""The files beside a model that this module and colbert.py read; the last patterns are those of folders of steps."""
 WEIGHTS = "model.safetensors"
 ALONE = "copy config.json, model.safetensors and the files of the tokenizer alone, to use it as a masked language model"
 READ = ("Transformer", "Pooling", "Dense", "Normalize", "Dropout")
 """The steps that are implemented, in their order; there may be several dense layers, and dropout anywhere."""
 DOCUMENTS = ("document", "passage", "corpus")
 """Names of the prompt of documents, of which the first that is stated is used."""
+OTHERS = (CROSS_ENCODER, SPARSE_ENCODER, *LATE)
+"""Classes of models whose vectors are not of whole texts, or that make none."""
 TASKS = ("feature-extraction",)
 ENDLESS = 1_000_000
 """A maximum length from which on it means that there is none."""
@@ -71,7 +78,7 @@ def encoder_folder(directory: Path) -> str:
     path = directory / MODULES
     if not path.is_file():
         return ""
-    kind, folder = next(iter(_steps(path)), ("", ""))
+    kind, folder = next(iter(read_steps(path)), ("", ""))
     return folder if kind == "Transformer" and len(Path(folder).parts) == 1 else ""
 
 
@@ -83,7 +90,7 @@ def read_pooling(directory: Path, tokenizer: Tokenizer | None = None) -> Pooling
         tokenizer: its tokenizer, if known.
 
     Returns:
-        How vectors are made; None if there are no such files, or if the model is a cross-encoder.
+        How vectors are made; None if there are no such files, or if the model makes no vectors of whole texts.
 
     Raises:
         UserError: a file is damaged.
@@ -91,9 +98,9 @@ def read_pooling(directory: Path, tokenizer: Tokenizer | None = None) -> Pooling
     root = root_of(directory)
     path = root / MODULES
     settings = read_json(root / SENTENCES)
-    if not path.exists() or settings.get("model_type") in (CROSS_ENCODER, SPARSE_ENCODER):
+    if not path.exists() or settings.get("model_type") in OTHERS or PYLATE_KEY in settings:
         return None
-    steps = list(_steps(path))
+    steps = list(read_steps(path))
     kinds = [kind for kind, _ in steps]
     problems = [f"a module {kind}" for kind in kinds if kind not in READ]
     if not problems and not _in_order([kind for kind in kinds if kind != "Dropout"]):
@@ -106,17 +113,17 @@ def read_pooling(directory: Path, tokenizer: Tokenizer | None = None) -> Pooling
             kind, include, unsupported = _pooling(root / folder / "config.json", tokenizer)
             problems += unsupported
         if name == "Dense" and not problems:
-            layer, unsupported = _dense(root / folder)
+            layer, unsupported = read_layer(root / folder)
             dense += layer
             problems += unsupported
         if name == "Normalize" and folder:
             step = root / folder / "config.json"
-            problems += _unusual(NORMALIZE, read_json(step), step)
-    length, unsupported = _encoder(directory, tokenizer)
+            problems += unusual(NORMALIZE, read_json(step), step)
+    length, unsupported = read_encoder(directory, tokenizer)
     problems += unsupported
     prompt, unsupported = _prompt(settings, root / SENTENCES)
     problems += unsupported
-    query, document = _role_prompts(settings)
+    query, document = role_prompts(settings)
     kinds_of_pooling = dict(MODES.values())
     dimensions = settings.get("truncate_dim")
     if dimensions is not None and (type(dimensions) is not int or dimensions < 1):
@@ -144,12 +151,12 @@ def static_folder(directory: Path) -> tuple[Path, Pooling] | None:
     path = directory / MODULES
     if not exists(path):
         return None
-    kinds, folders = zip(*(list(_steps(path)) or [("", "")]), strict=True)
+    kinds, folders = zip(*(list(read_steps(path)) or [("", "")]), strict=True)
     if kinds[0] != STATIC:
         return None
     settings = read_json(directory / SENTENCES)
     prompt, problems = _prompt(settings, directory / SENTENCES)
-    query, document = _role_prompts(settings)
+    query, document = role_prompts(settings)
     if kinds not in ((STATIC,), (STATIC, "Normalize")):
         problems.append(f"the modules {', '.join(kinds)}")
     pooling = Pooling(
@@ -174,7 +181,7 @@ def read_splade(directory: Path) -> int | None:
     settings = read_json(root / SENTENCES)
     if not path.exists() or settings.get("model_type") != SPARSE_ENCODER:
         return None
-    steps = list(_steps(path))
+    steps = list(read_steps(path))
     kinds = [kind for kind, _ in steps]
     encoder = read_json(directory / LENGTH)
     task = encoder.get("transformer_task", "fill-mask" if kinds[:1] == [SPLADE[0]] else TASKS[0])
@@ -183,8 +190,8 @@ def read_splade(directory: Path) -> int | None:
         problems.append(f"the modules {', '.join(kinds)} ({task})")
     else:
         config = read_json(root / steps[1][1] / "config.json")
-        problems += _unusual(SPLADE_POOLING, config, root / steps[1][1] / "config.json")
-    length, unsupported = _encoder(directory, None, tasks=("fill-mask", *TASKS))
+        problems += unusual(SPLADE_POOLING, config, root / steps[1][1] / "config.json")
+    length, unsupported = read_encoder(directory, None, tasks=("fill-mask", *TASKS))
     prompt, more = _prompt(settings, root / SENTENCES, kind=SPARSE_ENCODER)
     problems += [*unsupported, *more, *([f"the prompt '{prompt}'"] if prompt else [])]
     if problems:
@@ -194,22 +201,22 @@ def read_splade(directory: Path) -> int | None:
     return length or ENDLESS
 
 
-def read_dense(directory: Path, pooling: Pooling | None, width: int) -> dict[str, Tensor]:
-    """Return the tensors of the dense layers that a pooling has, as the part of the head that has them.
+def read_dense(directory: Path, dense: Sequence[Dense], width: int) -> dict[str, Tensor]:
+    """Return the tensors of dense layers, as the part of the head that has them.
 
     Args:
         directory: the directory of the encoder.
-        pooling: what `read_pooling` returned.
+        dense: the layers.
         width: width of the encoder.
 
     Raises:
         UserError: a file is damaged, or its tensors are not those of the settings beside it.
     """
-    if pooling is None or not pooling.dense:
+    if not dense:
         return {}
     root, tensors = root_of(directory), dict[str, Tensor]()
-    folders = [root / folder for kind, folder in _steps(root / MODULES) if kind == "Dense"]
-    for number, (folder, layer) in enumerate(zip(folders, pooling.dense, strict=True)):
+    folders = [root / folder for kind, folder in read_steps(root / MODULES) if kind == "Dense"]
+    for number, (folder, layer) in enumerate(zip(folders, dense, strict=True)):
         names = ["weight", *(["bias"] if layer.bias else [])]
         path, stored = folder / WEIGHTS, {f"linear.{name}": name for name in names}
         expected = {name: (layer.width, width) if name.endswith("weight") else (layer.width,) for name in stored}
@@ -231,7 +238,7 @@ def _in_order(kinds: Sequence[str]) -> bool:
     return kinds in ([*READ[:2], *("Dense",) * dense], [*READ[:2], *("Dense",) * dense, "Normalize"])
 
 
-def _steps(path: Path) -> Iterator[tuple[str, str]]:
+def read_steps(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the class and the folder of each step; a class of another package keeps its full name.
 
     Raises:
@@ -245,7 +252,8 @@ def _steps(path: Path) -> Iterator[tuple[str, str]]:
     for kind, folder in listed:
         if Path(folder).is_absolute() or ".." in Path(folder).parts:
             raise UserError(f"the path '{folder}' is outside of the directory", file=path)
-        yield kind.rpartition(".")[2] if kind.startswith("sentence_transformers.") else kind, folder
+        known = kind.startswith("sentence_transformers.") or kind == PYLATE_DENSE
+        yield kind.rpartition(".")[2] if known else kind, folder
 
 
 def _pooling(path: Path, tokenizer: Tokenizer | None) -> tuple[str, bool, list[str]]:
@@ -263,14 +271,14 @@ def _pooling(path: Path, tokenizer: Tokenizer | None) -> tuple[str, bool, list[s
         kind = {"lasttoken": "cls", "cls": "first token"}.get(kind, kind)
     known = {mode for mode, _ in MODES.values()}
     problems = [] if kind in known else [f"pooling by {kind or ' and '.join(modes) or 'nothing'}"]
-    return kind, bool(config.get("include_prompt", True)), [*problems, *_unusual(POOLING, config, path)]
+    return kind, bool(config.get("include_prompt", True)), [*problems, *unusual(POOLING, config, path)]
 
 
-def _dense(folder: Path) -> tuple[list[Dense], list[str]]:
-    """Return the dense layer in a folder, and what is not supported."""
+def read_layer(folder: Path, table: str = DENSE) -> tuple[list[Dense], list[str]]:
+    """Return the dense layer in a folder, and what is not supported, by a table of `support.beside.FILES`."""
     path = folder / "config.json"
     config = read_json(path)
-    problems = _unusual(DENSE, config, path)
+    problems = unusual(table, config, path)
     activation = config.get("activation_function", "torch.nn.modules.activation.Tanh")
     if activation not in ACTIVATIONS:
         problems.append(f"activation_function: {activation!r:.80} ({path.parent.name}/{path.name})")
@@ -284,13 +292,13 @@ def _dense(folder: Path) -> tuple[list[Dense], list[str]]:
     return [Dense(width=width, activation=ACTIVATIONS[activation], bias=bool(config.get("bias", True)))], []
 
 
-def _encoder(
-    directory: Path, tokenizer: Tokenizer | None, tasks: Sequence[str] = TASKS
+def read_encoder(
+    directory: Path, tokenizer: Tokenizer | None, tasks: Sequence[str] = TASKS, obeyed: Sequence[str] = ()
 ) -> tuple[int | None, list[str]]:
-    """Return the maximum length, and what is not supported."""
+    """Return the maximum length, and what is not supported, among it no key in `obeyed`."""
     path = next((file for name in LENGTH_FILES if (file := directory / name).exists()), directory / LENGTH)
     config = read_json(path)
-    problems = _unusual(LENGTH, config, path)
+    problems = unusual(LENGTH, {key: value for key, value in config.items() if key not in obeyed}, path)
     task = config.get("transformer_task", "feature-extraction")
     if task not in tasks:
         problems.append(f"transformer_task: {task!r} ({path.name})")
@@ -310,7 +318,7 @@ def _encoder(
 
 def _prompt(settings: Mapping[str, Any], path: Path, kind: str = "SentenceTransformer") -> tuple[str, list[str]]:
     """Return the text that every text begins with, and what is not supported."""
-    problems = _unusual(SENTENCES, settings, path)
+    problems = unusual(SENTENCES, settings, path)
     stated = settings.get("model_type", kind)
     if stated != kind:
         problems.append(f"model_type: {stated!r} ({path.name})")
@@ -324,7 +332,7 @@ def _prompt(settings: Mapping[str, Any], path: Path, kind: str = "SentenceTransf
     return prompts.get(name, ""), problems
 
 
-def _role_prompts(settings: Mapping[str, Any]) -> tuple[str | None, str | None]:
+def role_prompts(settings: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """Return the texts that queries and documents begin with; None: they are not stated.
 
     sentence-transformers has an empty prompt where none is stated, also for documents with a prompt named passage.
@@ -336,7 +344,8 @@ def _role_prompts(settings: Mapping[str, Any]) -> tuple[str | None, str | None]:
     return stated.get("query"), next((stated[name] for name in DOCUMENTS if name in stated), None)
 
 
-def _unusual(table: str, config: Mapping[str, Any], path: Path) -> list[str]:
+def unusual(table: str, config: Mapping[str, Any], path: Path) -> list[str]:
+    """Return the settings of a file that are not implemented, by a table of `support.beside.FILES`."""
     return [f"{setting} ({path.name})" for setting in FILES[table].unusual(config)]
 
 

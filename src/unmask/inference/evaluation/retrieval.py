@@ -29,16 +29,19 @@ from unmask.inference.search import (
     Bm25,
     Nearest,
     NearestSparse,
+    NearestTokens,
     check_vectors,
     embed_blocks,
     embed_sparse,
     embed_sparse_blocks,
+    embed_token_blocks,
 )
 from unmask.inference.stream import summed
 from unmask.metrics.intervals import Measure, differences, intervals, measure_all
 from unmask.metrics.retrieval import measure_queries, query_metrics
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
+from unmask.tasks.late_interaction import LateInteraction
 from unmask.tasks.sparse import Sparse
 
 BM25 = "bm25"
@@ -83,7 +86,8 @@ def evaluate_retrieval(
     """Evaluate a system on a collection.
 
     Args:
-        model: a model, `BM25`, or a run file. A cross-encoder reranks the first stage.
+        model: a model, `BM25`, or a run file. A cross-encoder reranks the first stage, and so does a model of late
+            interaction, if there is one.
         data: the collection; see `read_collection`.
         load: opens a model.
         against: a second system, evaluated on the same queries.
@@ -153,6 +157,10 @@ def _rank(
     predictor = load(system)
     if isinstance(predictor.model.task, Sparse):
         return rank_by_sparse_vectors(predictor, collection, depth or DEPTH)
+    if isinstance(predictor.model.task, LateInteraction):
+        if first is None:
+            return rank_by_token_vectors(predictor, collection, depth or DEPTH)
+        return rerank(partial(score_by_tokens, predictor, {}), collection, first, depth or RERANKED)
     if predictor.model.task is None or not predictor.model.task.reranks:
         return rank_by_vectors(predictor, collection, depth or DEPTH)
     if first is None:
@@ -160,7 +168,7 @@ def _rank(
             "a cross-encoder orders documents that another system has found",
             remedy=f"pass {argument('first_stage', BM25)}, a run file, or a model that makes vectors",
         )
-    return rerank(predictor, collection, first, depth or RERANKED)
+    return rerank(partial(score_by_reading, predictor), collection, first, depth or RERANKED)
 
 
 def is_run(system: str | Path) -> bool:
@@ -216,15 +224,98 @@ def rank_by_sparse_vectors(predictor: Predictor, collection: Collection, depth: 
     return _ranked(collection, list(nearest.results()), depth, encoding + nearest.seconds, indexing, tuple(notes))
 
 
-def rerank(predictor: Predictor, collection: Collection, first: Ranked, depth: int) -> Ranked:
-    """Order the first documents of rankings by the scores that a cross-encoder gives to each with the query.
+def rank_by_token_vectors(predictor: Predictor, collection: Collection, depth: int) -> Ranked:
+    """Rank documents by late interaction with queries, exactly.
+
+    Raises:
+        UserError: the vectors are not numbers.
+    """
+    start, query_notes, document_notes = time.perf_counter(), list[str](), list[str]()
+    queries = predictor.embed_tokens(collection.queries, prompt_name="query", notes=query_notes)
+    encoding, nearest, start = time.perf_counter() - start, NearestTokens(queries, depth + 1), time.perf_counter()
+    count = 0
+    for vectors in embed_token_blocks(predictor, collection.texts(), document_notes):
+        count += sum(map(len, vectors))
+        nearest.add(vectors)
+    indexing = time.perf_counter() - start - nearest.seconds
+    notes = [f"queries: {note}" for note in query_notes] + [f"documents: {note}" for note in summed(document_notes)]
+    means = sum(map(len, queries)) / len(queries), count / len(collection.ids)
+    notes.append(f"vectors: {means[0]:,.0f} of a query, {means[1]:,.0f} of a document")
+    return _ranked(collection, list(nearest.results()), depth, encoding + nearest.seconds, indexing, tuple(notes))
+
+
+Pairs = Sequence[tuple[int, int]]
+"""Numbers of a query and of a document of a collection."""
+
+
+@dataclass
+class Scored:
+    """The scores of queries with documents.
+
+    Attributes:
+        scores: those of each pair.
+        seconds: the time of the queries.
+        indexing: the time of the documents, if their vectors can be computed before the first query.
+        notes: messages for the user; those that count texts are `ShareNote`s.
+    """
+
+    scores: Sequence[float]
+    seconds: float
+    indexing: float = 0.0
+    notes: Sequence[str] = ()
+
+
+def score_by_reading(predictor: Predictor, collection: Collection, texts: Mapping[int, str], pairs: Pairs) -> Scored:
+    """Return the scores that a cross-encoder gives to pairs, given the texts of documents by their numbers."""
+    rows = (Row({"text": collection.queries[query], "text_b": texts[document]}, "", 0) for query, document in pairs)
+    start, notes = time.perf_counter(), list[str]()
+    scores = [prediction.score for window in predictor.stream(rows, notes) for prediction in window]
+    return Scored(scores, time.perf_counter() - start, notes=notes)
+
+
+def score_by_tokens(
+    predictor: Predictor,
+    queries: dict[int, np.ndarray],
+    collection: Collection,
+    texts: Mapping[int, str],
+    pairs: Pairs,
+) -> Scored:
+    """Return the scores of pairs by late interaction, likewise; the vectors of documents are known before a query.
+
+    `queries` are the vectors of queries, (tokens, width) each, that were computed before; receives further ones.
+    """
+    start, notes, document_notes = time.perf_counter(), list[str](), list[str]()
+    if asked := sorted({query for query, _ in pairs} - queries.keys()):
+        encoded = predictor.embed_tokens([collection.queries[of] for of in asked], prompt_name="query", notes=notes)
+        queries |= zip(asked, encoded, strict=True)
+    scores, seconds, indexing = np.empty(len(pairs), np.float32), time.perf_counter() - start, 0.0
+    places: dict[int, list[int]] = {}
+    for place, (_, document) in enumerate(pairs):
+        places.setdefault(document, []).append(place)
+    start, remaining = time.perf_counter(), iter(places.values())
+    for block in embed_token_blocks(predictor, (texts[document] for document in places), document_notes):
+        indexing += time.perf_counter() - start
+        start = time.perf_counter()
+        for tokens in block:  # (tokens, width)
+            for place in next(remaining):
+                scores[place] = (queries[pairs[place][0]] @ tokens.T).max(1).sum()
+        seconds += time.perf_counter() - start
+        start = time.perf_counter()
+    notes = [f"queries: {note}" for note in notes]
+    return Scored(scores.tolist(), seconds, indexing, [*notes, *document_notes])
+
+
+def rerank(
+    score: Callable[[Collection, Mapping[int, str], Pairs], Scored], collection: Collection, first: Ranked, depth: int
+) -> Ranked:
+    """Order the first documents of rankings by the scores that another system gives to each with the query.
 
     Those of the lowest ranks come last, in steps of `DEPTHS`: so the metrics and the time of each number of documents
     are known, where the others keep their order.
     """
     texts = collection.texts_of({document for of in first.rankings for document in of.documents[:depth].tolist()})
     rankings = [cut(ranking, depth) for ranking in first.rankings]
-    seconds, notes = first.seconds or 0.0, list[str]()
+    seconds, indexing, notes = first.seconds or 0.0, first.indexing, list[str]()
     by_depth = {"first stage": _described(collection, rankings, first.seconds)}
     scores: list[list[float]] = [[] for _ in rankings]
     for start, end in pairwise((0, *(number for number in DEPTHS if number < depth), depth)):
@@ -233,12 +324,11 @@ def rerank(predictor: Predictor, collection: Collection, first: Ranked, depth: i
             for query, ranking in enumerate(rankings)
             for document in ranking.documents[start:end].tolist()
         ]
-        rows = (Row({"text": collection.queries[query], "text_b": texts[document]}, "", 0) for query, document in pairs)
-        began = time.perf_counter()
-        predictions = [prediction for window in predictor.stream(rows, notes) for prediction in window]
-        seconds += time.perf_counter() - began
-        for (query, _), prediction in zip(pairs, predictions, strict=True):
-            scores[query].append(prediction.score)
+        scored = score(collection, texts, pairs)
+        seconds, indexing = seconds + scored.seconds, indexing + scored.indexing
+        notes += scored.notes
+        for (query, _), value in zip(pairs, scored.scores, strict=True):
+            scores[query].append(value)
         reranked = [
             collection.rank(query, ranking.documents[:end], np.array(scores[query], np.float32))
             for query, ranking in enumerate(rankings)
@@ -250,7 +340,7 @@ def rerank(predictor: Predictor, collection: Collection, first: Ranked, depth: i
         by_depth[f"{end} reranked"] = _described(collection, whole, seconds)
     if first.seconds is None:
         notes.append("milliseconds per query are those of reranking alone, as the first stage is a run file")
-    return Ranked(reranked, seconds, first.indexing, (*first.notes, *summed(notes)), by_depth)
+    return Ranked(reranked, seconds, indexing, (*first.notes, *summed(notes)), by_depth)
 
 
 def _described(collection: Collection, rankings: Sequence[Ranking], seconds: float | None) -> dict[str, float]:

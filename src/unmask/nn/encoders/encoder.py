@@ -36,6 +36,8 @@ CARRY = "state carried from step to step"
 TWO_LMS = "a language model in each direction"
 """The body reads each sequence of a batch with directions by one of two language models, whose states are half as wide
 as its output (nn/encoders/two_lms.py)."""
+UNSEEN_TOKENS = "tokens that no token attends to"
+"""Tokens of the body can attend to others without being attended to (`UNSEEN` in data/batches/batch.py)."""
 CHARACTERS = "the characters of words as input"
 TWO_STREAMS = "a second stream of queries"
 """The body predicts the tokens in `Tokens.queries` without reading them (nn/encoders/two_streams.py)."""

@@ -58,8 +58,8 @@ def choose_kernel(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Kernel:
     on_gpu = qkv.is_cuda and qkv.dtype == torch.bfloat16 and qkv.shape[1] // (3 * spec.heads) % 8 == 0
     if qkv.is_cpu and not torch.is_grad_enabled() and is_supported(tokens.groups, spec):
         return for_inference
-    padding_in_stream = any(group.real is not None and group.index is None for group in tokens.groups)
-    return varlen if on_gpu and not padding_in_stream else fused
+    masked = any(group.keys is not None or (group.real is not None and group.index is None) for group in tokens.groups)
+    return varlen if on_gpu and not masked else fused
 
 
 def fastest(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:

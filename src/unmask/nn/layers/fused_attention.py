@@ -80,7 +80,8 @@ class _Attention(torch.autograd.Function):
             output = torch.empty_like(inputs[0])
             for part in blocks.parts():
                 key, value = (blocks.keys(x, part) for x in inputs[1:])
-                probabilities = softmax(blocks.scores(blocks.queries(inputs[0], part), key, part))
+                scores = blocks.scores(blocks.queries(inputs[0], part), key, part)
+                probabilities = blocks.silence(softmax(scores), part)
                 mask = _kept(probabilities, dropout, ctx.seed, number, part)
                 dropped = probabilities if mask is None else probabilities * mask
                 torch.bmm(dropped, value, out=blocks.queries(output, part))
@@ -111,7 +112,7 @@ class _Attention(torch.autograd.Function):
                 if group.longest < LONG:
                     probabilities, mask = next(saved), next(saved)
                 else:
-                    probabilities = softmax(blocks.scores(query, key, part))
+                    probabilities = blocks.silence(softmax(blocks.scores(query, key, part)), part)
                     mask = _kept(probabilities, dropout, ctx.seed, number, part)
                 dropped = probabilities if mask is None else probabilities * mask
                 blocks.add_product(sums[2], part, dropped.transpose(1, 2), out)

@@ -111,7 +111,7 @@ def by_heads(qkv: Tensor, group: Group, spec: AttentionSpec) -> tuple[Tensor, Te
 
 def attended_positions(group: Group, spec: AttentionSpec, device: torch.device) -> Tensor | None:
     """Return a mask of attended positions, broadcastable to (sequences, heads, longest, longest); None: all of them."""
-    attended = None if group.real is None else group.real[:, None, None, :]
+    attended = None if group.attended is None else group.attended[:, None, None, :]
     if spec.limited:
         positions = torch.arange(group.longest, device=device)
         within = spec.attends(positions - positions[:, None])  # (longest, longest)
@@ -168,7 +168,10 @@ def _probabilities(
         collected.append(scores if attended is None else _without_padding(scores, group, attended))
     if attended is not None:
         scores = scores.masked_fill(~attended, torch.finfo(scores.dtype).min)
-    return scores.softmax(-1)
+    shares = scores.softmax(-1)
+    if attended is not None and group.keys is not None and spec.limited:  # as with torch's fused kernel
+        shares = shares.masked_fill(~attended.any(-1, keepdim=True), 0)
+    return shares
 
 
 def _without_padding(scores: Tensor, group: Group, attended: Tensor) -> Tensor:

@@ -57,9 +57,22 @@ class Whole:
         group, heads = self.group, self.spec.heads
         if group.owner is not None:
             return by_rows(to_bias(group.owner[:, :, None] == group.owner[:, None, :], self.like), heads)
-        if group.real is None or self.spec.causal:  # if causal, padding comes after all real tokens
+        if group.attended is None or self.spec.causal:  # if causal, padding comes after all real tokens
             return None
-        return padding_bias(group.real, heads, self.like)
+        return padding_bias(group.attended, heads, self.like)
+
+    @cached_property
+    def idle(self) -> Tensor | None:
+        """Whether a token attends to nothing, (rows, longest, 1); None: none does, or it is padding."""
+        if self.group.keys is None or not self.spec.limited:
+            return None
+        positions = torch.arange(self.longest, device=self.like.device)
+        attended = self.spec.attends(positions - positions[:, None]) & self.group.keys[:, None, :]
+        return by_rows(~attended.any(2, keepdim=True), self.spec.heads)
+
+    def silence(self, probabilities: Tensor, part: slice) -> Tensor:
+        """Return the probabilities of a part, which are 0 where a token attends to nothing; changes them in place."""
+        return probabilities if self.idle is None else probabilities.masked_fill_(self.idle[part], 0)
 
     def pad(self, x: Tensor) -> Tensor:
         """Return a tensor of the group, (..., rows, longest, head width), in the shape that the other methods take."""
@@ -105,16 +118,18 @@ class Blocks(Whole):
     def __init__(self, group: Group, spec: AttentionSpec, like: Tensor) -> None:
         assert spec.window is not None
         self.rows, self.longest, self.heads = group.sequences * spec.heads, group.longest, spec.heads
+        self.idle = None
         self.reach = -(-spec.window // BLOCK) * BLOCK
         self.count = -(-group.longest // BLOCK)
         size = self.reach + self.count * BLOCK + self.reach
         queries = torch.arange(BLOCK, device=like.device)
         keys = torch.arange(-self.reach, BLOCK + self.reach, device=like.device)
         self.band = to_bias(spec.attends(keys - queries[:, None])[None], like)  # (1, block, keys)
+        attended = group.attended
         real = torch.zeros(group.sequences, size, dtype=torch.bool, device=like.device)
-        real[:, self.reach : self.reach + group.longest] = True if group.real is None else group.real
+        real[:, self.reach : self.reach + group.longest] = True if attended is None else attended
         self.missing = to_bias(real, like).unfold(1, len(keys), BLOCK)[:, :, None]  # (sequences, blocks, 1, keys)
-        lengths = [group.longest] * group.sequences if group.real is None else group.real.sum(1).tolist()
+        lengths = [group.longest] * group.sequences if attended is None else attended.sum(1).tolist()
         self.complete = [max(0, length - self.reach) // BLOCK for length in lengths]
         """For each sequence the first block that reaches beyond the end."""
 
@@ -161,7 +176,7 @@ class Blocks(Whole):
 
 def choose(group: Group, spec: AttentionSpec, like: Tensor) -> Whole:
     """Return `Blocks` for long sequences with a window, otherwise `Whole`."""
-    return (Blocks if pays(spec.window, group.longest) else Whole)(group, spec, like)
+    return (Blocks if pays(spec.window, group.longest) and group.keys is None else Whole)(group, spec, like)
 
 
 def pays(window: int | None, longest: int) -> bool:

@@ -139,6 +139,7 @@ def assemble(
         UserError: examples, recipe and model are inconsistent.
     """
     task = recipe.task
+    base = base.with_tokens(task.new_tokens(base.tokenizer), recipe.seed)
     learner, reuses_head = build_learner(base, data.labels, recipe, teacher)
     learner.to(machine.device)
     stops_early = recipe.budget.patience is not None
@@ -315,7 +316,7 @@ def _resolve(
     job: FinetuningJob, table: dict[str, Any], base: Model, data: Examples, few: FewLabels | None
 ) -> FinetuningRecipe:
     """Return the recipe, that of the job or the rule, overridden by its settings and resolved by the examples."""
-    rule = table or defaults(
+    rule: dict[str, Any] = table or defaults(
         job.task,
         base.encoder.settings,
         len(data.train),
@@ -325,6 +326,9 @@ def _resolve(
         downstream=job.downstream,
         few=few,
     )
+    if isinstance(base.task, TASKS[job.task]):
+        own = {name: msgspec.to_builtins(getattr(base.task, name)) for name in base.task.inherits}
+        rule["task"] = {**rule["task"], **own, **table.get("task", {})}
     recipe = convert(
         put(rule, job.settings, FinetuningRecipe), FinetuningRecipe, str(job.recipe or argument("settings"))
     )

