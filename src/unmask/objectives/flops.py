@@ -22,7 +22,7 @@ from unmask.data.tokenizers.words import PADDING
 from unmask.nn.encoders.downstream import Downstream
 from unmask.nn.encoders.encoder import POOLER, Encoder, WithPooler
 from unmask.nn.encoders.stored import Stored
-from unmask.nn.encoders.two_lms import TwoLms, distinct
+from unmask.nn.encoders.two_lms import FIRST, TwoLms, plan_words
 from unmask.nn.encoders.two_streams import TwoStreams
 from unmask.nn.layers.block import SelfAttention
 from unmask.nn.layers.disentangled import DisentangledAttention
@@ -81,7 +81,7 @@ def _(encoder: TwoStreams, tokens: Tokens, rows: int | None = None) -> int:
 @body_flops.register
 def _(encoder: TwoLms, tokens: Tokens, rows: int | None = None) -> int:
     characters = encoder.characters
-    words, _ = distinct(tokens.ids)  # whose vectors are computed once
+    words = (tokens.plan or plan_words(tokens.ids)).tensors[FIRST]  # whose vectors are computed once
     windows = int((tokens.ids[words] != PADDING).sum()) + len(words)  # of each convolution: with one of padding alone
     above = matrices(characters.highways, characters.project)
     readings = len(tokens.ids) * (2 if tokens.reading.backward is None else 1)

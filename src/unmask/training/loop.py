@@ -62,6 +62,7 @@ TOKEN_BYTES = 16
 MAX_SKIPPED = 10
 """Number of consecutive steps with a loss or gradient that is not finite after which a run stops."""
 
+NORM = "gradient_norm"
 CHECKED = 8
 """Number of training samples whose loss is computed at the end of a run that has no held-out ones."""
 
@@ -114,7 +115,7 @@ class Trainer:
         with naming_shortage("for the weights", SMALLER):
             self.replicas = replicate(learner, machine, self.processes)
         self.replicas.copy.encoder.recompute = settings.batch.recompute
-        self.feed = StepFeed(source, settings.batch, prepare, self.processes, machine.workers)
+        self.feed = StepFeed(source, settings.batch, prepare, learner.plan, self.processes, machine.workers)
         self.carry = CarryTable(source.streams, self.processes)
         self.saver = Saver(run.checkpoints)
         self.calibration = Calibration(source, settings, machine, self.processes)
@@ -226,9 +227,11 @@ class Trainer:
         counted, summed = self._sums[step.stage]
         counts = counted.all_reduce(step.counts)
         flops = FORWARDS_PER_STEP * sum(forward_flops(self.learner, batch) for batch in step.micro_batches)
-        sums = summed.all_reduce({**self._backward(step.micro_batches, counts, weights), "flops": flops})
+        parts = self._backward(step.micro_batches, counts, weights)
         self.replicas.reduce()
-        norm = self.optimizer.clip()
+        numbers = as_numbers({**parts, NORM: self.optimizer.clip()})
+        norm = numbers.pop(NORM)
+        sums = summed.all_reduce({**numbers, "flops": flops})
         metrics = summarize(sums, counts, weights)
         factor = self.settings.schedule.factor(progress.step, progress.total or UNKNOWN_STEPS)
         if math.isfinite(norm) and math.isfinite(metrics["loss"]):
@@ -249,7 +252,7 @@ class Trainer:
             "epochs": round(self.source.epochs(step.cursor), 4),
             **metrics,
             "learning_rate": rate,
-            "gradient_norm": norm,
+            NORM: norm,
             "tokens_per_second": round(step.tokens / seconds, 1),
             "flops_per_second": round(sums["flops"] / seconds),
         }
@@ -266,7 +269,7 @@ class Trainer:
         counts: Mapping[str, float],
         weights: Mapping[str, float],
         last: bool = True,
-    ) -> dict[str, float]:
+    ) -> dict[str, Tensor]:
         """Compute the gradient of this process's share of a step (`last`) or of a trial; return the parts' sums."""
         self.replicas.copy.train()
         factors = {name: weight / max(1, counts[name]) for name, weight in weights.items() if name in counts}
@@ -291,7 +294,7 @@ class Trainer:
             self.carry.stage(batch, loss.carry)
             if joint is None:
                 add_parts(sums, loss)
-        return as_numbers(sums)
+        return sums
 
     def _average(self) -> None:
         """Include the weights of this step in their means, if it is one of the last ones of the budget."""
@@ -306,6 +309,7 @@ class Trainer:
         self.carry.drop()
         self.progress.skipped += 1
         self.failures += 1
+        self.replicas.copy.check()
         self.display.say(f"step {self.progress.step}: the loss or gradient is not finite; the step is skipped")
         if self.failures == MAX_SKIPPED:
             raise NotFiniteError(
@@ -399,7 +403,7 @@ class Trainer:
         """Return the number of tokens of a micro-batch: the recipe's value, or as many as fit into memory."""
 
         def learn(micro_batch: list[Sample]) -> None:
-            batch = collate([self.prepare(sample) for sample in micro_batch])
+            batch = self.learner.plan(collate([self.prepare(sample) for sample in micro_batch]))
             self._backward([batch], batch.counts, self.learner.weights, last=False)
             self.optimizer.zero_grad()
             self.carry.drop()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from unmask.data.batches.batch import Sample
+from unmask.data.batches.batch import Batch, Sample
 from unmask.data.batches.sources import Cursor, Source, stage_at
 from unmask.data.batches.steps import Step, Steps
 from unmask.support.errors import UserError
@@ -25,6 +25,7 @@ class StepFeed:
         source: source of samples.
         batch: the recipe's batch settings.
         prepare: masks a sample and counts its targets.
+        plan: see `Steps`.
         processes: the processes that share each step.
         workers: number of processes that make batches in advance.
 
@@ -37,6 +38,7 @@ class StepFeed:
         source: Source,
         batch: BatchSettings,
         prepare: Callable[[Sample], Sample],
+        plan: Callable[[Batch], Batch],
         processes: Processes,
         workers: int,
     ) -> None:
@@ -51,6 +53,7 @@ class StepFeed:
         self.source = source
         self.batch = batch
         self.prepare = prepare
+        self.plan = plan
         self.processes = processes
         self.workers = workers
         self.total = 0
@@ -68,7 +71,7 @@ class StepFeed:
         """
         if self._steps is None:
             self.total = progress.total
-            steps = Steps(self.take, self.processes.share, self.prepare, progress.micro_tokens)
+            steps = Steps(self.take, self.processes.share, self.prepare, self.plan, progress.micro_tokens)
             self._steps = steps.stream(progress.step, progress.cursor, self.workers)
         step = next(self._steps)
         if step.sequences < self.processes.size:

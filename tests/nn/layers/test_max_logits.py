@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from unmask.nn.layers import max_logits as module
-from unmask.nn.layers.max_logits import max_logits
+from unmask.nn.layers.max_logits import densely, max_logits
 
 
 @pytest.mark.parametrize("chunk", [1, 200, 1 << 20])
@@ -29,5 +29,8 @@ def test_they_are_those_of_all_logits(chunk, dtype, monkeypatch):
         if dtype == torch.float32:
             for ours, theirs in zip(given, exact, strict=True):
                 torch.testing.assert_close(ours.grad, theirs.grad, **slack)
+            rows = torch.stack([part.argmax(0) for part in logits.split(lengths)]) + torch.tensor(offsets[:-1])[:, None]
+            for on_gpu, theirs in zip(densely(weights, rows.int(), *given[:2], offsets), exact, strict=False):
+                torch.testing.assert_close(on_gpu, theirs.grad, **slack)
         with torch.no_grad():
             torch.testing.assert_close(max_logits(*given, offsets), found, rtol=0, atol=0)
