@@ -5,9 +5,9 @@ device, or computes in float64 where the device lacks it, is found without one. 
 user calls, and is stopped where it would train: learner and batches are moved to the device, and two steps are taken.
 
 A line of the input is a run as JSON: `name`, `call` ("pretrain", "finetune" or "distill"), `arguments`, `device`
-("cuda", or "mps" for Apple's GPUs) and `precision`. A line of the output is what was found, as JSON: the number of
-operations of a step (views and allocations do not count), the number of transfers that the host waits for, and where
-the step waits otherwise, or goes wrong.
+("cuda", or "mps" for Apple's GPUs), `precision`, and perhaps one of `FAULTS`, to show that it is seen. A line of the
+output is what was found, as JSON: the number of operations of the second step (views and allocations do not count), how
+often it reads numbers of the device, and where it waits for the device otherwise, or goes wrong.
 """
 
 import copy
@@ -17,7 +17,8 @@ import tempfile
 import traceback
 import warnings
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -29,9 +30,11 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 import unmask
+from unmask.data.batches.batch import Batch
 from unmask.nn.encoders import transformer, two_streams
 from unmask.nn.layers import fused_attention, relative_kernels, rotary
 from unmask.objectives import bidirectional_lm
+from unmask.objectives.learner import Learner
 from unmask.support import transfer
 from unmask.tasks import spans
 from unmask.training import evaluate, kernels
@@ -163,6 +166,7 @@ def observe(trainer, run):
     with ExitStack() as stack:
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         stack.enter_context(stand_ins(run["device"]))
+        stack.enter_context(planted(run))
         reads = stack.enter_context(mock.patch.object(transfer, "to_host", side_effect=lambda values: [1.0] * len(values)))
         watch = stack.enter_context(Watch(run["device"]))
         for learner in {trainer.learner, replicas.copy, *teachers(trainer.learner)}:
@@ -208,7 +212,9 @@ def computed_once(function, *args, use_reentrant, preserve_rng_state=True, **opt
 def stand_ins(device):
     """Stand in for what a device that does not exist cannot do, and let tensors say that they are on it."""
     exact = torch.float32 if device == "mps" else torch.float64
-    wide = lambda where: exact if where.type == NAME else torch.float64  # noqa: E731
+
+    def wide(where):
+        return exact if where.type == NAME else torch.float64
 
     def keep(shape, rate, dtype, seed, device=None):
         return torch.empty(shape, dtype=dtype, device=device).bernoulli_(1 - rate)
@@ -228,6 +234,37 @@ def stand_ins(device):
     rotary._cached_tables.cache_clear()
 
 
+FAULTS = {
+    "unplanned": lambda: mock.patch.object(Learner, "plan", lambda learner, batch: batch),
+    "float64": lambda: mock.patch.object(evaluate, "widest_float", lambda device: torch.float64),
+    "left behind": lambda: mock.patch.object(Batch, "to", left_behind),
+    "read": lambda: mock.patch.object(Learner, "forward", reading(Learner.forward)),
+}
+"""Faults that can be planted: indices made on the device, float64, tensors that are not moved, a number that is read."""
+
+
+def planted(run):
+    """Return a context with the fault of a run, if it names one."""
+    return FAULTS[run["fault"]]() if "fault" in run else nullcontext()
+
+
+def left_behind(batch, device):
+    """Stand in for `Batch.to`, and leave positions on the host."""
+    moved = batch.map(lambda tensor: tensor.to(device, non_blocking=True))
+    return replace(moved, positions=batch.positions)
+
+
+def reading(forward):
+    """Return a forward pass that reads its loss."""
+
+    def read(learner, batch):
+        loss = forward(learner, batch)
+        float(next(iter(loss.values())).sum)
+        return loss
+
+    return read
+
+
 def look(run, folder):
     """Begin a run, and return what was found where it would train."""
     found = {}
@@ -236,12 +273,10 @@ def look(run, folder):
         found.update(observe(trainer, run))
         raise Stopped
 
-    with mock.patch.object(Trainer, "complete", complete), tempfile.TemporaryDirectory(dir=folder) as out:
+    with planted(run), mock.patch.object(Trainer, "complete", complete), tempfile.TemporaryDirectory(dir=folder) as out:
         options = {"device": "cpu", "precision": "float32", "quiet": True}
-        try:
+        with suppress(Stopped):
             getattr(unmask, run["call"])(**run["arguments"], out=Path(out) / "run", **options)
-        except Stopped:
-            pass
     return found
 
 
