@@ -35,7 +35,7 @@ from unmask.nn.encoders import transformer, two_streams
 from unmask.nn.layers import fused_attention, relative_kernels, rotary
 from unmask.objectives import bidirectional_lm
 from unmask.objectives.learner import Learner
-from unmask.support import transfer
+from unmask.support import gpus, transfer
 from unmask.tasks import spans
 from unmask.training import evaluate, kernels
 from unmask.training.loop import Trainer
@@ -221,6 +221,7 @@ def stand_ins(device):
 
     patches = [
         mock.patch.object(FakeTensor, "is_cuda", property(lambda x: device == "cuda" and x.device.type == NAME), create=True),
+        mock.patch.object(gpus, "describe", lambda device: gpus.GPUS[0][1]),
         *(mock.patch.object(module, "widest_float", wide) for module in (kernels, evaluate, bidirectional_lm, transfer)),
         *(mock.patch.object(module, "keep", keep) for module in (fused_attention, relative_kernels)),
         # torch computes again on threads of the device

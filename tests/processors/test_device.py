@@ -29,8 +29,8 @@ RAW = {"elmo-mini": {"encoder.width": 32, "encoder.cells": 32, "layout.length": 
 """Recipes with vocabularies of another kind, which are made of text."""
 LONG = {"quac": 64, "coqa": 64, "hotpotqa": 64}
 """The length of tasks that do not fit into that of the others."""
-BOUNDS = {"bert-mini": 330, "modernbert-mini": 380}
-"""Number of operations of a step of two layers on a GPU in bf16."""
+BOUNDS = {"bert-mini": 330, "modernbert-mini": 340}
+"""Number of operations of a step of two layers on a GPU in 16 bits."""
 
 
 def look(tmp_path, runs):
@@ -95,7 +95,7 @@ def test_steps_wait_for_the_gpu_once(corpus, text_file, tmp_path):
     found = look(tmp_path, runs)
     assert len(found) == len(runs)
     assert_clean(found)
-    assert all(found[name]["operations"] <= bound for name, bound in BOUNDS.items())
+    assert [name for name, bound in BOUNDS.items() if found[name]["operations"] > bound] == [], found
 
 
 @pytest.mark.exhaustive

@@ -42,6 +42,7 @@ from unmask.training.evaluate import (
 )
 from unmask.training.interrupt import Interrupt, Interrupted
 from unmask.training.joint import joint_gradients
+from unmask.training.loss_scale import LossScale
 from unmask.training.machine import KERNELS, Machine, keep_few_kernels
 from unmask.training.precision import PROBE, name_remedy
 from unmask.training.processes import Processes, Sums
@@ -125,6 +126,7 @@ class Trainer:
         self.patience = Patience(run, settings.budget.patience if heldout else None, self.processes)
         self.progress = Progress(cursor=source.start, threads=torch.get_num_threads())
         self.failures = 0
+        self.scale = LossScale(machine.precision)
         self._sums = [(Sums(self.processes), Sums(self.processes)) for _ in source.stages]  # their names differ
 
     def complete(self, *, resume: bool) -> None:
@@ -227,9 +229,10 @@ class Trainer:
         counted, summed = self._sums[step.stage]
         counts = counted.all_reduce(step.counts)
         flops = FORWARDS_PER_STEP * sum(forward_flops(self.learner, batch) for batch in step.micro_batches)
-        parts = self._backward(step.micro_batches, counts, weights)
+        scale = self.scale.of(progress)
+        parts = self._backward(step.micro_batches, counts, weights, scale=scale)
         self.replicas.reduce()
-        numbers = as_numbers({**parts, NORM: self.optimizer.clip()})
+        numbers = as_numbers({**parts, NORM: self.optimizer.clip(scale)})
         norm = numbers.pop(NORM)
         sums = summed.all_reduce({**numbers, "flops": flops})
         metrics = summarize(sums, counts, weights)
@@ -240,9 +243,10 @@ class Trainer:
             self.replicas.refresh()
             self.carry.commit()
             self.failures = 0
+            self.scale.update(progress, overflowed=False)
         else:
             rate = 0.0
-            self._skip()
+            self._skip(overflowed=math.isfinite(metrics["loss"]))
         seconds = time.perf_counter() - start
         progress.advance(step.tokens, step.cursor, seconds)
         return {
@@ -253,6 +257,7 @@ class Trainer:
             **metrics,
             "learning_rate": rate,
             NORM: norm,
+            **({"loss_scale": scale} if self.scale.active else {}),
             "tokens_per_second": round(step.tokens / seconds, 1),
             "flops_per_second": round(sums["flops"] / seconds),
         }
@@ -268,11 +273,16 @@ class Trainer:
         micro_batches: Sequence[Batch],
         counts: Mapping[str, float],
         weights: Mapping[str, float],
+        *,
         last: bool = True,
+        scale: float = 1.0,
     ) -> dict[str, Tensor]:
-        """Compute the gradient of this process's share of a step (`last`) or of a trial; return the parts' sums."""
+        """Compute the gradient of this process's share of a step (`last`) or of a trial; return the parts' sums.
+
+        The gradient is that of the loss multiplied by `scale`.
+        """
         self.replicas.copy.train()
-        factors = {name: weight / max(1, counts[name]) for name, weight in weights.items() if name in counts}
+        factors = {name: scale * weight / max(1, counts[name]) for name, weight in weights.items() if name in counts}
         sums: dict[str, Tensor] = {}
         joint = None
 
@@ -304,9 +314,12 @@ class Trainer:
         else:  # of a smaller budget
             self.optimizer.forget_means()
 
-    def _skip(self) -> None:
+    def _skip(self, *, overflowed: bool) -> None:
+        """Skip a step, whose gradient `overflowed` if its loss is finite: in fp16, another scale of the loss may help."""
         self.optimizer.zero_grad()
         self.carry.drop()
+        if overflowed and self.scale.update(self.progress, overflowed=True):
+            return
         self.progress.skipped += 1
         self.failures += 1
         self.replicas.copy.check()
