@@ -94,6 +94,23 @@ def test_a_gpu_that_emulates_bf16_computes_in_what_it_has(capability, precision,
             choose_machine("cuda", "bf16")
 
 
+@pytest.mark.parametrize(
+    ("device", "capability", "precision", "products"),
+    [
+        ("cuda", (8, 6), "float32", "high"),
+        ("cuda", (8, 6), "bf16", "highest"),
+        ("cuda", (7, 5), "float32", "highest"),
+        ("mps", None, "float32", "highest"),
+        ("cpu", None, "float32", "highest"),
+    ],
+)
+def test_float32_is_trained_in_tf32_where_a_gpu_has_it(device, capability, precision, products, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    with Machine(torch.device(device), precision).fast_products():
+        assert torch.get_float32_matmul_precision() == products
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
 def test_fp16_is_refused_on_a_processor():
     with pytest.raises(UserError, match=r'this processor does not multiply fp16.*omit precision, or pass precision="fl'):
         choose_machine("cpu", "fp16")
