@@ -106,9 +106,25 @@ def test_a_gpu_that_emulates_bf16_computes_in_what_it_has(capability, precision,
 )
 def test_float32_is_trained_in_tf32_where_a_gpu_has_it(device, capability, precision, products, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    with Machine(torch.device(device), precision).fast_products():
+    with Machine(torch.device(device), precision).in_training():
         assert torch.get_float32_matmul_precision() == products
     assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_deterministic_kernels_are_asked_for_in_training(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    for asked in (False, True):
+        chosen = choose_machine(deterministic=asked)
+        with chosen.in_training():
+            assert torch.are_deterministic_algorithms_enabled() == torch.is_deterministic_algorithms_warn_only_enabled()
+            assert torch.are_deterministic_algorithms_enabled() == asked
+        assert not torch.are_deterministic_algorithms_enabled()
+        assert os.environ.get("CUBLAS_WORKSPACE_CONFIG") == (":4096:8" if asked else None)
+    with pytest.raises(UserError, match="deterministic has no effect on a CPU"):
+        choose_machine("cpu", deterministic=True)
 
 
 def test_fp16_is_refused_on_a_processor():

@@ -137,7 +137,7 @@ class Trainer:
         """
         if note := missing():
             self.display.say(note)
-        with report_lost_workers(), closing(self.replicas), closing(self.feed), self.machine.fast_products():
+        with report_lost_workers(), closing(self.replicas), closing(self.feed), self.machine.in_training():
             (self.resume if resume else self.start)()
             self.train()
             if (best := self.patience.take_best(self.replicas)) is not None:

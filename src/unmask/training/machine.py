@@ -11,7 +11,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -54,11 +54,13 @@ class Machine:
         device: "cpu", "cuda" or "mps".
         precision: "float32", "bf16" or "fp16" (see training/precision.py).
         workers: processes that make batches in advance; 0: the training process makes them itself.
+        deterministic: whether a GPU is to give the same numbers each time, with slower kernels; a CPU does anyway.
     """
 
     device: torch.device
     precision: str
     workers: int = 0
+    deterministic: bool = False
 
     @property
     def dtype(self) -> torch.dtype:
@@ -66,20 +68,21 @@ class Machine:
         return DTYPES[self.precision]
 
     @contextmanager
-    def fast_products(self) -> Iterator[None]:
-        """Let a GPU that has TF32 multiply float32 in it, which is many times as fast, and rounds to 10 bits.
+    def in_training(self) -> Iterator[None]:
+        """Let a GPU compute as training asks it to.
 
-        Inference does not, so that scores and predictions in float32 are exact. NVIDIA_TF32_OVERRIDE=0 turns it off.
+        One that has TF32 multiplies float32 in it, which is many times as fast, and rounds to 10 bits. Inference does
+        not, so that scores and predictions in float32 are exact. NVIDIA_TF32_OVERRIDE=0 turns it off. If the run is
+        `deterministic`, kernels are those that sum in the same order each time; torch warns of operators that have none.
         """
-        if self.device.type == "cpu" or self.precision != "float32" or not gpus.describe(self.device).tf32:
+        with ExitStack() as stack:
+            if self.device.type != "cpu" and self.precision == "float32" and gpus.describe(self.device).tf32:
+                stack.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+                torch.set_float32_matmul_precision("high")
+            if self.deterministic:
+                stack.callback(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled())
+                torch.use_deterministic_algorithms(True, warn_only=True)
             yield
-            return
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("high")
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision(before)
 
     def reset_peak_memory(self) -> bool:
         """Reset the peak of `memory` to the current use, and return whether the system supports that."""
@@ -184,7 +187,12 @@ def _ways(machine: Machine) -> list[Callable[[Tensor, Tensor], Tensor]]:
 
 
 def choose_machine(
-    device: str = "auto", precision: str = "auto", workers: int | None = None, processes: Processes | None = None
+    device: str = "auto",
+    precision: str = "auto",
+    workers: int | None = None,
+    processes: Processes | None = None,
+    *,
+    deterministic: bool = False,
 ) -> Machine:
     """Return the requested machine; "auto" prefers CUDA to the CPU, and the fastest precision that trains well.
 
@@ -193,10 +201,11 @@ def choose_machine(
         precision: "float32", "bf16", "fp16" or "auto".
         workers: number of processes that make batches in advance; None: as many as suit the device.
         processes: those that train together, if they are connected; the main one then decides for "auto" precision.
+        deterministic: see `Machine`.
 
     Raises:
-        UserError: the device or the precision is unknown or not available, the device only emulates the precision, or
-            workers are requested on a system that cannot fork processes.
+        UserError: the device or the precision is unknown or not available, the device only emulates the precision,
+            `deterministic` has no effect on it, or workers are requested on a system that cannot fork processes.
     """
     check_count("workers", workers)
     can_fork = "fork" in multiprocessing.get_all_start_methods()
@@ -212,11 +221,18 @@ def choose_machine(
     if precision in ("bf16", "fp16"):
         _refuse_emulation(chosen, precision)
     if chosen.type == "cpu":
+        if deterministic:
+            raise UserError(
+                f"{argument('deterministic')} has no effect on a CPU, which gives the same numbers each time",
+                remedy="omit it",
+            )
         keep_memory()
         return Machine(chosen, precision, workers or 0)
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)
-    return Machine(chosen, precision, GPU_WORKERS * can_fork if workers is None else workers)
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
+    return Machine(chosen, precision, GPU_WORKERS * can_fork if workers is None else workers, deterministic)
 
 
 def _device(name: str) -> torch.device:
