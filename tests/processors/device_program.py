@@ -10,7 +10,6 @@ output is what was found, as JSON: the number of operations of the second step (
 often it reads numbers of the device, and where it waits for the device otherwise, or goes wrong.
 """
 
-import copy
 import json
 import sys
 import tempfile
@@ -50,8 +49,18 @@ STEPS = 2
 TOTAL = 100
 VIEWS = (
     *("view", "reshape", "transpose", "t", "unbind", "select", "slice", "expand", "detach", "unsqueeze", "squeeze"),
-    *("alias", "split", "split_with_sizes", "permute", "as_strided", "empty", "empty_like", "new_empty", "_unsafe_view"),
-    *("empty_strided", "unfold", "device", "is_pinned", "lift_fresh", "_reshape_alias", "diagonal", "chunk"),
+    *("alias", "split", "split_with_sizes", "permute", "as_strided", "empty", "empty_like", "new_empty"),
+    *(
+        "_unsafe_view",
+        "empty_strided",
+        "unfold",
+        "device",
+        "is_pinned",
+        "lift_fresh",
+        "_reshape_alias",
+        "diagonal",
+        "chunk",
+    ),
 )
 """Operators that launch nothing on a device."""
 SOURCE = str(Path(unmask.__file__).parent)
@@ -167,7 +176,8 @@ def observe(trainer, run):
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         stack.enter_context(stand_ins(run["device"]))
         stack.enter_context(planted(run))
-        reads = stack.enter_context(mock.patch.object(transfer, "to_host", side_effect=lambda values: [1.0] * len(values)))
+        ones = mock.patch.object(transfer, "to_host", side_effect=lambda values: [1.0] * len(values))
+        reads = stack.enter_context(ones)
         watch = stack.enter_context(Watch(run["device"]))
         for learner in {trainer.learner, replicas.copy, *teachers(trainer.learner)}:
             move(learner, watch.fakes, device)
@@ -199,7 +209,8 @@ def observe(trainer, run):
     number = sum(count for name, count in watch.operations.items() if name not in VIEWS)
     found |= {"operations": number, "reads": reads.call_count, "waits": dict(watch.waits)}
     if "--operations" in sys.argv:
-        found["counted"] = {name: count for name, count in watch.operations.most_common() if name not in VIEWS and count}
+        counted = watch.operations.most_common()
+        found["counted"] = {name: count for name, count in counted if name not in VIEWS and count}
     return found
 
 
@@ -219,10 +230,12 @@ def stand_ins(device):
     def keep(shape, rate, dtype, seed, device=None):
         return torch.empty(shape, dtype=dtype, device=device).bernoulli_(1 - rate)
 
+    on_cuda = property(lambda x: device == "cuda" and x.device.type == NAME)
+    adding = kernels, evaluate, bidirectional_lm, transfer
     patches = [
-        mock.patch.object(FakeTensor, "is_cuda", property(lambda x: device == "cuda" and x.device.type == NAME), create=True),
+        mock.patch.object(FakeTensor, "is_cuda", on_cuda, create=True),
         mock.patch.object(gpus, "describe", lambda device: gpus.GPUS[0][1]),
-        *(mock.patch.object(module, "widest_float", wide) for module in (kernels, evaluate, bidirectional_lm, transfer)),
+        *(mock.patch.object(module, "widest_float", wide) for module in adding),
         *(mock.patch.object(module, "keep", keep) for module in (fused_attention, relative_kernels)),
         # torch computes again on threads of the device
         *(mock.patch.object(module, "checkpoint", computed_once) for module in (spans, transformer, two_streams)),
@@ -241,7 +254,7 @@ FAULTS = {
     "left behind": lambda: mock.patch.object(Batch, "to", left_behind),
     "read": lambda: mock.patch.object(Learner, "forward", reading(Learner.forward)),
 }
-"""Faults that can be planted: indices made on the device, float64, tensors that are not moved, a number that is read."""
+"""Faults that can be planted: indices made on the device, float64, tensors that stay, a number that is read."""
 
 
 def planted(run):

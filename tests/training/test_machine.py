@@ -128,7 +128,7 @@ def test_deterministic_kernels_are_asked_for_in_training(monkeypatch):
 
 
 def test_fp16_is_refused_on_a_processor():
-    with pytest.raises(UserError, match=r'this processor does not multiply fp16.*omit precision, or pass precision="fl'):
+    with pytest.raises(UserError, match=r"this processor does not multiply fp16.*omit precision, or pass pr"):
         choose_machine("cpu", "fp16")
 
 

@@ -227,8 +227,10 @@ class SpanHead(Objective):
         logits = []
         for first in range(0, max(1, len(rows)), size):
             block = starts[first : first + size], ends[first : first + size + widths]
-            recompute = torch.is_grad_enabled()
-            logits.append(checkpoint(self._score, *block, use_reentrant=False, preserve_rng_state=False) if recompute else self._score(*block))
+            if torch.is_grad_enabled():  # there is nothing random in it
+                logits.append(checkpoint(self._score, *block, use_reentrant=False, preserve_rng_state=False))
+            else:
+                logits.append(self._score(*block))
         return torch.cat(logits)
 
     def _score(self, starts: Tensor, ends: Tensor) -> Tensor:
@@ -253,7 +255,9 @@ class SpanHead(Objective):
     def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
         """See `Objective`: the spans that are trained on."""
         trained = batch.labels[TRAINED] if TRAINED in batch.labels else _trained(batch)
-        student, teacher = (values.reshape(-1, self.num_labels).index_select(0, trained) for values in (logits, targets))
+        student, teacher = (
+            values.reshape(-1, self.num_labels).index_select(0, trained) for values in (logits, targets)
+        )
         return imitate_softmax(student, teacher, temperature)
 
 

@@ -315,7 +315,7 @@ class Trainer:
             self.optimizer.forget_means()
 
     def _skip(self, *, overflowed: bool) -> None:
-        """Skip a step, whose gradient `overflowed` if its loss is finite: in fp16, another scale of the loss may help."""
+        """Skip a step. Its gradient `overflowed` if the loss is finite: in fp16, a smaller scale may help."""
         self.optimizer.zero_grad()
         self.carry.drop()
         if overflowed and self.scale.update(self.progress, overflowed=True):

@@ -1,10 +1,10 @@
 """Dynamic scaling of the loss, for gradients in fp16 (Micikevicius et al. 2018, sections 3.2 and 3.3).
 
-Below 6e-8 a number is 0 in fp16, and above 65,504 it is infinite. Gradients of a loss that is multiplied by a factor are
-larger by that factor; they are divided by it when the optimizer reads them in float32. The factor is as large as
-possible: it is halved when a gradient is infinite, in which case the step is skipped, and doubled after `PATIENCE` steps
-without one. The numbers are those of `torch.amp.GradScaler`. The state is in the run's progress, and so in checkpoints.
-In float32 and bf16, whose exponents reach as far as the gradients, the factor is 1.
+Below 6e-8 a number is 0 in fp16, and above 65,504 it is infinite. Gradients of a loss that is multiplied by a factor
+are larger by that factor; they are divided by it when the optimizer reads them in float32. The factor is as large as
+possible: it is halved when a gradient is infinite, in which case the step is skipped, and doubled after `PATIENCE`
+steps without one, as by `torch.amp.GradScaler`. The state is in the run's progress, and so in checkpoints. In float32
+and bf16, whose exponents reach as far as the gradients, the factor is 1.
 """
 
 from __future__ import annotations

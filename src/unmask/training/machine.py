@@ -73,7 +73,7 @@ class Machine:
 
         One that has TF32 multiplies float32 in it, which is many times as fast, and rounds to 10 bits. Inference does
         not, so that scores and predictions in float32 are exact. NVIDIA_TF32_OVERRIDE=0 turns it off. If the run is
-        `deterministic`, kernels are those that sum in the same order each time; torch warns of operators that have none.
+        `deterministic`, kernels are those that sum in one order; torch warns of operators that have none.
         """
         with ExitStack() as stack:
             if self.device.type != "cpu" and self.precision == "float32" and gpus.describe(self.device).tf32:
@@ -269,11 +269,8 @@ def _fastest_precision(device: torch.device) -> str:
 def _refuse_emulation(device: torch.device, precision: str) -> None:
     """Raise an error if a device computes in 16 bits many times as slowly as in float32, or not at all."""
     on_cpu = device.type == "cpu"
-    if precision == "fp16":
-        emulated = on_cpu
-    else:
-        emulated = emulates_bf16() if on_cpu else not gpus.describe(device).bf16
-    if emulated:
+    lacks_bf16 = emulates_bf16 if on_cpu else lambda: not gpus.describe(device).bf16
+    if on_cpu if precision == "fp16" else lacks_bf16():
         instead = "" if on_cpu else f", or {argument('precision', 'fp16')}"
         raise UserError(
             f"{'this processor' if on_cpu else 'this GPU'} does not multiply {precision}, and would take many "

@@ -48,8 +48,8 @@ class Working:
         """Add the gradients of a micro-batch to the learner's, in float32, and clear them."""
         if self.copy is self.learner:
             return
-        copied: list[tuple[Tensor, Tensor]] = []
-        added: list[tuple[Tensor, Tensor]] = []
+        copied: tuple[list[Tensor], list[Tensor]] = [], []
+        added: tuple[list[Tensor], list[Tensor]] = [], []
         for parameter, working in self.pairs:
             grad, working.grad = working.grad, None
             if grad is None:
@@ -64,11 +64,14 @@ class Working:
                     parameter.grad.zero_()
                 parameter.grad.index_add_(0, grad._indices()[0], grad._values().float())
             else:
-                (copied if first else added).append((parameter.grad, grad))
-        if copied:  # all at once: a GPU starts few kernels
-            kernels.copy_(*zip(*copied, strict=True))
-        if added:
-            kernels.add_scaled_(*zip(*added, strict=True), 1.0)
+                sums, more = copied if first else added
+                sums.append(parameter.grad)
+                more.append(grad)
+        # all at once: a GPU starts few kernels
+        if copied[0]:
+            kernels.copy_(*copied)
+        if added[0]:
+            kernels.add_scaled_(*added, 1.0)
 
     @torch.no_grad()
     def refresh(self) -> None:

@@ -65,8 +65,10 @@ def test_T5_workers_0_then_2_then_1_is_the_same_order():
 
 def test_a_step_knows_its_number():
     numbers = []
-    stream = Steps(lambda step, cursor: (numbers.append(step), take(step, cursor))[1], everything, prepare, unplanned, 40)
-    list(islice(stream.stream(5, SOURCE.start), 3))
+    numbered = Steps(
+        lambda step, cursor: (numbers.append(step), take(step, cursor))[1], everything, prepare, unplanned, 40
+    )
+    list(islice(numbered.stream(5, SOURCE.start), 3))
     assert numbers == [5, 6, 7]
 
 

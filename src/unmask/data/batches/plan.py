@@ -1,7 +1,8 @@
 """What a body or an objective works out of a batch on the host, so that it need not ask the device for it.
 
 How many words of a batch are distinct, say, depends on values: a device that has them would be waited for. Input: the
-tokens of a batch, before it is moved (`Encoder.plan`, `Objective.plan`). Output: indices and sizes by name, which move with the batch.
+tokens of a batch, before it is moved (`Encoder.plan`, `Objective.plan`). Output: indices and sizes by name, which move
+with the batch.
 """
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ class Encoder(nn.Module):
         self.provides = settings.provides
 
     def plan(self, tokens: Tokens) -> Tokens:
-        """Return tokens of the host with the plan that `forward` reads, which otherwise makes it where the tokens are."""
+        """Return tokens of the host with the plan that `forward` reads; without one it makes it where they are."""
         return tokens
 
     @property

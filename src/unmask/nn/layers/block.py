@@ -1,7 +1,8 @@
 """Layers of Transformer encoders and their self-attention over a ragged batch.
 
 Multi-head self-attention (Vaswani et al. 2017, section 3.2.2) maps a stream of tokens to the attention output of each
-token over its sequence. The kernel is injected. All have equal outputs and gradients; `fastest` chooses one at each call:
+token over its sequence. The kernel is injected. All have equal outputs and gradients, but `for_inference` no gradient;
+`fastest` chooses one at each call:
 
 | device | dtype | kernel |
 |---|---|---|

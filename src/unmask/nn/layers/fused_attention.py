@@ -9,9 +9,9 @@ a window, only keys in reach are read (score_blocks.py). Queries and keys, and t
 group's copy by heads.
 
 **On GPUs** it is torch's variable-length FlashAttention (Dao 2023), which needs no padding. torch's public function for
-it does not support dropout, so the underlying operator is called. It runs on few GPUs, and in 16 bits; it is also private,
-and a version of torch may lack it. Otherwise sequences are padded to the longest one of their `Group` for the public
-`scaled_dot_product_attention`, which has kernels for all GPUs.
+it does not support dropout, so the underlying operator is called. It runs on newer GPUs only, in 16 bits; and it is
+private, so that a version of torch may lack it. Otherwise sequences are padded to the longest one of their `Group` for
+the public `scaled_dot_product_attention`, which has kernels for all GPUs.
 
 **On CPUs without gradient** it is torch's fused kernel, which reads queries, keys and values where they are, and writes
 no scores; only its backward pass is slow. Sequences are padded to the longest one of their `Group`.
@@ -227,7 +227,7 @@ def flash_supports(qkv: Tensor, heads: int) -> bool:
 
 
 def _rotated(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> tuple[Tensor, Tensor, Tensor, int]:
-    """Return queries, keys and values, (tokens, heads, head width) each, rotated, and the length of the longest group."""
+    """Return queries, keys and values, rotated, (tokens, heads, head width) each, and the length of the longest."""
     assert spec.bias is None
     x = qkv.view(len(qkv), 3, spec.heads, -1)  # (tokens, 3, heads, head width)
     query, key, value = x.unbind(1)

@@ -78,7 +78,7 @@ class _MaxLogits(torch.autograd.Function):
 def densely(
     grad: Tensor, chosen: Tensor, rows: Tensor, decoder: Tensor, offsets: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients of rows and decoder by products of whole matrices, as a device would be asked for sparse ones.
+    """Return the gradients of rows and decoder by products of whole matrices: a GPU is waited for to find few values.
 
     Shape:
         grad: (texts, vocabulary), of the maxima; chosen: (texts, vocabulary), the rows that they are from; rows:

@@ -125,8 +125,8 @@ def finetune(
     job = FinetuningJob(task, start, files, changes, frozen, downstream, None, quiet, all_examples, recipe, examples)
     if seeds is None and not search:
         with Processes.launched() as processes:
-            job = replace(job, machine=choose_machine(device, precision, workers, processes, deterministic=deterministic))
-            return run_job(job, out, resume=resume)
+            machine = choose_machine(device, precision, workers, processes, deterministic=deterministic)
+            return run_job(replace(job, machine=machine), out, resume=resume)
     job = replace(job, machine=choose_machine(device, precision, workers, deterministic=deterministic))
     best = run_trials(job, out, seeds=1 if seeds is None else seeds, search=search, resume=resume)
     Display(quiet=quiet).say((Path(out) / "report.md").read_text(encoding="utf8"))

@@ -1,9 +1,9 @@
 """The recipe of `unmask pretrain` if none is named.
 
 Input: the corpus, the machine, and the settings of the command line, among them the budget. Output: a recipe, and what
-the user is told about it. From scratch it is the largest of `SIZES` that fits into memory and that the machine trains on
-enough tokens, with the settings that depend on how long the run is and how often it reads the text; with a model to continue from it is the
-recipe "adapt". Settings of the command line take precedence.
+the user is told about it. From scratch it is the largest of `SIZES` that fits into memory and that the machine trains
+on enough tokens, with the settings that depend on how long the run is and how often it reads the text; with a model to
+continue from it is the recipe "adapt". Settings of the command line take precedence.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ SIZES = (
 )
 """The recipes to choose from, smallest first; the last two are for GPUs."""
 WEIGHT_BYTES = 12
-"""Bytes per parameter besides those that training reserves (`RESERVED_BYTES`): the weight and its gradient, in float32, and
-both again in 16 bits."""
+"""Bytes per parameter besides those that training reserves (`RESERVED_BYTES`): the weight and its gradient, in float32,
+and both again in 16 bits."""
 ACTIVATION_BYTES = 40
 """Bytes per token, layer and unit of the width that the smallest micro-batch keeps for the backward pass."""
 ENOUGH = 2.0
