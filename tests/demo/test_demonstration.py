@@ -28,7 +28,7 @@ def small(tmp_path, monkeypatch):
     monkeypatch.setattr(areas, "FEWEST", 10)
     monkeypatch.setattr(demo, "texts_by_area", lambda: texts_by_area(names, roots=[tmp_path / "library"]))
     monkeypatch.setattr(demo, "folders", lambda: [tmp_path / "library"])
-    monkeypatch.setattr(demo, "SETTINGS", {**TINY, "budget.minutes": 0.5})
+    monkeypatch.setattr(demo, "SETTINGS", {**TINY, "budget.minutes": 0.02})
     for constant, value in {"TEST": 6, "COUNTS": (2, 3), "DRAWS": 1, "CHECKPOINT": "no_such_package"}.items():
         monkeypatch.setattr(demo, constant, value)
     return tmp_path / "demo"
