@@ -27,6 +27,7 @@ from unmask.objectives.learner import Learner
 from unmask.support.environment import SMALLER, check_memory, naming_shortage
 from unmask.support.errors import UnmaskError, UserError
 from unmask.support.messages import argument
+from unmask.training.balance import cost_of_lengths
 from unmask.training.calibration import BUDGETS, FITTING, UNKNOWN_STEPS, Calibration, check_growth
 from unmask.training.carry import CarryTable
 from unmask.training.checkpoint import Progress, Saver, copied
@@ -116,7 +117,8 @@ class Trainer:
         with naming_shortage("for the weights", SMALLER):
             self.replicas = replicate(learner, machine, self.processes)
         self.replicas.copy.encoder.recompute = settings.batch.recompute
-        self.feed = StepFeed(source, settings.batch, prepare, learner.plan, self.processes, machine.workers)
+        cost = None if learner.joint else cost_of_lengths(learner.encoder)
+        self.feed = StepFeed(source, settings.batch, prepare, learner.plan, self.processes, machine.workers, cost)
         self.carry = CarryTable(source.streams, self.processes)
         self.saver = Saver(run.checkpoints)
         self.calibration = Calibration(source, settings, machine, self.processes)

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from unmask.data.batches.groups import Change, Group, group_queries, group_sequences, pack_sequences
 from unmask.data.batches.plan import Plan
+from unmask.support.transfer import to_device
 
 Key = tuple[int, ...]
 """Identifies a sample permanently, for example (epoch, block, item). Random generators are derived from it."""
@@ -309,8 +310,8 @@ class Batch:
         )
 
     def to(self, device: torch.device) -> Batch:
-        """Return the batch on a device; from pinned memory the copy overlaps with computation on the device."""
-        return self if device.type == "cpu" else self.map(lambda tensor: tensor.to(device, non_blocking=True))
+        """Return the batch on a device; the copy overlaps with computation on the device."""
+        return self if device.type == "cpu" else self.map(lambda tensor: to_device(tensor, device))
 
 
 def collate(samples: Sequence[Sample]) -> Batch:
