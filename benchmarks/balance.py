@@ -36,7 +36,10 @@ def costs_of(name: str, texts: Sequence[Path], sequences: int, steps: int) -> Co
         corpus = write_corpus(texts, tokenizer, Path(folder) / "corpus")
         with on_meta():
             learner, _ = build_learner(recipe, tokenizer.size, None)
-        source, cost = build_curriculum(recipe, tokenizer, learner).source(corpus.train), cost_of_lengths(learner.encoder)
+        source, cost = (
+            build_curriculum(recipe, tokenizer, learner).source(corpus.train),
+            cost_of_lengths(learner.encoder),
+        )
         cursor, taken = source.start, Costs()
         for _ in range(steps):
             samples, cursor = source.take(cursor, sequences=sequences)
