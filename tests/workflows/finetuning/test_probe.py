@@ -185,13 +185,14 @@ def rule(number, *more, tokens=None, marked=True, labels=2, **options):
 
 
 def test_labels_are_few_unless_something_says_how_to_train():
-    frozen, brief, pairs = FewLabels("average", 0.0), FewLabels("average", 2.0), FewLabels("difference", 0.0)
+    frozen, brief = FewLabels("average", 0.0), FewLabels("average", 2.0)
     assert rule(64) == rule(64, settings={"task.length": 64, "seed": 3}) == rule(64, task="multi-label") == frozen
     assert rule(65) == rule(512) == rule(512, marked=False) == brief
     assert rule(513) is rule(64, tokens=100_000_000) is rule(65, tokens=0) is None
     assert rule(65, tokens=200_000_000) == brief and rule(64, tokens=200_000_000) == frozen
-    assert rule(64, ("text_b", "another")) == pairs
-    assert rule(65, ("text_b", "another")) is rule(64, ("text_b", "another"), marked=False) is None
+    pair = ("text_b", "another")
+    assert (rule(64, pair), rule(65, pair)) == (FewLabels("difference", 0.0), FewLabels("difference", 2.0))
+    assert rule(64, pair, marked=False) is rule(513, pair) is None
     assert rule(64, model="random:bert-mini") is rule(10, task="regression", labels=0) is None
     for more in ({"frozen": False}, {"frozen": True}, {"downstream": "rnn"}, {"settings": {"budget.epochs": 3}}):
         assert rule(64, **more) is rule(500, **more) is None

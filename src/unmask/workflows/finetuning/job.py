@@ -188,10 +188,10 @@ def few_labels(
     possible = TASKS[job.task].training.probe and job.start.pretrained and (tokens is None or tokens > LITTLE_TEXT)
     if not possible or chosen or trained or not 0 < len(examples) <= BRIEF_PER_LABEL * labels:
         return None
-    frozen = len(examples) <= FEW_PER_LABEL * labels
+    epochs = 0.0 if len(examples) <= FEW_PER_LABEL * labels else BRIEF_EPOCHS
     if len(TASKS[job.task]().texts(examples[0])) > 1:
-        return FewLabels("difference", 0.0) if frozen and marked else None
-    return FewLabels("average", 0.0 if frozen else BRIEF_EPOCHS)
+        return FewLabels("difference", epochs) if marked else None
+    return FewLabels("average", epochs)
 
 
 PRETRAINED_RATE = 5e-5
