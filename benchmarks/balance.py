@@ -17,8 +17,9 @@ from common import HERE, add, parse
 from unmask.data.corpus.build import write_corpus
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.families.checkpoints.check import on_meta
+from unmask.objectives.flops import cost_of_lengths
 from unmask.recipes.recipe import read_recipe
-from unmask.training.balance import cost_of_lengths, divide
+from unmask.training.balance import divide
 from unmask.workflows.pretraining.checks import build_curriculum
 from unmask.workflows.pretraining.start import build_learner
 

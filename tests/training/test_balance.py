@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from unmask.families.bert import BertSettings
 from unmask.families.modernbert import ModernBertSettings
-from unmask.objectives.flops import body_flops
+from unmask.objectives.flops import body_flops, cost_of_lengths
 from unmask.recipes.recipe import read_recipe
-from unmask.training.balance import cost_of_lengths, divide, share_by_cost
+from unmask.training.balance import divide, share_by_cost
 
 from ..nn.layers.conftest import tokens_of
 

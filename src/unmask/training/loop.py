@@ -22,12 +22,11 @@ from unmask.data.batches.batch import Batch, Sample, collate
 from unmask.data.batches.rng import derive_seed
 from unmask.data.batches.sources import Source
 from unmask.data.batches.steps import report_lost_workers
-from unmask.objectives.flops import forward_flops
+from unmask.objectives.flops import cost_of_lengths, forward_flops
 from unmask.objectives.learner import Learner
 from unmask.support.environment import SMALLER, check_memory, naming_shortage
 from unmask.support.errors import UnmaskError, UserError
 from unmask.support.messages import argument
-from unmask.training.balance import cost_of_lengths
 from unmask.training.calibration import BUDGETS, FITTING, UNKNOWN_STEPS, Calibration, check_growth
 from unmask.training.carry import CarryTable
 from unmask.training.checkpoint import Progress, Saver, copied
