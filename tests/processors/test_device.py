@@ -37,7 +37,7 @@ BOUNDS = {"bert-mini": 350, "modernbert-mini": 350}
 def look(tmp_path, runs):
     """Return what the program finds of runs, by their names."""
     lines = "\n".join(map(json.dumps, runs))
-    done = forking.run([PROGRAM, tmp_path], stdin=lines)
+    done = forking.run([PROGRAM, tmp_path], stdin=lines, timeout=1800)
     assert done.returncode == 0, done.stderr
     return {found.pop("name"): found for found in map(json.loads, done.stdout.splitlines())}
 
