@@ -62,11 +62,10 @@ def main() -> None:
         for processes in options.processes:
             for each in options.each:
                 steps = costs_of(name, texts, processes * each, options.steps)
-                by_length = [[range(rank, len(costs), processes) for rank in range(processes)] for costs in steps]
-                by_cost = [divide(costs, processes) for costs in steps]
+                every = [range(rank, processes * each, processes) for rank in range(processes)]
                 record = {
-                    way: statistics.fmean(slowest(costs, parts) for costs, parts in zip(steps, ways, strict=True))
-                    for way, ways in (("by_length", by_length), ("by_cost", by_cost))
+                    "by_length": statistics.fmean(slowest(costs, every) for costs in steps),
+                    "by_cost": statistics.fmean(slowest(costs, divide(costs, processes)) for costs in steps),
                 }
                 add("balance", {"recipe": name, "processes": processes, "each": each}, record)
 
