@@ -6,4 +6,4 @@ def test_shares_by_cost_wait_less(benchmark_module, records, run_main):
     run_main(module, "bert-mini", "--processes", "4", "--each", "8", "--steps", "2")
     (found,) = records("balance")
     assert (found["recipe"], found["processes"], found["each"]) == ("bert-mini", 4, 8)
-    assert 1 <= found["by_cost"] < min(1.02, found["by_length"])
+    assert 1 <= found["by_cost"] < found["by_length"]  # of the documentation, which changes
