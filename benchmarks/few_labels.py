@@ -8,6 +8,7 @@ sentence-embedding model, which was trained on the texts of SNLI. `--tasks` choo
 
 from __future__ import annotations
 
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -98,9 +99,12 @@ def learn(way: Way, draws: Sequence[Sequence[Row]], test: Sequence[Row], labels:
         scores.append(100 * float(right.mean()))
         errors.append(calibration_error(probabilities.max(1), right))
         print(f"{len(draw)} examples: {scores[-1]:.1f}", flush=True)
-    seconds = (time.perf_counter() - begun) / len(scores)
-    means = {"score": np.mean(scores), "calibration": np.mean(errors), "learning_seconds": seconds}
-    return {**{name: round(float(value), 2) for name, value in means.items()}, "seeds": scores}
+    return {
+        "score": round(statistics.mean(scores), 2),
+        "calibration": round(statistics.mean(errors), 2),
+        "learning_seconds": round((time.perf_counter() - begun) / len(scores), 2),
+        "seeds": scores,
+    }
 
 
 if __name__ == "__main__":

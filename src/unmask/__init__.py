@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from unmask.workflows.auditing.audit import audit
     from unmask.workflows.comparing.compare import compare
     from unmask.workflows.comparing.first_look import first_look
+    from unmask.workflows.corpora.diff import diff_corpora
+    from unmask.workflows.corpora.reading import sample_corpus
+    from unmask.workflows.corpora.report import report_corpus
     from unmask.workflows.distillation.distill import distill
     from unmask.workflows.doctor import doctor
     from unmask.workflows.estimators import TextClassifier, TextRegressor, TokenClassifier
@@ -69,6 +72,7 @@ _MODULES = {
     "compare": "unmask.workflows.comparing.compare",
     "describe_corpus": "unmask.workflows.text",
     "describe_run": "unmask.training.runs.report",
+    "diff_corpora": "unmask.workflows.corpora.diff",
     "diff_recipes": "unmask.workflows.library",
     "distill": "unmask.workflows.distillation.distill",
     "doctor": "unmask.workflows.doctor",
@@ -96,7 +100,9 @@ _MODULES = {
     "read_recipe": "unmask.recipes.recipe",
     "read_run": "unmask.training.runs.summary",
     "recipe_schema": "unmask.recipes.recipe",
+    "report_corpus": "unmask.workflows.corpora.report",
     "run_demo": "unmask.demo.demonstration",
+    "sample_corpus": "unmask.workflows.corpora.reading",
     "serve": "unmask.serving.serve",
     "shipped": "unmask.recipes.recipe",
     "show_recipe": "unmask.workflows.library",
@@ -125,6 +131,7 @@ __all__ = [
     "compare",
     "describe_corpus",
     "describe_run",
+    "diff_corpora",
     "diff_recipes",
     "distill",
     "doctor",
@@ -152,7 +159,9 @@ __all__ = [
     "read_recipe",
     "read_run",
     "recipe_schema",
+    "report_corpus",
     "run_demo",
+    "sample_corpus",
     "serve",
     "shipped",
     "show_recipe",

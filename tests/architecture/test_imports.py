@@ -19,7 +19,7 @@ ORDER = [
     *("recipes", "model"),
     *("inference", "inference.evaluation", "serving"),
     *("workflows.pretraining", "workflows.finetuning", "workflows.multitask"),
-    *("workflows.distillation", "workflows.auditing", "workflows.comparing", "workflows"),
+    *("workflows.distillation", "workflows.auditing", "workflows.comparing", "workflows.corpora", "workflows"),
     *("demo", "testing", "cli", "__init__", "__main__"),
 ]
 """Packages in the order in which data flows: each imports only from those before it."""

@@ -25,7 +25,7 @@ def test_all_commands_and_options_are_offered(shell, capsys):
     ("line", "offered"),
     [
         ("unmask fine", {"finetune"}),
-        ("unmask corpus ", {"build", "info", "mix"}),
+        ("unmask corpus ", {"build", "mix", "info", "sample", "diff", "report"}),
         ("unmask runs plot --ov", {"--over"}),
         ("unmask runs plot --over ", {"steps", "tokens", "minutes"}),
         ("unmask finetune class", {"classification"}),

@@ -13,11 +13,14 @@ from unmask.support.errors import UserError, printable
 from unmask.support.messages import argument, call, rendered
 
 if TYPE_CHECKING:
+    from unmask.data.corpus.sample import SampledText
     from unmask.inference.bench import Bench
     from unmask.inference.calls import Predictions
     from unmask.inference.fill import Filling
     from unmask.workflows.auditing.audit import Audit
     from unmask.workflows.comparing.outcome import Outcome
+    from unmask.workflows.corpora.advice import Advice
+    from unmask.workflows.corpora.diff import Difference
 
 FIRST, WIDTH = 10, 100
 """How many suspects of an audit are printed, and how many characters of their texts."""
@@ -204,6 +207,59 @@ def show_outcome(outcome: Outcome, *, json: bool = False) -> None:
             print_text(line)
 
 
+def show_advice(advice: list[Advice], *, json: bool = False) -> None:
+    """Print what stands out in a corpus, and what to do about it.
+
+    Args:
+        json: print it as JSON.
+    """
+    if json:
+        print_json(advice)
+        return
+    for each in advice:
+        print_text(f"{each.problem} {each.remedy}")
+    if not advice:
+        print_text("nothing stands out")
+
+
+def show_texts(texts: list[SampledText], *, json: bool = False) -> None:
+    """Print texts, each after a line with its number and its address.
+
+    Args:
+        json: print one JSON object per text, with text and url.
+    """
+    for number, text in enumerate(texts, 1):
+        if json:
+            print_json(text)
+            continue
+        print_text(f"--- {number}{f': {text.url}' if text.url else ''}")
+        print_lines(text.text)
+
+
+def show_difference(difference: Difference, *, json: bool = False) -> None:
+    """Print how two corpora differ.
+
+    Args:
+        json: print the result as one JSON object.
+    """
+    if json:
+        print_json(difference)
+        return
+    estimated = "" if difference.sample == 1 else f", estimated from {100 * difference.sample:.2g} % of them"
+    if difference.common is None:
+        print_text("documents are not compared: the vocabularies differ")
+    else:
+        print_text(f"in both: {difference.common:,} documents{estimated}")
+    for side in (difference.first, difference.second):
+        print_text(f"{side.name}: {side.documents:,} documents, {side.tokens:,} tokens")
+        if side.alone is not None:
+            print_text(f"  only here: {100 * side.alone:.3g} % of {side.different:,} different documents")
+        quantiles = ", ".join(f"{length:,.0f}" for length in side.lengths)
+        print_text(f"  tokens of a document (5, 25, 50, 75, 95 %): {quantiles}")
+        words = ", ".join(f"{word} ({here:,.0f} : {there:,.0f})" for word, here, there in side.words)
+        print_text(f"  more frequent here (per million words, here : there): {words or 'no words'}")
+
+
 def show_compared(compared: dict[str, Any] | None) -> None:
     """Print how an exported model differs from the original on labeled examples."""
     if compared is not None:
@@ -281,7 +337,7 @@ def _formats() -> Iterable[str]:
 
 GROUPS = {
     "tokenizer": "train a tokenizer on text, extend one, or tokenize texts with one",
-    "corpus": "build a pretraining corpus from text, mix several, or check and describe one",
+    "corpus": "build a pretraining corpus from text, mix several, or describe, read and compare them",
     "recipes": "list, show and compare the shipped recipes, or print their schema",
     "runs": "list runs, describe one, or plot the curves of several",
 }
@@ -297,6 +353,9 @@ VERBS = {
     "corpus build": Verb(f"{TEXT}:build_corpus", ("files",)),
     "corpus mix": Verb(f"{TEXT}:mix_corpora", ("corpora",)),
     "corpus info": Verb(f"{TEXT}:describe_corpus", ("directory",), print_lines),
+    "corpus sample": Verb("unmask.workflows.corpora.reading:sample_corpus", ("directory",), show_texts),
+    "corpus diff": Verb("unmask.workflows.corpora.diff:diff_corpora", ("first", "second"), show_difference),
+    "corpus report": Verb("unmask.workflows.corpora.report:report_corpus", ("directory",), show_advice),
     "pretrain": Verb("unmask.workflows.pretraining.launch:pretrain", ("recipe",)),
     "finetune": Verb("unmask.workflows.finetuning.finetune:finetune", ("task",), values={"task": _tasks}),
     "multitask": Verb("unmask.workflows.multitask.multitask:multitask", ("tasks",)),

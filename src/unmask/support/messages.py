@@ -154,7 +154,11 @@ WORDS = {"texts": "TEXT", "files": "FILE", "recipe": "RECIPE", "task": "TASK", "
 """What stands for parameters that have no flag."""
 FUNCTIONS = {
     "corpus build": "build_corpus",
+    "corpus diff": "diff_corpora",
     "corpus info": "describe_corpus",
+    "corpus mix": "mix_corpora",
+    "corpus report": "report_corpus",
+    "corpus sample": "sample_corpus",
     "demo": "run_demo",
     "features": "write_features",
     "recipes list": "list_recipes",

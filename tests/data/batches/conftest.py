@@ -38,6 +38,9 @@ class Written:
     def sentence_counts(self):
         return np.array([len(document) for document in self.documents])
 
+    def fetched(self, indices):
+        return self
+
     def sentences(self, index):
         return self.documents[index]
 

@@ -9,7 +9,7 @@ from unmask.data.cleaning import clean, store
 from unmask.data.cleaning.clean import clean_documents
 from unmask.data.cleaning.rules import WEB, Rules, read_rules
 from unmask.data.cleaning.tally import Tally
-from unmask.data.text.documents import TextOptions
+from unmask.data.text.documents import SourceText, TextOptions
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.support.errors import UserError
 from unmask.training.runs.directory import PREPARED
@@ -21,6 +21,8 @@ min_words = 20
 [duplicates]
 [near_duplicates]
 similarity = 0.8
+[repeated_passages]
+[boilerplate]
 [repeated_lines]
 """
 
@@ -32,7 +34,8 @@ def sources(tmp_path, prose):
     texts = [documents[:6], [documents[0], documents[7].upper(), "few words", *documents[6:9]], documents[9:]]
     paths = [tmp_path / f"{index}.jsonl" for index in range(3)]
     for path, each in zip(paths, texts, strict=True):
-        path.write_text("".join(json.dumps({"text": text.replace("\n\n", "\n")}) + "\n" for text in each))
+        records = [{"text": text.replace("\n\n", "\n"), "url": f"https://{len(text)}.example"} for text in each]
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
     (tmp_path / "rules.toml").write_text(RULES)
     return paths
 
@@ -59,7 +62,7 @@ def test_what_is_left_and_what_was_dropped(sources, tokenizer, tmp_path, capsys)
     counts = {name: (rule["documents"], rule["changed"]) for name, rule in tally["rules"].items()}
     assert counts == {
         "gopher_quality": (1, 0), "pii": (0, 0), "duplicates": (2, 0), "near_duplicates": (0, 0),
-        "repeated_lines": (0, 11),
+        "repeated_passages": (0, 0), "boilerplate": (0, 0), "repeated_lines": (0, 11),
     }  # fmt: skip
     assert tally["rules"]["gopher_quality"]["samples"] == {"few words": ["few words"]}
     assert tally["rules"]["repeated_lines"]["removed"] == 11 * len("\n\nWritten by our staff.")
@@ -100,14 +103,15 @@ def test_D13_an_interrupted_build_continues_with_the_same_files(sources, tokeniz
         assert (return_to / "00000.json").exists() and not (return_to / "00001.json").exists()
         (return_to / "00000.json").unlink()  # what was stored has made-up identities
     else:
-        monkeypatch.setattr(clean, "read_documents", lambda *_, **__: pytest.fail("read again"))
+        monkeypatch.setattr(clean, "read_sources", lambda *_, **__: pytest.fail("read again"))
     build(sources, tokenizer, tmp_path / "parts")
     assert files(tmp_path / "parts") == files(tmp_path / "whole")
 
 
 def test_files_rules_and_test_files_that_have_changed_are_read_again(sources, tmp_path, monkeypatch):
     read = []
-    monkeypatch.setattr(clean, "read_documents", lambda paths, *_, **__: read.append(paths[0].name) or iter(["a b"]))
+    texts = [SourceText("a b")]
+    monkeypatch.setattr(clean, "read_sources", lambda paths, *_, **__: read.append(paths[0].name) or iter(texts))
     tests = tmp_path / "test.txt"
     tests.write_text("one two three four five six seven eight")
 
@@ -151,6 +155,9 @@ def test_a_model_is_pretrained_on_cleaned_text(sources, tmp_path):
     [
         (["gofer"], 'clean="gofer": no such rule'),
         (["language"], "needs a setting"),
+        (["urls"], "needs a setting"),
+        (["[urls]\nblock = ['missing.txt']\n"], "does not exist"),
+        (["[boilerplate]\nmin_pages = 1\n"], "at least 2"),
         (["missing.toml"], "cannot be read"),
         (["[c4]\nmin_word = 1\n"], "unknown key `min_word`"),
         (["[c4]\nmin_words = 'x'\n"], "must be a whole number"),
@@ -183,3 +190,46 @@ def test_rules_by_name_and_in_files_are_joined(tmp_path):
     assert rules.c4.min_words == 4 and rules.c4.needs_terminal and rules.pii is not None
     assert rules.fineweb == WEB.fineweb and rules.repeated_lines is not None
     assert not Rules() and not read_rules([]) and not [*Tally().lines()]
+
+
+@pytest.mark.parametrize("name", ["urls", "boilerplate"])
+def test_rules_for_addresses_are_refused_where_there_are_none(sources, tokenizer, tmp_path, name):
+    (tmp_path / "blocked.txt").write_text("a.example\n")
+    lists = f"block = [{str(tmp_path / 'blocked.txt')!r}]\n" * (name == "urls")
+    sources[0].with_name("rules.toml").write_text(f"[{name}]\n{lists}")
+    (tmp_path / "a.txt").write_text("A cat.\n\nA dog.")
+    with pytest.raises(UserError, match=f"the rule {name} has no effect: no document has an address"):
+        build([tmp_path / "a.txt"], tokenizer, tmp_path / "corpus")
+
+
+def test_pages_of_the_web_lose_boilerplate_and_blocked_hosts(prose, tokenizer, tmp_path):
+    """Lines that the rules for lines remove are counted once, and documents keep their addresses."""
+    menu, notice = "Home | About us", "All rights reserved by the editors."
+    pages = [(f"{menu}\n{prose(number, lines=3)}\n{notice}", f"https://a.example/{number}") for number in range(8)]
+    pages += [
+        (f"{menu}\n{notice}", "https://a.example/empty"),
+        (f"{prose(1, lines=3)} {prose(2)}", "https://spam.example"),
+    ]
+    pages += [(f"{prose(9, lines=3)}\n{notice}", "https://b.example"), (f"{prose(1, lines=3)}", "https://c.example")]
+    (tmp_path / "pages.jsonl").write_text("".join(json.dumps({"text": text, "url": url}) + "\n" for text, url in pages))
+    (tmp_path / "blocked.txt").write_text("spam.example\n")
+    lists = f"[urls]\nblock = [{str(tmp_path / 'blocked.txt')!r}]\n"
+    (tmp_path / "rules.toml").write_text(f"{lists}[repeated_passages]\n[boilerplate]\n[repeated_lines]\n")
+    cleaned = clean_documents(
+        [tmp_path / "pages.jsonl"], TextOptions(), read_rules([tmp_path / "rules.toml"]), tmp_path / "f", report=id
+    )
+    left = list(cleaned.sources())
+    assert [document.url for document in left] == [url for _, url in pages[:8]] + ["https://b.example"]
+    assert all(menu not in text for text, _ in left)
+    assert [notice in text for text, _ in left] == [False] * 8 + [True]
+    rules = cleaned.tally.rules
+    assert rules["urls"].reasons == {"blocked": 1}
+    assert rules["repeated_passages"].reasons == {"consists of passages of earlier documents": 1}
+    assert (rules["boilerplate"].changed, rules["repeated_lines"].changed) == (9, 0)
+    assert rules["boilerplate"].reasons == {"line on many pages of a host": 18}
+    assert (cleaned.tally.left, cleaned.tally.left_bytes) == (9, sum(len(text.encode()) for text, _ in left))
+    (tmp_path / "blocked.txt").write_text("b.example\n")  # a list that has changed is read again
+    cleaned = clean_documents(
+        [tmp_path / "pages.jsonl"], TextOptions(), read_rules([tmp_path / "rules.toml"]), tmp_path / "f", report=id
+    )
+    assert "https://b.example" not in [document.url for document in cleaned.sources()]

@@ -5,8 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from unmask.data.cleaning import duplicates
-from unmask.data.cleaning.duplicates import EQUAL, KEPT, NEAR, find_duplicates, find_repeated_lines
+from unmask.data.cleaning import grouping
+from unmask.data.cleaning.duplicates import AGAIN, EQUAL, NEAR, find_duplicates, find_repeated_lines
+from unmask.data.cleaning.grouping import KEPT
 from unmask.data.cleaning.signatures import BANDS, bands
 from unmask.data.cleaning.store import Store, StoreWriter
 from unmask.data.labelled.duplicates import similarity
@@ -45,7 +46,7 @@ def test_texts_are_those_that_were_stored(tmp_path):
 
 @pytest.mark.parametrize("block", [1 << 22, 7])
 def test_the_first_of_equal_documents_stays(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(duplicates, "BLOCK", block)
+    monkeypatch.setattr(grouping, "BLOCK", block)
     texts = ["a cat sat", "A cat, sat!", "b", "a cat sat", "a dog sat", "!?", "b", ""]
     store = stored(tmp_path, texts[:4], texts[4:])
     found = find_duplicates(store, equal=True, similarity=None)
@@ -55,7 +56,7 @@ def test_the_first_of_equal_documents_stays(tmp_path, monkeypatch, block):
 @pytest.mark.parametrize("similar", [0.9, 0.8])
 def test_D15_planted_near_duplicates_are_found_and_others_stay(tmp_path, monkeypatch, prose, similar):
     """Recall of pairs above the similarity, and precision: nothing else is dropped."""
-    monkeypatch.setattr(duplicates, "BLOCK", 100)
+    monkeypatch.setattr(grouping, "BLOCK", 100)
     rng = random.Random(0)
     originals = [prose(number, lines=rng.randint(2, 8)) for number in range(COUNT)]
     copies = [altered(text, similar + 0.03, rng) for text in originals]
@@ -102,9 +103,15 @@ def test_groups_keep_their_first_document_by_way_of_others(tmp_path, prose):
 
 @pytest.mark.parametrize("block", [1 << 22, 2])
 def test_the_first_of_equal_lines_stays(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(duplicates, "BLOCK", block)
+    monkeypatch.setattr(grouping, "BLOCK", block)
     store = stored(tmp_path, ["Home\n\nA cat.\n\nHome", "home\n\nA dog."], ["A cat.\n\nA cow.", "A pig."])
     dropped = np.array([KEPT, KEPT, KEPT, EQUAL], np.uint8)
-    assert find_repeated_lines(store, dropped).tolist() == [False, False, True, True, False, True, False, False]
-    dropped[0] = EQUAL
-    assert find_repeated_lines(store, dropped).tolist() == [False] * 8
+    removed = np.zeros(8, np.uint8)
+    find_repeated_lines(store, dropped, removed)
+    assert removed.tolist() == [0, 0, AGAIN, AGAIN, 0, AGAIN, 0, 0]
+    removed[:] = [1, 0, 0, 0, 0, 0, 0, 0]  # what is removed already is not the first
+    find_repeated_lines(store, dropped, removed)
+    assert removed.tolist() == [1, 0, 0, AGAIN, 0, AGAIN, 0, 0]
+    dropped[0], removed[:] = EQUAL, 0
+    find_repeated_lines(store, dropped, removed)
+    assert removed.tolist() == [0] * 8

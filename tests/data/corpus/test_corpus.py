@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from unmask.data.batches.frame import Frame
+from unmask.data.batches.one_segment import DocumentSentencesSettings
 from unmask.data.corpus import corpus as corpus_module
 from unmask.data.corpus import manifest
 from unmask.data.corpus.corpus import open_corpus
@@ -29,7 +31,7 @@ def num_open_files():
 
 
 def test_the_number_of_open_shards_is_limited(built, monkeypatch):
-    monkeypatch.setattr(corpus_module, "_OPEN_SHARDS", 2)
+    monkeypatch.setattr(corpus_module, "MOST_OPEN", 2)
     before = num_open_files()
     documents = open_corpus(built.directory).train
     for index in range(len(documents)):
@@ -39,6 +41,55 @@ def test_the_number_of_open_shards_is_limited(built, monkeypatch):
     built.train._open.clear()
     documents._open.clear()
     assert num_open_files() == before
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The names of the shards that are opened."""
+    names, init = [], corpus_module._OpenShard.__init__
+
+    def counted(self, directory, shard, tokens):
+        names.append(shard.name)
+        init(self, directory, shard, tokens)
+
+    monkeypatch.setattr(corpus_module._OpenShard, "__init__", counted)
+    return names
+
+
+def test_the_shard_that_was_used_least_recently_is_closed(built, monkeypatch, opened):
+    monkeypatch.setattr(corpus_module, "MOST_OPEN", 2)
+    documents = open_corpus(built.directory).train
+    starts = documents._starts
+    for shard in (0, 1, 0, 2, 0, 1):
+        documents.sentences(starts[shard])
+    assert opened == [f"train-0000{shard}" for shard in (0, 1, 2, 1)]
+
+
+def test_the_documents_of_a_block_are_read_shard_by_shard(built, monkeypatch, opened):
+    """Samples are the same, to the last token, and each shard is opened once."""
+    source = DocumentSentencesSettings(length=32).source(built.train, Frame.of(built.tokenizer), seed=1)
+    order = np.random.default_rng(0).permutation(len(built.train)).tolist()
+    expected = [[ids.tolist() for ids in built.train.sentences(index)] for index in order]
+    samples = [sample.ids.tolist() for sample in source.take(source.start, sequences=500)[0]]
+    monkeypatch.setattr(corpus_module, "MOST_OPEN", 1)
+    documents = open_corpus(built.directory).train
+    opened.clear()
+    fetched = documents.fetched(order)
+    assert [[ids.tolist() for ids in fetched.sentences(index)] for index in order] == expected
+    assert opened == [shard.name for shard in built.manifest.train.shards]
+    assert len(fetched) == len(documents) and len(pickle.dumps(fetched)) < 5000
+    few = documents.fetched(order[:1])
+    assert [ids.tolist() for ids in few.sentences(order[1])] == expected[1]
+    again = DocumentSentencesSettings(length=32).source(documents, Frame.of(built.tokenizer), seed=1)
+    monkeypatch.setattr(corpus_module.Documents, "fetched", lambda self, indices: self)  # in the order of the block
+    assert [sample.ids.tolist() for sample in again.take(again.start, sequences=500)[0]] == samples
+
+
+@pytest.mark.parametrize(("limit", "most"), [(1024, 102), (256, 25), (5, 1), (1 << 20, 4096)])
+def test_open_files_are_within_the_limit_of_the_system(built, monkeypatch, limit, most):
+    resource = pytest.importorskip("resource", reason="Windows")
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    assert open_corpus(built.directory).train._most_open == most
 
 
 def test_opening_reads_no_shard(built, monkeypatch):

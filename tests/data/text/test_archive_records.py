@@ -73,6 +73,17 @@ def test_a_damaged_byte_loses_one_record_and_is_told(data):
     assert blocks == sent or (blocks == sent[:number] + sent[number + 1 :] and len(reasons) == 1), reasons
 
 
+def test_damage_at_the_end_of_a_member_swallows_none_of_those_after_it():
+    """A block of the damaged member may claim more bytes than the file has."""
+    sent = numbered(5)
+    members = [gzip.compress(warc(block)) for block in sent]
+    for place in range(len(members[3]) - 40, len(members[3])):
+        damaged = bytearray(members[3])
+        damaged[place] ^= 255
+        blocks, reasons = split(read(b"".join([*members[:3], bytes(damaged), members[4]])))
+        assert blocks == sent or (blocks == [*sent[:3], sent[4]] and len(reasons) == 1), place
+
+
 @pytest.mark.parametrize("is_packed", [True, False])
 def test_a_file_that_is_cut_off_is_told_wherever_it_ends(is_packed):
     sent = numbered(3, 40)

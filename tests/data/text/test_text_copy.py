@@ -4,8 +4,9 @@ import random
 
 import pytest
 
-from unmask.data.text import documents as module
-from unmask.data.text.documents import Skipped, TextOptions, copy_documents, read_documents
+from unmask.data.text import text_copy as module
+from unmask.data.text.documents import Skipped, TextOptions, read_documents
+from unmask.data.text.text_copy import copy_documents
 from unmask.support.errors import UserError
 
 PIECES = ["word", " ", "\n", "\n\n", "\r\n", "\0", "é", "漢字", "🜁", "\u2028", "﻿", "x" * 700]

@@ -4,7 +4,6 @@ import csv
 import io
 import random
 import re
-from html.parser import HTMLParser
 
 import msgspec
 import numpy as np
@@ -24,36 +23,7 @@ from unmask.workflows.comparing.report import as_csv, as_markdown, as_page, writ
 from unmask.workflows.comparing.results import Limit, conclude, limits
 from unmask.workflows.comparing.settings import read_comparison
 
-VOID = {"meta", "link", "img", "br"}
-"""Elements of HTML that have no end tag."""
-HOSTILE = "<script>alert('x')</script> & \"quoted\" | x"
-
-
-class Page(HTMLParser):
-    """Elements, attributes and text of a page, whose tags must be balanced."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.elements, self.attributes, self.text = [], [], [], []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.elements.append(tag)
-        self.attributes += attrs
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.elements.append(tag)
-        self.attributes += attrs
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
+from ..html_page import HOSTILE, Page
 
 
 def an_outcome(names, tasks=("a", "b"), seeds=3):

@@ -11,7 +11,7 @@ import pytest
 from unmask.data.corpus import build
 from unmask.data.corpus.corpus import open_corpus
 from unmask.data.corpus.manifest import NAME
-from unmask.data.text import documents as documents_module
+from unmask.data.text import text_copy as copies
 from unmask.data.text.documents import TextOptions
 from unmask.model.model import Model, save_model
 from unmask.recipes.recipe import read_recipe
@@ -247,13 +247,13 @@ def test_the_vocabulary_suits_the_text(text_file, tmp_path):
 @pytest.mark.parametrize("suited", [(), ("vocabulary", "lowercase")], ids=["given", "chosen"])
 def test_the_text_is_read_once(source, tmp_path, suited, monkeypatch):
     """Beside its checksum and its first bytes, which tell what it is; so it may come from a pipe."""
-    opened, parse = [], documents_module.read_documents
+    opened, parse = [], copies.read_sources
 
     def read(paths, *given):
         opened.append(paths)
         return parse(paths, *given)
 
-    monkeypatch.setattr(documents_module, "read_documents", read)
+    monkeypatch.setattr(copies, "read_sources", read)
     recipe = read_recipe("bert-tiny", parse_overrides(SMALL))
     corpus_from_text([source], recipe, tmp_path / "run", suited=suited, report=lambda line: None)
     assert len(opened) == 1

@@ -223,7 +223,7 @@ class CorpusSource:
             for index in range(first, min(first + self.per_block, len(self.documents)))
         ]
         rng = derive_rng(self.seed, "layout", epoch, block)
-        samples = self.layouts[stage].cut(self.documents, indices, rng)
+        samples = self.layouts[stage].cut(self.documents.fetched(indices), indices, rng)
         order_in_block = enumerate(rng.permutation(len(samples)))
         return [replace(samples[index], key=(epoch, block, item), stage=stage) for item, index in order_in_block]
 

@@ -57,7 +57,7 @@ class C4(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
                     changes[reason] = changes.get(reason, 0) + 1
                 else:
                     lines.append(text)
-            left = Document("\n\n".join(lines))
+            left = Document("\n\n".join(lines), document.url)
             if not _has_sentences(lines, self.min_sentences):
                 return Verdict(document, "few sentences")
             return Verdict(left, changes=changes)

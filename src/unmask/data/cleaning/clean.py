@@ -17,14 +17,18 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from unmask.data.cleaning.duplicates import EQUAL, KEPT, NEAR, find_duplicates, find_repeated_lines
+from unmask.data.cleaning.boilerplate import BOILERPLATE, find_boilerplate
+from unmask.data.cleaning.duplicates import AGAIN, EQUAL, NEAR, find_duplicates, find_repeated_lines
+from unmask.data.cleaning.grouping import KEPT, bounds
+from unmask.data.cleaning.passages import REPEATED, find_repeated_passages
 from unmask.data.cleaning.rule import Document, Judge
 from unmask.data.cleaning.rules import Rules
-from unmask.data.cleaning.store import Store, StoreWriter
-from unmask.data.cleaning.tally import RuleTally, Tally
+from unmask.data.cleaning.store import FORMAT, Store, StoreWriter
+from unmask.data.cleaning.tally import Tally
 from unmask.data.corpus.encode import map_in_processes
-from unmask.data.text.documents import Skipped, TextCopy, TextOptions, read_documents, resolve_documents
+from unmask.data.text.documents import Skipped, SourceText, TextOptions, read_sources, resolve_documents
 from unmask.data.text.record_files import fingerprint_source
+from unmask.data.text.text_copy import TextCopy
 from unmask.support.durable import acquire, replace_file
 from unmask.support.errors import UserError, counted
 from unmask.support.fingerprint import fingerprint_values
@@ -58,29 +62,29 @@ class CleanedText(TextCopy):
     """Documents that have been cleaned.
 
     Attributes:
-        sources: number of files.
-        dropped: which documents are duplicates, (documents,) uint8.
-        repeated: which lines are repeated, (lines,) bool; None: they stay.
+        num_sources: number of files.
+        dropped: what is known of each document, (documents,) uint8; those that are not `KEPT` are dropped.
+        removed: what is known of each line, (lines,) uint8; those that are not `KEPT` are removed. None: all stay.
         tally: what was dropped.
     """
 
-    sources: int
+    num_sources: int
     dropped: np.ndarray
-    repeated: np.ndarray | None
+    removed: np.ndarray | None
     tally: Tally
 
-    def __iter__(self) -> Iterator[str]:
+    def sources(self) -> Iterator[SourceText]:
         """Yield the documents, holding at most one and a block of a file in memory."""
-        store, line = Store(self.directory, self.sources), 0
-        for number, text in enumerate(store.texts()):
-            if self.repeated is not None:
+        store, line = Store(self.directory, self.num_sources), 0
+        for number, (text, url) in enumerate(zip(store.texts(), store.urls(), strict=True)):
+            if self.removed is not None:
                 lines = text.split("\n\n")
-                is_repeated = self.repeated[line : line + len(lines)]
+                marks = self.removed[line : line + len(lines)]
                 line += len(lines)
-                if self.dropped[number] == KEPT and is_repeated.any():
-                    text = "\n\n".join(each for each, again in zip(lines, is_repeated, strict=True) if not again)
+                if self.dropped[number] == KEPT and marks.any():
+                    text = "\n\n".join(each for each, mark in zip(lines, marks, strict=True) if mark == KEPT)
             if self.dropped[number] == KEPT and text:
-                yield text
+                yield SourceText(text, url)
 
     @property
     def summary(self) -> bytes:
@@ -107,7 +111,7 @@ def clean_documents(
         report: called with lines about what was dropped.
 
     Raises:
-        UserError: a file cannot be read, a rule cannot be built, or nothing is left.
+        UserError: a file cannot be read, a rule cannot be built or has no effect, or nothing is left.
         UnmaskError: a worker process was killed.
     """
     rules.judges()  # before anything is read
@@ -135,13 +139,28 @@ def _joined(done: Sequence[_Done], rules: Rules, folder: Path, report: Callable[
     for each in done:
         skipped.merge(each.skipped)
         tally.merge(each.tally)
+    for name in ("urls", "boilerplate"):
+        if getattr(rules, name) is not None and len(store) and not store.has_urls:
+            raise UserError(
+                f"the rule {name} has no effect: no document has an address",
+                remedy="leave it out, or give web archives, or records with a field url",
+            )
     near = rules.near_duplicates
     dropped = np.zeros(len(store), np.uint8)
     if rules.duplicates is not None or near is not None:
         dropped = find_duplicates(store, equal=True, similarity=near.similarity if near else None)
-    repeated = find_repeated_lines(store, dropped) if rules.repeated_lines is not None else None
-    cleaned = CleanedText(folder, skipped, len(done), dropped, repeated, tally)
-    _count(cleaned, store)
+    if rules.repeated_passages is not None:
+        dropped[find_repeated_passages(store, dropped, rules.repeated_passages.max_repeated)] = REPEATED
+    removed = None
+    if rules.boilerplate is not None or rules.repeated_lines is not None:
+        lines = int(bounds(store, "counts")[-1])
+        removed = np.memmap(folder / "removed.part", np.uint8, "w+", shape=(max(1, lines),))
+        if rules.boilerplate is not None:
+            find_boilerplate(store, dropped, rules.boilerplate, removed)
+        if rules.repeated_lines is not None:
+            find_repeated_lines(store, dropped, removed)
+    cleaned = CleanedText(folder, skipped, len(done), dropped, removed, tally)
+    _count(cleaned, store, rules)
     for line in tally.lines():
         report(line)
     if tally.documents and not tally.left:
@@ -153,41 +172,60 @@ def _joined(done: Sequence[_Done], rules: Rules, folder: Path, report: Callable[
     return cleaned
 
 
-def _count(cleaned: CleanedText, store: Store) -> None:
-    """Count duplicates, and what is left."""
+_DOCUMENTS = {
+    EQUAL: ("duplicates", "equals an earlier document"),
+    NEAR: ("near_duplicates", "nearly equals another"),
+    REPEATED: ("repeated_passages", "consists of passages of earlier documents"),
+}
+_LINES = {
+    BOILERPLATE: ("boilerplate", "line on many pages of a host"),
+    AGAIN: ("repeated_lines", "line that occurred before"),
+}
+
+
+def _count(cleaned: CleanedText, store: Store, rules: Rules) -> None:
+    """Count dropped documents and removed lines, and what is left."""
     tally, line = cleaned.tally, 0
-    rules = {EQUAL: ("duplicates", "equals an earlier document"), NEAR: ("near_duplicates", "nearly equals another")}
-    if len(cleaned.dropped) and cleaned.dropped.any():
-        for name, _ in rules.values():
+    for mark, (name, _) in _DOCUMENTS.items():
+        if getattr(rules, name) is not None or (cleaned.dropped == mark).any():
             tally.rule(name).judged = len(store)
-    lines = tally.rule("repeated_lines") if cleaned.repeated is not None else RuleTally()
+    for name, _ in _LINES.values():
+        if getattr(rules, name) is not None:
+            tally.rule(name)
     for number, text in enumerate(store.texts()):
-        if cleaned.dropped[number] != KEPT:
-            name, reason = rules[int(cleaned.dropped[number])]
+        parts = text.split("\n\n") if cleaned.removed is not None else []
+        line += len(parts)
+        if (mark := int(cleaned.dropped[number])) != KEPT:
+            name, reason = _DOCUMENTS[mark]
             tally.rule(name).drop(reason, text)
             tally.left -= 1
             tally.left_bytes -= len(text.encode())
-        if cleaned.repeated is None:
+        elif cleaned.removed is not None:
+            _count_lines(tally, parts, cleaned.removed[line - len(parts) : line])
+
+
+def _count_lines(tally: Tally, parts: Sequence[str], marks: np.ndarray) -> None:
+    """Count the lines that are removed from a document."""
+    left = len(parts)
+    for mark, (name, reason) in _LINES.items() if marks.any() else ():
+        lines = [part for part, each in zip(parts, marks, strict=True) if each == mark]
+        if not lines:
             continue
-        parts = text.split("\n\n")
-        is_repeated = cleaned.repeated[line : line + len(parts)]
-        line += len(parts)
-        if is_repeated.any() and cleaned.dropped[number] == KEPT:
-            lines.judged += 1
-            removed = [each for each, again in zip(parts, is_repeated, strict=True) if again]
-            size = sum(len(each.encode()) for each in removed) + 2 * min(len(removed), len(parts) - 1)
-            lines.changed, lines.removed = lines.changed + 1, lines.removed + size
-            for each in removed:
-                lines.add("line that occurred before", each)
-            tally.left -= len(removed) == len(parts)
-            tally.left_bytes -= size
+        counts = tally.rule(name)
+        size = sum(len(each.encode()) + 2 for each in lines) - 2 * (len(lines) == left)
+        left -= len(lines)
+        counts.judged, counts.changed, counts.removed = counts.judged + 1, counts.changed + 1, counts.removed + size
+        for each in lines:
+            counts.add(reason, each)
+        tally.left_bytes -= size
+    tally.left -= left == 0
 
 
 def _clean_file(task: _Task) -> _Done:
     """Clean a file, or return what is known of it if that was done before."""
     content = fingerprint_source(task.path)
     made_from = fingerprint_values(
-        [content, asdict(task.options), msgspec.to_builtins(task.rules), _of_tests(task.rules)]
+        [content, asdict(task.options), msgspec.to_builtins(task.rules), _of_files(task.rules), FORMAT]
     )
     record, texts = (task.folder / f"{task.index:05d}.{suffix}" for suffix in ("json", "texts"))
     if content is not None and record.exists():
@@ -201,21 +239,21 @@ def _clean_file(task: _Task) -> _Done:
     tally, skipped = Tally(), Skipped()
     judges = task.rules.judges()
     with StoreWriter(task.folder, task.index, task.rules.needed()) as writer:
-        for text in read_documents([task.path], task.options, skipped, lines=True):
+        for text, url in read_sources([task.path], task.options, skipped, lines=True):
             size = len(text.encode())
             tally.documents, tally.bytes = tally.documents + 1, tally.bytes + size
-            document = _judged(Document(text), judges, tally)
+            document = _judged(Document(text, url), judges, tally)
             if document is not None:
                 tally.left, tally.left_bytes = tally.left + 1, tally.left_bytes + len(document.text.encode())
-                writer.add(document.text)
+                writer.add(document.text, url)
     done = _Done(made_from, texts.stat().st_size, tally, skipped)
     replace_file(record, msgspec.json.encode(done))
     return done
 
 
-def _of_tests(rules: Rules) -> list[str | None]:
-    """Return the fingerprints of the test files that documents must not overlap with."""
-    return [fingerprint_source(path) for path in rules.overlap.files] if rules.overlap else []
+def _of_files(rules: Rules) -> list[str | None]:
+    """Return the fingerprints of the files that rules name."""
+    return list(map(fingerprint_source, rules.files))
 
 
 def _judged(document: Document, judges: dict[str, Judge], tally: Tally) -> Document | None:

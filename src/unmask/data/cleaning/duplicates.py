@@ -8,8 +8,7 @@ Equal are documents whose folded texts are. Documents with a band in common may 
 computed from their texts, so that none is dropped by chance. Nearly equal documents are grouped, also by way of others
 (connected components, as in Lee et al. 2022, arXiv 2107.06499), and one of each group stays.
 
-Memory: signatures are sorted `BLOCK` at a time, each time those whose keys have the same remainder, which is read from
-the disk again for each block; beside these there are 8 bytes for each document, and one on disk for each line.
+Memory: see grouping.py; beside this there are 8 bytes for each document.
 """
 
 from __future__ import annotations
@@ -20,16 +19,17 @@ from functools import lru_cache, partial
 import msgspec
 import numpy as np
 
+from unmask.data.cleaning.grouping import KEPT, bounds, equal_keys
 from unmask.data.cleaning.signatures import BANDS
 from unmask.data.cleaning.store import Store
 from unmask.data.labelled.duplicates import SIMILAR, ngram_hashes
 from unmask.data.labelled.folding import fold
 from unmask.support.errors import UserError
 
-BLOCK = 1 << 22
-"""Number of keys that are sorted at a time."""
-KEPT, EQUAL, NEAR = 0, 1, 2
-"""What is known of a document: it stays, it equals an earlier one, or it is in the group of an earlier one."""
+EQUAL, NEAR = 1, 2
+"""What is known of a document that does not stay: it equals an earlier one, or is in the group of an earlier one."""
+AGAIN = 2
+"""What is known of a line that occurred before."""
 
 
 class Duplicates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,28 +86,23 @@ def _band(store: Store, band: int, index: int) -> np.ndarray:
     return store.column(index, "bands")[:, band]
 
 
-def find_repeated_lines(store: Store, dropped: np.ndarray) -> np.ndarray:
-    """Return which lines occurred before in documents that are not dropped, (lines,) bool, memory-mapped.
+def find_repeated_lines(store: Store, dropped: np.ndarray, removed: np.ndarray) -> None:
+    """Mark the lines that occurred before in documents that are not dropped.
 
     Args:
         store: the documents.
         dropped: which documents are dropped, (documents,).
+        removed: what is known of each line, (lines,); those that stay and occurred before get `AGAIN`.
     """
-    counts = [store.column(index, "counts") for index in range(store.sources)]
-    starts = np.concatenate([[0], np.cumsum([int(each.sum()) for each in counts])]).astype(np.int64)
-    repeated = np.memmap(store.folder / "repeated.part", bool, "w+", shape=(max(1, int(starts[-1])),))
-    blocks = 1 + int(starts[-1]) // BLOCK
-    for block in range(blocks):
-        keys, places = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
-        for index in range(store.sources):
-            values = np.asarray(store.column(index, "lines"))
-            is_kept = np.repeat(dropped[store.starts[index] : store.starts[index + 1]] == KEPT, counts[index])
-            chosen = np.flatnonzero((values % np.uint64(blocks) == block) & is_kept)
-            keys.append(values[chosen])
-            places.append(chosen + starts[index])
-        order, is_first = _order(np.concatenate(keys))
-        repeated[np.concatenate(places)[order][~is_first]] = True
-    return repeated
+    rows = bounds(store, "counts")
+
+    def is_chosen(index: int) -> np.ndarray:
+        start, stop = store.starts[index], store.starts[index + 1]
+        is_kept = np.repeat(dropped[start:stop] == KEPT, np.asarray(store.column(index, "counts")))
+        return is_kept & (np.asarray(removed[rows[start] : rows[stop]]) == KEPT)
+
+    for equal in equal_keys(store, lambda index: store.column(index, "lines"), is_chosen, int(rows[-1])):
+        removed[equal.rows[~equal.is_first]] = AGAIN
 
 
 def _pairs(store: Store, keys_of: Callable[[int], np.ndarray], dropped: np.ndarray | None) -> Iterator[tuple[int, int]]:
@@ -118,37 +113,18 @@ def _pairs(store: Store, keys_of: Callable[[int], np.ndarray], dropped: np.ndarr
         keys_of: returns the keys of a source, (documents,) uint64; 0 equals none.
         dropped: documents that are left out, (documents,).
     """
-    blocks = 1 + len(store) // BLOCK
-    for block in range(blocks):
-        keys, places = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
-        for index in range(store.sources):
-            values = np.asarray(keys_of(index))
-            chosen = (values % np.uint64(blocks) == block) & (values != 0)
-            if dropped is not None:
-                chosen &= dropped[store.starts[index] : store.starts[index + 1]] == KEPT
-            rows = np.flatnonzero(chosen)
-            keys.append(values[rows])
-            places.append(rows + store.starts[index])
-        order, is_first = _order(np.concatenate(keys))
-        documents = np.concatenate(places)[order]
-        firsts = documents[np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))] if len(order) else order
-        others = np.flatnonzero(~is_first)
-        previous = documents[others - 1]
-        for first, before, other in zip(
-            firsts[others].tolist(), previous.tolist(), documents[others].tolist(), strict=True
-        ):
+
+    def is_chosen(index: int) -> np.ndarray:
+        is_one = np.asarray(keys_of(index)) != 0
+        return is_one if dropped is None else is_one & (dropped[store.starts[index] : store.starts[index + 1]] == KEPT)
+
+    for equal in equal_keys(store, keys_of, is_chosen, len(store)):
+        others = np.flatnonzero(~equal.is_first)
+        firsts, previous = equal.spread(equal.rows)[others], equal.rows[others - 1]
+        for first, before, other in zip(firsts.tolist(), previous.tolist(), equal.rows[others].tolist(), strict=True):
             yield first, other
             if before != first:
                 yield before, other
-
-
-def _order(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the order of keys, equal ones as they are, and which of them in this order is the first of its kind."""
-    order = np.argsort(keys, kind="stable")
-    ordered = keys[order]
-    is_first = np.ones(len(keys), bool)
-    is_first[1:] = ordered[1:] != ordered[:-1]
-    return order, is_first
 
 
 class _Groups:

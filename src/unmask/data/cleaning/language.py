@@ -35,15 +35,25 @@ class Language(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """See `RuleSettings`."""
         if not self.keep:
             raise UserError("language.keep is empty", remedy='name languages, as in keep = ["en"]')
-        model, keep = _model(), frozenset(f"__label__{name}" for name in self.keep)
+        _model()
 
         def judge(document: Document) -> Verdict:
-            labels, probabilities = model.predict(" ".join(document.text[: self.characters].split()))
-            if labels[0] not in keep:
-                return Verdict(document, f"language {labels[0].removeprefix('__label__')}")
-            return Verdict(document, "uncertain language" if probabilities[0] < self.min_probability else "")
+            language, probability = identify_language(document.text[: self.characters])
+            if language not in self.keep:
+                return Verdict(document, f"language {language}")
+            return Verdict(document, "uncertain language" if probability < self.min_probability else "")
 
         return judge
+
+
+def identify_language(text: str) -> tuple[str, float]:
+    """Return the language of a text (ISO 639), and its probability.
+
+    Raises:
+        UserError: the package of the model is not installed.
+    """
+    labels, probabilities = _model().predict(" ".join(text.split()))
+    return labels[0].removeprefix("__label__"), float(probabilities[0])
 
 
 @cache

@@ -72,7 +72,7 @@ class PII(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 text, count = _replace(text, pattern, check, placeholder)
                 if count:
                     changes[name] = count
-            return Verdict(Document(text), changes=changes) if changes else Verdict(document)
+            return Verdict(Document(text, document.url), changes=changes) if changes else Verdict(document)
 
         return judge
 

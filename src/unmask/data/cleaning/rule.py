@@ -32,10 +32,11 @@ class Document:
 
     Args:
         text: its text, with lines separated by blank lines.
+        url: the address of its page; "" if that is not known.
     """
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, text: str, url: str = "") -> None:
+        self.text, self.url = text, url
 
     @cached_property
     def lines(self) -> list[str]:

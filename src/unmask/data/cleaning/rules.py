@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from unmask.data.cleaning.boilerplate import Boilerplate
 from unmask.data.cleaning.c4 import C4
 from unmask.data.cleaning.duplicates import Duplicates, NearDuplicates, RepeatedLines
 from unmask.data.cleaning.fineweb import FineWeb
@@ -18,8 +19,10 @@ from unmask.data.cleaning.gopher_quality import GopherQuality
 from unmask.data.cleaning.gopher_repetition import GopherRepetition
 from unmask.data.cleaning.language import Language
 from unmask.data.cleaning.overlap import Overlap
+from unmask.data.cleaning.passages import RepeatedPassages
 from unmask.data.cleaning.pii import PII
 from unmask.data.cleaning.rule import Judge
+from unmask.data.cleaning.urls import Urls
 from unmask.support.errors import UserError, nearest
 from unmask.support.messages import argument
 from unmask.support.settings import convert, parse_toml
@@ -29,10 +32,13 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Rules of cleaning; None: it does not apply.
 
     Attributes:
-        language, gopher_repetition, gopher_quality, c4, fineweb, overlap, pii: rules for single documents, in order.
-        duplicates, near_duplicates, repeated_lines: rules for all documents together, after these.
+        urls, language, gopher_repetition, gopher_quality, c4, fineweb, overlap, pii: rules for single documents, in
+            order.
+        duplicates, near_duplicates, repeated_passages, boilerplate, repeated_lines: rules for all documents together,
+            after these.
     """
 
+    urls: Urls | None = None
     language: Language | None = None
     gopher_repetition: GopherRepetition | None = None
     gopher_quality: GopherQuality | None = None
@@ -42,6 +48,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     pii: PII | None = None
     duplicates: Duplicates | None = None
     near_duplicates: NearDuplicates | None = None
+    repeated_passages: RepeatedPassages | None = None
+    boilerplate: Boilerplate | None = None
     repeated_lines: RepeatedLines | None = None
 
     def __bool__(self) -> bool:
@@ -54,22 +62,29 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             UserError: a setting is invalid, or a package is missing.
         """
         rules = {name: getattr(self, name) for name in _SINGLE}
-        if self.near_duplicates is not None:
-            self.near_duplicates.check()
+        for rule in (self.near_duplicates, self.repeated_passages, self.boilerplate):
+            if rule is not None:
+                rule.check()
         return {name: rule.build() for name, rule in rules.items() if rule is not None}
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that rules name: lists of addresses, and test files."""
+        return (*(self.urls.files if self.urls else ()), *(self.overlap.files if self.overlap else ()))
 
     def needed(self) -> frozenset[str]:
         """Return what must be stored of each document (store.py)."""
         names = {
             "identities": self.duplicates is not None or self.near_duplicates is not None,
             "bands": self.near_duplicates is not None,
-            "lines": self.repeated_lines is not None,
-            "counts": self.repeated_lines is not None,
+            **dict.fromkeys(("lines", "counts"), self.repeated_lines is not None or self.boilerplate is not None),
+            "hosts": self.boilerplate is not None,
+            **dict.fromkeys(("passages", "passage_counts"), self.repeated_passages is not None),
         }
         return frozenset(name for name, is_needed in names.items() if is_needed)
 
 
-_SINGLE = ("language", "gopher_repetition", "gopher_quality", "c4", "fineweb", "overlap", "pii")
+_SINGLE = ("urls", "language", "gopher_repetition", "gopher_quality", "c4", "fineweb", "overlap", "pii")
 WEB = Rules(
     gopher_repetition=GopherRepetition(),
     gopher_quality=GopherQuality(),
@@ -111,10 +126,17 @@ def read_rules(names: Sequence[str | Path], exclude_overlap: Sequence[str | Path
         rules = msgspec.structs.replace(rules, overlap=msgspec.structs.replace(rules.overlap or Overlap(), files=files))
     if rules.overlap is not None and not rules.overlap.files:
         raise UserError("the rule overlap names no files", remedy=f"pass {argument('exclude_overlap', 'FILE')}")
-    for file in rules.overlap.files if rules.overlap else ():
+    for file in rules.files:
         if not Path(file).is_file():
             raise UserError("does not exist, or is no file", file=file)
     return rules
+
+
+_NEEDED = {
+    "language": 'name the languages in a TOML file: [language] and keep = ["en"]',
+    "urls": 'name lists in a TOML file: [urls] and block = ["blocked.txt"]',
+}
+"""Rules without a default, and what to do."""
 
 
 def _named(name: str) -> Rules:
@@ -126,18 +148,17 @@ def _named(name: str) -> Rules:
         "pii": PII,
         "duplicates": Duplicates,
         "near_duplicates": NearDuplicates,
+        "repeated_passages": RepeatedPassages,
+        "boilerplate": Boilerplate,
         "repeated_lines": RepeatedLines,
     }
     field = name.replace("-", "_")
-    if field == "language":
-        raise UserError(
-            f"{argument('clean', name)} needs a setting",
-            remedy='name the languages in a TOML file: [language] and keep = ["en"]',
-        )
+    if field in _NEEDED:
+        raise UserError(f"{argument('clean', name)} needs a setting", remedy=_NEEDED[field])
     if field not in kinds:
         raise UserError(
             f"{argument('clean', name)}: no such rule",
-            remedy=nearest(field, ["web", "language", *kinds]) or "name a file",
+            remedy=nearest(field, ["web", *_NEEDED, *kinds]) or "name a file",
         )
     return Rules(**{field: kinds[field]()})  # type: ignore[arg-type]
 

@@ -1,14 +1,18 @@
 """Cleaned documents on disk: their texts and signatures, a set of files for each source, written once.
 
     00000.texts      each document in UTF-8, followed by NUL
+    00000.urls       the address of each document, followed by NUL; empty where it is not known
     00000.ends       int64: the end of each document in the texts
     00000.identities uint64: a key for each document, equal for equal ones (signatures.py)
     00000.bands      uint64: the bands of each document
     00000.lines      uint64: a key for each line of each document
     00000.counts     int64: number of lines of each document
+    00000.hosts      uint64: a key for the host of each document; 0: not known (signatures.py)
+    00000.passages   uint64: a key for each passage of each document that is compared (signatures.py)
+    00000.passage_counts  int64: number of these passages of each document
     00000.json       what was dropped and skipped; complete only if this file is there
 
-Files other than the texts are there only if the rules need them. Each is read in blocks or memory-mapped, so that
+Files other than these three are there only if the rules need them. Each is read in blocks or memory-mapped, so that
 memory does not grow with the text.
 """
 
@@ -21,10 +25,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from unmask.data.cleaning.signatures import BANDS, KEY, bands, identity, line_keys
+from unmask.data.cleaning.signatures import BANDS, KEY, bands, host_key, identity, line_keys, passage_keys
 from unmask.data.labelled.folding import fold
+from unmask.data.text.text_copy import as_ended, read_ended
 from unmask.support.durable import create
 
+FORMAT = 2
+"""Number of this format; what has another one is made again."""
 INDEX = np.dtype("<i8")
 _TYPES: dict[str, tuple[Any, tuple[int, ...]]] = {
     "ends": (INDEX, ()),
@@ -32,8 +39,10 @@ _TYPES: dict[str, tuple[Any, tuple[int, ...]]] = {
     "bands": (KEY, (BANDS,)),
     "lines": (KEY, ()),
     "counts": (INDEX, ()),
+    "hosts": (KEY, ()),
+    "passages": (KEY, ()),
+    "passage_counts": (INDEX, ()),
 }
-_BLOCK = 1 << 20
 
 
 class StoreWriter:
@@ -50,7 +59,7 @@ class StoreWriter:
         self._stack = ExitStack()
         self._files: dict[str, BinaryIO] = {
             name: self._stack.enter_context(create(folder / f"{index:05d}.{name}"))
-            for name in ("texts", "ends", *needed)
+            for name in ("texts", "urls", "ends", *needed)
         }
 
     def __enter__(self) -> StoreWriter:
@@ -59,11 +68,12 @@ class StoreWriter:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def add(self, text: str) -> None:
+    def add(self, text: str, url: str = "") -> None:
         """Write a document."""
         content = text.encode()
         self._end += len(content) + 1
         self._files["texts"].write(content + b"\0")
+        self._files["urls"].write(as_ended(url))
         self._files["ends"].write(self._end.to_bytes(8, "little"))
         folded = fold(text) if self._needed & {"identities", "bands"} else b""
         if "identities" in self._needed:
@@ -74,6 +84,12 @@ class StoreWriter:
             keys = line_keys(text.split("\n\n"))
             self._files["lines"].write(keys.tobytes())
             self._files["counts"].write(len(keys).to_bytes(8, "little"))
+        if "hosts" in self._needed:
+            self._files["hosts"].write(host_key(url))
+        if "passages" in self._needed:
+            passages = passage_keys(text)
+            self._files["passages"].write(passages.tobytes())
+            self._files["passage_counts"].write(len(passages).to_bytes(8, "little"))
 
 
 class Store:
@@ -91,6 +107,11 @@ class Store:
 
     def __len__(self) -> int:
         return int(self.starts[-1])
+
+    @property
+    def has_urls(self) -> bool:
+        """Whether the address of a document is known."""
+        return any(self._path(index, "urls").stat().st_size > size for index, size in enumerate(self.sizes))
 
     def _path(self, index: int, name: str) -> Path:
         return self.folder / f"{index:05d}.{name}"
@@ -114,9 +135,12 @@ class Store:
 
     def texts(self) -> Iterator[str]:
         """Yield the texts of all documents, in order."""
+        return self._strings("texts")
+
+    def urls(self) -> Iterator[str]:
+        """Yield the addresses of all documents, in order."""
+        return self._strings("urls")
+
+    def _strings(self, name: str) -> Iterator[str]:
         for index in range(self.sources):
-            rest = b""
-            with self._path(index, "texts").open("rb") as file:
-                while block := file.read(_BLOCK):
-                    *documents, rest = (rest + block).split(b"\0")
-                    yield from (document.decode() for document in documents)
+            yield from read_ended(self._path(index, name))

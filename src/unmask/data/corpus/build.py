@@ -17,15 +17,17 @@ from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.corpus.encode import DocumentEncoder, encode_documents, refuse_unguarded
 from unmask.data.corpus.manifest import CLEANING, VERSION, CorpusManifest, SkippedEntry, TokenizerEntry
 from unmask.data.corpus.partial import INSIDE, PartialCorpus
+from unmask.data.corpus.sample import DocumentSampler
 from unmask.data.text.documents import (
     Skipped,
-    TextCopy,
+    SourceText,
     TextOptions,
-    read_documents,
+    read_sources,
     refuse_idle_options,
     resolve_documents,
 )
 from unmask.data.text.files import as_paths, display_name
+from unmask.data.text.text_copy import TextCopy
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, check_unicode, counted
@@ -90,9 +92,10 @@ def write_corpus(
     check_out(out)
     out = Path(out).resolve()
     skipped = Skipped() if copy is None else copy.skipped
-    documents = read_documents(paths, options, skipped) if copy is None else copy
+    documents = read_sources(paths, options, skipped) if copy is None else copy.sources()
     report(f"documents: {resolve_documents(paths, options)}")
-    divided = _divide(documents, heldout, options, skipped, report)
+    sampler = DocumentSampler()
+    divided = sampler.watch(_divide(documents, heldout, options, skipped, report))
     dtype = "<u2" if tokenizer.size <= 2**16 else "<u4"
     with PartialCorpus(
         out,
@@ -117,6 +120,7 @@ def write_corpus(
         _check_yield(manifest, heldout, skipped.remedy)
         if copy is not None and copy.summary:
             replace_file(partial.corpus / CLEANING, copy.summary)
+        sampler.save(partial.corpus)
         partial.publish(manifest, tokenizer)
     report_yield(manifest, report)
     for note in skipped.notes():
@@ -153,20 +157,20 @@ def _settings(tokenizer: Tokenizer, shard_tokens: int) -> dict[str, str]:
 
 
 def _divide(
-    documents: Iterable[str],
+    documents: Iterable[SourceText],
     heldout: Sequence[str | Path] | None,
     options: TextOptions,
     skipped: Skipped,
     report: Callable[[str], None],
-) -> Iterable[tuple[str, str]]:
+) -> Iterable[tuple[str, SourceText]]:
     """Yield all documents, those of the held-out files too, each with its part."""
     if heldout is None:
-        return (("train", text) for text in documents)
+        return (("train", document) for document in documents)
     if not heldout:
         return _hold_out(documents)
     report(f"held-out documents: {resolve_documents(heldout, options)}")
-    held = read_documents(heldout, options, skipped)
-    return chain((("train", text) for text in documents), (("heldout", text) for text in held))
+    held = read_sources(heldout, options, skipped)
+    return chain((("train", document) for document in documents), (("heldout", document) for document in held))
 
 
 def check_sources(paths: Sequence[str | Path], options: TextOptions) -> None:
@@ -191,21 +195,21 @@ def check_sources(paths: Sequence[str | Path], options: TextOptions) -> None:
 
 def held_out(documents: Iterable[str]) -> Iterator[str]:
     """Yield the documents that a corpus holds out, if no files are named for it."""
-    return (text for part, text in _hold_out(documents) if part == "heldout")
+    return (document.text for part, document in _hold_out(map(SourceText, documents)) if part == "heldout")
 
 
-def _hold_out(documents: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _hold_out(documents: Iterable[SourceText]) -> Iterator[tuple[str, SourceText]]:
     """Assign each document to a part: 1 % are held out by the hash of their text, which keeps equal ones together.
 
     In a small corpus this could be none, but next sentence prediction needs two. Therefore the `ALWAYS_HELD` documents
     with the smallest hashes, and their copies, are kept until the end and are always held out, provided that two others
     are left to train on; of two or three documents one is held out.
     """
-    waiting: dict[int, tuple[str, int]] = {}  # hash to text and number of copies
+    waiting: dict[int, tuple[SourceText, int]] = {}  # hash to the last document with it, and number of copies
     trained = 0
-    for text in documents:
-        value = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
-        waiting[value] = text, waiting.get(value, ("", 0))[1] + 1
+    for document in documents:
+        value = int.from_bytes(hashlib.blake2b(document.text.encode(), digest_size=8).digest())
+        waiting[value] = document, waiting[value][1] + 1 if value in waiting else 1
         if len(waiting) > ALWAYS_HELD:
             value = max(waiting)
             part = "heldout" if value < _HELDOUT_BELOW else "train"

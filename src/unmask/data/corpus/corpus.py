@@ -9,13 +9,15 @@ meanwhile causes an error that names it instead of killing the process.
 
 from __future__ import annotations
 
+import copy
 import os
 import weakref
 from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +40,20 @@ from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.support.errors import UserError
 
-_OPEN_SHARDS = 100  # each uses four file descriptors, and the limit is often 1,024 per process
+BLOCK_TOKENS = 1 << 20
+"""Number of tokens that `Documents.blocks` reads at a time, but for documents that are longer."""
+MOST_OPEN = 4096
+"""Maximum number of shards that are open at once, each with four files."""
+
+
+def _max_open() -> int:
+    """Return how many shards of a part are open at once: with four tenths of the files that a process may open."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 100
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_OPEN if soft == resource.RLIM_INFINITY else max(1, min(MOST_OPEN, soft // 10))
 
 
 class _OpenShard:
@@ -47,17 +62,25 @@ class _OpenShard:
     def __init__(self, directory: Path, shard: ShardEntry, tokens: str) -> None:
         self.entry = shard
         self._arrays: dict[str, tuple[int, int, np.dtype[Any]]] = {}
+        handles: list[int] = []
+        weakref.finalize(self, _close, handles)
+        flags, start = os.O_RDONLY | getattr(os, "O_BINARY", 0), directory / shard.name
         for (kind, dtype), count in zip(dtypes(tokens).items(), lengths(shard).values(), strict=True):
-            name = f"{shard.name}.{kind}.npy"
-            handle = os.open(directory / name, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-            weakref.finalize(self, os.close, handle)
+            handles.append(os.open(f"{start}.{kind}.npy", flags))
             # The array is at the end of its file, after a header whose contents are known from the manifest.
-            self._arrays[kind] = handle, shard.files[name].bytes - count * dtype.itemsize, dtype
+            header = shard.files[f"{shard.name}.{kind}.npy"].bytes - count * dtype.itemsize
+            self._arrays[kind] = handles[-1], header, dtype
 
     def read(self, kind: str, first: int, count: int) -> npt.NDArray[Any]:
         """Read `count` elements of an array, starting from `first`."""
         handle, start, dtype = self._arrays[kind]
         return np.frombuffer(_read_at(handle, count * dtype.itemsize, start + first * dtype.itemsize), dtype, count)
+
+
+def _close(handles: list[int]) -> None:
+    """Close files."""
+    for handle in handles:
+        os.close(handle)
 
 
 def _read_at(handle: int, count: int, offset: int) -> bytes:
@@ -66,6 +89,22 @@ def _read_at(handle: int, count: int, offset: int) -> bytes:
         return os.pread(handle, count, offset)
     os.lseek(handle, offset, os.SEEK_SET)  # Windows
     return os.read(handle, count)
+
+
+class DocumentBlock(NamedTuple):
+    """Consecutive documents of a shard.
+
+    Attributes:
+        first: index of the first one.
+        ids: ids of all tokens, (tokens,).
+        sentences: the index of the first token of each sentence, and the end, (sentences + 1,).
+        documents: the index of the first token of each document, and the end, (documents + 1,).
+    """
+
+    first: int
+    ids: Ids
+    sentences: npt.NDArray[np.int64]
+    documents: npt.NDArray[np.int64]
 
 
 class Documents:
@@ -83,10 +122,12 @@ class Documents:
         self._dtype = manifest.dtype
         self._vocabulary = manifest.tokenizer.size
         self._starts = list(accumulate((shard.documents for shard in part.shards), initial=0))
-        self._open: dict[int, _OpenShard] = {}
+        self._most_open = _max_open()
+        self._open: dict[int, _OpenShard] = {}  # the last one is that which was used last
+        self._fetched: dict[int, list[Ids]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_open": {}}
+        return {**self.__dict__, "_open": {}, "_fetched": {}}
 
     def __len__(self) -> int:
         return self._part.documents
@@ -114,6 +155,8 @@ class Documents:
             IndexError: the index is out of range.
             UserError: the document is damaged (the message names the file).
         """
+        if (fetched := self._fetched.get(index)) is not None:
+            return [*fetched]
         if not 0 <= index < len(self):
             raise IndexError(f"document {index} of {len(self)}")
         number = bisect_right(self._starts, index) - 1
@@ -121,6 +164,20 @@ class Documents:
             return self._read(self._shard(number), index - self._starts[number])
         except (OSError, ValueError) as error:
             raise self._unreadable(f"document {index}", self._part.shards[number], error) from error
+
+    def fetched(self, indices: Sequence[int]) -> Documents:
+        """Return the same documents, some of which have been read already, so that each of their shards is opened once.
+
+        Args:
+            indices: those that are read, in any order; they are in memory as long as the result is.
+
+        Raises:
+            UserError: a document is damaged (the message names the file).
+        """
+        documents = copy.copy(self)
+        documents._open = self._open
+        documents._fetched = {index: self.sentences(index) for index in sorted(indices)}
+        return documents
 
     def lengths(self) -> npt.NDArray[np.int64]:
         """Read the lengths of all documents in tokens, (documents,), without special tokens; only the index is read.
@@ -142,24 +199,89 @@ class Documents:
             counts += np.bincount(np.concatenate(self.sentences(index)), minlength=self._vocabulary)
         return counts
 
+    def blocks(self, enough: int | None = None) -> Iterator[DocumentBlock]:
+        """Read and check documents in blocks of about `BLOCK_TOKENS` tokens, which is faster than one at a time.
+
+        Args:
+            enough: number of tokens; if there are more, blocks at equal distances are read that have about so many.
+
+        Raises:
+            UserError: a document is damaged (the message names the file).
+        """
+        every = 1 if enough is None else max(1, -(-self.num_tokens // enough))
+        number = 0
+        for shard, first in enumerate(self._starts[:-1]):
+            entry = self._part.shards[shard]
+            try:
+                opened = self._shard(shard)
+                bounds = opened.read("sentences", 0, entry.sentences + 1)
+                index = opened.read("documents", 0, entry.documents + 1)
+                if (np.diff(index) < 1).any() or (np.diff(bounds) < 1).any():
+                    raise ValueError("the index is wrong")
+                ends, start = bounds[index], 0
+                while start < entry.documents:
+                    end = max(start + 1, int(np.searchsorted(ends, ends[start] + BLOCK_TOKENS, side="right")) - 1)
+                    if number % every == 0:
+                        yield self._block(opened, first, index[start : end + 1], bounds, start)
+                    start, number = end, number + 1
+            except (OSError, ValueError, IndexError) as error:
+                raise self._unreadable("a block", entry, error) from error
+
+    def _block(
+        self,
+        shard: _OpenShard,
+        first: int,
+        index: npt.NDArray[np.int64],
+        bounds: npt.NDArray[np.int64],
+        start: int,
+    ) -> DocumentBlock:
+        """Read and check documents.
+
+        Args:
+            shard: their shard.
+            first: index of its first document.
+            index: the index of the first sentence of each document, and the end, (documents + 1,).
+            bounds: the index of the first token of each sentence of the shard.
+            start: index of the first document in the shard.
+        """
+        sentences = bounds[index[0] : index[-1] + 1] - bounds[index[0]]
+        places = index - index[0]
+        tokens = shard.read("tokens", int(bounds[index[0]]), int(sentences[-1]))
+        if tokens.max() >= self._vocabulary:
+            raise ValueError("a token id is not in the vocabulary")
+        checksums = shard.read("checksums", start, len(index) - 1).tolist()
+        for known, (low, high) in zip(checksums, pairwise(places.tolist()), strict=True):
+            ends = sentences[low : high + 1] - sentences[low]
+            if checksum(tokens[sentences[low] : sentences[high]], ends) != known:
+                raise ValueError("the checksum of a document differs")
+        return DocumentBlock(first + start, tokens.astype(np.int32), sentences, sentences[places])
+
     def sentence_counts(self) -> npt.NDArray[np.int64]:
         """Read the number of sentences of all documents, (documents,); see `lengths`."""
         return self._sizes()[1]
 
     def _sizes(self) -> npt.NDArray[np.int64]:
         """Read the number of tokens and of sentences of all documents, (2, documents)."""
-        sizes = [np.zeros((2, 0), np.int64)]
+        return np.concatenate([np.zeros((2, 0), np.int64), *(np.stack(sizes) for *sizes, _ in self.index())], 1)
+
+    def index(self) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint32]]]:
+        """Read the numbers of tokens and of sentences of all documents, and their checksums, a shard at a time.
+
+        Raises:
+            UserError: the index is damaged (the message names the file).
+        """
         for number, shard in enumerate(self._part.shards):
             try:
                 opened = self._shard(number)
                 documents = opened.read("documents", 0, shard.documents + 1).astype(np.int64)
                 bounds = opened.read("sentences", 0, shard.sentences + 1).astype(np.int64)
-                sizes.append(np.stack([np.diff(bounds[documents]), np.diff(documents)]))
-                if (sizes[-1] < 1).any():
+                tokens, sentences = np.diff(bounds[documents]), np.diff(documents)
+                if (tokens < 1).any() or (sentences < 1).any():
                     raise ValueError("the index of documents is wrong")
+                checksums = opened.read("checksums", 0, shard.documents)
             except (OSError, ValueError, IndexError) as error:
                 raise self._unreadable("the index", shard, error) from error
-        return np.concatenate(sizes, 1)
+            yield tokens, sentences, checksums
 
     def _unreadable(self, what: str, shard: ShardEntry, error: Exception) -> UserError:
         """Return the error for a part of the corpus that cannot be read.
@@ -173,11 +295,12 @@ class Documents:
         )
 
     def _shard(self, number: int) -> _OpenShard:
-        if number not in self._open:
-            if len(self._open) == _OPEN_SHARDS:
-                del self._open[next(iter(self._open))]
-            self._open[number] = _OpenShard(self._directory, self._part.shards[number], self._dtype)
-        return self._open[number]
+        """Return a shard; of those that are open, the one that was used least recently may be closed."""
+        shard = self._open.pop(number, None) or _OpenShard(self._directory, self._part.shards[number], self._dtype)
+        self._open[number] = shard
+        if len(self._open) > self._most_open:
+            self._open.pop(next(iter(self._open)), None)
+        return shard
 
     def _read(self, shard: _OpenShard, index: int) -> list[Ids]:
         first, end = shard.read("documents", index, 2).tolist()

@@ -3,6 +3,7 @@
 manifest.json                 the `CorpusManifest` below
 tokenizer/                    as written by `Tokenizer.save`
 cleaning.json                 what was dropped, and samples of it, if text was cleaned (`data.cleaning.tally.Tally`)
+sample.jsonl                  texts of some documents of the train part (`data.corpus.sample`)
 train-00000.tokens.npy        uint16 or uint32: the ids of the shard's tokens, without special tokens
 train-00000.sentences.npy     int64: the index of the first token of each sentence, and the end
 train-00000.documents.npy     int64: the index of the first sentence of each document, and the end

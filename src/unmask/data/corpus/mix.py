@@ -21,6 +21,7 @@ from unmask.data.corpus.corpus import Corpus, Documents, open_corpus
 from unmask.data.corpus.encode import EncodedDocument
 from unmask.data.corpus.manifest import NAME, VERSION, CorpusManifest, SkippedEntry, TokenizerEntry, checksum
 from unmask.data.corpus.partial import PartialCorpus
+from unmask.data.corpus.sample import mix_samples
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import sha256
 from unmask.support.messages import argument
@@ -100,6 +101,9 @@ def write_mixture(
             skipped=SkippedEntry(0, []),
             most_frequent_token=most_frequent,
         )
+        numbers = [int(counts.sum()) for counts in copies["train"]]
+        directories = [corpus.directory for corpus in corpora]
+        mix_samples(directories, [number / max(1, sum(numbers)) for number in numbers], partial.corpus, seed)
         partial.publish(manifest, first.tokenizer)
     report_yield(manifest, report)
     return open_corpus(out)

@@ -23,6 +23,8 @@ from unmask.data.text.files import FREE, MAX_DOCUMENT, MAX_RATIO, TOO_LONG
 
 _BLOCK = 1 << 16
 _MAX_HEADER = 1 << 16
+_BEHIND = 1 << 17
+"""Bytes of a member that are searched for others: one block of a damaged member may swallow 64 KB of these."""
 _START = 1 << 12
 """Bytes by which the start of a member is judged."""
 _NEWLINE = ord("\n")
@@ -81,6 +83,7 @@ class _Stream:
         self._is_packed = self._packed.startswith(_MEMBER[:2])
         self._inflater: zlib._Decompress | None = None
         self._read = self._size = 0  # bytes of the member, packed and unpacked
+        self._behind = b""  # the last of them, packed
         self._ahead = b""  # what begins the next segment
         self._is_lost = False  # a member that begins with a record is to be found
         self.fault = ""
@@ -164,15 +167,17 @@ class _Stream:
         """Return the next decompressed bytes of a member, if what was read gives any."""
         assert self._inflater is not None
         if not self._packed and not self._read_on():
-            self._inflater, self.fault = None, "the file is cut off"
-            return b""
+            self._packed = self._behind[1:]  # the member itself begins at 0, if it does
+            return self._lose("the file is cut off")
         try:
             content = self._inflater.decompress(self._packed, _BLOCK)
         except zlib.error as error:
             self._packed = self._packed[self._read == 0 :]  # else the same member would be found again
             return self._lose(f"it cannot be decompressed ({error})")
         rest = self._inflater.unused_data if self._inflater.eof else self._inflater.unconsumed_tail
-        self._read += len(self._packed) - len(rest)
+        read = len(self._packed) - len(rest)
+        self._behind = (self._behind + self._packed[:read])[-_BEHIND:]
+        self._read += read
         self._size += len(content)
         self._packed = rest
         if self._inflater.eof:
@@ -208,7 +213,8 @@ class _Stream:
                 while len(self._packed) < _START and self._read_on():
                     pass
                 if not self._is_lost or self._starts.match(_beginning(self._packed)):
-                    self._inflater, self._read, self._size, self._is_lost = zlib.decompressobj(31), 0, 0, False
+                    self._inflater, self._is_lost = zlib.decompressobj(31), False
+                    self._read, self._size, self._behind = 0, 0, b""
                     return True
                 self._packed = self._packed[1:]
                 continue

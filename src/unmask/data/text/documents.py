@@ -1,13 +1,9 @@
-"""Splitting of raw files into documents, and a copy of them for text that is needed several times but read once.
+"""Splitting of raw files into documents.
 
 Input: plain text or JSON Lines (`.jsonl`, `.ndjson`, `.json`), optionally compressed; Parquet, Arrow and directories of
 `datasets`; web archives, HTML, dumps of wikis and books (pages.py); and the text options of the command line. Output:
 the text of each document, with paragraphs separated by blank lines and no newlines inside a paragraph; and a record of
 the documents that were skipped.
-
-A vocabulary is learned from all of a text before its first token is encoded. So that raw files are not decompressed,
-parsed and cleaned again for that, and may be pipes, their documents are written to a file as UTF-8. Each ends with NUL,
-which no document contains. The copy takes as much space as the text does uncompressed.
 """
 
 from __future__ import annotations
@@ -17,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -37,19 +33,18 @@ from unmask.data.text.files import (
 from unmask.data.text.json_keys import check_keys
 from unmask.data.text.pages import as_paragraphs, read_pages
 from unmask.data.text.record_files import has_reader, read_file
-from unmask.support.durable import create, named, new_directory, replace_file
 from unmask.support.errors import UserError, counted, nearest
 from unmask.support.messages import argument
 
 Line = tuple[int, bytes | None]
+_Document = TypeVar("_Document")
 _MODES = ("auto", "file", "blank-line", "line")
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 SHOWN = 10
 """How many of many things messages list: skipped documents, kinds of records."""
 _SHOWN = 10  # fields of a line that an error message lists
 _PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
-_TEXT, _SKIPPED = "documents", "skipped.json"
-_BLOCK = 1 << 20
+_URL = "url"  # the field of records that has the address of a page, as in C4 and FineWeb
 
 
 @dataclass(frozen=True)
@@ -121,6 +116,18 @@ class Skipped:
         return notes
 
 
+class SourceText(NamedTuple):
+    """A document as it was read.
+
+    Attributes:
+        text: its text.
+        url: the address of the page that it is from; "" if that is not known.
+    """
+
+    text: str
+    url: str = ""
+
+
 class _Fault(Exception):
     """Raised when a document must be skipped: the line, the reason, and the remedy."""
 
@@ -189,10 +196,20 @@ def read_documents(
         lines: whether each line of a record is a paragraph, as it is in pages; by default lines are joined.
 
     Yields:
-        The text of a document: paragraphs separated by "\n\n", without other newlines and without NULs.
+        The text of each document: paragraphs separated by "\n\n", without other newlines and without NULs.
 
     Raises:
         UserError: a file cannot be read, or `strict` is set and a document would be skipped.
+    """
+    return (document.text for document in read_sources(paths, options, skipped, lines=lines))
+
+
+def read_sources(
+    paths: Sequence[str | Path], options: TextOptions, skipped: Skipped, *, lines: bool = False
+) -> Iterator[SourceText]:
+    """Read documents as `read_documents` does, each with its address where that is known.
+
+    Known are the addresses of pages in web archives, and those in the field `url` of records.
     """
     mode = resolve_documents(paths, options)
     for path in (with_encoding(path, options.encoding) for path in paths):
@@ -203,10 +220,10 @@ def read_documents(
             yield from _read_pages(path, form, options, skipped)
             continue
         is_json = _form(path) == "records"
-        parse: Callable[[Iterator[Line]], tuple[int, str]] = _json_parser(options.field) if is_json else _join
+        parse: Callable[[Iterator[Line]], tuple[int, SourceText]] = _json_parser(options.field) if is_json else _join
         for group in _groups(read_lines(path), "line" if is_json else mode):
             try:
-                number, text = parse(group)
+                number, (text, url) = parse(group)
             except _Fault as fault:
                 _skip(fault, path, options, skipped)
                 continue
@@ -214,10 +231,10 @@ def read_documents(
                 number += 0 if is_json else text.count("\n", 0, damage.start())
                 skipped.damaged.add(damage, f"{display_name(path)}:{number}")
             if document := _tidy(as_paragraphs(text) if lines and is_json else text):
-                yield document
+                yield SourceText(document, url)
 
 
-def refuse_none(documents: Iterator[str], skipped: Skipped, paths: Sequence[str | Path]) -> Iterator[str]:
+def refuse_none(documents: Iterator[_Document], skipped: Skipped, paths: Sequence[str | Path]) -> Iterator[_Document]:
     """Yield the documents unchanged.
 
     Raises:
@@ -241,53 +258,6 @@ def refuse_none(documents: Iterator[str], skipped: Skipped, paths: Sequence[str 
         )
 
 
-@dataclass(frozen=True)
-class TextCopy:
-    """Documents that were copied from raw files.
-
-    Attributes:
-        directory: where the copy is.
-        skipped: documents that could not be used, and were not copied.
-    """
-
-    directory: Path
-    skipped: Skipped
-
-    @property
-    def summary(self) -> bytes:
-        """What was done to the documents before, as JSON; empty if nothing was."""
-        return b""
-
-    def __iter__(self) -> Iterator[str]:
-        """Yield the documents, holding at most one and a block of the file in memory."""
-        rest = b""
-        with (self.directory / _TEXT).open("rb") as file:
-            while block := file.read(_BLOCK):
-                *documents, rest = (rest + block).split(b"\0")
-                yield from (document.decode() for document in documents)
-
-
-def copy_documents(paths: Sequence[str | Path], options: TextOptions, directory: Path) -> TextCopy:
-    """Return a copy of the documents of raw files, which is made unless there is one in the directory.
-
-    Args:
-        paths, options: see `read_documents`.
-        directory: that of the copy, which is complete or not there.
-
-    Raises:
-        UserError: a file cannot be read, or there are no documents.
-    """
-    if not directory.exists():
-        skipped = Skipped()
-        documents = refuse_none(read_documents(paths, options, skipped), skipped, paths)
-        with new_directory(directory) as aside:
-            with named(directory), create(aside / _TEXT) as file:
-                for document in documents:
-                    file.write(document.encode() + b"\0")
-            replace_file(aside / _SKIPPED, msgspec.json.encode(skipped))
-    return TextCopy(directory, msgspec.json.decode((directory / _SKIPPED).read_bytes(), type=Skipped))
-
-
 def _skip(fault: _Fault, path: str | Path, options: TextOptions, skipped: Skipped) -> None:
     """Record that a document is skipped, or raise an error if `strict` is set."""
     if options.strict:
@@ -295,21 +265,21 @@ def _skip(fault: _Fault, path: str | Path, options: TextOptions, skipped: Skippe
     skipped.add(f"{display_name(path)}:{fault.line}: {fault.reason}", fault.remedy)
 
 
-def _read_rows(path: str | Path, options: TextOptions, skipped: Skipped, *, lines: bool) -> Iterator[str]:
+def _read_rows(path: str | Path, options: TextOptions, skipped: Skipped, *, lines: bool) -> Iterator[SourceText]:
     """Yield the documents of a file of columns: one per row."""
     for number, record in read_file(path):
         try:
-            text = _text_of(record, options.field, number)
+            text, url = _text_of(record, options.field, number)
         except _Fault as fault:
             _skip(fault, path, options, skipped)
             continue
         if damage := find_damage(text):
             skipped.damaged.add(damage, f"{display_name(path)}:{number}")
         if document := _tidy(as_paragraphs(text) if lines else text):
-            yield document
+            yield SourceText(document, url)
 
 
-def _read_pages(path: str | Path, form: str, options: TextOptions, skipped: Skipped) -> Iterator[str]:
+def _read_pages(path: str | Path, form: str, options: TextOptions, skipped: Skipped) -> Iterator[SourceText]:
     """Yield the documents of a file of pages: one per record that is text."""
     for page in read_pages(path, form):
         if page.fault:
@@ -321,7 +291,7 @@ def _read_pages(path: str | Path, form: str, options: TextOptions, skipped: Skip
         if damage := find_damage(page.text):
             skipped.damaged.add(damage, f"{display_name(path)}:{page.number}")
         if document := _tidy(as_paragraphs(page.text)):
-            yield document
+            yield SourceText(document, page.url)
 
 
 def _form(path: str | Path) -> str:
@@ -353,7 +323,7 @@ def _is_blank(line: Line) -> bool:
     return line[1] is not None and not line[1].decode("utf-8", "replace").replace("\0", "").strip()
 
 
-def _join(lines: Iterator[Line]) -> tuple[int, str]:
+def _join(lines: Iterator[Line]) -> tuple[int, SourceText]:
     """Join the lines of a plain text document; also return the number of the first one."""
     parts, size, first = [], 0, 0
     for number, raw in lines:
@@ -366,18 +336,18 @@ def _join(lines: Iterator[Line]) -> tuple[int, str]:
         except UnicodeDecodeError as error:
             raise _Fault(number, f"not UTF-8 (byte {error.start + 1} of the line)", suggest(raw)) from error
         size += 1  # the newline
-    return first, "\n".join(parts)
+    return first, SourceText("\n".join(parts))
 
 
-def _json_parser(name: str) -> Callable[[Iterator[Line]], tuple[int, str]]:
+def _json_parser(name: str) -> Callable[[Iterator[Line]], tuple[int, SourceText]]:
     """Return a function that extracts the text from a JSON line, and returns its number, too."""
 
-    def parse(lines: Iterator[Line]) -> tuple[int, str]:
+    def parse(lines: Iterator[Line]) -> tuple[int, SourceText]:
         number, raw = next(lines)
         if raw is None:
             raise _Fault(number, TOO_LONG)
         if _is_blank((number, raw)):
-            return number, ""
+            return number, SourceText("")
         try:
             record = msgspec.json.decode(raw := raw.replace(b"\0", b""))
             check_keys(raw, record)
@@ -392,15 +362,16 @@ def _json_parser(name: str) -> Callable[[Iterator[Line]], tuple[int, str]]:
     return parse
 
 
-def _text_of(record: Mapping[str, Any], name: str, number: int) -> str:
-    """Return the text of a record."""
+def _text_of(record: Mapping[str, Any], name: str, number: int) -> SourceText:
+    """Return the text of a record, and its address if there is one."""
     if name not in record:
         known = f" (the line has: {', '.join(list(record)[:_SHOWN])})" if record else ""
         raise _Fault(number, f"no field '{name}'", f"pass {argument('field', 'NAME')}{known}")
     text = record[name]
     if not isinstance(text, str):
         raise _Fault(number, f"field '{name}' is not a string")
-    return text
+    url = record.get(_URL)
+    return SourceText(text, url if isinstance(url, str) and name != _URL else "")
 
 
 def _tidy(text: str) -> str:

@@ -26,6 +26,7 @@ class Page(NamedTuple):
         fault: why it cannot be read; "" if it can.
         remedy: what to do about the fault; "" if there is nothing.
         left_out: what it is, if it is no text; "" otherwise.
+        url: its address; "" if that is not known.
     """
 
     number: int
@@ -33,6 +34,7 @@ class Page(NamedTuple):
     fault: str = ""
     remedy: str = ""
     left_out: str = ""
+    url: str = ""
 
 
 _READERS = {

@@ -73,7 +73,7 @@ def _page(record: Record | Damage) -> Page:
         return Page(record.number, fault=record.reason)
     number, block = record.number, record.block
     if record.kind == "conversion":
-        return Page(number, decode_page(block, _charset(record.type)))
+        return Page(number, decode_page(block, _charset(record.type)), url=record.url)
     if record.url.startswith(("dns:", "whois:")):
         return Page(number, left_out=f"record of {record.url.partition(':')[0]}")
     if record.kind not in ("response", "resource"):
@@ -82,7 +82,7 @@ def _page(record: Record | Damage) -> Page:
         payload = _payload(record)
         if payload.status != 200:
             return Page(number, left_out=f"page with status {payload.status}")
-        return _text(number, payload)
+        return _text(number, payload)._replace(url=record.url)
     except PageError as error:
         return Page(number, fault=str(error))
 

@@ -127,6 +127,22 @@ def curves(lines: Sequence[tuple[str, Sequence[tuple[float, float]], bool]], x_t
     return _svg(height, f"{y_title} over {x_title}", parts)
 
 
+def histogram(counts: Sequence[int], starts: Sequence[str], x_title: str, y_title: str) -> str:
+    """Return columns, one for each count, over the values with which they start."""
+    height = 260
+    place_y, marks_y = _scale([Estimate(0, 0, max(counts, default=1))], height)
+    step = (WIDTH - LEFT - RIGHT) / max(1, len(counts))
+    parts = _frame(height, x_title, y_title, marks_y, place_y)
+    for number, (count, start) in enumerate(zip(counts, starts, strict=True)):
+        x, y = LEFT + number * step, place_y(count)
+        parts.append(
+            f'<rect x="{x + 1:.1f}" y="{y:.1f}" width="{step - 2:.1f}" height="{place_y(0) - y:.1f}">'
+            f"<title>{escape(start)}: {count:,}</title></rect>"
+        )
+        parts.append(_text(x, height - BOTTOM + 16, start, "start", "number"))
+    return _svg(height, f"{y_title} over {x_title}", parts)
+
+
 def _caption(point: Point) -> str:
     return f"{point.name}: {point.y.mean:.1f} ({point.y.low:.1f} to {point.y.high:.1f})"
 

@@ -137,7 +137,7 @@ def as_page(outcome: Outcome) -> str:
         ]
         if points:
             title = f"{task}, {outcome.tasks[task].metric.replace('_', ' ')}"
-            parts += [f"<h2>{escape(task)}</h2>", _figure(intervals(points, title), _facts(outcome, task))]
+            parts += [f"<h2>{escape(task)}</h2>", figure(intervals(points, title), _facts(outcome, task))]
     parts += (
         _effects(outcome)
         + _by_examples(outcome)
@@ -147,6 +147,11 @@ def as_page(outcome: Outcome) -> str:
         + _examples(outcome)
         + _details(outcome)
     )
+    return html_page("Which encoder?", parts)
+
+
+def html_page(title: str, parts: Iterable[str]) -> str:
+    """Return a page that loads nothing and runs no script, given the HTML of what it consists of."""
     body = "\n".join(parts)
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -154,12 +159,12 @@ def as_page(outcome: Outcome) -> str:
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Which encoder?</title>
+<title>{escape(title)}</title>
 <style>{STYLE.read_text(encoding="utf8")}</style>
 </head>
 <body>
 <main>
-<h1>Which encoder?</h1>
+<h1>{escape(title)}</h1>
 {body}
 </main>
 </body>
@@ -180,11 +185,9 @@ def _quality_and_cost(outcome: Outcome, scored: Sequence[ArmOutcome]) -> list[st
         title = next(iter(outcome.tasks.values())).metric.replace("_", " ")
     if timed:
         caption = "Bars are 95 % intervals over seeds and test examples; the dashed line is the Pareto front."
-        return [_figure(scatter(timed, "milliseconds for one text, fastest engine here", title), caption)]
+        return [figure(scatter(timed, "milliseconds for one text, fastest engine here", title), caption)]
     points = [Point(arm.name, 0, arm.score, arm.name in outcome.best) for arm in scored if arm.score is not None]
-    return (
-        [_figure(intervals(points, title), "Bars are 95 % intervals over seeds and test examples.")] if points else []
-    )
+    return [figure(intervals(points, title), "Bars are 95 % intervals over seeds and test examples.")] if points else []
 
 
 def _cost(arm: ArmOutcome) -> str:
@@ -217,7 +220,7 @@ def _effects(outcome: Outcome) -> list[str]:
     base = ", ".join(dict.fromkeys(f"{effect.factor} = {effect.baseline}" for effect in outcome.effects))
     changed = "score" if outcome.tasks else "bits per character"
     caption = f"Change of the {changed}, mean over all combinations of the other factors, compared with {base}."
-    return ["<h2>What each choice changes</h2>", _figure(intervals(points, f"change of the {changed}"), caption)]
+    return ["<h2>What each choice changes</h2>", figure(intervals(points, f"change of the {changed}"), caption)]
 
 
 def _prospects(outcome: Outcome) -> list[str]:
@@ -234,7 +237,7 @@ def _prospects(outcome: Outcome) -> list[str]:
         more = f"{escape(task)}: with more labels" if task else "With more budget"
         caption = f"Extrapolated from the scores with {source}; intervals of 80 %."
         title = f"expected {'score' if outcome.tasks else 'bits per character'}"
-        parts += [f"<h2>{more}, an extrapolation</h2>", _figure(intervals(points, title), caption)]
+        parts += [f"<h2>{more}, an extrapolation</h2>", figure(intervals(points, title), caption)]
     return parts
 
 
@@ -252,7 +255,7 @@ def _by_examples(outcome: Outcome) -> list[str]:
         ]
         if lines := [line for line in lines if len(line[1]) > 1]:
             picture = curves(lines, "training examples", outcome.tasks[tasks[0]].metric.replace("_", " "))
-            parts += [f"<h2>{escape(name)}, by the number of labels</h2>", _figure(picture, "Means over seeds.")]
+            parts += [f"<h2>{escape(name)}, by the number of labels</h2>", figure(picture, "Means over seeds.")]
     return parts
 
 
@@ -284,7 +287,7 @@ def _curves(outcome: Outcome) -> list[str]:
     if not lines:
         return []
     caption = "Losses of different objectives and vocabularies cannot be compared with each other, only their courses."
-    return ["<h2>Learning curves</h2>", _figure(curves(lines, "minutes", "held-out loss"), caption)]
+    return ["<h2>Learning curves</h2>", figure(curves(lines, "minutes", "held-out loss"), caption)]
 
 
 def _examples(outcome: Outcome) -> list[str]:
@@ -349,7 +352,8 @@ def _words(cell: CellOutcome) -> str:
     return rendered(cell.command, in_command)
 
 
-def _figure(picture: str, caption: str) -> str:
+def figure(picture: str, caption: str) -> str:
+    """Return a picture with a caption; on narrow screens it is scrolled."""
     return f'<figure><div class="scroll">{picture}</div><figcaption>{escape(caption)}</figcaption></figure>'
 
 

@@ -83,8 +83,8 @@ def pretrain(
         strict: stop at the first unreadable document instead of skipping it.
         encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
         clean: with text, rules by which documents are dropped or changed: web (those for English pages),
-            gopher_quality, gopher_repetition, c4, fineweb, duplicates, near_duplicates, repeated_lines, pii, or a .toml
-            file with a table of settings for each, also [language].
+            gopher_quality, gopher_repetition, c4, fineweb, duplicates, near_duplicates, repeated_passages, boilerplate,
+            repeated_lines, pii, or a .toml file with a table of settings for each, also [urls] and [language].
         exclude_overlap: with text, test files; documents that have 13 words in a row in common with them are dropped.
         device: where to compute; mps is the GPU of Apple's processors, auto is cuda if available, or cpu.
         precision: number format of the computation; auto is bf16 where it is faster than float32.

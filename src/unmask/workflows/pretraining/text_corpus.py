@@ -25,9 +25,10 @@ from unmask.data.cleaning.rules import Rules
 from unmask.data.corpus.build import check_sources, write_corpus
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.corpus.encode import refuse_unguarded
-from unmask.data.text.documents import TextCopy, TextOptions, copy_documents
+from unmask.data.text.documents import TextOptions
 from unmask.data.text.files import display_name
 from unmask.data.text.record_files import fingerprint_source
+from unmask.data.text.text_copy import TextCopy, copy_documents
 from unmask.data.tokenizers.coverage import suited_vocabulary
 from unmask.data.tokenizers.extend import learn_tokens
 from unmask.data.tokenizers.load import load_tokenizer
