@@ -1,32 +1,134 @@
-"""Training steps on a device that is neither a CPU nor CUDA, such as the GPU of Apple's processors."""
+"""Training steps on GPUs, which need not exist: every family, objective and task; see `device_program.py`."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+import unmask
+from unmask.model.model import save_model
+from unmask.tasks import CLASSES
+from unmask.testing.task import toy_model
+
 from .. import forking
+from ..testing.test_task import FILES
 
 PROGRAM = Path(__file__).with_name("device_program.py")
-RECIPES = ["electra-mini", "xlnet-mini"]
-OTHERS = ["bert-mini", "modernbert-mini", "roberta-mini", "spanbert-mini", "albert-mini", "gpt-mini"]
-OTHERS += [f"bert-mini:{kind}" for kind in ("roformer", "mpnet", "distilbert")]
+SMALL = {"encoder.layers": 2, "encoder.width": 32, "encoder.heads": 2, "encoder.feed_forward": 64}
+SHAPES = {
+    **dict.fromkeys(("bert-mini", "spanbert-mini", "xlnet-mini"), SMALL),
+    "gpt-mini": {name: value for name, value in SMALL.items() if name != "encoder.feed_forward"},
+    **dict.fromkeys(("albert-mini", "electra-mini"), SMALL | {"encoder.embedding": 16}),
+    "modernbert-mini": SMALL | {"layout.length": 84},
+    **{f"bert-mini {kind}": SMALL | {"encoder.kind": kind} for kind in ("roformer", "deberta", "nomicbert", "neobert")},
+    "bert-mini recompute": SMALL | {"batch.recompute": True},
+}
+"""A recipe and a word for each family that reads subwords of the corpus, and its settings."""
+RAW = {"elmo-mini": {"encoder.width": 32, "encoder.cells": 32}, "roberta-mini": SMALL}
+"""Recipes with vocabularies of another kind, which are made of text."""
+RAW = {"elmo-mini": {"encoder.width": 32, "encoder.cells": 32, "layout.length": 8}, "roberta-mini": SMALL}
+"""Recipes with vocabularies of another kind, which are made of text."""
+LONG = {"quac": 64, "coqa": 64, "hotpotqa": 64}
+"""The length of tasks that do not fit into that of the others."""
+BOUNDS = {"bert-mini": 350, "modernbert-mini": 350}
+"""Number of operations of a step of two layers on a GPU in 16 bits."""
 
 
-def steps(corpus, *words):
-    """Return what the program prints of each recipe and precision."""
-    done = forking.run([PROGRAM, corpus.directory, *words])
+def look(tmp_path, runs):
+    """Return what the program finds of runs, by their names."""
+    lines = "\n".join(map(json.dumps, runs))
+    done = forking.run([PROGRAM, tmp_path], stdin=lines, timeout=1800)
     assert done.returncode == 0, done.stderr
-    return dict(line.split(": ", 1) for line in done.stdout.splitlines())
+    return {found.pop("name"): found for found in map(json.loads, done.stdout.splitlines())}
 
 
+def pretraining(names, corpus, device="cuda", precision="bf16", **more):
+    """Return runs of recipes on a corpus."""
+    for name in names:
+        settings = {"encoder.dropout": 0.1, **SHAPES[name]}
+        arguments = {"recipe": name.split()[0], "corpus": str(corpus.directory), "settings": settings}
+        run = {"name": name, "call": "pretrain", "arguments": arguments}
+        yield run | {"device": device, "precision": precision, **more}
+
+
+def assert_clean(found):
+    """Assert that steps read numbers once and wait for nothing else."""
+    faults = {name: {**one, "operations": None} for name, one in found.items()}
+    assert faults == {name: {"operations": None, "reads": 1, "waits": {}} for name in found}
+
+
+def raw(name, text_file, device="cuda"):
+    """Return a run of a recipe on text."""
+    arguments = {"recipe": name, "text": str(text_file), "settings": {"encoder.dropout": 0.1, **RAW[name]}}
+    return {"name": name, "call": "pretrain", "arguments": arguments, "device": device, "precision": "bf16"}
+
+
+def tuning(kind, tmp_path):
+    """Return a toy model, and a run that fine-tunes it for a task."""
+    suffix, content = FILES[kind]
+    path, model = tmp_path / f"{kind}.{suffix}", tmp_path / f"{kind}-toy"
+    path.write_text(content, encoding="utf8")
+    save_model(model, toy_model(content), "A toy.")
+    settings = {"batch.sequences": 8, "budget.steps": 2, "task.length": LONG.get(kind, 48)}
+    arguments = {"task": kind, "model": str(model), "train": str(path), "settings": settings}
+    return model, {"name": kind, "call": "finetune", "arguments": arguments, "device": "cuda", "precision": "bf16"}
+
+
+def distilling(kind, tmp_path):
+    """Return a run that distils a model of a task."""
+    _, run = tuning(kind, tmp_path)
+    teacher, arguments = tmp_path / f"{kind}-teacher", run["arguments"]
+    unmask.finetune(**arguments, out=teacher, device="cpu", precision="float32", quiet=True)
+    settings = {"batch.sequences": 8, "budget.steps": 2, "objective.layer_matching": False}
+    learning = {"recipe": "tinybert-mini", "teacher": str(teacher), "train": arguments["train"], "layers": 1}
+    return run | {"name": f"distil {kind}", "call": "distill", "arguments": learning | {"settings": settings}}
+
+
+def test_steps_wait_for_the_gpu_once(corpus, text_file, tmp_path):
+    runs = [
+        *pretraining(("electra-mini", "modernbert-mini", "spanbert-mini"), corpus),
+        *pretraining(("xlnet-mini",), corpus, precision="float32"),
+        *pretraining(("bert-mini",), corpus, precision="fp16"),
+        raw("elmo-mini", text_file),
+        *(tuning(kind, tmp_path)[1] for kind in ("sparse", "quac")),
+        distilling("spans", tmp_path),
+    ]
+    found = look(tmp_path, runs)
+    assert len(found) == len(runs)
+    assert_clean(found)
+    assert [name for name, bound in BOUNDS.items() if found[name]["operations"] > bound] == [], found
+
+
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    "recipes", [RECIPES, pytest.param(OTHERS, marks=pytest.mark.exhaustive)], ids=["some", "others"]
+    ("device", "precision"), [("cuda", "bf16"), ("cuda", "fp16"), ("cuda", "float32"), ("mps", "float32")]
 )
-def test_a_step_needs_nothing_of_the_host_and_no_float64(corpus, recipes):
-    expected = {f"{name} {precision}": "ok, 0 copies" for name in recipes for precision in ("float32", "bf16")}
-    assert steps(corpus, *recipes) == expected
+def test_steps_of_every_family_wait_for_the_device_once(corpus, text_file, tmp_path, device, precision):
+    raws = [raw(name, text_file) | {"device": device, "precision": precision} for name in RAW]
+    assert_clean(look(tmp_path, [*pretraining(SHAPES, corpus, device, precision), *raws]))
 
 
-def test_the_check_sees_a_planted_float64(corpus):
-    found = steps(corpus, "bert-mini", "--fault")
-    assert found and all("computes in float64" in result for result in found.values())
+@pytest.mark.exhaustive
+def test_steps_of_every_task_wait_for_the_gpu_once(tmp_path, text_file):
+    runs = [tuning(kind, tmp_path)[1] for kind in CLASSES]
+    runs += [distilling(kind, tmp_path) for kind in ("classification", "quac", "multi-label", "regression")]
+    for recipe in ("tinybert-mini", "distilbert-mini"):
+        learning = {"recipe": recipe, "teacher": str(tmp_path / "classification-toy"), "text": str(text_file)}
+        shape = {"layers": 1, "settings": {"batch.tokens": 512, "layout.length": 48}}
+        runs.append(runs[0] | {"name": recipe, "call": "distill", "arguments": learning | shape})
+    assert_clean(look(tmp_path, runs))
+
+
+def test_planted_faults_are_seen(corpus, tmp_path):
+    seen = {
+        "unplanned": ("cuda", "span_boundary.py"),
+        "left behind": ("cuda", "at least two devices"),
+        "read": ("cuda", "_local_scalar_dense"),
+        "float64": ("mps", "float64"),
+    }
+    runs = []
+    for fault, (device, _) in seen.items():
+        runs += pretraining(["spanbert-mini"], corpus, device, "float32", fault=fault)
+        runs[-1]["name"] = fault
+    found = {name: one.get("error", "") + "".join(one["waits"]) for name, one in look(tmp_path, runs).items()}
+    assert {name: what in found[name] for name, (_, what) in seen.items()} == dict.fromkeys(seen, True), found

@@ -40,6 +40,8 @@ PAPERS = {  # layers, width, heads
     "modernbert-mini": (4, 256, 4),
     "modernbert-small": (6, 384, 6),
     "modernbert-medium": (8, 512, 8),
+    "modernbert-base-hour": (12, 768, 12),
+    "modernbert-large-hour": (16, 1024, 16),
     "modernbert-base": (22, 768, 12),
     "xlnet-mini": (4, 256, 4),
     "xlnet-base": (12, 768, 12),
@@ -60,6 +62,8 @@ INNER = {
     "modernbert-mini": 704,
     "modernbert-small": 1024,
     "modernbert-medium": 1408,
+    "modernbert-base-hour": 2112,
+    "modernbert-large-hour": 2816,
     "modernbert-base": 1152,
 }
 """Inner widths of gated feed-forward layers and of others that are not four times the width."""

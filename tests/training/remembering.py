@@ -122,6 +122,9 @@ class Remembering(nn.Module):
         mean = torch.zeros(streams, self.width, dtype=torch.promote_types(weight.dtype, torch.float32))
         return {"cue": weight.new_zeros(streams, self.width), "mean": mean}
 
+    def plan(self, tokens):
+        return tokens
+
     def forward(self, tokens, keep=NOTHING, carry=None):
         rows = self.table(tokens.ids)  # (tokens, width)
         if not carry:

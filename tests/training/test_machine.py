@@ -77,19 +77,59 @@ def test_bf16_that_a_processor_emulates_is_refused(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("supported", "precision"), [(True, "bf16"), (False, "float32")], ids=["Ampere", "Turing, which emulates bf16"]
+    ("capability", "precision"),
+    [((9, 0), "bf16"), ((8, 0), "bf16"), ((7, 5), "fp16"), ((7, 0), "fp16"), ((6, 1), "float32")],
+    ids=["H100", "A100", "T4", "V100", "GTX 1080"],
 )
-def test_a_gpu_that_emulates_bf16_computes_in_float32(supported, precision, monkeypatch):
+def test_a_gpu_that_emulates_bf16_computes_in_what_it_has(capability, precision, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
-    monkeypatch.setattr(
-        torch.cuda, "is_bf16_supported", lambda including_emulation=True: supported or including_emulation
-    )
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     chosen = choose_machine()
     assert (chosen.device.type, chosen.precision) == ("cuda", precision)
-    if not supported:
-        with pytest.raises(UserError, match="this GPU does not multiply bf16"):
+    assert choose_machine("cuda", "fp16").dtype == torch.float16
+    if precision != "bf16":
+        with pytest.raises(UserError, match=r'this GPU does not multiply bf16.*float32", or precision="fp16"'):
             choose_machine("cuda", "bf16")
+
+
+@pytest.mark.parametrize(
+    ("device", "capability", "precision", "products"),
+    [
+        ("cuda", (8, 6), "float32", "high"),
+        ("cuda", (8, 6), "bf16", "highest"),
+        ("cuda", (7, 5), "float32", "highest"),
+        ("mps", None, "float32", "highest"),
+        ("cpu", None, "float32", "highest"),
+    ],
+)
+def test_float32_is_trained_in_tf32_where_a_gpu_has_it(device, capability, precision, products, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    with Machine(torch.device(device), precision).in_training():
+        assert torch.get_float32_matmul_precision() == products
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_deterministic_kernels_are_asked_for_in_training(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    for asked in (False, True):
+        chosen = choose_machine(deterministic=asked)
+        with chosen.in_training():
+            assert torch.are_deterministic_algorithms_enabled() == torch.is_deterministic_algorithms_warn_only_enabled()
+            assert torch.are_deterministic_algorithms_enabled() == asked
+        assert not torch.are_deterministic_algorithms_enabled()
+        assert os.environ.get("CUBLAS_WORKSPACE_CONFIG") == (":4096:8" if asked else None)
+    with pytest.raises(UserError, match="deterministic has no effect on a CPU"):
+        choose_machine("cpu", deterministic=True)
+
+
+def test_fp16_is_refused_on_a_processor():
+    with pytest.raises(UserError, match=r"this processor does not multiply fp16.*omit precision, or pass pr"):
+        choose_machine("cpu", "fp16")
 
 
 @pytest.mark.parametrize(

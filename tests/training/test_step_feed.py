@@ -61,11 +61,11 @@ def test_a_batch_that_is_not_one_window_of_each_stream_is_refused(make_run):
 
 def test_T20_fewer_streams_than_processes():
     learner = learner_of()
-    feed = StepFeed(Windows(), settings(3).batch, learner.prepare, Processes(0, STREAMS + 1), 0)
+    feed = StepFeed(Windows(), settings(3).batch, learner.prepare, learner.plan, Processes(0, STREAMS + 1), 0)
     with pytest.raises(UserError, match=r"start fewer processes, or enlarge layout\.streams and batch.sequences"):
         feed.next(Progress(cursor=(0, 0), micro_tokens=100))
     for rank in range(4):  # the numbers of streams may differ
-        feed = StepFeed(Windows(), settings(3).batch, learner.prepare, Processes(rank, 4), 0)
+        feed = StepFeed(Windows(), settings(3).batch, learner.prepare, learner.plan, Processes(rank, 4), 0)
         for _ in range(2):
             step = feed.next(Progress(cursor=(0, 0), micro_tokens=8))
             found = torch.cat([batch.streams for batch in step.micro_batches])
@@ -92,7 +92,7 @@ def test_processes_share_the_sequences_of_a_step(small, trainer):
     whole = one.feed.next(one.progress)
     sizes = []
     for rank in range(3):
-        feed = StepFeed(one.source, one.settings.batch, one.prepare, Processes(rank, 3), 0)
+        feed = StepFeed(one.source, one.settings.batch, one.prepare, lambda batch: batch, Processes(rank, 3), 0)
         share = feed.next(one.progress)
         assert (share.cursor, share.tokens, share.sequences) == (whole.cursor, whole.tokens, whole.sequences)
         sizes.append(sum(len(batch.tokens.offsets) - 1 for batch in share.micro_batches))

@@ -54,7 +54,7 @@ class Backend(Protocol):
     """Interface of the engine that computes a model's outputs.
 
     Attributes:
-        precision: "float32" or "bf16"; the returned arrays are float32 in either case.
+        precision: "float32", "bf16" or "fp16"; the returned arrays are float32 in either case.
         has_layers: whether hidden states can be returned; an exported program may have logits alone.
     """
 

@@ -43,7 +43,7 @@ class Origin(NamedTuple):
     Attributes:
         source: its directory, absolute, or its name on the Hub.
         device: "cpu", "cuda" or "mps".
-        precision: "float32" or "bf16".
+        precision: "float32", "bf16" or "fp16".
         allow_pickle: see `load`.
     """
 

@@ -29,6 +29,7 @@ from unmask.nn.encoders.encoder import TWO_LMS, Encoded, Encoder
 from unmask.nn.layers.vocabulary import vocabulary_loss
 from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings, Part, accuracy_of, most_frequent
 from unmask.support.capabilities import widest_float
+from unmask.support.transfer import to_device
 
 
 class BidirectionalLMSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,15 +90,13 @@ class BidirectionalLM(Objective):
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`; the metrics "forward" and "backward" are the losses of the directions."""
-        backward = batch.tokens.reading.backward
-        assert backward is not None, "the layout gives each sequence a direction"
-        at = batch.positions[self.at]
-        border = int((at < batch.tokens.offsets[len(batch.keys) - backward]).sum())
+        assert batch.tokens.reading.backward is not None, "the layout gives each sequence a direction"
+        at, border = batch.positions[self.at], batch.tokens.border  # every token is read
         rows = encoded.last.index_select(0, at)
         gold = batch.labels["following"].clamp(max=len(self.decoder) - 1)
         score = self._full
         if self.samples and self.training:
-            score = partial(self._sampled, self._draw(batch).to(gold.device))
+            score = partial(self._sampled, to_device(self._draw(batch), gold.device))
         forward, right = score(rows[:border], gold[:border])
         other, also_right = score(rows[border:], gold[border:])
         metrics = {"accuracy": right + also_right, "forward": 2 * forward.detach(), "backward": 2 * other.detach()}

@@ -9,8 +9,9 @@ with `body_flops.register` or `head_flops.register`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import singledispatch
+from statistics import fmean
 from typing import cast
 
 import torch
@@ -20,9 +21,9 @@ from unmask.data.batches.batch import Batch, Tokens
 from unmask.data.batches.frame import cut_windows
 from unmask.data.tokenizers.words import PADDING
 from unmask.nn.encoders.downstream import Downstream
-from unmask.nn.encoders.encoder import POOLER, Encoder, WithPooler
+from unmask.nn.encoders.encoder import POOLER, TWO_LMS, Encoder, WithPooler
 from unmask.nn.encoders.stored import Stored
-from unmask.nn.encoders.two_lms import TwoLms, distinct
+from unmask.nn.encoders.two_lms import FIRST, TwoLms, plan_words
 from unmask.nn.encoders.two_streams import TwoStreams
 from unmask.nn.layers.block import SelfAttention
 from unmask.nn.layers.disentangled import DisentangledAttention
@@ -36,6 +37,9 @@ from unmask.objectives.soft_targets import SoftTargets
 
 SUBLAYERS = ("attention", "feed_forward")
 """Names of the sublayers that a layer may share with the first one instead of having its own (ALBERT)."""
+
+PER_WIDTH = 6
+"""Length, in widths of the layers, at which the products of attention take as long as those with weights."""
 
 
 def forward_flops(learner: Learner, batch: Batch) -> int:
@@ -53,6 +57,14 @@ def forward_flops(learner: Learner, batch: Batch) -> int:
         if regularization is not None and regularization.r_drop and head.training:  # a second pass
             total += body_flops(learner.encoder, batch.tokens)
     return total
+
+
+def cost_of_lengths(encoder: Encoder) -> Callable[[int], float]:
+    """Return the function from the length of a sequence to its cost, in tokens of a short one."""
+    windows = [part.spec.window for part in encoder.modules() if isinstance(part, SelfAttention)]
+    whole = fmean(window is None for window in windows) if windows else float(TWO_LMS not in encoder.provides)
+    per_key = whole / (PER_WIDTH * encoder.width)
+    return lambda length: length * (1 + per_key * length)
 
 
 @singledispatch
@@ -81,7 +93,7 @@ def _(encoder: TwoStreams, tokens: Tokens, rows: int | None = None) -> int:
 @body_flops.register
 def _(encoder: TwoLms, tokens: Tokens, rows: int | None = None) -> int:
     characters = encoder.characters
-    words, _ = distinct(tokens.ids)  # whose vectors are computed once
+    words = (tokens.plan or plan_words(tokens.ids)).tensors[FIRST]  # whose vectors are computed once
     windows = int((tokens.ids[words] != PADDING).sum()) + len(words)  # of each convolution: with one of padding alone
     above = matrices(characters.highways, characters.project)
     readings = len(tokens.ids) * (2 if tokens.reading.backward is None else 1)

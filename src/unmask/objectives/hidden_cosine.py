@@ -56,6 +56,10 @@ class HiddenCosine(Objective):
         """See `Objective`; one term per token."""
         return sample.add(counts={name: len(sample)})
 
+    def check(self) -> None:
+        """See `Objective`."""
+        self.teacher.check()
+
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the cosines, (tokens, 1)."""
         target = self.teacher.read(batch).last.float()  # (tokens, width)

@@ -125,6 +125,10 @@ class LayerMatching(Objective):
         """See `Objective`: nothing but what `keep` asks for."""
         return batch.tokens.offsets.new_empty(0, dtype=torch.int64)
 
+    def check(self) -> None:
+        """See `Objective`."""
+        self.teacher.check()
+
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the sum of the errors of each kind, (kinds,)."""
         taught, errors = self.teacher.read(batch), dict[str, Tensor]()

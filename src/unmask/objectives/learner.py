@@ -102,16 +102,33 @@ class Learner(nn.Module):
 
     def keep(self, batch: Batch) -> Keep:
         """Return what the objectives of a batch need of the encoder."""
-        active = self.active(batch).values()
-        keep: Keep = reduce(or_, (part.keep for part in active), NOTHING)
-        read = [part.reads(self.encoder, batch) for part in active]
+        keep: Keep = reduce(or_, (part.keep for part in self.active(batch).values()), NOTHING)
+        read = self._read(batch) if batch.read is None else batch.read
+        return replace(keep, rows=read[0]) if read else keep
+
+    def plan(self, batch: Batch) -> Batch:
+        """Return a batch of the host with the tokens that its objectives read, and with what these and the body plan.
+
+        Their numbers depend on values, for which a device would be waited for.
+        """
+        batch = replace(batch, tokens=self.encoder.plan(batch.tokens), read=self._read(batch))
+        return reduce(lambda planned, part: part.plan(planned), self.active(batch).values(), batch)
+
+    def check(self) -> None:
+        """Raise an error if an objective knows why a loss is not finite."""
+        for part in self.parts.values():
+            part.check()
+
+    def _read(self, batch: Batch) -> tuple[Tensor, ...]:
+        """Return the tokens that the objectives of a batch read, (rows,), or () if these are all or nearly all."""
+        read = [part.reads(self.encoder, batch) for part in self.active(batch).values()]
         rows_read = [rows for rows in read if rows is not None]
         if len(rows_read) < len(read) or not rows_read:
-            return keep
+            return ()
         rows = rows_read[0] if len(rows_read) == 1 else torch.cat(rows_read).unique()  # type: ignore[no-untyped-call]
         few = len(rows) < MOST_ROWS * len(batch.tokens.ids)
         any_rows = len(rows) > 0 or TWO_STREAMS in self.encoder.provides  # whose queries may be all that is read
-        return replace(keep, rows=rows) if few and any_rows else keep
+        return (rows,) if few and any_rows else ()
 
 
 def loss_weights(objectives: Mapping[str, ObjectiveSettings]) -> dict[str, float]:

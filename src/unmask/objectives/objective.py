@@ -178,6 +178,13 @@ class Objective(nn.Module):
         """Return the distinct tokens whose output `score` reads, (rows,) int64: no other is computed. None: all."""
         return None
 
+    def plan(self, batch: Batch) -> Batch:
+        """Return a batch of the host with what the objective works out there; see data/batches/plan.py."""
+        return batch
+
+    def check(self) -> None:
+        """Raise an error if something is wrong that explains a loss that is not finite."""
+
     def before(self, encoder: Encoder, batch: Batch) -> tuple[Batch, Mapping[str, Part]]:
         """Return the batch that the encoder reads, possibly modified, and parts of the loss computed before that."""
         return batch, {}

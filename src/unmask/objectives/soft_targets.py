@@ -111,6 +111,14 @@ class SoftTargets(Objective):
         """See `Objective`."""
         return None if self.all_tokens else self.head.reads(encoder, batch)
 
+    def plan(self, batch: Batch) -> Batch:
+        """See `Objective`."""
+        return self.head.plan(batch)
+
+    def check(self) -> None:
+        """See `Objective`."""
+        self.teacher.check()
+
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the logits of the head, (targets, classes)."""
         return self.head.predict(encoder, encoded, self.view(batch))

@@ -42,6 +42,7 @@ class Teacher:
     def __init__(self, learner: Learner) -> None:
         self.learner = learner.eval().requires_grad_(requires_grad=False)
         self._asked: dict[str, Keep] = {}
+        self._finite: Tensor | None = None
         self._read: tuple[Tokens, Keep, Encoded] | None = None
 
     @property
@@ -68,7 +69,7 @@ class Teacher:
         if self._read is None or self._read[0] is not batch.tokens or self._read[1] != keep:
             self._read = None  # frees the previous one first
             self._read = batch.tokens, keep, self.encoder(batch.tokens, keep)
-            check_numbers(self._read[2].last)
+            self._check(self._read[2].last)
         return self._read[2]
 
     @torch.no_grad()
@@ -81,11 +82,24 @@ class Teacher:
         head, read = self.learner.parts[name], self.read(batch)
         decoding = head.decoding(self.encoder, read, batch)
         if decoding is not None:
-            check_numbers(decoding.rows)
+            self._check(decoding.rows)
             return decoding
         logits = head.predict(self.encoder, read, batch)
-        check_numbers(logits)
+        self._check(logits)
         return logits
+
+    def check(self) -> None:
+        """Raise a `UserError` if outputs that a device has computed since it was last asked were not numbers."""
+        if self._finite is not None:
+            _raise_unless(self._finite)
+
+    def _check(self, outputs: Tensor) -> None:
+        """Check outputs, at once on a CPU; a device is asked only if the loss, too, is no number."""
+        finite = _are_numbers(outputs)
+        if outputs.is_cpu:
+            _raise_unless(finite)
+        else:
+            self._finite = finite if self._finite is None else self._finite & finite
 
     def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Teacher:
         """Move the weights in place. `Module.to` of the objective does not move them, so call this once on creation."""
@@ -102,7 +116,15 @@ class Teacher:
 
 def check_numbers(outputs: Tensor) -> None:
     """Raise an error if outputs of a teacher, of any shape, are not numbers; logits may be minus infinity."""
-    if not bool((outputs < math.inf).all()):
+    _raise_unless(_are_numbers(outputs))
+
+
+def _are_numbers(outputs: Tensor) -> Tensor:
+    return (outputs < math.inf).all()
+
+
+def _raise_unless(finite: Tensor) -> None:
+    if not bool(finite):
         raise UserError(
             "the teacher's outputs are not numbers (overflow)",
             remedy="its weights are damaged or too large: use another teacher",

@@ -212,7 +212,8 @@ class AnswerHead(Objective):
         student, teacher = (table.transpose(1, 2).flatten(0, 1).clamp(min=NEVER) for table in tables)
         part = imitate_softmax(student, teacher, temperature)
         loss, column = part.sum / 2, 2
-        firsts = candidates.row.diff(prepend=candidates.row[:1] - 1).nonzero().squeeze(1) if len(self.classes) else None
+        windows = torch.arange(candidates.windows, device=logits.device)
+        firsts = torch.searchsorted(candidates.row, windows)  # (windows,) the first candidate of each
         for head in self._classifiers:
             classes = slice(column, column := column + head.out.out_features)
             loss = loss + imitate_softmax(logits[firsts, classes], targets[firsts, classes], temperature).sum

@@ -51,6 +51,8 @@ from unmask.tasks.tuning import softmax
 
 NO_ENTITY = "O"
 """The first label: the span is no entity."""
+TRAINED = "trained_spans"
+"""Name of the label with the spans that are trained on, among all."""
 UNTRAINED = -100
 """Label of what is no span of the window: it would end after its last word, or begins in another window."""
 USUAL, COVERED = 8, 0.99
@@ -205,6 +207,10 @@ class SpanHead(Objective):
         """See `Objective`: one loss term per span."""
         return sample.add(counts={name: int((sample.labels["spans"] != UNTRAINED).sum())})
 
+    def plan(self, batch: Batch) -> Batch:
+        """See `Objective`; finds the spans that are trained on."""
+        return replace(batch, labels={**batch.labels, TRAINED: _trained(batch)})
+
     def reads(self, encoder: Encoder, batch: Batch) -> Tensor | None:
         """See `Objective`."""
         return batch.positions["first"]
@@ -221,8 +227,10 @@ class SpanHead(Objective):
         logits = []
         for first in range(0, max(1, len(rows)), size):
             block = starts[first : first + size], ends[first : first + size + widths]
-            recompute = torch.is_grad_enabled()
-            logits.append(checkpoint(self._score, *block, use_reentrant=False) if recompute else self._score(*block))
+            if torch.is_grad_enabled():  # there is nothing random in it
+                logits.append(checkpoint(self._score, *block, use_reentrant=False, preserve_rng_state=False))
+            else:
+                logits.append(self._score(*block))
         return torch.cat(logits)
 
     def _score(self, starts: Tensor, ends: Tensor) -> Tensor:
@@ -246,9 +254,16 @@ class SpanHead(Objective):
 
     def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
         """See `Objective`: the spans that are trained on."""
-        trained = batch.labels["spans"] != UNTRAINED
-        student, teacher = (values.reshape(-1, self.num_labels)[trained] for values in (logits, targets))
+        trained = batch.labels[TRAINED] if TRAINED in batch.labels else _trained(batch)
+        student, teacher = (
+            values.reshape(-1, self.num_labels).index_select(0, trained) for values in (logits, targets)
+        )
         return imitate_softmax(student, teacher, temperature)
+
+
+def _trained(batch: Batch) -> Tensor:
+    """Return the indices of the spans that are trained on, (spans,)."""
+    return (batch.labels["spans"] != UNTRAINED).nonzero().squeeze(1)
 
 
 @head_flops.register

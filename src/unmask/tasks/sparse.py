@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -25,6 +26,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from unmask.data.batches.batch import Batch, Sample
+from unmask.data.batches.plan import Plan
 from unmask.data.labelled.columns import Fields
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.tokenizers.tokenizer import Tokenizer
@@ -40,6 +42,8 @@ from unmask.tasks.rows import are_pairs, frame_rows
 from unmask.tasks.task import Framed, Reason, Refusals
 from unmask.tasks.text_pairs import PairHead, PairTask, Sides, Similarity, ranking_loss
 
+OFFSETS = "offsets"
+"""Name of the places where texts begin in the plan of a batch."""
 WARMUP = "flops_warmup"
 """Name of the label: by how much the weights of FLOPS are multiplied."""
 SHOWN = 10
@@ -213,6 +217,12 @@ class SparseHead(PairHead, MaskedLM):
         labels = {WARMUP: np.full(max(1, len(sample.parts)), share**2, np.float32)}
         return super().prepare(sample, name).add(labels=labels)
 
+    def plan(self, batch: Batch) -> Batch:
+        """See `Objective`; keeps on the host where texts begin."""
+        tokens = batch.tokens
+        plan = (tokens.plan or Plan()) | Plan(sizes={OFFSETS: tuple(tokens.offsets.tolist())})
+        return replace(batch, tokens=replace(tokens, plan=plan))
+
     def reads(self, encoder: Encoder, batch: Batch) -> Tensor | None:
         """See `Objective`: all tokens."""
         return None
@@ -220,7 +230,9 @@ class SparseHead(PairHead, MaskedLM):
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the weights of all tokens of the vocabulary, (sequences, vocabulary) float32."""
         rows, decoder, bias = self.project(encoder, encoded.last)
-        return max_logits(rows, decoder, bias, batch.tokens.offsets.tolist()).relu().log1p()
+        plan = batch.tokens.plan
+        offsets = plan.sizes[OFFSETS] if plan is not None and OFFSETS in plan.sizes else batch.tokens.offsets.tolist()
+        return max_logits(rows, decoder, bias, offsets).relu().log1p()
 
     def loss(self, sides: Sides) -> Part:
         """See `PairHead`; FLOPS is multiplied by the number of pairs, whose mean is minimized."""

@@ -70,7 +70,7 @@ def check_task(kind: str, data: str | Path, folder: Path, settings: Overrides | 
     """
     check_members(kind)
     toy, model = folder / "toy", folder / "run"
-    save_model(toy, _toy_model(Path(data).read_text(encoding="utf8")), "A toy.")
+    save_model(toy, toy_model(Path(data).read_text(encoding="utf8")), "A toy.")
     chosen = {**SETTINGS, "task.length": 48, **(settings or {})}
     finetune(kind, toy, data, model, dev=data, settings=chosen, **MACHINE, quiet=True)
     table = {}
@@ -99,7 +99,7 @@ def check_members(kind: str) -> None:
         task.route.request_to(task())
 
 
-def _toy_model(text: str) -> Model:
+def toy_model(text: str) -> Model:
     """Return a random encoder, whose vocabulary is that of a text."""
     torch.manual_seed(0)
     tokenizer = train_wordpiece(text.splitlines(), size=300)

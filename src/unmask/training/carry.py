@@ -16,6 +16,7 @@ from torch import Tensor
 
 from unmask.data.batches.batch import Batch
 from unmask.objectives.learner import Learner
+from unmask.support.transfer import to_device
 from unmask.training.processes import Processes
 
 
@@ -43,10 +44,10 @@ class CarryTable:
         if not self.rows:
             return replace(batch, carry=learner.start(len(batch.streams)))
         device = batch.tokens.ids.device
-        indices = self._indices(batch.streams).to(device)  # (sequences,)
+        indices = to_device(self._indices(batch.streams), device)  # (sequences,)
         carry = {name: rows[indices] for name, rows in self.rows.items()}  # (sequences, ...)
         if batch.fresh.any():  # on the host
-            fresh, start = batch.fresh.to(device), learner.start(len(batch.streams))
+            fresh, start = to_device(batch.fresh, device), learner.start(len(batch.streams))
             carry = {
                 name: torch.where(fresh.view(-1, *[1] * (rows.ndim - 1)), start[name], rows)
                 for name, rows in carry.items()
@@ -56,7 +57,8 @@ class CarryTable:
     def stage(self, batch: Batch, carry: Mapping[str, Tensor]) -> None:
         """Keep the new rows of a batch's streams until the step is committed."""
         if carry and batch.streams is not None:
-            self._staged.append((self._indices(batch.streams), {name: rows.detach() for name, rows in carry.items()}))
+            indices = to_device(self._indices(batch.streams), batch.tokens.ids.device)
+            self._staged.append((indices, {name: rows.detach() for name, rows in carry.items()}))
 
     def commit(self) -> None:
         """Write the staged rows to the table."""
@@ -65,7 +67,7 @@ class CarryTable:
                 if name not in self.rows:
                     mine = len(range(self.processes.rank, self.streams, self.processes.size))
                     self.rows[name] = rows.new_zeros(mine, *rows.shape[1:])
-                self.rows[name][indices.to(rows.device)] = rows
+                self.rows[name][indices] = rows
         self.drop()
 
     def drop(self) -> None:

@@ -40,6 +40,8 @@ class Progress(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         tokens: tokens trained on, including special tokens.
         seconds: time spent in steps, without evaluations.
         skipped: steps that were skipped because the loss or gradient was not finite.
+        loss_scale: factor of the loss in fp16 (training/loss_scale.py); 0: not chosen yet.
+        finite_steps: steps since the factor was last changed.
         micro_tokens: tokens per micro-batch, from the recipe or measured.
         threads: number of threads the run was started with; with another number sums are rounded differently.
         cursor: position in the order of samples.
@@ -50,6 +52,8 @@ class Progress(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     tokens: int = 0
     seconds: float = 0.0
     skipped: int = 0
+    loss_scale: float = 0.0
+    finite_steps: int = 0
     micro_tokens: int = 0
     threads: int = 0
     cursor: Cursor

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from unmask.data.batches.batch import Batch
 from unmask.objectives.learner import Learner, Loss
+from unmask.support import transfer
 from unmask.support.capabilities import widest_float
 from unmask.support.durable import replace_file
 from unmask.support.errors import UnmaskError, UserError
@@ -58,7 +59,7 @@ def evaluate(
     carry = CarryTable(1 + max((int(batch.streams.max()) for batch in mine if batch.streams is not None), default=0))
     with torch.inference_mode():
         for batch in display.count(mine, lambda batch: len(batch.tokens.ids)):
-            batch = carry.attach(batch.to(machine.device), learner)
+            batch = carry.attach(learner.plan(batch).to(machine.device), learner)
             loss = learner(batch)
             carry.stage(batch, loss.carry)
             carry.commit()
@@ -84,9 +85,8 @@ def add_parts(sums: dict[str, Tensor], loss: Loss) -> None:
 
 
 def as_numbers(sums: Mapping[str, Tensor]) -> dict[str, float]:
-    """Return the sums of `add_parts` as numbers, with a single synchronization of the device."""
-    values = torch.stack(list(sums.values())).tolist() if sums else []
-    return dict(zip(sums, values, strict=True))
+    """Return the sums of `add_parts` as numbers, by a single copy from the device."""
+    return dict(zip(sums, transfer.to_host([*sums.values()]), strict=True))
 
 
 def summarize(sums: Mapping[str, float], counts: Mapping[str, float], weights: Mapping[str, float]) -> dict[str, float]:

@@ -22,7 +22,7 @@ from unmask.data.batches.batch import Batch, Sample, collate
 from unmask.data.batches.rng import derive_seed
 from unmask.data.batches.sources import Source
 from unmask.data.batches.steps import report_lost_workers
-from unmask.objectives.flops import forward_flops
+from unmask.objectives.flops import cost_of_lengths, forward_flops
 from unmask.objectives.learner import Learner
 from unmask.support.environment import SMALLER, check_memory, naming_shortage
 from unmask.support.errors import UnmaskError, UserError
@@ -42,6 +42,7 @@ from unmask.training.evaluate import (
 )
 from unmask.training.interrupt import Interrupt, Interrupted
 from unmask.training.joint import joint_gradients
+from unmask.training.loss_scale import LossScale
 from unmask.training.machine import KERNELS, Machine, keep_few_kernels
 from unmask.training.precision import PROBE, name_remedy
 from unmask.training.processes import Processes, Sums
@@ -62,6 +63,7 @@ TOKEN_BYTES = 16
 MAX_SKIPPED = 10
 """Number of consecutive steps with a loss or gradient that is not finite after which a run stops."""
 
+NORM = "gradient_norm"
 CHECKED = 8
 """Number of training samples whose loss is computed at the end of a run that has no held-out ones."""
 
@@ -114,7 +116,8 @@ class Trainer:
         with naming_shortage("for the weights", SMALLER):
             self.replicas = replicate(learner, machine, self.processes)
         self.replicas.copy.encoder.recompute = settings.batch.recompute
-        self.feed = StepFeed(source, settings.batch, prepare, self.processes, machine.workers)
+        cost = None if learner.joint else cost_of_lengths(learner.encoder)
+        self.feed = StepFeed(source, settings.batch, prepare, learner.plan, self.processes, machine.workers, cost)
         self.carry = CarryTable(source.streams, self.processes)
         self.saver = Saver(run.checkpoints)
         self.calibration = Calibration(source, settings, machine, self.processes)
@@ -124,6 +127,7 @@ class Trainer:
         self.patience = Patience(run, settings.budget.patience if heldout else None, self.processes)
         self.progress = Progress(cursor=source.start, threads=torch.get_num_threads())
         self.failures = 0
+        self.scale = LossScale(machine.precision)
         self._sums = [(Sums(self.processes), Sums(self.processes)) for _ in source.stages]  # their names differ
 
     def complete(self, *, resume: bool) -> None:
@@ -134,7 +138,7 @@ class Trainer:
         """
         if note := missing():
             self.display.say(note)
-        with report_lost_workers(), closing(self.replicas), closing(self.feed):
+        with report_lost_workers(), closing(self.replicas), closing(self.feed), self.machine.in_training():
             (self.resume if resume else self.start)()
             self.train()
             if (best := self.patience.take_best(self.replicas)) is not None:
@@ -226,9 +230,12 @@ class Trainer:
         counted, summed = self._sums[step.stage]
         counts = counted.all_reduce(step.counts)
         flops = FORWARDS_PER_STEP * sum(forward_flops(self.learner, batch) for batch in step.micro_batches)
-        sums = summed.all_reduce({**self._backward(step.micro_batches, counts, weights), "flops": flops})
+        scale = self.scale.of(progress)
+        parts = self._backward(step.micro_batches, counts, weights, scale=scale)
         self.replicas.reduce()
-        norm = self.optimizer.clip()
+        numbers = as_numbers({**parts, NORM: self.optimizer.clip(scale)})
+        norm = numbers.pop(NORM)
+        sums = summed.all_reduce({**numbers, "flops": flops})
         metrics = summarize(sums, counts, weights)
         factor = self.settings.schedule.factor(progress.step, progress.total or UNKNOWN_STEPS)
         if math.isfinite(norm) and math.isfinite(metrics["loss"]):
@@ -237,9 +244,10 @@ class Trainer:
             self.replicas.refresh()
             self.carry.commit()
             self.failures = 0
+            self.scale.update(progress, overflowed=False)
         else:
             rate = 0.0
-            self._skip()
+            self._skip(overflowed=math.isfinite(metrics["loss"]))
         seconds = time.perf_counter() - start
         progress.advance(step.tokens, step.cursor, seconds)
         return {
@@ -249,7 +257,8 @@ class Trainer:
             "epochs": round(self.source.epochs(step.cursor), 4),
             **metrics,
             "learning_rate": rate,
-            "gradient_norm": norm,
+            NORM: norm,
+            **({"loss_scale": scale} if self.scale.active else {}),
             "tokens_per_second": round(step.tokens / seconds, 1),
             "flops_per_second": round(sums["flops"] / seconds),
         }
@@ -265,11 +274,16 @@ class Trainer:
         micro_batches: Sequence[Batch],
         counts: Mapping[str, float],
         weights: Mapping[str, float],
+        *,
         last: bool = True,
-    ) -> dict[str, float]:
-        """Compute the gradient of this process's share of a step (`last`) or of a trial; return the parts' sums."""
+        scale: float = 1.0,
+    ) -> dict[str, Tensor]:
+        """Compute the gradient of this process's share of a step (`last`) or of a trial; return the parts' sums.
+
+        The gradient is that of the loss multiplied by `scale`.
+        """
         self.replicas.copy.train()
-        factors = {name: weight / max(1, counts[name]) for name, weight in weights.items() if name in counts}
+        factors = {name: scale * weight / max(1, counts[name]) for name, weight in weights.items() if name in counts}
         sums: dict[str, Tensor] = {}
         joint = None
 
@@ -291,7 +305,7 @@ class Trainer:
             self.carry.stage(batch, loss.carry)
             if joint is None:
                 add_parts(sums, loss)
-        return as_numbers(sums)
+        return sums
 
     def _average(self) -> None:
         """Include the weights of this step in their means, if it is one of the last ones of the budget."""
@@ -301,11 +315,15 @@ class Trainer:
         else:  # of a smaller budget
             self.optimizer.forget_means()
 
-    def _skip(self) -> None:
+    def _skip(self, *, overflowed: bool) -> None:
+        """Skip a step. Its gradient `overflowed` if the loss is finite: in fp16, a smaller scale may help."""
         self.optimizer.zero_grad()
         self.carry.drop()
+        if overflowed and self.scale.update(self.progress, overflowed=True):
+            return
         self.progress.skipped += 1
         self.failures += 1
+        self.replicas.copy.check()
         self.display.say(f"step {self.progress.step}: the loss or gradient is not finite; the step is skipped")
         if self.failures == MAX_SKIPPED:
             raise NotFiniteError(
@@ -399,7 +417,7 @@ class Trainer:
         """Return the number of tokens of a micro-batch: the recipe's value, or as many as fit into memory."""
 
         def learn(micro_batch: list[Sample]) -> None:
-            batch = collate([self.prepare(sample) for sample in micro_batch])
+            batch = self.learner.plan(collate([self.prepare(sample) for sample in micro_batch]))
             self._backward([batch], batch.counts, self.learner.weights, last=False)
             self.optimizer.zero_grad()
             self.carry.drop()

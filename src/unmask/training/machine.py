@@ -10,7 +10,8 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from unmask.support import gpus
 from unmask.support.capabilities import WAYS, cpu_or_gpu, emulates_bf16, multiplies_bf16, onednn_multiplies, products
 from unmask.support.choices import Precision, check_choice
 from unmask.support.environment import whole
@@ -29,11 +31,13 @@ from unmask.support.messages import argument
 if TYPE_CHECKING:
     from unmask.training.processes import Processes
 
+DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""Number formats by name."""
 GPU_WORKERS = 2
 """Default number of worker processes that make batches for a GPU; a CPU needs its cores for the step itself."""
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX, M_ARENA_MAX = -1, -2, -4, -8
-KERNELS = {"float32": 24, "bf16": 96}
-"""Number of oneDNN's kernels to cache: those that every layer of a step uses, in bf16 also those of attention."""
+KERNELS = {"float32": 24, "bf16": 96, "fp16": 96}
+"""Number of oneDNN's kernels to cache: those that every layer of a step uses, in 16 bits also those of attention."""
 DEVICES = ("auto", "cpu", "cuda", "mps")
 """Devices that can be asked for; "mps" is the GPU of Apple's processors, which "auto" never chooses."""
 PEAK_SECONDS = 0.3
@@ -48,18 +52,37 @@ class Machine:
 
     Attributes:
         device: "cpu", "cuda" or "mps".
-        precision: "float32" or "bf16" (see training/precision.py).
+        precision: "float32", "bf16" or "fp16" (see training/precision.py).
         workers: processes that make batches in advance; 0: the training process makes them itself.
+        deterministic: whether a GPU is to give the same numbers each time, with slower kernels; a CPU does anyway.
     """
 
     device: torch.device
     precision: str
     workers: int = 0
+    deterministic: bool = False
 
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of weights and activations in the forward and backward pass."""
-        return torch.bfloat16 if self.precision == "bf16" else torch.float32
+        return DTYPES[self.precision]
+
+    @contextmanager
+    def in_training(self) -> Iterator[None]:
+        """Let a GPU compute as training asks it to.
+
+        One that has TF32 multiplies float32 in it, which is many times as fast, and rounds to 10 bits. Inference does
+        not, so that scores and predictions in float32 are exact. NVIDIA_TF32_OVERRIDE=0 turns it off. If the run is
+        `deterministic`, kernels are those that sum in one order; torch warns of operators that have none.
+        """
+        with ExitStack() as stack:
+            if self.device.type != "cpu" and self.precision == "float32" and gpus.describe(self.device).tf32:
+                stack.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+                torch.set_float32_matmul_precision("high")
+            if self.deterministic:
+                stack.callback(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled())
+                torch.use_deterministic_algorithms(True, warn_only=True)
+            yield
 
     def reset_peak_memory(self) -> bool:
         """Reset the peak of `memory` to the current use, and return whether the system supports that."""
@@ -164,19 +187,25 @@ def _ways(machine: Machine) -> list[Callable[[Tensor, Tensor], Tensor]]:
 
 
 def choose_machine(
-    device: str = "auto", precision: str = "auto", workers: int | None = None, processes: Processes | None = None
+    device: str = "auto",
+    precision: str = "auto",
+    workers: int | None = None,
+    processes: Processes | None = None,
+    *,
+    deterministic: bool = False,
 ) -> Machine:
-    """Return the requested machine; "auto" prefers CUDA to the CPU, and bf16 where it is faster than float32.
+    """Return the requested machine; "auto" prefers CUDA to the CPU, and the fastest precision that trains well.
 
     Args:
         device: one of `DEVICES`.
-        precision: "float32", "bf16" or "auto".
+        precision: "float32", "bf16", "fp16" or "auto".
         workers: number of processes that make batches in advance; None: as many as suit the device.
         processes: those that train together, if they are connected; the main one then decides for "auto" precision.
+        deterministic: see `Machine`.
 
     Raises:
-        UserError: the device or the precision is unknown or not available, the device only emulates the precision, or
-            workers are requested on a system that cannot fork processes.
+        UserError: the device or the precision is unknown or not available, the device only emulates the precision,
+            `deterministic` has no effect on it, or workers are requested on a system that cannot fork processes.
     """
     check_count("workers", workers)
     can_fork = "fork" in multiprocessing.get_all_start_methods()
@@ -187,16 +216,23 @@ def choose_machine(
     check_choice("precision", precision, Precision)
     chosen = _device(device)
     if precision == "auto":
-        precision = "bf16" if _is_faster_in_bf16(chosen) else "float32"
+        precision = _fastest_precision(chosen)
         precision = processes.broadcast(precision) if processes is not None else precision
-    if precision == "bf16":
-        _refuse_emulation(chosen)
+    if precision in ("bf16", "fp16"):
+        _refuse_emulation(chosen, precision)
     if chosen.type == "cpu":
+        if deterministic:
+            raise UserError(
+                f"{argument('deterministic')} has no effect on a CPU, which gives the same numbers each time",
+                remedy="omit it",
+            )
         keep_memory()
         return Machine(chosen, precision, workers or 0)
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)
-    return Machine(chosen, precision, GPU_WORKERS * can_fork if workers is None else workers)
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
+    return Machine(chosen, precision, GPU_WORKERS * can_fork if workers is None else workers, deterministic)
 
 
 def _device(name: str) -> torch.device:
@@ -223,24 +259,23 @@ def _device(name: str) -> torch.device:
     return torch.device(name, whole("LOCAL_RANK", 0)) if name == "cuda" else torch.device(name)
 
 
-def _is_faster_in_bf16(device: torch.device) -> bool:
-    """Return whether a device computes faster in bf16 than in float32, as far as that is known."""
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    return device.type == "cpu" and multiplies_bf16()
+def _fastest_precision(device: torch.device) -> str:
+    """Return the precision in which a device trains fastest, as far as that is known."""
+    if device.type != "cpu":
+        return gpus.describe(device).precision
+    return "bf16" if multiplies_bf16() else "float32"
 
 
-def _refuse_emulation(device: torch.device) -> None:
-    """Raise an error if a device computes in bf16 many times as slowly as in float32, or not at all."""
-    if device.type == "cuda":
-        emulated = not torch.cuda.is_bf16_supported(including_emulation=False)
-    else:
-        emulated = device.type == "cpu" and emulates_bf16()
-    if emulated:
+def _refuse_emulation(device: torch.device, precision: str) -> None:
+    """Raise an error if a device computes in 16 bits many times as slowly as in float32, or not at all."""
+    on_cpu = device.type == "cpu"
+    lacks_bf16 = emulates_bf16 if on_cpu else lambda: not gpus.describe(device).bf16
+    if on_cpu if precision == "fp16" else lacks_bf16():
+        instead = "" if on_cpu else f", or {argument('precision', 'fp16')}"
         raise UserError(
-            f"{'this GPU' if device.type == 'cuda' else 'this processor'} does not multiply bf16, and would take many "
+            f"{'this processor' if on_cpu else 'this GPU'} does not multiply {precision}, and would take many "
             "times as long as in float32",
-            remedy=f"omit {argument('precision')}, or pass {argument('precision', 'float32')}",
+            remedy=f"omit {argument('precision')}, or pass {argument('precision', 'float32')}{instead}",
         )
 
 

@@ -178,12 +178,19 @@ class Optimizer:
         """Return the existing gradients, in the order of the names."""
         return [value.grad for value in self.names.values() if value.grad is not None]
 
-    def clip(self) -> float:
-        """Return the norm of the whole gradient; the next step scales it down to the maximum norm."""
+    def clip(self, scale: float = 1.0) -> Tensor:
+        """Return the norm of the whole gradient, (), on its device; the next step scales it down to the maximum.
+
+        Args:
+            scale: factor by which all gradients are too large; the next step divides them by it, too.
+        """
         norm = kernels.total_norm(self.gradients())
+        norm = norm if scale == 1 else norm / scale
         # as torch's clip_grad_norm_; the fused kernel divides while reading, which saves a pass over all gradients
         self._excess = ((norm + 1e-6) / (self.settings.clip or math.inf)).clamp(min=1).float()
-        return float(norm)
+        if scale != 1:
+            self._excess *= scale
+        return norm
 
     @torch.no_grad()
     def step(self, factor: float) -> float:

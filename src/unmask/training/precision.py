@@ -48,6 +48,8 @@ class Working:
         """Add the gradients of a micro-batch to the learner's, in float32, and clear them."""
         if self.copy is self.learner:
             return
+        copied: tuple[list[Tensor], list[Tensor]] = [], []
+        added: tuple[list[Tensor], list[Tensor]] = [], []
         for parameter, working in self.pairs:
             grad, working.grad = working.grad, None
             if grad is None:
@@ -61,10 +63,15 @@ class Working:
                 if first:
                     parameter.grad.zero_()
                 parameter.grad.index_add_(0, grad._indices()[0], grad._values().float())
-            elif first:
-                parameter.grad.copy_(grad)
             else:
-                parameter.grad += grad
+                sums, more = copied if first else added
+                sums.append(parameter.grad)
+                more.append(grad)
+        # all at once: a GPU starts few kernels
+        if copied[0]:
+            kernels.copy_(*copied)
+        if added[0]:
+            kernels.add_scaled_(*added, 1.0)
 
     @torch.no_grad()
     def refresh(self) -> None:

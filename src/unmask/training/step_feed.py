@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from unmask.data.batches.batch import Sample
+from unmask.data.batches.batch import Batch, Sample
 from unmask.data.batches.sources import Cursor, Source, stage_at
 from unmask.data.batches.steps import Step, Steps
 from unmask.support.errors import UserError
 from unmask.support.messages import setting
+from unmask.training.balance import share_by_cost
 from unmask.training.checkpoint import Progress
 from unmask.training.processes import Processes
 from unmask.training.settings import BatchSettings
@@ -25,8 +26,10 @@ class StepFeed:
         source: source of samples.
         batch: the recipe's batch settings.
         prepare: masks a sample and counts its targets.
+        plan: see `Steps`.
         processes: the processes that share each step.
         workers: number of processes that make batches in advance.
+        cost: cost of a sample by its length, by which steps are shared; None: each process gets every n-th sample.
 
     Raises:
         UserError: the source has streams, and a batch is not one window of each stream.
@@ -37,8 +40,10 @@ class StepFeed:
         source: Source,
         batch: BatchSettings,
         prepare: Callable[[Sample], Sample],
+        plan: Callable[[Batch], Batch],
         processes: Processes,
         workers: int,
+        cost: Callable[[int], float] | None = None,
     ) -> None:
         if source.streams and batch.sequences != source.streams:
             step_size = (
@@ -51,8 +56,10 @@ class StepFeed:
         self.source = source
         self.batch = batch
         self.prepare = prepare
+        self.plan = plan
         self.processes = processes
         self.workers = workers
+        self.cost = None if source.streams else cost
         self.total = 0
         self._steps: Iterator[Step] | None = None
 
@@ -68,7 +75,7 @@ class StepFeed:
         """
         if self._steps is None:
             self.total = progress.total
-            steps = Steps(self.take, self.processes.share, self.prepare, progress.micro_tokens)
+            steps = Steps(self.take, self.share, self.prepare, self.plan, progress.micro_tokens)
             self._steps = steps.stream(progress.step, progress.cursor, self.workers)
         step = next(self._steps)
         if step.sequences < self.processes.size:
@@ -78,6 +85,13 @@ class StepFeed:
                 remedy=f"start fewer processes, or enlarge {enlarge}",
             )
         return step
+
+    def share(self, samples: list[Sample]) -> list[Sample]:
+        """Return this process's samples of a step, given sorted by length or by stream."""
+        if self.cost is None:
+            return self.processes.share(samples)
+        costs = [self.cost(len(sample)) for sample in samples]
+        return share_by_cost(samples, costs, self.processes.rank, self.processes.size)
 
     def take(self, step: int, cursor: Cursor) -> tuple[list[Sample], Cursor]:
         """Return the samples of a step from its stage, or from the cursor's stage while steps are timed."""

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from unmask.inference.engines import multiplies_signed_bytes
-from unmask.support import __version__
+from unmask.support import __version__, gpus
 from unmask.support.capabilities import ROWS, emulates_bf16, multiplies_bf16, onednn_multiplies, products
 from unmask.support.environment import busy_cores, num_cores, read_times, total_memory
 from unmask.support.messages import argument, rendered
@@ -94,7 +94,7 @@ def _products() -> Iterator[tuple[str, str]]:
 def _accelerators() -> Iterator[tuple[str, str]]:
     for index in range(torch.cuda.device_count()):
         about = torch.cuda.get_device_properties(index)
-        bf16 = "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "no bf16"
+        bf16 = "bf16" if gpus.describe(torch.device("cuda", index)).bf16 else "no bf16"
         yield f"cuda:{index}", f"{about.name}, {about.total_memory / 2**30:.0f} GiB, {bf16}"
     if torch.backends.mps.is_available():
         yield "mps", rendered(f"available with {argument('device', 'mps')}")

@@ -23,6 +23,10 @@ def everything(samples):
     return samples
 
 
+def unplanned(batch):
+    return batch
+
+
 def prepare(sample):
     """Add random numbers that depend on the sample's key to its ids, and count its tokens."""
     ids = sample.ids * 1000 + np.random.default_rng(sample.key).integers(1000, size=len(sample))
@@ -30,7 +34,7 @@ def prepare(sample):
 
 
 def steps(share=everything, micro_tokens=40):
-    return Steps(take, share, prepare, micro_tokens)
+    return Steps(take, share, prepare, unplanned, micro_tokens)
 
 
 def described(step):
@@ -61,8 +65,10 @@ def test_T5_workers_0_then_2_then_1_is_the_same_order():
 
 def test_a_step_knows_its_number():
     numbers = []
-    stream = Steps(lambda step, cursor: (numbers.append(step), take(step, cursor))[1], everything, prepare, 40)
-    list(islice(stream.stream(5, SOURCE.start), 3))
+    numbered = Steps(
+        lambda step, cursor: (numbers.append(step), take(step, cursor))[1], everything, prepare, unplanned, 40
+    )
+    list(islice(numbered.stream(5, SOURCE.start), 3))
     assert numbers == [5, 6, 7]
 
 

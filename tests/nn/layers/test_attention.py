@@ -9,24 +9,17 @@ from torch import nn
 
 from unmask.nn.layers import fused_attention
 from unmask.nn.layers.block import SelfAttention, choose_kernel, fastest, set_kernel
-from unmask.nn.layers.fused_attention import fused, varlen
+from unmask.nn.layers.fused_attention import fused, padded, varlen
 from unmask.nn.layers.plain_attention import AttentionSpec, plain
 from unmask.nn.layers.rotary import Rotation
 
 from .conftest import HEADS, LENGTHS, ROTATIONS, assert_same, run, tokens_of
 
 
-def varlen_by_padding(qkv, tokens, spec):
-    """Run the GPU kernel as if torch lacked its operator."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fused_attention, "_flash", lambda: None)
-        return varlen(qkv, tokens, spec)
-
-
 @pytest.mark.parametrize("lengths", [LENGTHS, (1,), (5,), (1, 1), (7, 7), (1, 2, 3)], ids=str)
 @pytest.mark.parametrize("rotation", ROTATIONS, ids=["not rotated", "halves", "interleaved"])
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
-@pytest.mark.parametrize("kernel", [fused, varlen_by_padding])
+@pytest.mark.parametrize("kernel", [fused, padded])
 def test_kernels_equal_the_plain_kernel(kernel, causal, rotation, lengths):
     for heads, window in ((1, None), (HEADS, None), (HEADS, 5)):
         spec, tokens = AttentionSpec(heads, causal=causal, rotation=rotation, window=window), tokens_of(lengths)
@@ -34,7 +27,7 @@ def test_kernels_equal_the_plain_kernel(kernel, causal, rotation, lengths):
 
 
 @pytest.mark.parametrize("rotation", ROTATIONS, ids=["not rotated", "halves", "interleaved"])
-@pytest.mark.parametrize("kernel", [fused, varlen_by_padding, plain])
+@pytest.mark.parametrize("kernel", [fused, padded, plain])
 def test_in_bf16_kernels_are_close_to_exact_attention(kernel, rotation):
     spec, tokens = AttentionSpec(HEADS, rotation=rotation), tokens_of()
     exact = run(plain, spec, tokens)
@@ -59,22 +52,38 @@ def test_the_comparison_of_kernels_notices_a_planted_fault(planted, monkeypatch)
         test_kernels_equal_the_plain_kernel(fused, False, Rotation(), LENGTHS)
 
 
+CAPABILITIES = {"H100": (9, 0), "A100": (8, 0), "T4": (7, 5), "V100": (7, 0), "P100": (6, 0)}
+BF16, FP16, FLOAT32 = torch.bfloat16, torch.float16, torch.float32
+
+
 def on_gpu(dtype, width, device="cuda"):
-    return SimpleNamespace(is_cuda=device == "cuda", is_cpu=False, dtype=dtype, shape=(10, 3 * width))
+    type = SimpleNamespace(type=device)
+    return SimpleNamespace(is_cuda=device == "cuda", is_cpu=False, dtype=dtype, shape=(10, 3 * width), device=type)
+
+
+@pytest.mark.parametrize("gpu", CAPABILITIES)
+@pytest.mark.parametrize("dtype", [BF16, FP16, FLOAT32], ids=str)
+@pytest.mark.parametrize("width", [8, 12, 64, 256, 264])
+def test_the_kernel_of_each_gpu_and_precision_runs_there(gpu, dtype, width, monkeypatch):
+    """FlashAttention needs compute capability 8.0, 16 bits, and heads of a multiple of 8 up to 256."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: CAPABILITIES[gpu])
+    flash = gpu in ("H100", "A100") and dtype != FLOAT32 and width in (8, 64, 256)
+    chosen = choose_kernel(on_gpu(dtype, HEADS * width), tokens_of((3, 5)), AttentionSpec(HEADS))
+    assert chosen is (varlen if flash else padded)
 
 
 def test_the_kernel_is_chosen_by_device_type_and_layer(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     tokens, spec = tokens_of((3, 5)), AttentionSpec(HEADS)
-    assert choose_kernel(torch.zeros(8, 3 * HEADS * 8, dtype=torch.bfloat16), tokens, spec) is fused
-    assert choose_kernel(on_gpu(torch.bfloat16, HEADS * 8), tokens, spec) is varlen
-    assert choose_kernel(on_gpu(torch.float32, HEADS * 8), tokens, spec) is fused
-    assert choose_kernel(on_gpu(torch.bfloat16, HEADS * 12), tokens, spec) is fused
-    for dtype in (torch.bfloat16, torch.float32):
+    for dtype in (BF16, FP16, FLOAT32):
+        assert choose_kernel(torch.zeros(8, 3 * HEADS * 8, dtype=dtype), tokens, spec) is fused
         assert choose_kernel(on_gpu(dtype, HEADS * 8, "mps"), tokens, spec) is plain
     biased = AttentionSpec(HEADS, bias=lambda query, tokens, group: query)
-    assert choose_kernel(on_gpu(torch.bfloat16, HEADS * 8), tokens, biased) is plain
+    assert choose_kernel(on_gpu(BF16, HEADS * 8), tokens, biased) is plain
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    assert choose_kernel(on_gpu(BF16, HEADS * 8), tokens, spec) is padded
     monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)
-    assert choose_kernel(on_gpu(torch.bfloat16, HEADS * 8), tokens, spec) is plain
+    assert choose_kernel(on_gpu(BF16, HEADS * 8), tokens, spec) is plain
 
 
 def test_a_kernel_is_injected_and_set():

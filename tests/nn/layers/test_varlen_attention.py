@@ -1,4 +1,4 @@
-"""The GPU kernel: the arguments of torch's operator, and padding if torch lacks it."""
+"""The kernels of GPUs: the arguments of torch's operator, and where padding takes its place."""
 
 import torch
 
@@ -31,11 +31,9 @@ def test_varlen_calls_torchs_operator(monkeypatch):
     assert windows == [(None, None)] * 3 + [(5, 0), (5, 5)]
 
 
-def test_where_torch_has_no_flash_operator_sequences_are_padded(monkeypatch):
-    assert fused_attention._flash() is not None
-    tokens = tokens_of()
+def test_a_version_of_torch_may_lack_the_operator(monkeypatch):
+    qkv = torch.zeros(5, 3 * HEADS * 8, dtype=torch.float16)
+    monkeypatch.setattr(fused_attention.gpus, "describe", lambda device: fused_attention.gpus.GPUS[0][1])
+    assert fused_attention.flash_supports(qkv, HEADS)
     monkeypatch.setattr(torch.ops, "aten", Without(torch.ops.aten, "_flash_attention_forward"))
-    assert fused_attention._flash() is None
-    for window in (None, 5):
-        spec = AttentionSpec(HEADS, window=window)
-        assert_same(run(varlen, spec, tokens), run(plain, spec, tokens))
+    assert not fused_attention.flash_supports(qkv, HEADS)

@@ -3,6 +3,7 @@
 import math
 import random
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,9 +26,13 @@ class Peak:
     """A machine with this many operations per second."""
 
     flops: float
+    memory: int = 0
 
     def matmul_peak(self):
         return self.flops
+
+    def available_memory(self):
+        return self.memory
 
 
 def chosen(corpus, flops, **settings):
@@ -49,6 +54,30 @@ def test_it_is_the_largest_that_reads_enough(number, corpus, monkeypatch):
     assert chosen(corpus, 0.99 * speed)[0].name == SIZES[number - 1]
     assert chosen(corpus, 4.04 * speed, budget__minutes=15)[0].name == SIZES[number]
     assert chosen(corpus, 1e-3 * speed)[0].name in SIZES[:number]
+
+
+GPUS = {
+    "H100": (Peak(750e12, 70 << 30), "modernbert-large-hour"),
+    "RTX 4090": (Peak(160e12, 21 << 30), "modernbert-base-hour"),
+    "T4": (Peak(40e12, 13 << 30), "modernbert-medium"),
+    "H100 of which others use most": (Peak(750e12, 4 << 30), "modernbert-base-hour"),
+    "two processors' cores": (Peak(2e11, 8 << 30), "modernbert-mini"),
+}
+"""Machines by name: measured products per second and free memory, and the recipe for an hour."""
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_an_hour_on_a_gpu_gets_an_encoder_that_fits(name):
+    machine, expected = GPUS[name]
+    tokenizer, train = SimpleNamespace(size=8000, lowercase=True), SimpleNamespace(num_tokens=2e8)
+    corpus = SimpleNamespace(train=train, tokenizer=tokenizer)
+    recipe, (line, *_) = choose(corpus, machine, read_recipe(SIZES[0]), {"budget.minutes": 60})
+    assert recipe.name == expected
+    costs = cost(recipe)
+    assert default.needed_memory(costs.parameters, recipe) <= machine.memory
+    tokens = costs.num_tokens(SHARE * machine.flops)
+    assert recipe.batch.tokens == rules(tokens, recipe.encoder.width)["batch.tokens"]
+    assert recipe.encoder.shape in line and "1 h 00 min" in line
 
 
 def test_little_text_gets_a_small_encoder(corpus):

@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 
 from unmask.data.batches.groups import Change, Group, group_queries, group_sequences, pack_sequences
+from unmask.data.batches.plan import Plan
+from unmask.support.transfer import to_device
 
 Key = tuple[int, ...]
 """Identifies a sample permanently, for example (epoch, block, item). Random generators are derived from it."""
@@ -240,6 +242,7 @@ class Tokens:
         packed: one group of all tokens instead, whose rows hold several sequences, where that costs kernels that
             support it less; otherwise None.
         reading: how the sequences are read, if not from left to right with all tokens in sight.
+        plan: what the body that reads them works out on the host; None: not yet, or nothing.
     """
 
     ids: Tensor
@@ -249,6 +252,12 @@ class Tokens:
     groups: tuple[Group, ...]
     packed: Group | None = None
     reading: Readings = ALL_PLAIN
+    plan: Plan | None = None
+
+    @property
+    def border(self) -> int:
+        """The first token of the sequences in reverse order; the number of tokens, if there are none."""
+        return next((group.start for group in self.groups if group.backward), self.groups[-1].stop)
 
     def map(self, change: Change) -> Tokens:
         """Return a copy with `change` applied to all tensors."""
@@ -261,6 +270,7 @@ class Tokens:
             groups=tuple(group.map(change) for group in self.groups),
             packed=None if self.packed is None else self.packed.map(change),
             reading=self.reading.map(change),
+            plan=None if self.plan is None else self.plan.map(change),
         )
 
 
@@ -276,6 +286,8 @@ class Batch:
         counts: summed; known on the host before any forward pass.
         streams: (sequences,) the stream of each, unique in a step; on the host; None if samples are independent.
         fresh: (sequences,) bool, whether the stream starts here; on the host; None without streams.
+        read: the tokens that the objectives read, as one tensor, (rows,) int64, or () for all; None: not known yet (see
+            `Learner.plan`).
         carry: the state of these streams, (sequences, ...) each, added by the training loop on the device.
     """
 
@@ -286,6 +298,7 @@ class Batch:
     counts: Mapping[str, int]
     streams: Tensor | None = None
     fresh: Tensor | None = None
+    read: tuple[Tensor, ...] | None = None
     carry: Mapping[str, Tensor] = field(default_factory=dict)
 
     def map(self, change: Change) -> Batch:
@@ -295,11 +308,12 @@ class Batch:
             tokens=self.tokens.map(change),
             positions={name: change(value) for name, value in self.positions.items()},
             labels={name: change(value) for name, value in self.labels.items()},
+            read=None if self.read is None else tuple(map(change, self.read)),
         )
 
     def to(self, device: torch.device) -> Batch:
-        """Return the batch on a device; from pinned memory the copy overlaps with computation on the device."""
-        return self if device.type == "cpu" else self.map(lambda tensor: tensor.to(device, non_blocking=True))
+        """Return the batch on a device; the copy overlaps with computation on the device."""
+        return self if device.type == "cpu" else self.map(lambda tensor: to_device(tensor, device))
 
 
 def collate(samples: Sequence[Sample]) -> Batch:

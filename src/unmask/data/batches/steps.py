@@ -64,12 +64,14 @@ class Steps:
         share: returns this process's part of these samples, given sorted by length or by stream; with streams, the
             same part in each step.
         prepare: masks a sample and counts its targets.
+        plan: adds to a batch what is to be known of it on the host.
         micro_tokens: maximum number of tokens in a micro-batch.
     """
 
     take: Take
     share: Callable[[list[Sample]], list[Sample]]
     prepare: Callable[[Sample], Sample]
+    plan: Callable[[Batch], Batch]
     micro_tokens: int
 
     def make(self, samples: list[Sample], cursor: Cursor) -> Step:
@@ -77,7 +79,7 @@ class Steps:
         share = [self.prepare(sample) for sample in self.share(sorted(samples, key=_rank))]
         micro_batches = split(share, self.micro_tokens) if share else []
         return Step(
-            micro_batches=tuple(map(collate, micro_batches)),
+            micro_batches=tuple(self.plan(collate(micro_batch)) for micro_batch in micro_batches),
             counts=add_counts(share) if share else {},
             tokens=sum(map(len, samples)),
             sequences=len(samples),

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.nn.utils.rnn import PackedSequence
 
+from unmask.data.batches.plan import Plan
 from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep, mean_vectors
 from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.lstm import pack
@@ -39,6 +40,8 @@ from unmask.support.messages import argument
 if TYPE_CHECKING:
     from unmask.data.batches.batch import Tokens
 
+ORDER = "lstm"
+"""Name of the order in which the LSTM reads tokens in the plan of a batch, and of its sizes; see `pack`."""
 TINY = 1e-9
 """Divisor of a sum over no tokens, which is 0."""
 RNN_LAYERS = 2
@@ -143,7 +146,10 @@ class BidirectionalLstm(nn.Module):
 
     def forward(self, x: Tensor, tokens: Tokens) -> Tensor:
         """Return the states of both directions of each token: (tokens, inputs) to (tokens, 2 * width)."""
-        order, sizes = pack(tokens.position_ids)
+        if tokens.plan is not None and ORDER in tokens.plan.tensors:
+            order, sizes = tokens.plan.tensors[ORDER], torch.tensor(tokens.plan.sizes[ORDER])
+        else:
+            order, sizes = pack(tokens.position_ids)
         packed = PackedSequence(self.dropout(x).index_select(0, order), sizes)
         states, _ = self.lstm(packed)
         return torch.empty_like(states.data).index_copy(0, order, states.data)  # (tokens, 2 * width)
@@ -197,6 +203,14 @@ class Downstream(Encoder):
     def layer_groups(self) -> Sequence[nn.Module]:
         """See `Encoder`; what this module adds counts as a head."""
         return self.encoder.layer_groups
+
+    def plan(self, tokens: Tokens) -> Tokens:
+        """See `Encoder`."""
+        tokens = self.encoder.plan(tokens)
+        if self.lstm is None:
+            return tokens
+        order, sizes = pack(tokens.position_ids)
+        return replace(tokens, plan=(tokens.plan or Plan()) | Plan({ORDER: order}, {ORDER: tuple(sizes.tolist())}))
 
     @property
     def reads(self) -> tuple[int, ...]:

@@ -234,6 +234,10 @@ class Encoder(nn.Module):
         self.head = settings.head
         self.provides = settings.provides
 
+    def plan(self, tokens: Tokens) -> Tokens:
+        """Return tokens of the host with the plan that `forward` reads; without one it makes it where they are."""
+        return tokens
+
     @property
     def reads(self) -> tuple[int, ...]:
         """The encoder's layers that `last` is computed from; for a downstream model, the layers that it reads."""

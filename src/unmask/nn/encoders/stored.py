@@ -13,6 +13,7 @@ them. It has no parameters and is not part of checkpoints.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,11 @@ from torch import Tensor, nn
 
 from unmask.data.batches.batch import Tokens
 from unmask.data.batches.groups import Group
+from unmask.data.batches.plan import Plan
 from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, HeadSpec, Keep
+
+ROWS = "rows"
+"""Name of the rows of the table in the plan of a batch."""
 
 
 class Padded(nn.Module):
@@ -91,8 +96,14 @@ class Stored(Encoder):
         """See `Encoder`; there is nothing to train."""
         return ()
 
+    def plan(self, tokens: Tokens) -> Tokens:
+        """See `Encoder`; the plan is the rows of the table."""
+        return replace(tokens, plan=Plan({ROWS: torch.from_numpy(self.table[tokens.ids.cpu().numpy()])}))
+
     def forward(self, tokens: Tokens, keep: Keep = NOTHING, carry: Carry = NO_CARRY) -> Encoded:
         """See `Encoder`; `last` is the last stored layer."""
-        rows = torch.from_numpy(self.table[tokens.ids.cpu().numpy()]).to(self.like)  # (tokens, layers, width)
+        plan = tokens.plan or self.plan(tokens).plan
+        assert plan is not None
+        rows = plan.tensors[ROWS].to(self.like)  # (tokens, layers, width)
         layers = {number: rows[:, index] for index, number in enumerate(self.numbers)}
         return Encoded(last=rows[:, -1], layers={number: layers[number] for number in keep.layers})

@@ -16,11 +16,13 @@ windows of padding alone are equal, only the first of them is computed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
 
+from unmask.data.batches.plan import Plan
 from unmask.data.tokenizers.words import CHARACTERS, PADDING
 from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep, Shape
 from unmask.nn.layers.dropout import Dropout
@@ -30,6 +32,9 @@ from unmask.nn.layers.lstm import Lstm, LstmState, mirror, pack
 if TYPE_CHECKING:
     from unmask.data.batches.batch import Tokens
 
+FIRST, WORD, LONGEST = "words.first", "words.word", "words.longest"
+ORDERS = ("forward", "backward")
+"""Names in the plan of a batch."""
 CHUNK = 512
 """Number of distinct words, of similar lengths, that are computed together."""
 WordActivation = Literal["relu", "tanh"]
@@ -64,22 +69,22 @@ class CharacterCnn(nn.Module):
         self.highways = nn.ModuleList(Highway(inner) for _ in range(highways))
         self.project = Linear(inner, width)
 
-    def forward(self, ids: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, plan: Plan | None = None) -> Tensor:
         """Return the vectors of words.
 
         Args:
             ids: the bytes of each word, as `spell` returns them, (words, longest) int64.
+            plan: what `plan_words` returns of them, if it is known.
 
         Returns:
             (words, width).
         """
-        first, word = distinct(ids)
-        lengths, order = (ids[first] != PADDING).sum(1).sort()
-        chunks = zip(torch.split(first[order], CHUNK), torch.split(lengths, CHUNK), strict=True)
-        rows = torch.cat([self._filtered(ids[chosen], int(longest[-1])) for chosen, longest in chunks])
+        plan = plan or plan_words(ids)
+        chunks = zip(torch.split(plan.tensors[FIRST], CHUNK), plan.sizes[LONGEST], strict=True)
+        rows = torch.cat([self._filtered(ids.index_select(0, chosen), longest) for chosen, longest in chunks])
         for highway in self.highways:
             rows = highway(rows)
-        return self.project(rows).index_select(0, order.argsort()[word])
+        return self.project(rows).index_select(0, plan.tensors[WORD])
 
     def _filtered(self, ids: Tensor, longest: int) -> Tensor:
         """Return the maxima of all filters over words of at most `longest` ids, (words, filters)."""
@@ -106,6 +111,21 @@ class Highway(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the output, (words, width)."""
         return torch.lerp(x, self.transform(x).relu(), self.gate(x).sigmoid())
+
+
+def plan_words(ids: Tensor) -> Plan:
+    """Return the distinct words of a batch: those that are computed.
+
+    They are the index of a word for each, the shortest first (`FIRST`), the number of every word's representative among
+    these (`WORD`), and the number of ids of the longest one of each chunk (`LONGEST`).
+
+    Shape:
+        ids: (words, any number) int64.
+    """
+    first, word = distinct(ids)
+    lengths, order = (ids[first] != PADDING).sum(1).sort()
+    longest = tuple(int(chunk[-1]) for chunk in torch.split(lengths, CHUNK))
+    return Plan({FIRST: first[order], WORD: order.argsort()[word]}, {LONGEST: longest})
 
 
 def distinct(ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -171,29 +191,40 @@ class TwoLms(Encoder):
         Without directions, layers are (tokens, width): both models read each sequence, and layer 0 is the vectors of
         words twice. With directions they are (tokens, width / 2).
         """
-        x = self.characters(tokens.ids)  # (tokens, width / 2)
+        plan = tokens.plan or self._plan(tokens)
+        x = self.characters(tokens.ids, plan)  # (tokens, width / 2)
+        orders = [(plan.tensors[order], plan.sizes[order]) for order in ORDERS]
+        lms = self.forward_lm, self.backward_lm
         if tokens.reading.backward is None:
-            back = mirror(tokens.position_ids, tokens.offsets)
-            rows, sizes = pack(tokens.position_ids)
-            pairs = [
-                self._read(lm, x, order, sizes.tolist(), NO_CARRY)[0]
-                for lm, order in ((self.forward_lm, rows), (self.backward_lm, back.index_select(0, rows)))
-            ]
+            pairs = [self._read(lm, x, *order, NO_CARRY)[0] for lm, order in zip(lms, orders, strict=True)]
             layers = [torch.cat(pair, 1) for pair in zip(*pairs, strict=True)]
             return Encoded(last=layers[-1], layers={number: layers[number] for number in keep.layers})
         first = len(tokens.offsets) - 1 - tokens.reading.backward  # sequence that is the first to be read backwards
-        border = int(tokens.offsets[first])  # its first token
         parts = []
-        for lm, chosen, within in (
-            (self.forward_lm, slice(None, first), slice(None, border)),
-            (self.backward_lm, slice(first, None), slice(border, None)),
-        ):
-            order, sizes = pack(tokens.position_ids[within])
-            chosen_carry = {name: rows[chosen] for name, rows in carry.items()}
-            parts.append(self._read(lm, x[within], order, sizes.tolist(), chosen_carry))
+        for lm, order, sequences, within in zip(lms, orders, _halves(first), _halves(tokens.border), strict=True):
+            chosen_carry = {name: rows[sequences] for name, rows in carry.items()}
+            parts.append(self._read(lm, x[within], *order, chosen_carry))
         layers = [torch.cat(pair) for pair in zip(*(model_layers for model_layers, _ in parts), strict=True)]
         new = {name: torch.cat([after[name] for _, after in parts]) for name in parts[0][1]} if carry else {}
         return Encoded(last=layers[-1], layers={number: layers[number] for number in keep.layers}, carry=new)
+
+    def plan(self, tokens: Tokens) -> Tokens:
+        """See `Encoder`."""
+        return replace(tokens, plan=self._plan(tokens))
+
+    def _plan(self, tokens: Tokens) -> Plan:
+        """Return the distinct words, and the order in which each direction reads the tokens, with sizes; see `pack`."""
+        if tokens.reading.backward is None:
+            rows, sizes = pack(tokens.position_ids)
+            back = mirror(tokens.position_ids, tokens.offsets)
+            packed = [(rows, sizes), (back.index_select(0, rows), sizes)]
+        else:
+            packed = [pack(tokens.position_ids[within]) for within in _halves(tokens.border)]
+        orders = Plan(
+            {name: order for name, (order, _) in zip(ORDERS, packed, strict=True)},
+            {name: tuple(sizes.tolist()) for name, (_, sizes) in zip(ORDERS, packed, strict=True)},
+        )
+        return plan_words(tokens.ids) | orders
 
     def _read(
         self, lm: Sequence[Lstm], x: Tensor, order: Tensor, sizes: Sequence[int], carry: Carry
@@ -220,6 +251,10 @@ class TwoLms(Encoder):
             layers.append(torch.empty_like(y).index_copy(0, order, output))
             states.append(LstmState(*(rows.flip(0) for rows in after)))
         return layers, _named(states)
+
+
+def _halves(border: int) -> tuple[slice, slice]:
+    return slice(None, border), slice(border, None)
 
 
 def _names(layer: int) -> tuple[str, str]:

@@ -1,9 +1,18 @@
 """Layers of Transformer encoders and their self-attention over a ragged batch.
 
 Multi-head self-attention (Vaswani et al. 2017, section 3.2.2) maps a stream of tokens to the attention output of each
-token over its sequence. The kernel is injected. There are three, with equal outputs and gradients: `fused` for CPUs,
-`varlen` for GPUs, and `plain` for export, attention scores and biases; `for_inference` has equal outputs on CPUs, but
-no gradient. `fastest` chooses one of them at each call. Devices other than CPUs and CUDA's use `plain`.
+token over its sequence. The kernel is injected. All have equal outputs and gradients, but `for_inference` no gradient;
+`fastest` chooses one at each call:
+
+| device | dtype | kernel |
+|---|---|---|
+| CPU | any | `fused`; without gradient, `for_inference` |
+| GPU with FlashAttention (support/gpus.py), heads of a width that it takes | bf16, fp16 | `varlen` |
+| other GPUs by CUDA | bf16, fp16 | `padded` |
+| GPUs by CUDA | float32 | `padded` |
+| GPU of Apple's, others | any | `plain` |
+
+`plain` is also for export, attention scores and biases. Where the batch itself contains padding, `varlen` is not used.
 
 `Block` is the layer of the paper and of BERT. Vaswani et al. 2017, section 3.1: LayerNorm(x + Sublayer(x)), with
 dropout on the sublayer's output (section 5.4). Layers may share a sublayer, including its LayerNorm (Lan et al. 2020
@@ -26,7 +35,7 @@ import torch
 from torch import Tensor, nn
 
 from unmask.nn.layers.dropout import Dropout
-from unmask.nn.layers.fused_attention import for_inference, fused, is_supported, varlen
+from unmask.nn.layers.fused_attention import flash_supports, for_inference, fused, is_supported, padded, varlen
 from unmask.nn.layers.linear import Linear
 from unmask.nn.layers.norm import LayerNorm, RMSNorm
 from unmask.nn.layers.plain_attention import AttentionSpec, Kernel, plain
@@ -55,11 +64,10 @@ def choose_kernel(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Kernel:
     """
     if spec.bias is not None or torch.compiler.is_exporting() or not (qkv.is_cpu or qkv.is_cuda):
         return plain
-    on_gpu = qkv.is_cuda and qkv.dtype == torch.bfloat16 and qkv.shape[1] // (3 * spec.heads) % 8 == 0
-    if qkv.is_cpu and not torch.is_grad_enabled() and is_supported(tokens.groups, spec):
-        return for_inference
+    if qkv.is_cpu:
+        return for_inference if not torch.is_grad_enabled() and is_supported(tokens.groups, spec) else fused
     masked = any(group.keys is not None or (group.real is not None and group.index is None) for group in tokens.groups)
-    return varlen if on_gpu and not masked else fused
+    return varlen if flash_supports(qkv, spec.heads) and not masked else padded
 
 
 def fastest(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:

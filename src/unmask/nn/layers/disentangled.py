@@ -66,7 +66,7 @@ def log_buckets(distances: Tensor, buckets: int, longest: int) -> Tensor:
     """Return the bucket of each distance, with its sign, int64: up to half of the buckets it is the distance itself."""
     half = buckets // 2
     size = distances.abs().clamp(min=half - 1)
-    scale = torch.log(torch.tensor((longest - 1) / half, device=distances.device))
+    scale = torch.full((), (longest - 1) / half, device=distances.device).log()
     large = torch.ceil(torch.log(size / half) / scale * (half - 1)) + half
     return torch.where(size <= half, distances, (large * distances.sign()).long())
 

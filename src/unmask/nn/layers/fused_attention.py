@@ -1,4 +1,4 @@
-"""Fast attention kernels: `fused` for CPUs and `varlen` for GPUs in bf16; without gradient on CPUs, `for_inference`.
+"""Fast attention kernels: `fused` for CPUs, `varlen` and `padded` for GPUs; without gradient on CPUs, `for_inference`.
 
 **On CPUs** attention is two batched products with a softmax in between, as one autograd function: torch's fused kernel
 for CPUs has a slow backward pass and no dropout. Sequences are padded to the longest one of their `Group`, or short
@@ -9,8 +9,9 @@ a window, only keys in reach are read (score_blocks.py). Queries and keys, and t
 group's copy by heads.
 
 **On GPUs** it is torch's variable-length FlashAttention (Dao 2023), which needs no padding. torch's public function for
-it does not support dropout, so the underlying operator is called. That one is private: if the installed version of
-torch lacks it, sequences are padded for the public `scaled_dot_product_attention`.
+it does not support dropout, so the underlying operator is called. It runs on newer GPUs only, in 16 bits; and it is
+private, so that a version of torch may lack it. Otherwise sequences are padded to the longest one of their `Group` for
+the public `scaled_dot_product_attention`, which has kernels for all GPUs.
 
 **On CPUs without gradient** it is torch's fused kernel, which reads queries, keys and values where they are, and writes
 no scores; only its backward pass is slow. Sequences are padded to the longest one of their `Group`.
@@ -27,6 +28,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from unmask.nn.layers.dropout import draw, keep
 from unmask.nn.layers.plain_attention import AttentionSpec, attended_positions, by_heads
 from unmask.nn.layers.score_blocks import choose, pays
+from unmask.support import gpus
 
 if TYPE_CHECKING:
     from unmask.data.batches.batch import Tokens
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 FEW_SCORES = 2**18
 """Maximum number of attention scores that are computed in float32: bf16 products would need a new kernel for nearly
 every batch, as numbers of sequences and their lengths vary, which takes longer than so few scores."""
+WIDEST = 256
+"""Width of the widest heads that FlashAttention takes."""
 LONG = 1024
 """Minimum sequence length at which probabilities are recomputed in the backward pass."""
 REGISTER = 32
@@ -191,19 +195,9 @@ def _kept(probabilities: Tensor, rate: float, seed: int, group: int, part: slice
 
 
 def varlen(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
-    """Compute attention; see `Kernel`. Biases and padding in the stream are not supported."""
-    assert spec.bias is None
-    x = qkv.view(len(qkv), 3, spec.heads, -1)  # (tokens, 3, heads, head width)
-    query, key, value = x.unbind(1)
-    longest = max(group.longest for group in tokens.groups)
-    if spec.rotation is not None:
-        tables = spec.rotation.tables(longest, x.shape[-1], x)
-        cos, sin = (table[tokens.position_ids][:, None, None] for table in tables)  # (tokens, 1, 1, head width / 2)
-        query, key = spec.rotation.rotate(x[:, :2], cos, sin).unbind(1)
-    flash = _flash()
-    if flash is None:
-        return torch.cat([_padded(query, key, value, group, spec) for group in tokens.groups])
-    output, *_ = flash(
+    """Compute attention; see `Kernel` and `flash_supports`. Biases and padding in the stream are not supported."""
+    query, key, value, longest = _rotated(qkv, tokens, spec)
+    output, *_ = _flash()(
         query,
         key,
         value,
@@ -218,6 +212,32 @@ def varlen(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
         window_size_right=0 if spec.causal and spec.window is not None else spec.window,
     )
     return output.flatten(1)
+
+
+def padded(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
+    """Compute attention; see `Kernel`. Biases are not supported."""
+    query, key, value, _ = _rotated(qkv, tokens, spec)
+    return torch.cat([_padded(query, key, value, group, spec) for group in tokens.groups])
+
+
+def flash_supports(qkv: Tensor, heads: int) -> bool:
+    """Return whether torch's FlashAttention computes with queries, keys and values, (tokens, 3 * width), on a GPU."""
+    width = qkv.shape[1] // (3 * heads)
+    fits = qkv.dtype in (torch.bfloat16, torch.float16) and width % 8 == 0 and width <= WIDEST
+    return fits and _flash() is not None and gpus.describe(qkv.device).flash
+
+
+def _rotated(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> tuple[Tensor, Tensor, Tensor, int]:
+    """Return queries, keys and values, rotated, (tokens, heads, head width) each, and the length of the longest."""
+    assert spec.bias is None
+    x = qkv.view(len(qkv), 3, spec.heads, -1)  # (tokens, 3, heads, head width)
+    query, key, value = x.unbind(1)
+    longest = max(group.longest for group in tokens.groups)
+    if spec.rotation is not None:
+        tables = spec.rotation.tables(longest, x.shape[-1], x)
+        cos, sin = (table[tokens.position_ids][:, None, None] for table in tables)  # (tokens, 1, 1, head width / 2)
+        query, key = spec.rotation.rotate(x[:, :2], cos, sin).unbind(1)
+    return query, key, value, longest
 
 
 def _flash() -> Any:

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from unmask.nn.layers.linear import Linear, packed, product, product_plus
+from unmask.support.transfer import to_device
 
 sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
 """The gradient of a function's input, given that of its output and the output."""
@@ -202,7 +203,7 @@ def _last_rows(sizes: Sequence[int], device: torch.device) -> Tensor:
     last = [0] * sizes[0]
     for size, end in zip(sizes, accumulate(sizes), strict=True):
         last[:size] = range(end - size, end)
-    return torch.tensor(last, device=device)
+    return to_device(torch.tensor(last), device)
 
 
 def _clip(x: Tensor, limit: float | None) -> None:

@@ -55,11 +55,15 @@ class _MaxLogits(torch.autograd.Function):
                     largest[text] = own.amax(0)
         if learning:
             ctx.save_for_backward(rows, decoder, chosen)
+            ctx.offsets = offsets
         return largest
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         rows, decoder, chosen = ctx.saved_tensors
+        if not rows.is_cpu:
+            of_rows, of_decoder = densely(grads[0], chosen, rows, decoder, ctx.offsets)
+            return of_rows, of_decoder, grads[0].sum(0).to(decoder.dtype), None, None
         text, token = grads[0].nonzero(as_tuple=True)
         values = grads[0][text, token]
         row, shape = chosen[text, token].long(), (len(rows), len(decoder))
@@ -69,6 +73,26 @@ class _MaxLogits(torch.autograd.Function):
         of_rows = torch.sparse.mm(by_row, decoder.float())
         of_decoder = torch.sparse.mm(by_row.t(), rows.float())
         return of_rows.to(rows.dtype), of_decoder.to(decoder.dtype), grads[0].sum(0).to(decoder.dtype), None, None
+
+
+def densely(
+    grad: Tensor, chosen: Tensor, rows: Tensor, decoder: Tensor, offsets: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of rows and decoder by products of whole matrices: a GPU is waited for to find few values.
+
+    Shape:
+        grad: (texts, vocabulary), of the maxima; chosen: (texts, vocabulary), the rows that they are from; rows:
+        (tokens, width); decoder: (vocabulary, width).
+    """
+    of_rows, of_decoder = torch.empty_like(rows), torch.zeros_like(decoder, dtype=torch.float32)
+    for first, last in _chunks(offsets, max(1, CHUNK[cpu_or_gpu(rows.device)] // len(decoder))):
+        start, end = offsets[first], offsets[last]
+        of_logits = grad.new_zeros(end - start, len(decoder))  # (tokens of the chunk, vocabulary)
+        of_logits.scatter_(0, chosen[first:last].long() - start, grad[first:last])
+        of_logits = of_logits.to(rows.dtype)
+        of_rows[start:end] = of_logits @ decoder
+        of_decoder += of_logits.t() @ rows[start:end]
+    return of_rows, of_decoder.to(decoder.dtype)
 
 
 def _chunks(offsets: Sequence[int], tokens: int) -> list[tuple[int, int]]:

@@ -43,7 +43,7 @@ class RMSNorm(nn.RMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return a tensor of the same shape and dtype, (tokens, width)."""
-        wide = x.float() if x.dtype == torch.bfloat16 else x
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
         normed = wide * (wide.square().mean(-1, keepdim=True) + self.epsilon).rsqrt()
         return (normed * self.weight).to(x.dtype)
 

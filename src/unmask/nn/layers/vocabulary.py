@@ -24,6 +24,9 @@ CHUNK = {"cpu": 1 << 23, "gpu": 1 << 27}
 INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 """By their size in bytes, the integers that have the order of floating-point numbers which are not negative."""
 
+WIDER = {torch.float16: torch.float32}
+"""By the dtype of logits, that of their probabilities, where the same does not reach down to those of rare tokens."""
+
 BLOCK = 128
 """Number of ids whose probabilities are summed first when an id is drawn."""
 
@@ -105,12 +108,13 @@ class _VocabularyLoss(torch.autograd.Function):
             real = len(column)
             logits = product(chunk, decoder, bias)  # (chunk, vocabulary)
             correct += count_correct(logits[:real], column.squeeze(1))
-            probabilities = logits.softmax(1)
+            probabilities = logits.softmax(1, dtype=WIDER.get(logits.dtype))
             reached = probabilities[:real].gather(1, column)
             if uniform is not None:
                 drawn[start : start + size] = draw(probabilities[:real], uniform[start : start + size])
             loss -= reached.float().clamp(min=torch.finfo(torch.float32).tiny).log().sum()
             if learning:
+                probabilities, reached = probabilities.to(logits.dtype), reached.to(logits.dtype)
                 gold_indices = torch.arange(real, device=gold.device) * len(decoder) + column.squeeze(1)
                 # scatter_ is slow on a CPU
                 probabilities.view(-1).index_copy_(0, gold_indices, (reached - 1).squeeze(1))

@@ -62,6 +62,7 @@ def distill(
     device: Device = "auto",
     precision: Precision = "auto",
     workers: int | None = None,
+    deterministic: bool = False,
     quiet: bool = False,
 ) -> Path:
     """Train a small student by a teacher, on text or on the examples of a task.
@@ -98,6 +99,8 @@ def distill(
         precision: number format of the computation; auto is bf16 where it is faster than float32.
         workers: number of processes that prepare batches in advance, without effect on the results; by default 2 on a
             GPU, 0 on a CPU.
+        deterministic: on a GPU, compute with kernels that give the same numbers each time, where torch has them; they
+            are slower.
         quiet: print only results and errors.
 
     Returns:
@@ -135,7 +138,7 @@ def distill(
     refuse_fixed(changes, encoder=fixed, tokenizer="the student has the teacher's tokenizer")
     student: dict[str, Any] = {"init": init, "layers": layers, "targets": targets, "allow_pickle": allow_pickle}
     with Processes.launched() as processes:
-        machine = choose_machine(device, precision, workers, processes)
+        machine = choose_machine(device, precision, workers, processes, deterministic=deterministic)
         resume = processes.broadcast(resume or (restarted() and started(Path(out))))
         run: dict[str, Any] = {"baseline": baseline, "resume": resume, "machine": machine, "quiet": quiet}
         if on_text:

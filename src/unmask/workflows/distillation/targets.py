@@ -37,6 +37,7 @@ from unmask.objectives.layer_matching import NAME as LAYER_MATCHING
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import Decoding, Distributions
 from unmask.objectives.teacher import Teacher, check_numbers
+from unmask.support.capabilities import cpu_or_gpu
 from unmask.support.durable import only_writer, replace_file
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import sha256
@@ -254,7 +255,7 @@ def _top(decoding: Decoding, temperature: float) -> tuple[np.ndarray, np.ndarray
         UserError: they are not numbers.
     """
     compute, rows = decoding.log_probabilities(temperature), decoding.rows
-    size = max(1, CHUNK[rows.device.type] // len(decoding.decoder))
+    size = max(1, CHUNK[cpu_or_gpu(rows.device)] // len(decoding.decoder))
     values, ids = [rows.new_zeros(0, TOP).float()], [torch.zeros(0, TOP, dtype=torch.int64, device=rows.device)]
     for start in range(0, len(rows), size):
         best = compute(slice(start, start + size), rows).topk(min(TOP, len(decoding.decoder)), dim=1)

@@ -68,6 +68,7 @@ def finetune(
     device: Device = "auto",
     precision: Precision = "auto",
     workers: int | None = None,
+    deterministic: bool = False,
     quiet: bool = False,
 ) -> Path:
     """Fine-tune a model on labeled examples.
@@ -106,6 +107,8 @@ def finetune(
         precision: number format of the computation; auto is bf16 where it is faster than float32.
         workers: number of processes that prepare batches in advance, without effect on the results; by default 2 on a
             GPU, 0 on a CPU.
+        deterministic: on a GPU, compute with kernels that give the same numbers each time, where torch has them; they
+            are slower.
         quiet: print only results and errors.
 
     Returns:
@@ -122,9 +125,9 @@ def finetune(
     job = FinetuningJob(task, start, files, changes, frozen, downstream, None, quiet, all_examples, recipe, examples)
     if seeds is None and not search:
         with Processes.launched() as processes:
-            job = replace(job, machine=choose_machine(device, precision, workers, processes))
-            return run_job(job, out, resume=resume)
-    job = replace(job, machine=choose_machine(device, precision, workers))
+            machine = choose_machine(device, precision, workers, processes, deterministic=deterministic)
+            return run_job(replace(job, machine=machine), out, resume=resume)
+    job = replace(job, machine=choose_machine(device, precision, workers, deterministic=deterministic))
     best = run_trials(job, out, seeds=1 if seeds is None else seeds, search=search, resume=resume)
     Display(quiet=quiet).say((Path(out) / "report.md").read_text(encoding="utf8"))
     return best

@@ -76,6 +76,7 @@ def multitask(
     device: Device = "auto",
     precision: Precision = "auto",
     workers: int | None = None,
+    deterministic: bool = False,
     quiet: bool = False,
 ) -> Path:
     """Fine-tune one encoder on several tasks at once, each with labeled examples and a head of its own.
@@ -98,6 +99,8 @@ def multitask(
         precision: number format of the computation; auto is bf16 where it is faster than float32.
         workers: number of processes that prepare batches in advance, without effect on the results; by default 2 on a
             GPU, 0 on a CPU.
+        deterministic: on a GPU, compute with kernels that give the same numbers each time, where torch has them; they
+            are slower.
         quiet: print only results and errors.
 
     Returns:
@@ -112,7 +115,7 @@ def multitask(
     if rank_and_size()[1] > 1:
         raise UserError("several tasks do not train under torchrun", remedy="start a single process")
     tables = read_tables(tasks)
-    machine, display = choose_machine(device, precision, workers), Display(quiet=quiet)
+    machine, display = choose_machine(device, precision, workers, deterministic=deterministic), Display(quiet=quiet)
     start = InitialModel(model, tokenizer, allow_pickle)
     mixture = prepare_mixture(tables, start, settings, machine, display)
     run_mixture(mixture, Path(out), machine, display, resume=resume)

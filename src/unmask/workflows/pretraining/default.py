@@ -1,9 +1,9 @@
 """The recipe of `unmask pretrain` if none is named.
 
 Input: the corpus, the machine, and the settings of the command line, among them the budget. Output: a recipe, and what
-the user is told about it. From scratch it is the largest of `SIZES` that the machine trains on enough tokens, with the
-settings that depend on how long the run is and how often it reads the text; with a model to continue from it is the
-recipe "adapt". Settings of the command line take precedence.
+the user is told about it. From scratch it is the largest of `SIZES` that fits into memory and that the machine trains
+on enough tokens, with the settings that depend on how long the run is and how often it reads the text; with a model to
+continue from it is the recipe "adapt". Settings of the command line take precedence.
 """
 
 from __future__ import annotations
@@ -24,12 +24,22 @@ from unmask.recipes.recipe import Recipe, as_recipe, recipe_table
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, setting
 from unmask.support.settings import Overrides, convert, put
+from unmask.training.calibration import RESERVED_BYTES
 from unmask.training.machine import Machine
+from unmask.training.precision import SMALL
 from unmask.training.runs.display import duration
 from unmask.workflows.pretraining.search import cost, training_speed
 
-SIZES = ("modernbert-tiny", "modernbert-mini", "modernbert-small", "modernbert-medium")
-"""The recipes to choose from, smallest first."""
+SIZES = (
+    *("modernbert-tiny", "modernbert-mini", "modernbert-small", "modernbert-medium"),
+    *("modernbert-base-hour", "modernbert-large-hour"),
+)
+"""The recipes to choose from, smallest first; the last two are for GPUs."""
+WEIGHT_BYTES = 12
+"""Bytes per parameter besides those that training reserves (`RESERVED_BYTES`): the weight and its gradient, in float32,
+and both again in 16 bits."""
+ACTIVATION_BYTES = 40
+"""Bytes per token, layer and unit of the width that the smallest micro-batch keeps for the backward pass."""
 ENOUGH = 2.0
 """Tokens per parameter of the layers from which on a recipe is better than the next smaller one in the same time."""
 PASSES = 16
@@ -119,7 +129,7 @@ def choose(
     """
     speed, text = processes * training_speed(machine), corpus.train.num_tokens
     words = {"tokenizer.vocabulary": corpus.tokenizer.size, "tokenizer.lowercase": corpus.tokenizer.lowercase}
-    most = PASSES * text
+    most, memory = PASSES * text, machine.available_memory()
     for name in reversed(SIZES):
         try:
             recipe = as_recipe(smallest if name == SIZES[0] else name, {**words, **settings})
@@ -129,7 +139,8 @@ def choose(
             continue
         costs = cost(recipe)
         tokens = costs.num_tokens(speed)
-        if tokens >= ENOUGH * costs.inner and most >= costs.inner:
+        fits = not memory or needed_memory(costs.parameters, recipe) <= memory
+        if fits and tokens >= ENOUGH * costs.inner and most >= costs.inner:
             break
     budgeted = any(key.split(".")[0] == "budget" for key in settings)
     if tokens > most and not budgeted:
@@ -146,6 +157,17 @@ def choose(
         *([f"after {PASSES} times an encoder gets worse at other text: choose a smaller budget"] * (tokens > most)),
         *expectations(name, worth(tokens, text)),
     ]
+
+
+def needed_memory(parameters: int, recipe: Recipe) -> int:
+    """Return about how many bytes training takes at least, with the smallest micro-batches.
+
+    Args:
+        parameters: number of parameters of the encoder.
+        recipe: what is trained.
+    """
+    activations = ACTIVATION_BYTES * SMALL * recipe.encoder.layers * recipe.encoder.width
+    return (WEIGHT_BYTES + RESERVED_BYTES) * parameters + activations
 
 
 def rules(tokens: float, width: int) -> dict[str, Any]:

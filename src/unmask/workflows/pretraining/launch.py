@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from unmask.recipes.recipe import Recipe
 
 
-ALIKE = ("layers", "extend", "search", "resume", "field", "documents", "strict", "encoding", "device", "precision")
+ALIKE = (
+    *("layers", "extend", "search", "resume", "field", "documents", "strict", "encoding"),
+    *("device", "precision", "deterministic"),
+)
 """Parameters with which all processes that train together must be called alike."""
 
 
@@ -53,6 +56,7 @@ def pretrain(
     device: Device = "auto",
     precision: Precision = "auto",
     workers: int | None = None,
+    deterministic: bool = False,
     quiet: bool = False,
 ) -> Path:
     """Pretrain an encoder from scratch, or adapt an existing model.
@@ -86,6 +90,8 @@ def pretrain(
         precision: number format of the computation; auto is bf16 where it is faster than float32.
         workers: number of processes that prepare batches in advance, without effect on the results; by default 2 on a
             GPU, 0 on a CPU.
+        deterministic: on a GPU, compute with kernels that give the same numbers each time, where torch has them; they
+            are slower.
         quiet: print only results and errors.
 
     Returns:
@@ -136,7 +142,7 @@ def pretrain(
     with Processes.launched() as processes:
         display = Display(quiet=quiet or not processes.is_main)
         check_agreement(processes, _decisive(arguments), SAME)
-        machine = choose_machine(device, precision, workers, processes)
+        machine = choose_machine(device, precision, workers, processes, deterministic=deterministic)
         resume = processes.broadcast(resume or (restarted() and started(run)))
         continues = processes.broadcast(resume and not recipe and (run / "recipe.toml").is_file())
         if continues:  # the recipe of the run is taken as it is
