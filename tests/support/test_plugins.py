@@ -36,7 +36,7 @@ LAYOUT = '''
 """Each sentence is a sample."""
 from unmask.data.batches.layout import LayoutSettings
 
-class SentencesSettings(LayoutSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="sentences"):
+class SentencesSettings(LayoutSettings, frozen=True, kw_only=True, tag="sentences"):
     def build(self, frame, length):
         return Sentences(frame, length)
 
@@ -53,7 +53,7 @@ from dataclasses import replace
 from unmask.families.bert import BERT, BertSettings
 from unmask.families.format import Family
 
-class TwinSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="twin"):
+class TwinSettings(BertSettings, frozen=True, kw_only=True, tag="twin"):
     pass
 
 TWIN = Family(TwinSettings, replace(BERT.format, model_type="twin"))
@@ -65,7 +65,7 @@ import torch
 from unmask.training.optimizer import Optimizer
 from unmask.training.optimizer_settings import OptimizerSettings
 
-class SignSettings(OptimizerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="sign"):
+class SignSettings(OptimizerSettings, frozen=True, kw_only=True, tag="sign"):
     memory: float = 0.9
 
     def build(self, module, layer_groups=(), **options) -> Optimizer:

@@ -15,7 +15,7 @@ from unmask.tasks.task import Framed, Task
 from unmask.tasks.token_classification import TokenClassification
 
 
-class Plain(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="plain"):
+class Plain(Task, frozen=True, kw_only=True, tag="plain"):
     """A task that keeps all defaults."""
 
     part = "plain_part"

@@ -38,7 +38,7 @@ WORDS, PROJECT = "embeddings.word_embeddings.weight", "encoder.embedding_hidden_
 """Their names of the token embeddings and of the projection."""
 
 
-class AlbertSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="albert"):
+class AlbertSettings(BertSettings, frozen=True, kw_only=True, tag="albert"):
     """The recipe's [encoder] for `kind = "albert"`; see `BertSettings`.
 
     Attributes:

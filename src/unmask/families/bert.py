@@ -23,7 +23,7 @@ from unmask.nn.layers.embeddings import Embeddings
 from unmask.nn.layers.norm import Pooler
 
 
-class BertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="bert"):
+class BertSettings(TransformerSettings, frozen=True, kw_only=True, tag="bert"):
     """The recipe's [encoder] for `kind = "bert"`; see `TransformerSettings`.
 
     Attributes:

@@ -136,7 +136,7 @@ class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return ""
 
 
-class TransformerSettings(BodySettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TransformerSettings(BodySettings, frozen=True, kw_only=True):
     """Settings shared by the Transformers (Devlin et al. 2019, section 3).
 
     Attributes:

@@ -32,7 +32,7 @@ from unmask.nn.layers.embeddings import DistanceEmbeddings
 from unmask.nn.layers.norm import ACTIVATIONS, LayerNorm, Pooler, PoolerActivation
 
 
-class DebertaSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="deberta"):
+class DebertaSettings(TransformerSettings, frozen=True, kw_only=True, tag="deberta"):
     """The recipe's [encoder] for `kind = "deberta"`; see `TransformerSettings`.
 
     Attributes:

@@ -16,7 +16,7 @@ from unmask.nn.layers.embeddings import Embeddings
 from unmask.nn.layers.norm import Pooler
 
 
-class DistilBertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="distilbert"):
+class DistilBertSettings(TransformerSettings, frozen=True, kw_only=True, tag="distilbert"):
     """The recipe's [encoder] for `kind = "distilbert"`; see `TransformerSettings`.
 
     Attributes:

@@ -31,7 +31,7 @@ from unmask.nn.layers.embeddings import pass_on_
 from unmask.nn.layers.norm import Pooler
 
 
-class ElectraSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="electra"):
+class ElectraSettings(BertSettings, frozen=True, kw_only=True, tag="electra"):
     """The recipe's [encoder] for `kind = "electra"`; see `BertSettings`.
 
     Attributes:

@@ -19,7 +19,7 @@ from unmask.nn.encoders.two_lms import CharacterCnn, TwoLms, WordActivation
 from unmask.nn.layers.lstm import Lstm
 
 
-class ElmoSettings(BodySettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="elmo"):
+class ElmoSettings(BodySettings, frozen=True, kw_only=True, tag="elmo"):
     """The recipe's [encoder] for `kind = "elmo"`; see `BodySettings`.
 
     Attributes:

@@ -54,7 +54,7 @@ ONLY = {"attention_bias": False, "mlp_bias": False, "tie_word_embeddings": False
 """Keys of config.json with the only values that are supported, those of published models."""
 
 
-class EuroBertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="eurobert"):
+class EuroBertSettings(TransformerSettings, frozen=True, kw_only=True, tag="eurobert"):
     """The recipe's [encoder] for `kind = "eurobert"`; see `TransformerSettings`.
 
     Attributes:

@@ -20,7 +20,7 @@ from unmask.nn.encoders.transformer import Transformer
 from unmask.nn.layers.embeddings import Embeddings
 
 
-class GptSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="gpt"):
+class GptSettings(TransformerSettings, frozen=True, kw_only=True, tag="gpt"):
     """The recipe's [encoder] for `kind = "gpt"`; see `TransformerSettings`.
 
     Attributes:

@@ -39,7 +39,7 @@ PLAIN = {
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 
 
-class ModernBertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="modernbert"):
+class ModernBertSettings(TransformerSettings, frozen=True, kw_only=True, tag="modernbert"):
     """The recipe's [encoder] for `kind = "modernbert"`; see `TransformerSettings`.
 
     Attributes:

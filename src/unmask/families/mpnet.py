@@ -35,7 +35,7 @@ OFFSET = 2
 """Number of unused rows at the start of the table of positions."""
 
 
-class MpnetSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="mpnet"):
+class MpnetSettings(TransformerSettings, frozen=True, kw_only=True, tag="mpnet"):
     """The recipe's [encoder] for `kind = "mpnet"`; see `TransformerSettings`.
 
     Attributes:

@@ -29,7 +29,7 @@ MULTIPLE = 8
 """The inner width is a multiple of this."""
 
 
-class NeoBertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="neobert"):
+class NeoBertSettings(TransformerSettings, frozen=True, kw_only=True, tag="neobert"):
     """The recipe's [encoder] for `kind = "neobert"`; see `TransformerSettings`.
 
     Attributes:

@@ -28,7 +28,7 @@ from unmask.nn.layers.plain_attention import AttentionSpec
 from unmask.nn.layers.rotary import Rotation
 
 
-class NomicBertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="nomicbert"):
+class NomicBertSettings(TransformerSettings, frozen=True, kw_only=True, tag="nomicbert"):
     """The recipe's [encoder] for `kind = "nomicbert"`; see `TransformerSettings`.
 
     Attributes:

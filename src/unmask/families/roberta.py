@@ -32,7 +32,7 @@ from unmask.nn.encoders.transformer import Transformer
 from unmask.nn.layers.norm import Pooler
 
 
-class RobertaSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="roberta"):
+class RobertaSettings(BertSettings, frozen=True, kw_only=True, tag="roberta"):
     """The recipe's [encoder] for `kind = "roberta"`; see `BertSettings`.
 
     Attributes:
@@ -101,7 +101,7 @@ ROBERTA = Family(
 )
 
 
-class XlmRobertaSettings(RobertaSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="xlm_roberta"):
+class XlmRobertaSettings(RobertaSettings, frozen=True, kw_only=True, tag="xlm_roberta"):
     """The recipe's [encoder] for `kind = "xlm_roberta"`; see `RobertaSettings`."""
 
 
@@ -123,7 +123,7 @@ def format_like_roberta(model_type: str, name: str) -> Format:
 XLM_ROBERTA = Family(XlmRobertaSettings, format_like_roberta("xlm-roberta", "XLMRoberta"))
 
 
-class CamembertSettings(RobertaSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="camembert"):
+class CamembertSettings(RobertaSettings, frozen=True, kw_only=True, tag="camembert"):
     """The recipe's [encoder] for `kind = "camembert"`; see `RobertaSettings`."""
 
 

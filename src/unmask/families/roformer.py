@@ -38,7 +38,7 @@ SINUSOIDS = "encoder.embed_positions.weight"
 """Their name of the table of sines and cosines."""
 
 
-class RoFormerSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="roformer"):
+class RoFormerSettings(BertSettings, frozen=True, kw_only=True, tag="roformer"):
     """The recipe's [encoder] for `kind = "roformer"`; see `BertSettings`.
 
     Attributes:

@@ -32,7 +32,7 @@ from unmask.nn.layers.norm import LayerNorm, Pooler
 from unmask.nn.layers.relative import RelativeAttention, RelativeBlock
 
 
-class XlnetSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="xlnet"):
+class XlnetSettings(TransformerSettings, frozen=True, kw_only=True, tag="xlnet"):
     """The recipe's [encoder] for `kind = "xlnet"`; see `TransformerSettings`.
 
     Attributes:

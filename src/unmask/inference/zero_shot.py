@@ -158,7 +158,7 @@ def entailment_classes(labels: Sequence[str], multi_label: bool) -> tuple[int, i
     return entailed[0], opposite[0] if opposite else -1
 
 
-class EntailedLabel(Classification, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="entailed-label"):
+class EntailedLabel(Classification, frozen=True, kw_only=True, tag="entailed-label"):
     """The label that a text entails most; see `Classification`.
 
     Attributes:
@@ -181,7 +181,7 @@ class EntailedLabel(Classification, frozen=True, kw_only=True, forbid_unknown_fi
         return Framed(samples, read, notes, cut=cut)
 
 
-class EntailedLabels(MultiLabel, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="entailed-labels"):
+class EntailedLabels(MultiLabel, frozen=True, kw_only=True, tag="entailed-labels"):
     """The labels that a text entails, each by itself; see `MultiLabel` and `EntailedLabel`."""
 
     template: str
@@ -207,7 +207,7 @@ class EntailedLabels(MultiLabel, frozen=True, kw_only=True, forbid_unknown_field
         return Framed(samples, read, notes, cut=cut)
 
 
-class ClozeLabel(Classification, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="cloze-label"):
+class ClozeLabel(Classification, frozen=True, kw_only=True, tag="cloze-label"):
     """The label that a masked language model finds most probable in a template after a text; see `Classification`.
 
     Attributes:

@@ -32,7 +32,7 @@ from unmask.support.capabilities import widest_float
 from unmask.support.transfer import to_device
 
 
-class BidirectionalLMSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BidirectionalLMSettings(ObjectiveSettings, frozen=True, kw_only=True):
     """The recipe's [objective.bidirectional_lm].
 
     Attributes:

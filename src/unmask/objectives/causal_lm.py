@@ -25,7 +25,7 @@ from unmask.objectives.objective import (
 )
 
 
-class CausalLMSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CausalLMSettings(ObjectiveSettings, frozen=True, kw_only=True):
     """The recipe's [objective.causal_lm]."""
 
     requires = frozenset({WHOLE_TEXT, LEFT_TO_RIGHT, TOKEN_EMBEDDINGS})

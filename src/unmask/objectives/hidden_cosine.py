@@ -20,7 +20,7 @@ from unmask.support.messages import setting
 NAME = "hidden_cosine"
 
 
-class HiddenCosineSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HiddenCosineSettings(ObjectiveSettings, frozen=True, kw_only=True):
     """The recipe's [objective.hidden_cosine]."""
 
     requires = frozenset({TEACHER})

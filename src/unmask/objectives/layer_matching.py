@@ -31,7 +31,7 @@ from unmask.support.messages import setting
 NAME = "layer_matching"
 
 
-class LayerMatchingSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LayerMatchingSettings(ObjectiveSettings, frozen=True, kw_only=True):
     """The recipe's [objective.layer_matching].
 
     Attributes:

@@ -30,7 +30,7 @@ from unmask.objectives.objective import (
 )
 
 
-class MaskedLMSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MaskedLMSettings(ObjectiveSettings, frozen=True, kw_only=True):
     """The recipe's [objective.masked_lm]."""
 
     requires = frozenset({MASKED, BOTH_SIDES, TOKEN_EMBEDDINGS})

@@ -18,7 +18,7 @@ from unmask.nn.encoders.encoder import POOLER, Encoded, Encoder, WithPooler, tex
 from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings, Part, classify
 
 
-class NextSentenceSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NextSentenceSettings(ObjectiveSettings, frozen=True, kw_only=True):
     """The recipe's [objective.next_sentence]."""
 
     requires = frozenset({"next_sentence", POOLER})

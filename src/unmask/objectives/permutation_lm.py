@@ -25,7 +25,7 @@ from unmask.objectives.objective import (
 )
 
 
-class PermutationLMSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PermutationLMSettings(ObjectiveSettings, frozen=True, kw_only=True):
     """The recipe's [objective.permutation_lm]."""
 
     requires = frozenset({TARGETS, TWO_STREAMS, TOKEN_EMBEDDINGS})

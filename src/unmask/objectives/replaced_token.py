@@ -72,7 +72,7 @@ class Narrowing(Protocol):
         ...
 
 
-class ReplacedTokenSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReplacedTokenSettings(ObjectiveSettings, frozen=True, kw_only=True):
     """The recipe's [objective.replaced_token].
 
     Attributes:

@@ -14,7 +14,7 @@ from unmask.objectives.next_sentence import NextSentence
 from unmask.objectives.objective import BuildContext, ObjectiveSettings
 
 
-class SentenceOrderSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SentenceOrderSettings(ObjectiveSettings, frozen=True, kw_only=True):
     """The recipe's [objective.sentence_order]."""
 
     requires = frozenset({"sentence_order", POOLER})

@@ -33,7 +33,7 @@ from unmask.support.messages import call, setting
 NAME = "soft_targets"
 
 
-class SoftTargetsSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SoftTargetsSettings(ObjectiveSettings, frozen=True, kw_only=True):
     """The recipe's [objective.soft_targets].
 
     Attributes:

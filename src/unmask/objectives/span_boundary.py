@@ -30,7 +30,7 @@ from unmask.nn.layers.vocabulary import vocabulary_loss
 from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings, Part, decoder_of
 
 
-class SpanBoundarySettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SpanBoundarySettings(ObjectiveSettings, frozen=True, kw_only=True):
     """The recipe's [objective.span_boundary].
 
     Attributes:

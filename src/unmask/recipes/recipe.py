@@ -63,7 +63,7 @@ class StageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return flatten({"layout": self.layout, "masking": self.masking, "objective": self.objective})
 
 
-class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+class Recipe(TrainingSettings, frozen=True, kw_only=True, dict=True):
     """A pretraining recipe.
 
     Attributes:
@@ -192,7 +192,7 @@ class DistillationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     intermediate: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
 
 
-class FinetuningRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FinetuningRecipe(TrainingSettings, frozen=True, kw_only=True):
     """A fine-tuning recipe; `finetuning.defaults` fills it by rule.
 
     Attributes:

@@ -39,7 +39,7 @@ CLASS_WEIGHT = 0.5
 """Weight of the classifier in the loss."""
 
 
-class AnswerBeams(QuestionAnswering, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="answer-beams"):
+class AnswerBeams(QuestionAnswering, frozen=True, kw_only=True, tag="answer-beams"):
     """The recipe's [task] for `kind = "answer-beams"`; see `QuestionAnswering`.
 
     Attributes:

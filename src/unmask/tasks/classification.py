@@ -86,7 +86,7 @@ class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):
     explanations: tuple[Explanation, ...] = ()
 
 
-class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="classification"):
+class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
     """The recipe's [task] for `kind = "classification"`; see `TextTask`.
 
     Attributes:

@@ -33,7 +33,7 @@ TEXTS = {"yes": "yes", "no": "no", "none": UNKNOWN}
 """The answers that are no spans."""
 
 
-class Coqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="coqa"):
+class Coqa(Extraction, frozen=True, kw_only=True, tag="coqa"):
     """The recipe's [task] for `kind = "coqa"`; see `Extraction`.
 
     Attributes:

@@ -48,7 +48,7 @@ TINY = 1e-12
 """Smallest norm that vectors are divided by, as in `torch.nn.functional.normalize`."""
 
 
-class Embedding(PairTask, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="embedding"):
+class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
     """The recipe's [task] for `kind = "embedding"`; see `Task`.
 
     Attributes:

@@ -42,7 +42,7 @@ TAG = Route(
 """The route of tasks that find entities."""
 
 
-class AnnotatedTask(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AnnotatedTask(Task, frozen=True, kw_only=True):
     """Base class of tasks over sentences with annotated words or spans; see `Task`.
 
     Attributes:
@@ -87,7 +87,7 @@ class AnnotatedTask(Task, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return {path: export_array(records)} if is_export(path) and path.suffix == ".json" else {}
 
 
-class EntityTask(AnnotatedTask, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EntityTask(AnnotatedTask, frozen=True, kw_only=True):
     """Base class of tasks that find entities; see `AnnotatedTask`.
 
     Attributes:

@@ -81,7 +81,7 @@ class SearchResult:
     empty: int | None = None
 
 
-class Extraction(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Extraction(Task, frozen=True, kw_only=True):
     """Base class of tasks whose answers are spans of a passage; see `Task`.
 
     Attributes:

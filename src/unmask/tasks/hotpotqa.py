@@ -87,7 +87,7 @@ class HotpotAnswered(KindAnswered, frozen=True, kw_only=True):
     sentences: tuple[Support, ...]
 
 
-class Hotpotqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="hotpotqa"):
+class Hotpotqa(Extraction, frozen=True, kw_only=True, tag="hotpotqa"):
     """The recipe's [task] for `kind = "hotpotqa"`; see `Extraction`.
 
     Attributes:

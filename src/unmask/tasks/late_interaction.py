@@ -63,7 +63,7 @@ class TokenVectors(msgspec.Struct, frozen=True, omit_defaults=True):
     cut: bool = False
 
 
-class LateInteraction(PairTask, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="late-interaction"):
+class LateInteraction(PairTask, frozen=True, kw_only=True, tag="late-interaction"):
     """The recipe's [task] for `kind = "late-interaction"`; see the module, `Task` and `Interaction`.
 
     Attributes:

@@ -81,7 +81,7 @@ class Labels(msgspec.Struct, frozen=True, omit_defaults=True):
         msgspec.structs.force_setattr(self, "labels", tuple(self.labels))
 
 
-class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="multi-label"):
+class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
     """The recipe's [task] for `kind = "multi-label"`; see `TextTask`.
 
     Attributes:

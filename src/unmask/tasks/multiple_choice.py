@@ -71,7 +71,7 @@ CHOOSE = Route(
 """The route of tasks that choose among texts."""
 
 
-class MultipleChoice(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="multiple-choice"):
+class MultipleChoice(Task, frozen=True, kw_only=True, tag="multiple-choice"):
     """The recipe's [task] for `kind = "multiple-choice"`; see `Task`."""
 
     part = "multiple_choice"

@@ -51,7 +51,7 @@ class QuacAnswered(Answered, frozen=True, kw_only=True):
     followup: str
 
 
-class Quac(QuestionAnswering, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="quac"):
+class Quac(QuestionAnswering, frozen=True, kw_only=True, tag="quac"):
     """The recipe's [task] for `kind = "quac"`; see `QuestionAnswering`.
 
     Attributes:

@@ -69,7 +69,7 @@ class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
         return float(np.log(max(none[0], tiny)) - np.log(max(answered[0], tiny))) if none and answered else 0.0
 
 
-class QuestionAnswering(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="question-answering"):
+class QuestionAnswering(Extraction, frozen=True, kw_only=True, tag="question-answering"):
     """The recipe's [task] for `kind = "question-answering"`; see `Extraction`.
 
     Attributes:

@@ -54,7 +54,7 @@ GRADE = "ranking"
 """Name of the label: the grade of a passage, for the binary loss scaled to the range from 0 to 1."""
 
 
-class Ranking(ScoreTask, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="ranking"):
+class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
     """The recipe's [task] for `kind = "ranking"`; see `TextTask`.
 
     Attributes:

@@ -56,7 +56,7 @@ class Score(msgspec.Struct, frozen=True, omit_defaults=True):
     explanations: tuple[Explanation, ...] = ()
 
 
-class ScoreTask(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScoreTask(TextTask, frozen=True, kw_only=True):
     """Base class of tasks that predict a number for a text, or for a pair of texts; see `TextTask`."""
 
     @property
@@ -82,7 +82,7 @@ class ScoreTask(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return f"{prediction.score:.3f}\t{texts}"
 
 
-class Regression(ScoreTask, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="regression"):
+class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
     """The recipe's [task] for `kind = "regression"`; see `TextTask`.
 
     Attributes:

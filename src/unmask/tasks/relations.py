@@ -101,7 +101,7 @@ RELATE = Route(
 """The route of tasks that relate spans."""
 
 
-class Relations(AnnotatedTask, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="relations"):
+class Relations(AnnotatedTask, frozen=True, kw_only=True, tag="relations"):
     """The recipe's [task] for `kind = "relations"`; see `AnnotatedTask`."""
 
     part = "relations"

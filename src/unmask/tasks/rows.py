@@ -47,7 +47,7 @@ def texts_of(example: Row) -> tuple[str, ...]:
     return (*(values[name] for name in TEXTS if name in values), *example.negatives)
 
 
-class RowTask(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RowTask(Task, frozen=True, kw_only=True):
     """Base class of tasks over labeled rows of one or several texts; see `Task`.
 
     Attributes:
@@ -296,7 +296,7 @@ class FramedTexts(NamedTuple):
         return means
 
 
-class TextTask(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TextTask(RowTask, frozen=True, kw_only=True):
     """Base class of tasks over whole texts, or pairs of texts; see `RowTask`.
 
     Attributes:

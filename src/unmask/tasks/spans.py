@@ -63,7 +63,7 @@ BLOCK = 1 << 14
 """Number of spans whose hidden layer is in memory at once."""
 
 
-class Spans(EntityTask, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="spans"):
+class Spans(EntityTask, frozen=True, kw_only=True, tag="spans"):
     """The recipe's [task] for `kind = "spans"`; see `EntityTask`.
 
     Attributes:

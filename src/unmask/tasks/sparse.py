@@ -99,7 +99,7 @@ EMBED_SPARSE = Route(
 """The route of sparse encoders, with the shapes of Text Embeddings Inference."""
 
 
-class Sparse(PairTask, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="sparse"):
+class Sparse(PairTask, frozen=True, kw_only=True, tag="sparse"):
     """The recipe's [task] for `kind = "sparse"`; see the module and `Task`.
 
     Attributes:

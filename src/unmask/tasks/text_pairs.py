@@ -65,7 +65,7 @@ class Similarity(msgspec.Struct, frozen=True, omit_defaults=True):
     cut: bool = False
 
 
-class PairTask(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PairTask(RowTask, frozen=True, kw_only=True):
     """Base class of the tasks; see the module and `Task`."""
 
     usage: ClassVar[str] = '"A text." --text-b "Another text."'

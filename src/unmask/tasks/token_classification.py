@@ -55,9 +55,7 @@ COLUMNS = (".conll", ".tsv", ".txt")
 """Suffixes of files of predictions that have a word in each line."""
 
 
-class TokenClassification(
-    EntityTask, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="token-classification"
-):
+class TokenClassification(EntityTask, frozen=True, kw_only=True, tag="token-classification"):
     """The recipe's [task] for `kind = "token-classification"`; see `EntityTask`.
 
     Attributes:

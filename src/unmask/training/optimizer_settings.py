@@ -110,7 +110,7 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         return first, second
 
 
-class AdamWSettings(OptimizerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="adamw"):
+class AdamWSettings(OptimizerSettings, frozen=True, kw_only=True, tag="adamw"):
     """The recipe's [optimizer] for `kind = "adamw"` (Loshchilov and Hutter 2019)."""
 
     reads_all_rows = False
@@ -120,7 +120,7 @@ class AdamWSettings(OptimizerSettings, frozen=True, kw_only=True, forbid_unknown
         return Optimizer(module, self, layer_groups, **options)
 
 
-class LambSettings(OptimizerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="lamb"):
+class LambSettings(OptimizerSettings, frozen=True, kw_only=True, tag="lamb"):
     """The recipe's [optimizer] for `kind = "lamb"` (You et al. 2020), for very large batches."""
 
     def build(self, module: nn.Module, layer_groups: Sequence[nn.Module] = (), **options: Any) -> Optimizer:
@@ -128,7 +128,7 @@ class LambSettings(OptimizerSettings, frozen=True, kw_only=True, forbid_unknown_
         return Lamb(module, self, layer_groups, **options)
 
 
-class MuonSettings(OptimizerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="muon"):
+class MuonSettings(OptimizerSettings, frozen=True, kw_only=True, tag="muon"):
     """The recipe's [optimizer] for `kind = "muon"` (Jordan et al. 2024), with AdamW for other parameters."""
 
     treats_matrices = True

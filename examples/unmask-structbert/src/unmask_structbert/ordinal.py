@@ -60,7 +60,7 @@ RANK = replace(
 """The route of the task: it is asked as classifiers are, and answers with ranks."""
 
 
-class Ordinal(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="ordinal"):
+class Ordinal(RowTask, frozen=True, kw_only=True, tag="ordinal"):
     """The recipe's [task] for `kind = "ordinal"`; see `Task`.
 
     Attributes:

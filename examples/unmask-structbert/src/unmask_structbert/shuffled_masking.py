@@ -24,7 +24,7 @@ SIZE = 3
 """Tokens per trigram, K in the paper."""
 
 
-class ShuffledMaskingSettings(MaskingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="shuffled"):
+class ShuffledMaskingSettings(MaskingSettings, frozen=True, kw_only=True, tag="shuffled"):
     """The recipe's [masking] for `kind = "shuffled"`; see `MaskingSettings`.
 
     Attributes:

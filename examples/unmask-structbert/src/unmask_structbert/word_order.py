@@ -21,7 +21,7 @@ from unmask.objectives.objective import BuildContext, Decoding, ObjectiveSetting
 from unmask_structbert.shuffled_masking import SHUFFLED
 
 
-class WordOrderSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WordOrderSettings(ObjectiveSettings, frozen=True, kw_only=True):
     """The recipe's [objective.word_order]."""
 
     requires = frozenset({SHUFFLED, BOTH_SIDES, TOKEN_EMBEDDINGS})

@@ -178,7 +178,7 @@ def find_words(ids: np.ndarray, candidates: np.ndarray, begins: Begins) -> tuple
     return first[whole], np.append(first[1:], len(ids))[whole]
 
 
-class TokenMaskingSettings(MaskingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="token"):
+class TokenMaskingSettings(MaskingSettings, frozen=True, kw_only=True, tag="token"):
     """The recipe's [masking] for `kind = "token"`; see `MaskingSettings`."""
 
     def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> TokenMasking:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from unmask.data.corpus.corpus import Documents
 
 
-class SingleSettings(LayoutSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="single"):
+class SingleSettings(LayoutSettings, frozen=True, kw_only=True, tag="single"):
     """The recipe's [layout] for `kind = "single"`; see `LayoutSettings`."""
 
     def build(self, frame: Frame, length: int) -> Single:
@@ -55,9 +55,7 @@ class Single:
         return [self.frame.wrap(text) for text in texts]
 
 
-class FullSentencesSettings(
-    LayoutSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="full_sentences"
-):
+class FullSentencesSettings(LayoutSettings, frozen=True, kw_only=True, tag="full_sentences"):
     """The recipe's [layout] for `kind = "full_sentences"`; see `LayoutSettings`."""
 
     def build(self, frame: Frame, length: int) -> FullSentences:
@@ -91,9 +89,7 @@ class FullSentences:
         return [self.frame.wrap(np.concatenate(parts)) for parts in packed if parts]
 
 
-class DocumentSentencesSettings(
-    LayoutSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="document_sentences"
-):
+class DocumentSentencesSettings(LayoutSettings, frozen=True, kw_only=True, tag="document_sentences"):
     """The recipe's [layout] for `kind = "document_sentences"`; see `LayoutSettings`."""
 
     def build(self, frame: Frame, length: int) -> DocumentSentences:

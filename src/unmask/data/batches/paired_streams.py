@@ -41,9 +41,7 @@ if TYPE_CHECKING:
 DIRECTIONS = "streams in both directions"
 
 
-class SentenceStreamsSettings(
-    StreamSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="sentence_streams"
-):
+class SentenceStreamsSettings(StreamSettings, frozen=True, kw_only=True, tag="sentence_streams"):
     """The recipe's [layout] for `kind = "sentence_streams"`; see `StreamSettings`. `streams` must be even."""
 
     directions = 2
@@ -94,9 +92,7 @@ class SentenceText:
         return Sample(key=(), ids=self.frame.spell(ids), labels=labels, reading=Reading(backward=bool(direction)))
 
 
-class PairedStreamsSettings(
-    StreamSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="paired_streams"
-):
+class PairedStreamsSettings(StreamSettings, frozen=True, kw_only=True, tag="paired_streams"):
     """The recipe's [layout] for `kind = "paired_streams"`; see `StreamSettings`. `streams` must be even.
 
     Attributes:

@@ -26,9 +26,7 @@ from unmask.data.batches.batch import TARGETS, Sample
 from unmask.data.batches.masking import Begins, NoMaskingSettings
 
 
-class PermutationMaskingSettings(
-    NoMaskingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="permutation"
-):
+class PermutationMaskingSettings(NoMaskingSettings, frozen=True, kw_only=True, tag="permutation"):
     """The recipe's [masking] for `kind = "permutation"`.
 
     Attributes:

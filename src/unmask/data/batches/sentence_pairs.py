@@ -51,9 +51,7 @@ MAX_DEBT = 8
 """Maximum number of random pairs in a block in excess of one half."""
 
 
-class SentencePairsSettings(
-    LayoutSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="sentence_pairs"
-):
+class SentencePairsSettings(LayoutSettings, frozen=True, kw_only=True, tag="sentence_pairs"):
     """The recipe's [layout] for `kind = "sentence_pairs"`; see `LayoutSettings`.
 
     Attributes:

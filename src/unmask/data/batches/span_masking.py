@@ -30,7 +30,7 @@ import numpy as np
 from unmask.data.batches.masking import Begins, Masking, MaskingSettings, find_words
 
 
-class SpanMaskingSettings(MaskingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="span"):
+class SpanMaskingSettings(MaskingSettings, frozen=True, kw_only=True, tag="span"):
     """The recipe's [masking] for `kind = "span"`; see `MaskingSettings`.
 
     Attributes:
@@ -108,7 +108,7 @@ def span_indices(masked: np.ndarray) -> np.ndarray:
     return np.cumsum(np.diff(masked, prepend=masked[:1]) > 1)
 
 
-class NgramMaskingSettings(MaskingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="ngram"):
+class NgramMaskingSettings(MaskingSettings, frozen=True, kw_only=True, tag="ngram"):
     """The recipe's [masking] for `kind = "ngram"`; see `MaskingSettings`.
 
     Attributes:
@@ -134,9 +134,7 @@ class NgramMaskingSettings(MaskingSettings, frozen=True, kw_only=True, forbid_un
         return NgramMasking(self, self.longest, vocabulary=vocabulary, mask=mask, special=special, begins=begins)
 
 
-class WholeWordMaskingSettings(
-    MaskingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="whole_word"
-):
+class WholeWordMaskingSettings(MaskingSettings, frozen=True, kw_only=True, tag="whole_word"):
     """The recipe's [masking] for `kind = "whole_word"`; see `MaskingSettings`."""
 
     whole_words = True

@@ -77,7 +77,7 @@ class StreamText(Protocol):
         ...
 
 
-class StreamSettings(LayoutSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StreamSettings(LayoutSettings, frozen=True, kw_only=True):
     """The settings of layouts in streams; see `LayoutSettings`.
 
     Attributes:
@@ -208,7 +208,7 @@ class StreamSource:
         return order, sizes[order].cumsum()
 
 
-class ContiguousSettings(StreamSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="contiguous"):
+class ContiguousSettings(StreamSettings, frozen=True, kw_only=True, tag="contiguous"):
     """The recipe's [layout] for `kind = "contiguous"`; see `StreamSettings`."""
 
     offers: ClassVar[Mapping[str, Mapping[str, Any]]] = {

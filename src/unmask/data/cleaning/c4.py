@@ -20,7 +20,7 @@ POLICIES = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "
 _CITATION = re.compile(r"\[\d*\]|\[edit\]|\[citation needed\]")
 
 
-class C4(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class C4(RuleSettings, frozen=True, kw_only=True):
     """The table [c4].
 
     Attributes:

@@ -13,7 +13,7 @@ from unmask.data.cleaning.gopher_repetition import repeated_lines
 from unmask.data.cleaning.rule import Document, Judge, RuleSettings, Verdict
 
 
-class FineWeb(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FineWeb(RuleSettings, frozen=True, kw_only=True):
     """The table [fineweb].
 
     Attributes:

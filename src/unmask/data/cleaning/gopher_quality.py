@@ -17,7 +17,7 @@ STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 _AROUND = string.punctuation + "“”‘’„«»…–—‹›。，、！？：；（）「」『』【】《》·•"
 
 
-class GopherQuality(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GopherQuality(RuleSettings, frozen=True, kw_only=True):
     """The table [gopher_quality].
 
     Attributes:

@@ -18,7 +18,7 @@ from unmask.data.cleaning.rule import Document, Judge, RuleSettings, Verdict
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
-class GopherRepetition(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GopherRepetition(RuleSettings, frozen=True, kw_only=True):
     """The table [gopher_repetition].
 
     Attributes:

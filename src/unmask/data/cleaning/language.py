@@ -18,7 +18,7 @@ from unmask.support.errors import UserError
 _MODEL = "resources/lid.176.ftz"
 
 
-class Language(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Language(RuleSettings, frozen=True, kw_only=True):
     """The table [language].
 
     Attributes:

@@ -32,7 +32,7 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _JSON = (".jsonl", ".ndjson", ".json")
 
 
-class Overlap(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Overlap(RuleSettings, frozen=True, kw_only=True):
     """The table [overlap].
 
     Attributes:

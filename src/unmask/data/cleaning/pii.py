@@ -39,7 +39,7 @@ _HINTS = {
 """What a text with such data has; quicker to look for, as a digit or sign comes first."""
 
 
-class PII(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PII(RuleSettings, frozen=True, kw_only=True):
     """The table [pii].
 
     Attributes:

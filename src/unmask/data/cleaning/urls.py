@@ -27,7 +27,7 @@ from unmask.data.text.files import read_text_lines
 from unmask.support.errors import UserError
 
 
-class Urls(RuleSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Urls(RuleSettings, frozen=True, kw_only=True):
     """The table [urls].
 
     Attributes:

@@ -104,7 +104,7 @@ def read_tables(tasks: TaskTables) -> dict[str, TaskTable]:
     return {task: _read_table(dict(table), f"{name}: {task}") for task, table in tables.items()}
 
 
-class MultitaskRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MultitaskRecipe(TrainingSettings, frozen=True, kw_only=True):
     """A recipe of fine-tuning on several tasks.
 
     Attributes:
