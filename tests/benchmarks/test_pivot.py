@@ -134,6 +134,16 @@ def test_lists_are_split_and_thinned(pivot):
     assert pivot.value_at(runs[0], "curve.11.tokens") is pivot.value_at(runs[0], "none.tokens") is None
 
 
+def test_numbers_of_a_list_are_values_by_seed(pivot):
+    """So they are paired, as those of records for each seed."""
+    lists = {start: [run["metrics"]["f1"] for run in RUNS if run["start"] == start] for start in ("random", "ours")}
+    runs = [{"start": start, "scores": scores} for start, scores in lists.items()]
+    column = {"title": "d", "minus": {"start": "random"}}
+    by_list = rows_of(pivot, runs, explode="scores", rows=["start"], columns=[{**column, "value": "scores"}])
+    by_record = rows_of(pivot, RUNS[:6], rows=["start"], columns=[{**column, "value": "metrics.f1"}])
+    assert by_list == by_record and by_list[1][1].startswith("+11.0 [")
+
+
 def test_columns_across_a_key_and_rows_that_are_complete(pivot):
     runs = [{"a": a, "engine": e, "t": t} for a, e, t in ((1, "x", 1.0), (1, "y", 2.0), (2, "x", 3.0))]
     spec = {"rows": ["a"], "columns": [{"title": "{}!", "across": "engine", "value": "t"}], "order": {"engine": ["y"]}}

@@ -99,7 +99,16 @@ COMMANDS = {
     *(
         f"tasks/{name}.py"
         for name in (
-            *("coqa", "embedding", "hotpotqa", "multiple_choice", "quac", "question_answering", "ranking"),
+            *(
+                "coqa",
+                "embedding",
+                "hotpotqa",
+                "late_interaction",
+                "multiple_choice",
+                "quac",
+                "question_answering",
+                "ranking",
+            ),
             *("relations", "text_pairs"),
         )
     ),
