@@ -1,10 +1,13 @@
 """A small recipe, and models fine-tuned from its random weights, shared by the tests of tasks."""
 
 import pytest
+import torch
 
+from unmask.data.batches.batch import collate
 from unmask.data.labelled.labelled_file import NegativeRow, Row
 from unmask.recipes.recipe import FinetuningRecipe, read_recipe
 from unmask.support.settings import convert, parse_overrides, put, write
+from unmask.training.joint import joint_gradients
 from unmask.workflows.finetuning.finetune import finetune
 
 
@@ -67,3 +70,18 @@ def pair_rows(pairs, *, negatives):
         NegativeRow({"text": first, "text_b": second}, "a.tsv", 2, negatives=(f"sea {number} garden",))
         for number, (first, second) in enumerate(pairs)
     ]
+
+
+def assert_gradient_of_the_whole_step(learner, part, samples):
+    """Assert that two micro-batches have the gradient of the loss in which all texts of the step are compared."""
+    learner(collate(samples))[part].sum.backward()
+    whole = {name: value.grad.clone() for name, value in learner.named_parameters() if value.grad is not None}
+    learner.zero_grad()
+    batches = [collate(samples[:1]), collate(samples[1:])]
+    joint = joint_gradients(learner, batches, lambda index: None)
+    for index, batch in enumerate(batches):
+        learner(joint.attach(batch, index))[part].sum.backward()
+    assert {name for name, value in learner.named_parameters() if value.grad is not None} == whole.keys()
+    for name, value in learner.named_parameters():
+        if name in whole:
+            torch.testing.assert_close(value.grad, whole[name], rtol=1e-3, atol=1e-4)

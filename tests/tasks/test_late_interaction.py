@@ -29,11 +29,10 @@ from unmask.serving.types import EmbedAllRequest, Limits
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides
 from unmask.tasks.late_interaction import LateInteraction
-from unmask.training.joint import joint_gradients
 from unmask.workflows.finetuning.finetune import finetune
 from unmask.workflows.multitask.multitask import multitask
 
-from .conftest import pair_rows
+from .conftest import assert_gradient_of_the_whole_step, pair_rows
 
 SHAPE = BertSettings(layers=2, width=16, heads=2, feed_forward=32, positions=64)
 PAIRS = [("the dog sees", "the cat."), ("a poem", "the old, old town"), ("the river", "rain"), ("a", "dog sees it")]
@@ -103,16 +102,7 @@ def test_the_loss_is_that_of_sentence_transformers(learner, tokenizer, negatives
 
 def test_the_gradient_is_that_of_the_whole_step(learner, tokenizer):
     samples = framed(learner, tokenizer, pair_rows(PAIRS, negatives=True))
-    learner(collate(samples))["late_interaction"].sum.backward()
-    whole = {name: value.grad.clone() for name, value in learner.named_parameters() if value.grad is not None}
-    learner.zero_grad()
-    batches = [collate(samples[:1]), collate(samples[1:])]
-    joint = joint_gradients(learner, batches, lambda index: None)
-    for index, batch in enumerate(batches):
-        learner(joint.attach(batch, index))["late_interaction"].sum.backward()
-    for name, value in learner.named_parameters():
-        if name in whole:
-            torch.testing.assert_close(value.grad, whole[name], rtol=1e-3, atol=1e-4)
+    assert_gradient_of_the_whole_step(learner, "late_interaction", samples)
 
 
 @pytest.fixture(scope="module")

@@ -22,10 +22,9 @@ from unmask.serving.types import Limits
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides
 from unmask.tasks.sparse import WARMUP, Sparse, SparseRequest, SparseValue
-from unmask.training.joint import joint_gradients
 from unmask.workflows.finetuning.finetune import finetune
 
-from .conftest import pair_rows
+from .conftest import assert_gradient_of_the_whole_step, pair_rows
 
 SHAPE = BertSettings(layers=2, width=16, heads=2, feed_forward=32, positions=64)
 PAIRS = [("the dog sees", "the cat"), ("a poem", "the old town"), ("the river", "rain"), ("a", "dog")]
@@ -89,17 +88,7 @@ def test_flops_grow_with_the_square_of_the_time(learner, tokenizer):
 
 def test_the_gradient_is_that_of_the_whole_step(learner, tokenizer):
     samples = framed(learner, tokenizer, pair_rows(PAIRS, negatives=True))
-    learner(collate(samples))["sparse"].sum.backward()
-    whole = {name: value.grad.clone() for name, value in learner.named_parameters() if value.grad is not None}
-    learner.zero_grad()
-    batches = [collate(samples[:1]), collate(samples[1:])]
-    joint = joint_gradients(learner, batches, lambda index: None)
-    for index, batch in enumerate(batches):
-        learner(joint.attach(batch, index))["sparse"].sum.backward()
-    assert {name for name, value in learner.named_parameters() if value.grad is not None} == whole.keys()
-    for name, value in learner.named_parameters():
-        if name in whole:
-            torch.testing.assert_close(value.grad, whole[name], rtol=1e-3, atol=1e-4)
+    assert_gradient_of_the_whole_step(learner, "sparse", samples)
 
 
 @pytest.fixture(scope="module")
