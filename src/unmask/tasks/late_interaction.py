@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate, chain
 from typing import ClassVar
 
@@ -24,7 +25,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from unmask.data.batches.batch import UNSEEN, Batch, Sample
+from unmask.data.batches.batch import GROUP, UNSEEN, Batch, Sample
+from unmask.data.batches.plan import Plan
 from unmask.data.labelled.columns import Fields
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.tokenizers.tokenizer import Tokenizer
@@ -38,9 +40,10 @@ from unmask.support.choices import PromptName
 from unmask.support.environment import check_memory
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, setting
+from unmask.support.transfer import to_device
 from unmask.tasks.rows import FramedRows, are_pairs, frame_rows, texts_of
 from unmask.tasks.task import Framed, Reason, Refusals
-from unmask.tasks.text_pairs import Compare, PairHead, PairTask, Sides, Similarity, ranking_loss
+from unmask.tasks.text_pairs import TEXT, Compare, PairHead, PairTask, Similarity, ranking_loss
 
 VECTORS = "vectors"
 """Name of the positions of the tokens whose vectors are compared."""
@@ -284,21 +287,36 @@ class LateHead(PairHead):
         """Return the normalized vectors, (vectors, width) float32."""
         return normalize(self.dense(encoded.last.index_select(0, batch.positions[VECTORS])).float(), dim=1)
 
+    def plan(self, batch: Batch) -> Batch:
+        """See `Objective`; finds how many vectors each text has, and its pair."""
+        plan = (batch.tokens.plan or Plan()) | _plan(batch)
+        return replace(batch, tokens=replace(batch.tokens, plan=plan))
+
     def compare(self, outputs: Tensor, batches: Sequence[Batch]) -> Part:
         """See `Objective`."""
-        sizes = [size for batch in batches for size in _sizes(batch)]  # number of vectors of each text
-        sides = Sides.split(torch.arange(len(sizes), device=outputs.device)[:, None], batches)
-        queries, documents = (select(outputs, sizes, of[:, 0].tolist()) for of in (sides.first, sides.documents))
-        return ranking_loss(max_sim(*queries, *documents), sides.texts, self.task.temperature)
+        known = [
+            plan.sizes if (plan := batch.tokens.plan) and VECTORS in plan.sizes else _plan(batch).sizes
+            for batch in batches
+        ]
+        sides = [[key[-1] for key in batch.keys] for batch in batches]
+        before = [0, *accumulate(of.count(0) for of in sides)]  # pairs of the batches before
+        pair = [number + start for of, start in zip(known, before, strict=False) for number in of[GROUP]]
+        # first, second and negative texts, by pairs, as `Sides`
+        order = np.lexsort((np.array(pair), np.minimum([*chain(*sides)], 2)))
+        sizes, pairs = [*chain(*(of[VECTORS] for of in known))], before[-1]
+        queries, documents = (select(outputs, sizes, chosen) for chosen in (order[:pairs], order[pairs:]))
+        texts = torch.cat([batch.labels[TEXT] for batch in batches])
+        texts = texts.index_select(0, to_device(torch.from_numpy(order), texts.device))
+        scores = max_sim(*queries, *documents)
+        return ranking_loss(scores, texts.tensor_split([pairs, 2 * pairs]), self.task.temperature)
 
 
-def _sizes(batch: Batch) -> list[int]:
-    """Return how many vectors each sequence has."""
+def _plan(batch: Batch) -> Plan:
+    """Return how many vectors each sequence has (`VECTORS`), and the number of its pair (`GROUP`)."""
     ends = batch.tokens.offsets[1:].long()
-    sizes: list[int] = torch.bincount(
-        torch.bucketize(batch.positions[VECTORS], ends, right=True), minlength=len(ends)
-    ).tolist()
-    return sizes
+    owners = torch.bucketize(batch.positions[VECTORS], ends, right=True)
+    sizes = torch.bincount(owners, minlength=len(ends))
+    return Plan(sizes={VECTORS: tuple(sizes.tolist()), GROUP: tuple(batch.labels[GROUP].tolist())})
 
 
 @head_flops.register

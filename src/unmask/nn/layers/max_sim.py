@@ -16,6 +16,7 @@ from torch import Tensor
 
 from unmask.data.tokenizers.words import spans
 from unmask.nn.layers.max_logits import max_logits
+from unmask.support.transfer import to_device
 
 
 def max_sim(queries: Tensor, query_sizes: Sequence[int], documents: Tensor, document_sizes: Sequence[int]) -> Tensor:
@@ -30,13 +31,8 @@ def max_sim(queries: Tensor, query_sizes: Sequence[int], documents: Tensor, docu
     offsets = [0, *accumulate(document_sizes)]
     largest = max_logits(documents, queries, queries.new_zeros(len(queries)), offsets).T  # (query vectors, documents)
     sums = largest.new_zeros(len(query_sizes), len(document_sizes))
-    return sums.index_add(0, owners(query_sizes, queries.device), largest)
-
-
-def owners(sizes: Sequence[int], device: torch.device | None = None) -> Tensor:
-    """Return the number of the text that each vector belongs to, (vectors,) int64."""
-    numbers = torch.arange(len(sizes), device=device)
-    return numbers.repeat_interleave(torch.tensor(sizes, dtype=torch.int64, device=device))
+    owners = torch.arange(len(query_sizes)).repeat_interleave(torch.tensor(query_sizes, dtype=torch.int64))
+    return sums.index_add(0, to_device(owners, queries.device), largest)  # by the query of each vector
 
 
 def select(vectors: Tensor, sizes: Sequence[int], chosen: Sequence[int] | np.ndarray) -> tuple[Tensor, list[int]]:
@@ -50,4 +46,4 @@ def select(vectors: Tensor, sizes: Sequence[int], chosen: Sequence[int] | np.nda
     lengths = np.array(sizes, np.int64)
     numbers = np.array(chosen, np.int64)
     rows = torch.from_numpy(spans((np.cumsum(lengths) - lengths)[numbers], lengths[numbers]))
-    return vectors.index_select(0, rows.to(vectors.device)), lengths[numbers].tolist()
+    return vectors.index_select(0, to_device(rows, vectors.device)), lengths[numbers].tolist()
