@@ -6,39 +6,54 @@ import signal
 import pytest
 import torch
 
-from unmask.support import capabilities
-from unmask.support.capabilities import WAYS
+from unmask.support import capabilities, panels
+from unmask.support.capabilities import FEW_ROWS, ROWS, WAYS
 
 GIGA = 1e9
 PROCESSORS = {
-    "AMX": ((200, 180, 180, 1200, 1200), (False, True, True, False)),
-    "AVX-512 with bf16, not by Intel": ((215, 450, 450, 850, 850), (True, True, True, False)),
-    "bf16 slower than float32": ((130, 125, 110, 75, 70), (False, True, False, False)),
-    "AVX2": ((60, 60, 55, 4, 0), (False, False, False, True)),
-    "nothing known": ((0, 0, 0, 0, 0), (False, False, False, True)),
+    "AMX": ((200, 180, 180, 1200, 1200, 95), (False, True, True, False, False)),
+    "AVX-512 with bf16, not by Intel": ((215, 450, 450, 850, 850, 110), (True, True, True, False, False)),
+    "bf16 slower than float32": ((130, 125, 110, 75, 70, 90), (False, True, False, False, False)),
+    "AVX2": ((60, 60, 55, 4, 0, 65), (False, False, False, True, True)),
+    "nothing known": ((0, 0, 0, 0, 0, 0), (False, False, False, True, False)),
 }
-"""Speeds of `WAYS`; whether oneDNN computes float32 and bf16, bf16 is faster than float32, and is emulated."""
+"""Speeds of `WAYS`; whether oneDNN computes float32 and bf16, bf16 is faster than float32, and is emulated, and panels
+are used."""
 
 
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_choices_follow_from_speeds(name, monkeypatch):
     speeds, expected = PROCESSORS[name]
     known = dict(zip(WAYS, (GIGA * speed for speed in speeds), strict=True))
-    monkeypatch.setattr(capabilities, "products", lambda: known)
+    monkeypatch.setattr(capabilities, "products", lambda rows=ROWS: known)
     found = (
         capabilities.onednn_multiplies(torch.float32),
         capabilities.onednn_multiplies(torch.bfloat16),
         capabilities.multiplies_bf16(),
         capabilities.emulates_bf16(),
+        capabilities.panels_multiply.__wrapped__(),
     )
     assert found == expected
     assert not capabilities.onednn_multiplies(torch.float64)
+
+
+@pytest.mark.parametrize(("few", "many", "chosen"), [(70, 90, True), (70, 80, False), (52, 90, False)])
+def test_panels_are_used_if_they_are_faster_for_few_rows_and_not_slower_for_many(few, many, chosen, monkeypatch):
+    speeds = {FEW_ROWS: (50, 40, 20, 9, 0, few), ROWS: (88, 82, 65, 9, 0, many)}
+    monkeypatch.setattr(capabilities, "products", lambda rows=ROWS: dict(zip(WAYS, speeds[rows], strict=True)))
+    assert capabilities.panels_multiply.__wrapped__() == chosen
 
 
 def test_each_way_is_tried_here():
     speeds = capabilities.products()
     assert speeds.keys() == WAYS.keys()
     assert speeds["float32"] > 0
+
+
+def test_without_the_extension_panels_have_no_speed(monkeypatch):
+    monkeypatch.setattr(panels, "available", lambda: False)
+    found = capabilities._try_all(FEW_ROWS)
+    assert found["float32"] > 0 and found[capabilities.PANELS] == 0
 
 
 def wrong(x, weight):

@@ -33,7 +33,7 @@ def test_extras_that_are_missing_say_how_to_install_them(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("speeds", "choice"), [((60, 60, 50, 4, 0), "emulated, refused"), ((9, 9, 9, 99, 99), "faster")]
+    ("speeds", "choice"), [((60, 60, 50, 4, 0, 0), "emulated, refused"), ((9, 9, 9, 99, 99, 0), "faster")]
 )
 def test_the_choice_of_the_precision_is_explained(monkeypatch, speeds, choice):
     known = dict(zip(capabilities.WAYS, speeds, strict=True))

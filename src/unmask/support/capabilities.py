@@ -28,18 +28,23 @@ from torch.nn.functional import linear
 
 ROWS, WIDTHS = 256, (256, 1024)
 """Shape of the products that choices depend on: those of a small encoder's feed-forward layer."""
+FEW_ROWS = 16
+"""Rows of such a product for a short text alone."""
 REPEATS = 10
 """Number of times that each product is timed, in turns; the fastest counts."""
 PATIENCE = 0.2
 """Seconds after which a way that is slow is not timed again."""
 FASTER = 1.3
 """Ratio of speeds from which on a way is preferred: smaller ones may differ from trial to trial."""
+AS_FAST = 1.05
+"""Ratio of speeds up to which ways are equally fast."""
 EMULATED = 4.0
 """Ratio of the speeds of float32 and bf16 from which on bf16 is called emulated."""
 SECONDS = 60.0
 """Time after which a trial is ended."""
 
 Multiply = Callable[[Tensor, Tensor], Tensor]
+PANELS = "float32 in panels"
 
 
 def _by_onednn(x: Tensor, weight: Tensor) -> Tensor:
@@ -59,14 +64,37 @@ def _by_onednn_packed(x: Tensor, weight: Tensor) -> Tensor:
     return y
 
 
+def _in_panels(x: Tensor, weight: Tensor) -> Tensor:
+    """Return x weight^T, of a weight that `_to_panels` returned, as nn/layers/linear.py computes it for inference."""
+    from unmask.support import panels
+
+    return panels.multiply(x, weight)
+
+
+def _to_panels(weight: Tensor) -> Tensor:
+    """Return a weight in panels.
+
+    Raises:
+        RuntimeError: the extension is not installed, or not for this processor.
+    """
+    from unmask.support import panels
+
+    if not panels.available():
+        raise RuntimeError("there are no products in panels")
+    return panels.pack(weight)
+
+
 WAYS: Mapping[str, tuple[torch.dtype, Multiply]] = {
     "float32": (torch.float32, linear),
     "float32 by oneDNN": (torch.float32, _by_onednn),
     "float32 by oneDNN, packed": (torch.float32, _by_onednn_packed),
     "bf16": (torch.bfloat16, linear),
     "bf16 by oneDNN, packed": (torch.bfloat16, _by_onednn_packed),
+    PANELS: (torch.float32, _in_panels),
 }
 """Ways to compute x weight^T on a CPU: the dtype and the function of each."""
+BEFORE: Mapping[str, Callable[[Tensor], Tensor]] = {PANELS: _to_panels}
+"""What is done with the weight before the time is taken."""
 
 
 @cache
@@ -111,6 +139,15 @@ def onednn_multiplies(dtype: torch.dtype) -> bool:
     return dtype == torch.float32 and faster and speeds["float32 by oneDNN, packed"] > 0
 
 
+@cache
+def panels_multiply() -> bool:
+    """Return whether products without gradient are to be those of panels.py: faster for few rows, as fast for many."""
+    few, many = products(FEW_ROWS), products()
+    others = [way for way, (dtype, _) in WAYS.items() if dtype == torch.float32 and way != PANELS]
+    faster = few[PANELS] > AS_FAST * max(few[way] for way in others)
+    return faster and AS_FAST * many[PANELS] > max(many[way] for way in others)
+
+
 def _try_all(rows: int = ROWS) -> dict[str, float]:
     """Return `products`, computed in this process."""
     generator, (width, wide) = torch.Generator().manual_seed(0), WIDTHS
@@ -119,7 +156,9 @@ def _try_all(rows: int = ROWS) -> dict[str, float]:
     best, operands = dict[str, float](), dict[str, tuple[Multiply, Tensor, Tensor]]()
     for way, (dtype, multiply) in WAYS.items():
         left, right = x.to(dtype), weight.to(dtype)
-        with suppress(RuntimeError, AttributeError):  # no such operator, or no implementation for this processor
+        # no such operator or extension, or no implementation for this processor
+        with suppress(RuntimeError, AttributeError):
+            right = BEFORE[way](right) if way in BEFORE else right
             error = (multiply(left, right).float() - exact).abs().max() / exact.abs().max()
             if error < (0.02 if dtype == torch.bfloat16 else 1e-5):
                 operands[way] = multiply, left, right

@@ -21,7 +21,15 @@ import torch
 
 from unmask.inference.engines import multiplies_signed_bytes
 from unmask.support import __version__, gpus
-from unmask.support.capabilities import ROWS, emulates_bf16, multiplies_bf16, onednn_multiplies, products
+from unmask.support.capabilities import (
+    FEW_ROWS,
+    ROWS,
+    emulates_bf16,
+    multiplies_bf16,
+    onednn_multiplies,
+    panels_multiply,
+    products,
+)
 from unmask.support.environment import busy_cores, num_cores, read_times, total_memory
 from unmask.support.messages import argument, rendered
 from unmask.training.machine import Machine, choose_machine, processor
@@ -32,8 +40,6 @@ RESTRICTIONS = (
     *("CUDA_VISIBLE_DEVICES", "PYTORCH_ENABLE_MPS_FALLBACK", "RANK", "WORLD_SIZE", "HF_HUB_OFFLINE"),
 )
 """Environment variables that change what is computed, or how fast."""
-FEW_ROWS = 16
-"""Number of rows of a product for a short text alone; that of a training step is `ROWS`."""
 WATCHED_SECONDS = 0.3
 """Time for which cores are watched that other programs use."""
 
@@ -79,7 +85,8 @@ def _products() -> Iterator[tuple[str, str]]:
     few, many = products(FEW_ROWS), products()
     for way, speed in many.items():
         yield way, f"{few[way] / 1e9:,.0f} and {speed / 1e9:,.0f} GFLOP/s" if speed else "not possible"
-    yield "choice in float32", "oneDNN" if onednn_multiplies(torch.float32) else "torch's BLAS"
+    choice = "oneDNN" if onednn_multiplies(torch.float32) else "torch's BLAS"
+    yield "choice in float32", f"{choice}; panels for inference" if panels_multiply() else choice
     if multiplies_bf16():
         yield "choice in bf16", "faster than float32, and the default of training"
     else:

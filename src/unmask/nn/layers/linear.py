@@ -10,7 +10,8 @@ the forward pass, up to twice as fast for that gradient, and needs no kernel for
 used is measured (capabilities.py). In bf16 torch uses oneDNN anyway. The operators are private: where torch lacks them,
 or the processor, layers compute as torch.nn.Linear does.
 
-For inference a layer keeps its matrix in oneDNN's order (`Linear.keeps_packed`).
+For inference a layer keeps its matrix in the order in which it is read (`Linear.keeps_packed`): that of oneDNN, or in
+panels (support/panels.py), whose products are the fastest on processors with AVX2 alone.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
-from unmask.support.capabilities import onednn_multiplies
+from unmask.support import panels
+from unmask.support.capabilities import onednn_multiplies, panels_multiply
 
 STEPS_PER_OCTAVE = 5
 """Binary digits of a number of rows that are kept."""
+IN_PANELS = 3
+"""Dimensions of a matrix in panels."""
 
 
 class Linear(nn.Linear):
@@ -77,10 +81,12 @@ class _Linear(torch.autograd.Function):
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: nn.Module | None = None) -> Tensor:
     """Return x weight^T + bias, after an activation where one is given, computed in the fastest way.
 
-    With oneDNN the result has no gradient. The weight may be one that `packed` returned: then oneDNN adds the bias,
+    With oneDNN or panels the result has no gradient. The weight may be one that `packed` returned: then oneDNN adds the bias,
     which torch in bf16 copies to every row first, and in bf16 applies GELU, to its float32 sums.
     """
-    if not (weight.is_mkldnn or _replaces_blas(x)):
+    if weight.ndim == IN_PANELS:
+        y = panels.multiply(x, weight, bias)
+    elif not (weight.is_mkldnn or _replaces_blas(x)):
         y = linear(x, weight, bias)
     elif x.dtype == torch.bfloat16 and isinstance(activation, nn.GELU):
         y = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "gelu", [], activation.approximate)
@@ -92,6 +98,8 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: n
 
 def product_plus(x: Tensor, weight: Tensor, other: Tensor) -> Tensor:
     """Return x weight^T + other as `product` computes it, (rows, width of the output)."""
+    if weight.ndim == IN_PANELS:
+        return panels.multiply(x, weight, onto=other)
     if not (weight.is_mkldnn or _replaces_blas(x)):
         return torch.addmm(other, x, weight.t())
     y: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, other, weight, None, "add")
@@ -99,11 +107,13 @@ def product_plus(x: Tensor, weight: Tensor, other: Tensor) -> Tensor:
 
 
 def packed(weight: Tensor) -> Tensor:
-    """Return a matrix in the order in which oneDNN reads it, for many products with few rows each; without gradient.
+    """Return a matrix in the order in which products read it, for many products with few rows each; without gradient.
 
-    oneDNN otherwise reorders it for each product, which takes about as long as a product with 32 rows. Where oneDNN
-    does not compute, the matrix itself is returned.
+    Libraries otherwise reorder it for each product, which takes about as long as a product with 32 rows. Where neither
+    panels nor oneDNN are used, the matrix itself is returned.
     """
+    if panels.fits(weight) and panels_multiply():
+        return panels.pack(weight)
     if not _by_onednn(weight):
         return weight
     reordered: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, None)

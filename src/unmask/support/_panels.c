@@ -1,0 +1,147 @@
+/* Products of matrices for panels.py, which describes the layout of its arguments. Callers check all arguments.
+
+   A product of few rows is bound by reading the weights, so panels are read in the order in which they are stored, the
+   next one is fetched while one is used, and one panel of at most DEPTH columns of x stays in the first-level cache for
+   all rows. Sums of DEPTH products are added up at the end, which rounds less than one long sum. A row is computed in
+   the same way whatever the other rows are. Goto and van de Geijn 2008 describe the principle.
+
+   OpenMP's functions are those of the library that torch has loaded, so that there are no threads but torch's. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+
+#define WIDE 16       /* columns of the output per panel: two registers */
+#define TALL 6        /* rows at a time: 12 of 16 registers hold sums */
+#define DEPTH 384     /* products per sum */
+#define CHUNK 36864   /* numbers of x that stay in the second-level cache */
+#define LEAST 1048576.0 /* multiplications from which on several threads are used */
+
+typedef struct {
+    const float *x, *panels, *bias, *onto;
+    float *y;
+    Py_ssize_t rows, width, outputs;
+} Product;
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+
+/* unrolled before arrays are placed, so that `sums` are in registers */
+#define EACH(R) _Pragma("GCC unroll 6") for (int r = 0; r < R; r++)
+#define BOTH(half) _Pragma("GCC unroll 2") for (int half = 0; half < 2; half++)
+
+/* Add to R rows of y, or set them where `first`, the sums of `depth` products with a panel; fetch from `next` on. */
+#define KERNEL(R)                                                                                                    \
+    __attribute__((target("avx2,fma"))) static void kernel##R(                                                       \
+        const float *x, Py_ssize_t width, const float *panel, Py_ssize_t depth, const float *next, Py_ssize_t skip,  \
+        const float *bias, const float *onto, float *y, Py_ssize_t outputs)                                          \
+    {                                                                                                                \
+        __m256 sums[R][2];                                                                                           \
+        EACH(R) sums[r][0] = sums[r][1] = _mm256_setzero_ps();                                                       \
+        for (Py_ssize_t i = 0; i < depth; i++, panel += WIDE) {                                                      \
+            const __m256 left = _mm256_loadu_ps(panel), right = _mm256_loadu_ps(panel + 8);                          \
+            if (!(i & skip)) {                                                                                       \
+                _mm_prefetch((const char *)next, _MM_HINT_T0);                                                       \
+                next += WIDE;                                                                                        \
+            }                                                                                                        \
+            EACH(R) {                                                                                                \
+                const __m256 value = _mm256_broadcast_ss(x + r * width + i);                                         \
+                sums[r][0] = _mm256_fmadd_ps(value, left, sums[r][0]);                                               \
+                sums[r][1] = _mm256_fmadd_ps(value, right, sums[r][1]);                                              \
+            }                                                                                                        \
+        }                                                                                                            \
+        BOTH(half) {                                                                                                 \
+            EACH(R) {                                                                                                \
+                __m256 sum = sums[r][half];                                                                          \
+                if (bias) sum = _mm256_add_ps(sum, _mm256_loadu_ps(bias + 8 * half));                                \
+                if (onto) sum = _mm256_add_ps(sum, _mm256_loadu_ps(onto + r * outputs + 8 * half));                  \
+                _mm256_storeu_ps(y + r * outputs + 8 * half, sum);                                                   \
+            }                                                                                                        \
+        }                                                                                                            \
+    }
+KERNEL(1)
+KERNEL(2)
+KERNEL(3)
+KERNEL(4)
+KERNEL(5)
+KERNEL(6)
+
+typedef void (*Kernel)(const float *, Py_ssize_t, const float *, Py_ssize_t, const float *, Py_ssize_t, const float *,
+                       const float *, float *, Py_ssize_t);
+static const Kernel kernels[] = {NULL, kernel1, kernel2, kernel3, kernel4, kernel5, kernel6};
+
+static int available(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+
+/* Compute rows [top, top + count) of the output's columns from `column` on, one panel of them. */
+static void multiply_panel(const Product *p, Py_ssize_t top, Py_ssize_t count, Py_ssize_t column)
+{
+    const Py_ssize_t blocks = (count + TALL - 1) / TALL;
+    /* the first `fetching` blocks fetch the next panel, each its share: every `fetching`-th step a line of 64 bytes */
+    const Py_ssize_t fetching = blocks >= 8 ? 8 : blocks >= 4 ? 4 : blocks >= 2 ? 2 : 1;
+    for (Py_ssize_t from = 0; from < p->width; from += DEPTH) {
+        const Py_ssize_t depth = p->width - from < DEPTH ? p->width - from : DEPTH;
+        const float *panel = p->panels + column * p->width + from * WIDE, *next = panel + depth * WIDE;
+        for (Py_ssize_t block = 0; block < blocks; block++) {
+            const Py_ssize_t row = top + count * block / blocks, stop = top + count * (block + 1) / blocks;
+            float *y = p->y + row * p->outputs + column;
+            const float *onto = from ? y : p->onto ? p->onto + row * p->outputs + column : NULL;
+            const float *bias = from || !p->bias ? NULL : p->bias + column;
+            kernels[stop - row](p->x + row * p->width + from, p->width, panel, depth, next,
+                                block < fetching ? fetching - 1 : PY_SSIZE_T_MAX, bias, onto, y, p->outputs);
+            next += block < fetching ? depth / fetching * WIDE : 0;
+        }
+    }
+}
+
+static void multiply(const Product *p, int threads)
+{
+    const Py_ssize_t size = CHUNK / p->width < TALL ? TALL : CHUNK / p->width;
+    const Py_ssize_t chunks = (p->rows + size - 1) / size, panels = p->outputs / WIDE;
+    const int several = threads > 1 && (double)p->rows * p->width * p->outputs >= LEAST;
+#pragma omp parallel for schedule(static) num_threads(threads) if (several)
+    for (Py_ssize_t task = 0; task < chunks * panels; task++) {
+        const Py_ssize_t chunk = task / panels, top = p->rows * chunk / chunks;
+        multiply_panel(p, top, p->rows * (chunk + 1) / chunks - top, task % panels * WIDE);
+    }
+}
+
+#else
+static int available(void) { return 0; }
+static void multiply(const Product *p, int threads) { (void)p, (void)threads; }
+#endif
+
+static PyObject *py_available(PyObject *self, PyObject *none)
+{
+    (void)self, (void)none;
+    return PyBool_FromLong(available());
+}
+
+static PyObject *py_multiply(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
+{
+    Py_ssize_t values[9];
+    (void)self;
+    if (count != 9) {
+        PyErr_SetString(PyExc_TypeError, "multiply takes 9 arguments");
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        values[i] = PyLong_AsSsize_t(arguments[i]);
+        if (values[i] == -1 && PyErr_Occurred()) return NULL;
+    }
+    const Product product = {(const float *)values[0], (const float *)values[1], (const float *)values[2],
+                             (const float *)values[3], (float *)values[4], values[5], values[6], values[7]};
+    Py_BEGIN_ALLOW_THREADS
+    multiply(&product, (int)values[8]);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"available", py_available, METH_NOARGS, "Return whether this processor has the instructions."},
+    {"multiply", (PyCFunction)(void (*)(void))py_multiply, METH_FASTCALL,
+     "multiply(x, panels, bias, onto, y, rows, width, outputs, threads): addresses, 0 for none, and numbers."},
+    {NULL, NULL, 0, NULL},
+};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_panels", NULL, 0, methods, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__panels(void) { return PyModule_Create(&module); }

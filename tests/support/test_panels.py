@@ -1,0 +1,92 @@
+"""Products in panels equal those in float64, whatever the shapes and threads, and a row does not depend on the others."""
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+
+from unmask.support import panels
+
+pytestmark = pytest.mark.skipif(not panels.available(), reason="there was no compiler, or the processor has no AVX2")
+
+
+@pytest.fixture
+def threads():
+    """Set the number of threads, for a test."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+def drawn(rows, width, outputs, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    shapes = (rows, width), (outputs, width), (outputs,), (rows, outputs)
+    return [torch.randn(*shape, generator=generator) for shape in shapes]
+
+
+def exact(x, weight, bias=None, onto=None):
+    y = x.double() @ weight.double().t()
+    return sum((part.double() for part in (bias, onto) if part is not None), y)
+
+
+@given(
+    rows=st.integers(0, 70),
+    width=st.sampled_from([1, 7, 384, 385, 900, 40_000]),
+    count=st.integers(1, 4),
+    has_bias=st.booleans(),
+    has_onto=st.booleans(),
+)
+def test_products_are_those_in_float64(rows, width, count, has_bias, has_onto):
+    x, weight, bias, onto = drawn(min(rows, 8) if width > 900 else rows, width, panels.WIDE * count)
+    more = {"bias": bias if has_bias else None, "onto": onto if has_onto else None}
+    found = panels.multiply(x, panels.pack(weight), **more)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), exact(x, weight, **more), rtol=0, atol=1e-6 * (4 + width**0.5) * 4)
+
+
+@pytest.mark.parametrize("rows", [1, 13, 200])
+def test_threads_change_nothing(rows, threads):
+    x, weight, bias, onto = drawn(rows, 384, 1536)
+    packed = panels.pack(weight)
+    expected = panels.multiply(x, packed, bias, onto)
+    threads(3)
+    assert torch.equal(panels.multiply(x, packed, bias, onto), expected)
+
+
+def test_a_row_does_not_depend_on_the_others():
+    x, weight, bias, _ = drawn(300, 700, 32)
+    packed = panels.pack(weight)
+    whole = panels.multiply(x, packed, bias)
+    for start, stop in ((0, 1), (1, 3), (3, 100), (7, 300)):
+        assert torch.equal(panels.multiply(x[start:stop], packed, bias), whole[start:stop])
+
+
+def test_columns_and_strides_of_arguments_do_not_matter():
+    x, weight, bias, onto = drawn(9, 48, 32)
+    found = panels.multiply(x.t().contiguous().t(), panels.pack(weight), bias.repeat(2)[::2], onto)
+    torch.testing.assert_close(found.double(), exact(x, weight, bias.repeat(2)[::2], onto), rtol=0, atol=1e-4)
+
+
+def test_what_is_not_a_number_stays_so():
+    x, weight, _, _ = drawn(3, 48, 16)
+    x[1, 5] = float("nan")
+    x[2, 0] = float("inf")
+    found = panels.multiply(x, panels.pack(weight))
+    assert found[0].isfinite().all() and found[1].isnan().all() and found[2].isinf().all()
+
+
+def test_wrong_arguments_are_refused():
+    x, weight, bias, onto = drawn(9, 48, 32)
+    packed = panels.pack(weight)
+    for wrong in ((x.double(), packed), (x[:, :40], packed), (x, packed, bias[:16]), (x, packed, bias, onto[:4])):
+        with pytest.raises(ValueError, match="float32 of shape"):
+            panels.multiply(*wrong)
+    assert not panels.fits(weight[:17]) and not panels.fits(weight.double()) and not panels.fits(weight[:0])
+
+
+def test_the_comparison_notices_a_planted_fault():
+    x, weight, _, _ = drawn(9, 48, 32)
+    packed = panels.pack(weight)
+    packed[1, 47, 15] += 0.01
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(panels.multiply(x, packed).double(), exact(x, weight), rtol=0, atol=1e-4)
