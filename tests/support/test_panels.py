@@ -44,6 +44,16 @@ def test_products_are_those_in_float64(rows, width, count, has_bias, has_onto):
     torch.testing.assert_close(found.double(), exact(x, weight, **more), rtol=0, atol=1e-6 * (4 + width**0.5) * 4)
 
 
+def test_gelu_is_that_of_torch():
+    x, weight = torch.linspace(-14, 14, 100_001)[:, None], torch.ones(16, 1)
+    found = panels.multiply(x, panels.pack(weight), gelu=True)[:, 3].double()
+    expected = torch.nn.functional.gelu(x[:, 0].double())
+    assert ((found - expected).abs() <= 3e-7 * (1 + expected.abs())).all()
+    edges = torch.tensor([[0.0], [-0.0], [1e38], [-1e38], [float("inf")], [float("nan")]])
+    found = panels.multiply(edges, panels.pack(weight), gelu=True)[:, 0]
+    torch.testing.assert_close(found, torch.nn.functional.gelu(edges[:, 0]), equal_nan=True)
+
+
 @pytest.mark.parametrize("rows", [1, 13, 200])
 def test_threads_change_nothing(rows, threads):
     x, weight, bias, onto = drawn(rows, 384, 1536)
@@ -79,7 +89,7 @@ def test_wrong_arguments_are_refused():
     x, weight, bias, onto = drawn(9, 48, 32)
     packed = panels.pack(weight)
     for wrong in ((x.double(), packed), (x[:, :40], packed), (x, packed, bias[:16]), (x, packed, bias, onto[:4])):
-        with pytest.raises(ValueError, match="float32 of shape"):
+        with pytest.raises(ValueError, match="float32 on the CPU"):
             panels.multiply(*wrong)
     assert not panels.fits(weight[:17]) and not panels.fits(weight.double()) and not panels.fits(weight[:0])
 

@@ -21,6 +21,7 @@ typedef struct {
     const float *x, *panels, *bias, *onto;
     float *y;
     Py_ssize_t rows, width, outputs;
+    int gelu;
 } Product;
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -70,6 +71,39 @@ typedef void (*Kernel)(const float *, Py_ssize_t, const float *, Py_ssize_t, con
                        const float *, float *, Py_ssize_t);
 static const Kernel kernels[] = {NULL, kernel1, kernel2, kernel3, kernel4, kernel5, kernel6};
 
+/* Return exp(x) of numbers from -87 to 0, to two units in the last place: 2^n e^r with |r| <= log(2) / 2, by Taylor. */
+__attribute__((target("avx2,fma"))) static inline __m256 exponential(__m256 x)
+{
+    const __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(-2.12194440e-4f), _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693359375f), x));
+    static const float inverse_factorials[] = {1 / 120.0f, 1 / 24.0f, 1 / 6.0f, 0.5f, 1, 1};
+    __m256 y = _mm256_set1_ps(1 / 720.0f);
+    for (int i = 0; i < 6; i++) y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(inverse_factorials[i]));
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(y), _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23)));
+}
+
+/* Return x (1 + erf(x / sqrt(2))) / 2. Abramowitz and Stegun 1964, 7.1.26: the error of erf is at most 1.5e-7. */
+__attribute__((target("avx2,fma"))) static inline __m256 gelu(__m256 x)
+{
+    static const float a[] = {-1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f};
+    const __m256 one = _mm256_set1_ps(1), half = _mm256_set1_ps(0.5f), sign = _mm256_set1_ps(-0.0f);
+    const __m256 z = _mm256_mul_ps(_mm256_andnot_ps(sign, x), _mm256_set1_ps(0.707106781f));
+    const __m256 t = _mm256_div_ps(one, _mm256_fmadd_ps(z, _mm256_set1_ps(0.3275911f), one));
+    __m256 y = _mm256_set1_ps(1.061405429f);
+    for (int i = 0; i < 4; i++) y = _mm256_fmadd_ps(y, t, _mm256_set1_ps(a[i]));
+    const __m256 power = _mm256_max_ps(_mm256_xor_ps(sign, _mm256_mul_ps(z, z)), _mm256_set1_ps(-87));
+    const __m256 erf = _mm256_fnmadd_ps(_mm256_mul_ps(y, t), exponential(power), one);
+    return _mm256_mul_ps(_mm256_mul_ps(x, half), _mm256_add_ps(one, _mm256_or_ps(erf, _mm256_and_ps(sign, x))));
+}
+
+__attribute__((target("avx2,fma"))) static void apply_gelu(float *y, Py_ssize_t rows, Py_ssize_t outputs)
+{
+    for (Py_ssize_t row = 0; row < rows; row++, y += outputs) {
+        _mm256_storeu_ps(y, gelu(_mm256_loadu_ps(y)));
+        _mm256_storeu_ps(y + 8, gelu(_mm256_loadu_ps(y + 8)));
+    }
+}
+
 static int available(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 
 /* Compute rows [top, top + count) of the output's columns from `column` on, one panel of them. */
@@ -91,6 +125,7 @@ static void multiply_panel(const Product *p, Py_ssize_t top, Py_ssize_t count, P
             next += block < fetching ? depth / fetching * WIDE : 0;
         }
     }
+    if (p->gelu) apply_gelu(p->y + top * p->outputs + column, count, p->outputs);
 }
 
 static void multiply(const Product *p, int threads)
@@ -118,10 +153,10 @@ static PyObject *py_available(PyObject *self, PyObject *none)
 
 static PyObject *py_multiply(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
 {
-    Py_ssize_t values[9];
+    Py_ssize_t values[10];
     (void)self;
-    if (count != 9) {
-        PyErr_SetString(PyExc_TypeError, "multiply takes 9 arguments");
+    if (count != 10) {
+        PyErr_SetString(PyExc_TypeError, "multiply takes 10 arguments");
         return NULL;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -129,9 +164,10 @@ static PyObject *py_multiply(PyObject *self, PyObject *const *arguments, Py_ssiz
         if (values[i] == -1 && PyErr_Occurred()) return NULL;
     }
     const Product product = {(const float *)values[0], (const float *)values[1], (const float *)values[2],
-                             (const float *)values[3], (float *)values[4], values[5], values[6], values[7]};
+                             (const float *)values[3], (float *)values[4], values[5], values[6], values[7],
+                             (int)values[8]};
     Py_BEGIN_ALLOW_THREADS
-    multiply(&product, (int)values[8]);
+    multiply(&product, (int)values[9]);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
@@ -139,7 +175,7 @@ static PyObject *py_multiply(PyObject *self, PyObject *const *arguments, Py_ssiz
 static PyMethodDef methods[] = {
     {"available", py_available, METH_NOARGS, "Return whether this processor has the instructions."},
     {"multiply", (PyCFunction)(void (*)(void))py_multiply, METH_FASTCALL,
-     "multiply(x, panels, bias, onto, y, rows, width, outputs, threads): addresses, 0 for none, and numbers."},
+     "multiply(x, panels, bias, onto, y, rows, width, outputs, gelu, threads): addresses, 0 for none, and numbers."},
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_panels", NULL, 0, methods, NULL, NULL, NULL, NULL};

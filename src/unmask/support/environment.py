@@ -73,6 +73,8 @@ def busy_cores(before: Times | None, after: Times | None) -> float:
 SMALLER = "choose a smaller encoder.width, encoder.layers or tokenizer.vocabulary, or a machine with more memory"
 """What to do about a model that does not fit into memory."""
 
+LITTLE = 2**20
+"""Bytes that any machine has, for which nothing is asked of the system."""
 _REMEDY = "start it with torchrun, or unset RANK, WORLD_SIZE and LOCAL_RANK"
 
 
@@ -186,7 +188,7 @@ def check_memory(needed: float, what: str, remedy: str) -> None:
     Raises:
         UserError: it has less.
     """
-    if needed > (memory := total_memory()) > 0:
+    if needed > LITTLE and needed > (memory := total_memory()) > 0:
         raise UserError(
             f"{what} needs at least {needed / 2**30:,.1f} GiB of memory, this machine has {memory / 2**30:,.1f} GiB",
             remedy=remedy,

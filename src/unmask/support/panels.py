@@ -40,34 +40,41 @@ def pack(weight: Tensor) -> Tensor:
     return weight.detach().view(outputs // WIDE, WIDE, width).transpose(1, 2).contiguous()
 
 
-def multiply(x: Tensor, panels: Tensor, bias: Tensor | None = None, onto: Tensor | None = None) -> Tensor:
+def multiply(
+    x: Tensor, panels: Tensor, bias: Tensor | None = None, onto: Tensor | None = None, *, gelu: bool = False
+) -> Tensor:
     """Return x weight^T + bias + onto, without gradient; a row does not depend on which other rows there are.
 
-    Shape:
-        x: (rows, width); panels: what `pack` returned; bias: (outputs,); onto: (rows, outputs); all float32; returns
+    Args:
+        x: (rows, width).
+        panels: what `pack` returned.
+        bias: (outputs,).
+        onto: (rows, outputs).
+        gelu: whether to return GELU of the sum, with erf to 1.5e-7.
+
+    Returns:
         (rows, outputs).
 
     Raises:
-        ValueError: an argument has another dtype, device or shape.
+        ValueError: an argument is not float32, not on the CPU or of another shape.
     """
-    rows, width = x.shape
-    count, depth, _ = panels.shape
-    outputs = count * WIDE
-    x = _checked(x, (rows, depth))
-    y = torch.empty(rows, outputs)
+    count, width, wide = panels.shape
+    rows, outputs = len(x), count * wide
+    x, bias_at, onto_at = x.contiguous(), 0, 0
+    wrong = x.dtype != torch.float32 or not x.is_cpu or x.shape != (rows, width)
+    if bias is not None:
+        wrong |= bias.dtype != torch.float32 or not bias.is_cpu or bias.shape != (outputs,)
+        bias = bias.contiguous()
+        bias_at = bias.data_ptr()
+    if onto is not None:
+        wrong |= onto.dtype != torch.float32 or not onto.is_cpu or onto.shape != (rows, outputs)
+        onto = onto.contiguous()
+        onto_at = onto.data_ptr()
+    if wrong:
+        raise ValueError(f"float32 on the CPU is needed, {width} wide and for {outputs} outputs")
+    y = x.new_empty(rows, outputs)
     _panels.multiply(
-        x.data_ptr(),
-        _checked(panels, (count, width, WIDE)).data_ptr(),
-        0 if bias is None else (bias := _checked(bias, (outputs,))).data_ptr(),
-        0 if onto is None else (onto := _checked(onto, (rows, outputs))).data_ptr(),
-        y.data_ptr(),
-        *(rows, width, outputs, torch.get_num_threads()),
+        *(x.data_ptr(), panels.data_ptr(), bias_at, onto_at, y.data_ptr()),
+        *(rows, width, outputs, gelu, torch.get_num_threads()),
     )
     return y
-
-
-def _checked(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Return a tensor whose numbers are in order in memory."""
-    if x.dtype != torch.float32 or not x.is_cpu or x.shape != shape:
-        raise ValueError(f"float32 of shape {shape} on the CPU is needed, not {x.dtype} of {tuple(x.shape)}")
-    return x.contiguous()

@@ -45,9 +45,11 @@ class Linear(nn.Linear):
 
     def forward(self, x: Tensor, activation: nn.Module | None = None) -> Tensor:
         """Return x weight^T + bias, (tokens, width of the output), after an activation where one is given."""
-        filled = fill_up(x)
-        if not (torch.is_grad_enabled() or torch.compiler.is_compiling()):
-            y = product(filled, self._packed() if self.keeps_packed else self.weight, self.bias, activation)
+        computes = not (torch.is_grad_enabled() or torch.compiler.is_compiling())
+        weight = self._packed() if computes and self.keeps_packed else self.weight
+        filled = x if weight.ndim == IN_PANELS else fill_up(x)
+        if computes:
+            y = product(filled, weight, self.bias, activation)
         else:
             function = _Linear.apply if _replaces_blas(x) else linear
             y = function(filled, self.weight, self.bias)
@@ -56,10 +58,11 @@ class Linear(nn.Linear):
 
     def _packed(self) -> Tensor:
         """Return the matrix as `packed` does, anew if the weight has changed."""
-        version = 0 if self.weight.is_inference() else self.weight._version
-        if self._kept is None or self._kept[0] != version:
-            self._kept = version, packed(self.weight)
-        return self._kept[1]
+        weight, kept = self.weight, self._kept
+        version = 0 if weight.is_inference() else weight._version
+        if kept is None or kept[0] != version:
+            self._kept = kept = version, packed(weight)
+        return kept[1]
 
 
 class _Linear(torch.autograd.Function):
@@ -82,10 +85,12 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: n
     """Return x weight^T + bias, after an activation where one is given, computed in the fastest way.
 
     With oneDNN or panels the result has no gradient. The weight may be one that `packed` returned: then oneDNN adds the bias,
-    which torch in bf16 copies to every row first, and in bf16 applies GELU, to its float32 sums.
+    which torch in bf16 copies to every row first, and in bf16 applies GELU, to its float32 sums; panels apply it, too.
     """
     if weight.ndim == IN_PANELS:
-        y = panels.multiply(x, weight, bias)
+        exact = isinstance(activation, nn.GELU) and activation.approximate == "none"
+        y = panels.multiply(x, weight, bias, gelu=exact)
+        activation = None if exact else activation
     elif not (weight.is_mkldnn or _replaces_blas(x)):
         y = linear(x, weight, bias)
     elif x.dtype == torch.bfloat16 and isinstance(activation, nn.GELU):
