@@ -4,10 +4,11 @@ Each check is independent: one that fails is reported, and the next begins.
 
 - `families`: every recipe of the smallest size takes some steps by `unmask.pretrain` on the CPU in float32 and on the
   device in float32 and bf16; the losses are compared.
-- `tensors`: outputs, loss and gradients of a small BERT with ragged sequences.
+- `modes`: fp16, and `deterministic`: two runs have the same losses, to the last digit.
+- `tensors`: outputs, loss and gradients of a small BERT and ModernBERT with ragged sequences, compiled and not.
 - `speed`: masked-LM pretraining in tokens per second, as a share of the measured peak of matrix products, with the
-  memory, and the Hugging Face Trainer at the same work (pretrain_speed.py).
-- `step`: kernels, copies and synchronizations of one step of the largest of these.
+  memory, and the Hugging Face Trainer at the same work (pretrain_speed.py); kernels, copies and synchronizations of one
+  step of each.
 - `finetuning`: of MiniLM on SST-2 and `inference`: of its shape and BERT-base's, beside transformers.
 
 `--toy` does all of it on a CPU.
@@ -23,7 +24,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ from unmask.data.batches.batch import Batch, Sample, collate
 from unmask.data.batches.masking import TokenMasking, TokenMaskingSettings
 from unmask.data.batches.rng import derive_rng
 from unmask.families.bert import BertSettings
+from unmask.families.modernbert import ModernBertSettings
+from unmask.nn.layers.block import compile_layers
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLMSettings
 from unmask.objectives.objective import BuildContext
@@ -70,6 +72,8 @@ BOUNDS = {"float32": 1e-4, "bf16": 0.05}
 """How far from the CPU's float32 a tensor may be, as a share of its norm."""
 LOSS_BOUNDS = {"float32": 1e-3, "bf16": 0.02}
 """How far from the CPU's float32 the loss of any step may be, as a share of it."""
+LISTED = 20
+"""Number of kernels that a record lists, those that take longest."""
 LENGTHS = (1, 2, 17, 64, 65, 128, 300, 511, 512)
 
 KEYS = ("check", "case", "engine", "recipe")
@@ -103,7 +107,28 @@ def families(device: Device) -> Iterator[Record]:
         raise Wrong("\n".join(wrong))
 
 
-def _losses(recipe: str, run: Path, device: Device, precision: Precision) -> list[float]:
+def modes(device: Device) -> Iterator[Record]:
+    """Compare losses in fp16 with those of the CPU, and those of two deterministic runs with each other."""
+    if device == "cpu":  # has neither
+        return
+    wrong = []
+    with tempfile.TemporaryDirectory() as folder:
+        for recipe in ("bert", "modernbert"):
+            expected = _losses(recipe, Path(folder) / f"{recipe}-cpu", "cpu", "float32")
+            found = _losses(recipe, Path(folder) / f"{recipe}-fp16", device, "fp16")
+            apart = max(abs(a - b) / abs(a) for a, b in zip(expected, found, strict=True))
+            runs = [Path(folder) / f"{recipe}-{number}" for number in range(2)]
+            first, second = (_losses(recipe, run, device, "bf16", deterministic=True) for run in runs)
+            yield {"check": "modes", "recipe": recipe, "fp16_apart": apart, "deterministic": first == second}
+            if not (apart <= LOSS_BOUNDS["bf16"] and first == second):
+                wrong.append(f"{recipe}: losses in fp16 are {apart:.1e} from the CPU's; {first}, {second}")
+    if wrong:
+        raise Wrong("\n".join(wrong))
+
+
+def _losses(
+    recipe: str, run: Path, device: Device, precision: Precision, *, deterministic: bool = False
+) -> list[float]:
     """Pretrain for some steps without dropout; return the losses of all steps and of the evaluations."""
     settings = {"budget.steps": STEPS, "encoder.dropout": 0.0}
     if recipe not in STREAMED:
@@ -112,14 +137,23 @@ def _losses(recipe: str, run: Path, device: Device, precision: Precision) -> lis
     if (corpus := run.parent / f"{recipe}-cpu" / "text" / "corpus").exists():
         source = {"corpus": corpus}
     unmask.pretrain(
-        f"{recipe}-mini", out=run, **source, settings=settings, device=device, precision=precision, quiet=True
+        f"{recipe}-mini",
+        out=run,
+        **source,
+        settings=settings,
+        device=device,
+        precision=precision,
+        deterministic=deterministic,
+        quiet=True,
     )
     return [line["loss"] for kind in ("train", "heldout") for line in logged(run, kind)]
 
 
-def learn(learner: Learner, batch: Batch, machine: Machine) -> dict[str, Tensor]:
+def learn(learner: Learner, batch: Batch, machine: Machine, *, compiled: bool = False) -> dict[str, Tensor]:
     """Return outputs and gradients of one batch, on the CPU in float32."""
     there = copy.deepcopy(learner).to(machine.device, machine.dtype)
+    if compiled:
+        compile_layers(there)
     batch = batch.to(machine.device)
     found = {"last": there.encoder(batch.tokens).last}
     (part,) = there(batch).values()
@@ -133,7 +167,35 @@ def learn(learner: Learner, batch: Batch, machine: Machine) -> dict[str, Tensor]
 
 def tensors(device: Device) -> Iterator[Record]:
     """Compare a device with the CPU in float32: the largest differences, as shares of the norm."""
-    settings = BertSettings(layers=3, width=128, heads=4, feed_forward=512, dropout=0.0, init_std=0.05)
+    small: dict[str, Any] = {"layers": 3, "width": 128, "heads": 4, "feed_forward": 512, "dropout": 0.0}
+    wrong = []
+    for family, settings in (
+        ("bert", BertSettings(**small, init_std=0.05)),
+        ("modernbert", ModernBertSettings(**small)),
+    ):
+        learner, batch = _learner(settings)
+        expected = learn(learner, batch, Machine(torch.device("cpu"), "float32"))
+        for compiled in (False,) if device == "cpu" else (False, True):  # a CPU computes layers without it
+            worst = {}
+            for precision in PRECISIONS:
+                found = learn(learner, batch, Machine(torch.device(device), precision), compiled=compiled)
+                if found.keys() != expected.keys():
+                    raise Wrong(f"{precision}: other parameters have gradients: {found.keys() ^ expected.keys()}")
+                worst[precision] = max(
+                    (float((value - expected[name]).norm() / expected[name].norm().clamp(min=1e-6)), name)
+                    for name, value in found.items()
+                )
+            case = f"{family}, compiled" if compiled else family
+            yield {"check": "tensors", "case": case, "largest_difference": worst}
+            for precision, (difference, name) in worst.items():
+                if not difference <= BOUNDS[precision]:
+                    wrong.append(f"{case}, {precision}: {name} is {difference:.1e} away from the CPU's")
+    if wrong:
+        raise Wrong("\n".join(wrong))
+
+
+def _learner(settings: BertSettings | ModernBertSettings) -> tuple[Learner, Batch]:
+    """Return a masked LM and ragged sequences."""
     torch.manual_seed(0)
     body = settings.build(VOCABULARY)
     learner = Learner(body, {"masked_lm": MaskedLMSettings().build(BuildContext(body))})
@@ -145,47 +207,49 @@ def tensors(device: Device) -> Iterator[Record]:
         ids = rng.integers(FIRST_WORD, VOCABULARY, length)
         sample = Sample(key=(place,), ids=ids, segments=rng.integers(0, 2, length))
         samples.append(learner.prepare(masking(sample, rng)))
-    batch = collate(samples)
-    expected = learn(learner, batch, Machine(torch.device("cpu"), "float32"))
-    worst = {}
-    for precision in PRECISIONS:
-        found = learn(learner, batch, Machine(torch.device(device), precision))
-        if found.keys() != expected.keys():
-            raise Wrong(f"{precision}: other parameters have gradients: {found.keys() ^ expected.keys()}")
-        worst[precision] = max(
-            (float((value - expected[name]).norm() / expected[name].norm().clamp(min=1e-6)), name)
-            for name, value in found.items()
-        )
-    yield {"check": "tensors", "largest_difference": worst}
-    for precision, (difference, name) in worst.items():
-        if not difference <= BOUNDS[precision]:
-            raise Wrong(f"{precision}: {name} is {difference:.1e} away from the CPU's")
+    return learner, collate(samples)
 
 
 def speed(device: Device) -> Iterator[Record]:
-    """Measure pretraining."""
-    for case, work in (TOY if device == "cpu" else CASES).items():
-        for engine, run in (("unmask", run_unmask), ("trainer", run_trainer)):
-            if device == "cuda":
-                torch.cuda.empty_cache()
-            yield {"check": "speed", "case": case, "engine": engine, **run(work)}
+    """Measure pretraining, and count what one of the steps before the timed ones launches, and where it waits."""
+    toy = device == "cpu"
+    for case, work in (TOY if toy else CASES).items():
+        for compiled in (False,) if toy else (False, True):
+            _free(device)
+            with _observed(device) as seen:
+                found = run_unmask(work, **{"batch.compile": compiled})
+            yield {
+                "check": "speed",
+                "case": case,
+                "engine": "unmask compiled" if compiled else "unmask",
+                **found,
+                **seen,
+            }
+        _free(device)
+        yield {"check": "speed", "case": case, "engine": "trainer", **run_trainer(work)}
 
 
-def step(device: Device) -> Iterator[Record]:
-    """Count what one step launches, and where it waits for the device."""
-    work, taken = replace([*(TOY if device == "cpu" else CASES).values()][-1], steps=2), count(1)
-    take, found = Trainer.step, Record()
+def _free(device: Device) -> None:
+    """Return a GPU's memory."""
+    if device == "cuda":
+        torch.cuda.empty_cache()
 
-    def observed(trainer: Trainer) -> dict[str, float]:
+
+@contextmanager
+def _observed(device: Device) -> Iterator[Record]:
+    """Observe two of the steps that are not timed: the synchronizations of one, and the kernels of the other."""
+    take, taken, found = Trainer.step, count(1), Record()
+
+    def step(trainer: Trainer) -> dict[str, float]:
         number = next(taken)
-        if number == WARM_STEPS + 1:
+        if number == WARM_STEPS - 1:
             with warnings.catch_warnings(record=True) as caught, _reporting(device):
                 warnings.simplefilter("always")
                 metrics = take(trainer)
             places = Counter(f"{Path(one.filename).name}:{one.lineno}" for one in caught)
             found["synchronizations"] = dict(places)
             return metrics
-        if number != WARM_STEPS + 2:
+        if number != WARM_STEPS:
             return take(trainer)
         device_only = None if device == "cpu" else [torch.profiler.ProfilerActivity.CUDA]  # the rest takes minutes
         with torch.profiler.profile(activities=device_only) as profiler:
@@ -196,12 +260,11 @@ def step(device: Device) -> Iterator[Record]:
                 kernels[event.name] += 1
                 seconds[event.name] += event.device_time / 1e6
         found["kernels"], found["busy_seconds"] = sum(kernels.values()), sum(seconds.values())
-        found["longest"] = [(name[:90], kernels[name], value) for name, value in seconds.most_common(40)]
+        found["longest"] = [(name[:90], kernels[name], value) for name, value in seconds.most_common(LISTED)]
         return metrics
 
-    with mock.patch.object(Trainer, "step", observed):
-        run_unmask(work)
-    yield {"check": "step", **found}
+    with mock.patch.object(Trainer, "step", step):
+        yield found
 
 
 @contextmanager
@@ -220,9 +283,12 @@ def finetuning(device: Device) -> Iterator[Record]:
     with tempfile.TemporaryDirectory() as folder:
         train, dev = sst2_files(64 if toy else 2_000, Path(folder))
         for precision in ("float32",) if toy else ("bf16", "float32"):
-            for name, run in (("unmask", finetune_speed.run_unmask), ("trainer", finetune_speed.run_trainer)):
-                found = run(train, dev, 2, 0, precision, device)
-                yield {"check": "finetuning", "engine": f"{name} {precision}", **found}
+            for compiled in (False,) if toy else (False, True):
+                found = finetune_speed.run_unmask(train, dev, 2, 0, precision, device, **{"batch.compile": compiled})
+                engine = f"unmask {precision}, compiled" if compiled else f"unmask {precision}"
+                yield {"check": "finetuning", "engine": engine, **found}
+            found = finetune_speed.run_trainer(train, dev, 2, 0, precision, device)
+            yield {"check": "finetuning", "engine": f"trainer {precision}", **found}
 
 
 def classify(device: Device) -> Iterator[Record]:
@@ -236,9 +302,9 @@ def classify(device: Device) -> Iterator[Record]:
 
 CHECKS: dict[str, Callable[[Device], Iterator[Record]]] = {
     "families": families,
+    "modes": modes,
     "tensors": tensors,
     "speed": speed,
-    "step": step,
     "finetuning": finetuning,
     "inference": classify,
 }

@@ -38,12 +38,15 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         micro_tokens: tokens in memory at once; gradients are accumulated over the batch. "auto": as many as fit.
         recompute: keep only the layers' inputs and recompute the rest in the backward pass (Chen et al. 2016): much
             less memory, about a third more time.
+        compile: compute layers with compiled kernels (`compile_layers` in nn/layers/block.py), which takes a GPU more
+            tokens per second after some seconds of compiling; "auto": in long runs, where torch can.
     """
 
     tokens: int | None = None
     sequences: int | None = None
     micro_tokens: int | Literal["auto"] = "auto"
     recompute: bool = False
+    compile: bool | Literal["auto"] = "auto"
 
     either = ("tokens", "sequences")
 

@@ -29,13 +29,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from unmask.nn.layers.dropout import Dropout
-from unmask.nn.layers.fused_attention import flash_supports, for_inference, fused, is_supported, padded, varlen
+from unmask.nn.layers.fused_attention import (
+    flash_supports,
+    for_inference,
+    fused,
+    is_supported,
+    padded,
+    varlen,
+)
 from unmask.nn.layers.linear import Linear
 from unmask.nn.layers.norm import LayerNorm, RMSNorm
 from unmask.nn.layers.plain_attention import AttentionSpec, Kernel, plain
@@ -45,7 +53,10 @@ if TYPE_CHECKING:
     from unmask.data.batches.batch import Tokens
 
 Body = TypeVar("Body", bound=nn.Module)
+Function = TypeVar("Function", bound=Callable[..., Any])
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
+VARIANTS = 64
+"""How often a function may be compiled: for layers of other structure, dtypes, and ranges of the number of tokens."""
 ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
     "gelu": nn.GELU,
     "gelu_tanh": lambda: nn.GELU(approximate="tanh"),
@@ -143,15 +154,46 @@ class SelfAttention(nn.Module):
         Returns:
             (tokens or rows, width).
         """
-        qkv = self.qkv(x)  # (tokens, 3 * width)
+        return self.out(self.read(x, tokens, scores, rows))
+
+    def read(self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None, rows: Tensor | None) -> Tensor:
+        """Return the attention output before the last linear layer; see `forward`."""
+        return select(self.attend(self.qkv(x), tokens, scores), rows)
+
+    def attend(self, qkv: Tensor, tokens: Tokens, scores: list[Tensor] | None = None) -> Tensor:
+        """Return what tokens attend to, (tokens, width), from their queries, keys and values, (tokens, 3 * width)."""
         spec = self.spec if self.training else replace(self.spec, dropout=0.0)
-        attended = self.kernel(qkv, tokens, spec) if scores is None else plain(qkv, tokens, spec, scores)
-        return self.out(select(attended, rows))
+        return self.kernel(qkv, tokens, spec) if scores is None else plain(qkv, tokens, spec, scores)
 
 
 def select(x: Tensor, rows: Tensor | None) -> Tensor:
     """Return some rows of a matrix; None: all."""
     return x if rows is None else x.index_select(0, rows)
+
+
+def compile_layers(body: nn.Module) -> None:
+    """Let the layers of a body compute in training with compiled functions, in place.
+
+    Sums of residual connections, dropout, norms and activations, and the sums of their gradients over the tokens,
+    become few kernels. Attention is not compiled.
+    """
+    for module in body.modules():
+        if isinstance(module, Block | PreNormBlock):
+            module.compiled = True
+
+
+def _function(function: Function, *, compiled: bool) -> Function:
+    """Return a function, compiled where asked for and gradients are computed: evaluations are not worth it."""
+    return _compiled(function) if compiled and torch.is_grad_enabled() else function
+
+
+@cache
+def _compiled(function: Function) -> Function:
+    """Return a function that is compiled at its first call, for any number of tokens."""
+    import torch._dynamo  # takes a second
+
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, VARIANTS)
+    return cast(Function, torch.compile(function, dynamic=True))
 
 
 def set_kernel(body: Body, kernel: Kernel) -> Body:
@@ -204,6 +246,7 @@ class Block(nn.Module):
     attention_norm: LayerNorm
     feed_forward: FeedForward | GatedFeedForward
     feed_forward_norm: LayerNorm
+    compiled = False
 
     def __init__(
         self,
@@ -238,8 +281,12 @@ class Block(nn.Module):
         Returns:
             (tokens or rows, width).
         """
-        attended = self.attention(x, tokens, scores, rows)
-        x = self.attention_norm(self.dropout(attended, onto=select(x, rows)))
+        read = self.attention.read(x, tokens, scores, rows)
+        return _function(Block.finish, compiled=self.compiled)(self, read, select(x, rows))
+
+    def finish(self, read: Tensor, x: Tensor) -> Tensor:
+        """Return the next layer's tokens from what the attention read, all (rows, width)."""
+        x = self.attention_norm(self.dropout(self.attention.out(read), onto=x))
         return self.feed_forward_norm(self.dropout(self.feed_forward(x), onto=x))
 
 
@@ -270,6 +317,8 @@ class PreNormBlock(nn.Module):
         dropout: dropout rate on the attention's output.
     """
 
+    compiled = False
+
     def __init__(
         self,
         attention_norm: LayerNorm | RMSNorm | None,
@@ -291,8 +340,18 @@ class PreNormBlock(nn.Module):
         self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None = None, rows: Tensor | None = None
     ) -> Tensor:
         """Return the next layer's tokens; see `Block.forward`."""
-        normed = x if self.attention_norm is None else self.attention_norm(x)
-        x = self.dropout(self.attention(normed, tokens, scores, rows), onto=select(x, rows))
+        qkv = _function(PreNormBlock.begin, compiled=self.compiled)(self, x)
+        read = select(self.attention.attend(qkv, tokens, scores), rows)
+        return _function(PreNormBlock.finish, compiled=self.compiled)(self, read, select(x, rows))
+
+    def begin(self, x: Tensor) -> Tensor:
+        """Return queries, keys and values, (rows, 3 * width), from (rows, width)."""
+        qkv: Tensor = self.attention.qkv(x if self.attention_norm is None else self.attention_norm(x))
+        return qkv
+
+    def finish(self, read: Tensor, x: Tensor) -> Tensor:
+        """Return the next layer's tokens from what the attention read, all (rows, width)."""
+        x = self.dropout(self.attention.out(read), onto=x)
         x = x + self.feed_forward(self.feed_forward_norm(x))
         return x if self.final_norm is None else self.final_norm(x)
 

@@ -11,7 +11,8 @@ group's copy by heads.
 **On GPUs** it is torch's variable-length FlashAttention (Dao 2023), which needs no padding. torch's public function for
 it does not support dropout, so the underlying operator is called. It runs on newer GPUs only, in 16 bits; and it is
 private, so that a version of torch may lack it. Otherwise sequences are padded to the longest one of their `Group` for
-the public `scaled_dot_product_attention`, which has kernels for all GPUs.
+the public `scaled_dot_product_attention`, which has kernels for all GPUs. Where there is Triton, queries and keys are
+rotated by a kernel of its own (rotary_kernel.py).
 
 **On CPUs without gradient** it is torch's fused kernel, which reads queries, keys and values where they are, and writes
 no scores; only its backward pass is slow. Sequences are padded to the longest one of their `Group`.
@@ -196,7 +197,7 @@ def _kept(probabilities: Tensor, rate: float, seed: int, group: int, part: slice
 
 def varlen(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
     """Compute attention; see `Kernel` and `flash_supports`. Biases and padding in the stream are not supported."""
-    query, key, value, longest = _rotated(qkv, tokens, spec)
+    query, key, value, longest = _parts(qkv, tokens, spec)
     output, *_ = _flash()(
         query,
         key,
@@ -216,7 +217,7 @@ def varlen(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
 
 def padded(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
     """Compute attention; see `Kernel`. Biases are not supported."""
-    query, key, value, _ = _rotated(qkv, tokens, spec)
+    query, key, value, _ = _parts(qkv, tokens, spec)
     return torch.cat([_padded(query, key, value, group, spec) for group in tokens.groups])
 
 
@@ -227,17 +228,39 @@ def flash_supports(qkv: Tensor, heads: int) -> bool:
     return fits and _flash() is not None and gpus.describe(qkv.device).flash
 
 
-def _rotated(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> tuple[Tensor, Tensor, Tensor, int]:
+def _parts(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> tuple[Tensor, Tensor, Tensor, int]:
     """Return queries, keys and values, rotated, (tokens, heads, head width) each, and the length of the longest."""
     assert spec.bias is None
-    x = qkv.view(len(qkv), 3, spec.heads, -1)  # (tokens, 3, heads, head width)
-    query, key, value = x.unbind(1)
     longest = max(group.longest for group in tokens.groups)
-    if spec.rotation is not None:
-        tables = spec.rotation.tables(longest, x.shape[-1], x)
-        cos, sin = (table[tokens.position_ids][:, None, None] for table in tables)  # (tokens, 1, 1, head width / 2)
-        query, key = spec.rotation.rotate(x[:, :2], cos, sin).unbind(1)
-    return query, key, value, longest
+    if spec.rotation is None:
+        query, key, value = qkv.view(len(qkv), 3, spec.heads, -1).unbind(1)
+        return query, key, value, longest
+    tables = spec.rotation.tables(longest, qkv.shape[1] // (3 * spec.heads), qkv)
+    split = split_rotated
+    if gpus.has_triton(qkv.device):
+        from unmask.nn.layers.rotary_kernel import split_rotated as split
+    return *split(qkv, spec.heads, spec.rotation, tables, tokens.position_ids), longest
+
+
+def split_rotated(
+    qkv: Tensor, heads: int, rotation: Rotation, tables: tuple[Tensor, Tensor], positions: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries, keys and values of each head, of which queries and keys are rotated.
+
+    Args:
+        qkv: queries, keys and values, (tokens, 3 * width).
+        heads: number of heads.
+        rotation: the rotation.
+        tables: cosine and sine of the angles at each position, (positions, head width / 2).
+        positions: index of each token in its sequence, (tokens,).
+
+    Returns:
+        Three tensors (tokens, heads, head width).
+    """
+    x = qkv.view(len(qkv), 3, heads, -1)  # (tokens, 3, heads, head width)
+    cos, sin = (table[positions][:, None, None] for table in tables)  # (tokens, 1, 1, head width / 2)
+    query, key = rotation.rotate(x[:, :2], cos, sin).unbind(1)
+    return query, key, x[:, 2]
 
 
 def _flash() -> Any:
