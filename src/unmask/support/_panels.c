@@ -15,7 +15,7 @@
 #define TALL 6        /* rows at a time: 12 of 16 registers hold sums */
 #define DEPTH 384     /* products per sum */
 #define CHUNK 36864   /* numbers of x that stay in the second-level cache */
-#define LEAST 1048576.0 /* multiplications from which on several threads are used */
+#define LEAST 524288.0 /* multiplications from which on several threads are used */
 
 typedef struct {
     const float *x, *panels, *bias, *onto;

@@ -28,7 +28,6 @@ Dropout is where it is there: on the attention's output and inside the feed-forw
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
@@ -162,7 +161,7 @@ class SelfAttention(nn.Module):
 
     def attend(self, qkv: Tensor, tokens: Tokens, scores: list[Tensor] | None = None) -> Tensor:
         """Return what tokens attend to, (tokens, width), from their queries, keys and values, (tokens, 3 * width)."""
-        spec = self.spec if self.training else replace(self.spec, dropout=0.0)
+        spec = self.spec if self.training else self.spec.undropped
         return self.kernel(qkv, tokens, spec) if scores is None else plain(qkv, tokens, spec, scores)
 
 

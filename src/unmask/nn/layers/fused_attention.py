@@ -287,21 +287,30 @@ def _by_heads(x: Tensor, group: Group) -> Tensor:
 
 def for_inference(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
     """Compute attention; see `Kernel` and `is_supported`."""
+    first = tokens.groups[0]
+    if first.index is None and first.stop == len(qkv):  # all tokens, such as those of a text alone
+        return _attended(qkv, first, spec)
     stream = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
     for group in tokens.groups:
-        local = spec.is_local(group.longest)
-        mask = None  # if causal, padding comes after all real tokens
-        if local or not spec.causal:
-            mask = attended_positions(group, spec if local else AttentionSpec(spec.heads), qkv.device)
-        heads = by_heads(qkv, group, spec)  # each (sequences, heads, longest, head width)
-        output = scaled_dot_product_attention(*heads, attn_mask=mask, is_causal=spec.causal and not local)
-        rows, target = output.transpose(1, 2).reshape(-1, stream.shape[1]), stream[group.start : group.stop]
+        rows, target = _attended(qkv, group, spec), stream[group.start : group.stop]
         if group.index is None:
             target.copy_(rows)
         else:
             torch.index_select(rows, 0, group.index, out=target)
     stream[tokens.groups[-1].stop :] = 0
     return stream
+
+
+def _attended(qkv: Tensor, group: Group, spec: AttentionSpec) -> Tensor:
+    """Return the outputs of a group's sequences with their padding, (sequences * longest, width)."""
+    local, mask = spec.is_local(group.longest), None
+    if local:
+        mask = attended_positions(group, spec, qkv.device)
+    elif not spec.causal and group.attended is not None:  # if causal, padding comes after all real tokens
+        mask = group.attended[:, None, None, :]
+    heads = by_heads(qkv, group, spec)  # each (sequences, heads, longest, head width)
+    output = scaled_dot_product_attention(*heads, attn_mask=mask, is_causal=spec.causal and not local)
+    return output.transpose(1, 2).reshape(group.sequences * group.longest, -1)
 
 
 def is_supported(groups: tuple[Group, ...], spec: AttentionSpec) -> bool:

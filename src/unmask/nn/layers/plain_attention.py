@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
@@ -60,6 +61,11 @@ class AttentionSpec:
     window: int | None = None
     terms: int = 1
 
+    @cached_property
+    def undropped(self) -> AttentionSpec:
+        """The same without dropout; itself, if there is none."""
+        return replace(self, dropout=0.0) if self.dropout else self
+
     @property
     def limited(self) -> bool:
         """Whether the distance of two tokens determines if one attends to the other."""
@@ -104,7 +110,8 @@ def by_heads(qkv: Tensor, group: Group, spec: AttentionSpec) -> tuple[Tensor, Te
     rows = qkv[group.start : group.stop] if group.slots is None else qkv.index_select(0, group.slots)
     x = rows.view(group.sequences, group.longest, 3, spec.heads, -1).permute(2, 0, 3, 1, 4)
     if spec.rotation is None:
-        return x[0], x[1], x[2]
+        query, key, value = x.unbind()
+        return query, key, value
     rotated = spec.rotation.rotate(x[:2], *spec.rotation.tables(group.longest, x.shape[-1], x))
     return rotated[0], rotated[1], x[2]
 
