@@ -4,8 +4,10 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given
+from torch.nn.functional import gelu, layer_norm
 
 from unmask.support import panels
+from unmask.support.panels import Norm, Product, pack
 
 pytestmark = pytest.mark.skipif(not panels.available(), reason="there was no compiler, or the processor has no AVX2")
 
@@ -39,64 +41,87 @@ def exact(x, weight, bias=None, onto=None):
 def test_products_are_those_in_float64(rows, width, count, has_bias, has_onto):
     x, weight, bias, onto = drawn(min(rows, 8) if width > 900 else rows, width, panels.WIDE * count)
     more = {"bias": bias if has_bias else None, "onto": onto if has_onto else None}
-    found = panels.multiply(x, panels.pack(weight), **more)
+    found = panels.multiply(x, Product(pack(weight), more["bias"]), more["onto"])
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.double(), exact(x, weight, **more), rtol=0, atol=1e-6 * (4 + width**0.5) * 4)
 
 
 def test_gelu_is_that_of_torch():
     x, weight = torch.linspace(-14, 14, 100_001)[:, None], torch.ones(16, 1)
-    found = panels.multiply(x, panels.pack(weight), gelu=True)[:, 3].double()
-    expected = torch.nn.functional.gelu(x[:, 0].double())
+    found = panels.multiply(x, Product(pack(weight), gelu=True))[:, 3].double()
+    expected = gelu(x[:, 0].double())
     assert ((found - expected).abs() <= 3e-7 * (1 + expected.abs())).all()
     edges = torch.tensor([[0.0], [-0.0], [1e38], [-1e38], [float("inf")], [float("nan")]])
-    found = panels.multiply(edges, panels.pack(weight), gelu=True)[:, 0]
-    torch.testing.assert_close(found, torch.nn.functional.gelu(edges[:, 0]), equal_nan=True)
+    found = panels.multiply(edges, Product(pack(weight), gelu=True))[:, 0]
+    torch.testing.assert_close(found, gelu(edges[:, 0]), equal_nan=True)
 
 
 @pytest.mark.parametrize("rows", [1, 13, 200])
 def test_threads_change_nothing(rows, threads):
     x, weight, bias, onto = drawn(rows, 384, 1536)
-    packed = panels.pack(weight)
-    expected = panels.multiply(x, packed, bias, onto)
+    product = Product(pack(weight), bias, True, Norm(weight[:, 0].contiguous(), bias, 1e-5))
+    expected = panels.multiply(x, product, onto)
     threads(3)
-    assert torch.equal(panels.multiply(x, packed, bias, onto), expected)
+    assert torch.equal(panels.multiply(x, product, onto), expected)
 
 
 def test_a_row_does_not_depend_on_the_others():
     x, weight, bias, _ = drawn(300, 700, 32)
-    packed = panels.pack(weight)
-    whole = panels.multiply(x, packed, bias)
+    product = Product(pack(weight), bias)
+    whole = panels.multiply(x, product)
     for start, stop in ((0, 1), (1, 3), (3, 100), (7, 300)):
-        assert torch.equal(panels.multiply(x[start:stop], packed, bias), whole[start:stop])
+        assert torch.equal(panels.multiply(x[start:stop], product), whole[start:stop])
 
 
-def test_columns_and_strides_of_arguments_do_not_matter():
+def test_strides_of_matrices_do_not_matter():
     x, weight, bias, onto = drawn(9, 48, 32)
-    found = panels.multiply(x.t().contiguous().t(), panels.pack(weight), bias.repeat(2)[::2], onto)
-    torch.testing.assert_close(found.double(), exact(x, weight, bias.repeat(2)[::2], onto), rtol=0, atol=1e-4)
+    found = panels.multiply(x.t().contiguous().t(), Product(pack(weight), bias), onto.t().contiguous().t())
+    torch.testing.assert_close(found.double(), exact(x, weight, bias, onto), rtol=0, atol=1e-4)
 
 
 def test_what_is_not_a_number_stays_so():
     x, weight, _, _ = drawn(3, 48, 16)
     x[1, 5] = float("nan")
     x[2, 0] = float("inf")
-    found = panels.multiply(x, panels.pack(weight))
+    found = panels.multiply(x, Product(pack(weight)))
     assert found[0].isfinite().all() and found[1].isnan().all() and found[2].isinf().all()
+
+
+@pytest.mark.parametrize("shift", [True, False], ids=["with bias", "without bias"])
+@pytest.mark.parametrize("rows", [1, 26])
+def test_norms_and_a_transformation_are_those_of_torch(rows, shift):
+    x, weight, bias, onto = drawn(rows, 48, 32)
+    inner, more, _, _ = drawn(48, 32, 48, seed=1)
+    scale, other = weight[:, 1].contiguous(), weight[:, 2].contiguous()
+    first = Product(pack(weight), bias, norm=Norm(scale, other if shift else None, 1e-3))
+    y = layer_norm(exact(x, weight, bias, onto), (32,), scale.double(), other.double() if shift else None, 1e-3)
+    torch.testing.assert_close(panels.multiply(x, first, onto).double(), y, rtol=0, atol=1e-5)
+    up, down = Product(pack(inner), more[:, 0].contiguous(), gelu=True), Product(pack(inner.t().contiguous()), bias)
+    hidden = gelu(exact(y, inner.double(), more[:, 0]))
+    expected = exact(hidden, inner.t(), bias, y)
+    found = panels.transform(x, onto, first, up, down)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-4)
 
 
 def test_wrong_arguments_are_refused():
     x, weight, bias, onto = drawn(9, 48, 32)
-    packed = panels.pack(weight)
-    for wrong in ((x.double(), packed), (x[:, :40], packed), (x, packed, bias[:16]), (x, packed, bias, onto[:4])):
+    packed = pack(weight)
+    for matrix, product, added in (
+        (x.double(), Product(packed), None),
+        (x[:, :40], Product(packed), None),
+        (x, Product(packed, bias[:16]), None),
+        (x, Product(packed, bias.repeat(2)[::2]), None),
+        (x, Product(packed, norm=Norm(bias.double(), None, 1e-5)), None),
+        (x, Product(packed), onto[:4]),
+    ):
         with pytest.raises(ValueError, match="float32 on the CPU"):
-            panels.multiply(*wrong)
+            panels.multiply(matrix, product, added)
     assert not panels.fits(weight[:17]) and not panels.fits(weight.double()) and not panels.fits(weight[:0])
 
 
 def test_the_comparison_notices_a_planted_fault():
     x, weight, _, _ = drawn(9, 48, 32)
-    packed = panels.pack(weight)
+    packed = pack(weight)
     packed[1, 47, 15] += 0.01
     with pytest.raises(AssertionError):
-        torch.testing.assert_close(panels.multiply(x, packed).double(), exact(x, weight), rtol=0, atol=1e-4)
+        torch.testing.assert_close(panels.multiply(x, Product(packed)).double(), exact(x, weight), rtol=0, atol=1e-4)

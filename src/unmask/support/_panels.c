@@ -9,7 +9,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
-#include <stdint.h>
+#include <math.h>
 
 #define WIDE 16       /* columns of the output per panel: two registers */
 #define TALL 6        /* rows at a time: 12 of 16 registers hold sums */
@@ -17,12 +17,17 @@
 #define CHUNK 36864   /* numbers of x that stay in the second-level cache */
 #define LEAST 524288.0 /* multiplications from which on several threads are used */
 
+/* y = x weight^T + bias + onto, then GELU, then LayerNorm with `scale` and `shift`; what is NULL or 0 is left out */
 typedef struct {
     const float *x, *panels, *bias, *onto;
     float *y;
     Py_ssize_t rows, width, outputs;
     int gelu;
+    const float *scale, *shift;
+    float epsilon;
 } Product;
+#define NUM_FIELDS 12
+#define MOST 3 /* products per call */
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
@@ -71,11 +76,20 @@ typedef void (*Kernel)(const float *, Py_ssize_t, const float *, Py_ssize_t, con
                        const float *, float *, Py_ssize_t);
 static const Kernel kernels[] = {NULL, kernel1, kernel2, kernel3, kernel4, kernel5, kernel6};
 
+__attribute__((target("avx2"))) static inline float total(__m256 x)
+{
+    float lanes[8];
+    _mm256_storeu_ps(lanes, x);
+    return ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) + ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]));
+}
+
 /* Return exp(x) of numbers from -87 to 0, to two units in the last place: 2^n e^r with |r| <= log(2) / 2, by Taylor. */
 __attribute__((target("avx2,fma"))) static inline __m256 exponential(__m256 x)
 {
-    const __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    const __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(-2.12194440e-4f), _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693359375f), x));
+    const __m256 quotient = _mm256_mul_ps(x, _mm256_set1_ps(1.44269504f));
+    const __m256 n = _mm256_round_ps(quotient, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m256 rest = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693359375f), x);
+    const __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(-2.12194440e-4f), rest);
     static const float inverse_factorials[] = {1 / 120.0f, 1 / 24.0f, 1 / 6.0f, 0.5f, 1, 1};
     __m256 y = _mm256_set1_ps(1 / 720.0f);
     for (int i = 0; i < 6; i++) y = _mm256_fmadd_ps(y, r, _mm256_set1_ps(inverse_factorials[i]));
@@ -101,6 +115,24 @@ __attribute__((target("avx2,fma"))) static void apply_gelu(float *y, Py_ssize_t 
     for (Py_ssize_t row = 0; row < rows; row++, y += outputs) {
         _mm256_storeu_ps(y, gelu(_mm256_loadu_ps(y)));
         _mm256_storeu_ps(y + 8, gelu(_mm256_loadu_ps(y + 8)));
+    }
+}
+
+/* Normalize a row to mean 0 and variance 1, in place, and scale and shift it; `width` is a multiple of 8. */
+__attribute__((target("avx2,fma"))) static void normalize(float *y, Py_ssize_t width, const Product *p)
+{
+    __m256 sums = _mm256_setzero_ps(), squares = _mm256_setzero_ps();
+    for (Py_ssize_t i = 0; i < width; i += 8) sums = _mm256_add_ps(sums, _mm256_loadu_ps(y + i));
+    const __m256 mean = _mm256_set1_ps(total(sums) / width);
+    for (Py_ssize_t i = 0; i < width; i += 8) {
+        const __m256 centered = _mm256_sub_ps(_mm256_loadu_ps(y + i), mean);
+        squares = _mm256_fmadd_ps(centered, centered, squares);
+    }
+    const __m256 scale = _mm256_set1_ps(1 / sqrtf(total(squares) / width + p->epsilon));
+    for (Py_ssize_t i = 0; i < width; i += 8) {
+        const __m256 normed = _mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(y + i), mean), scale);
+        const __m256 shift = p->shift ? _mm256_loadu_ps(p->shift + i) : _mm256_setzero_ps();
+        _mm256_storeu_ps(y + i, _mm256_fmadd_ps(normed, _mm256_loadu_ps(p->scale + i), shift));
     }
 }
 
@@ -133,10 +165,17 @@ static void multiply(const Product *p, int threads)
     const Py_ssize_t size = CHUNK / p->width < TALL ? TALL : CHUNK / p->width;
     const Py_ssize_t chunks = (p->rows + size - 1) / size, panels = p->outputs / WIDE;
     const int several = threads > 1 && (double)p->rows * p->width * p->outputs >= LEAST;
-#pragma omp parallel for schedule(static) num_threads(threads) if (several)
-    for (Py_ssize_t task = 0; task < chunks * panels; task++) {
-        const Py_ssize_t chunk = task / panels, top = p->rows * chunk / chunks;
-        multiply_panel(p, top, p->rows * (chunk + 1) / chunks - top, task % panels * WIDE);
+#pragma omp parallel num_threads(threads) if (several)
+    {
+#pragma omp for schedule(static)
+        for (Py_ssize_t task = 0; task < chunks * panels; task++) {
+            const Py_ssize_t chunk = task / panels, top = p->rows * chunk / chunks;
+            multiply_panel(p, top, p->rows * (chunk + 1) / chunks - top, task % panels * WIDE);
+        }
+        if (p->scale) {
+#pragma omp for schedule(static)
+            for (Py_ssize_t row = 0; row < p->rows; row++) normalize(p->y + row * p->outputs, p->outputs, p);
+        }
     }
 }
 
@@ -153,21 +192,26 @@ static PyObject *py_available(PyObject *self, PyObject *none)
 
 static PyObject *py_multiply(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
 {
-    Py_ssize_t values[10];
+    const Py_ssize_t products = (count - 1) / NUM_FIELDS;
+    Product product[MOST];
     (void)self;
-    if (count != 10) {
-        PyErr_SetString(PyExc_TypeError, "multiply takes 10 arguments");
+    if (products > MOST || count != 1 + products * NUM_FIELDS) {
+        PyErr_SetString(PyExc_TypeError, "multiply: wrong number of arguments");
         return NULL;
     }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        values[i] = PyLong_AsSsize_t(arguments[i]);
-        if (values[i] == -1 && PyErr_Occurred()) return NULL;
+    const int threads = (int)PyLong_AsLong(arguments[0]);
+    for (Py_ssize_t i = 0; i < products; i++) {
+        PyObject *const *fields = arguments + 1 + i * NUM_FIELDS;
+        Py_ssize_t values[NUM_FIELDS - 1];
+        for (int j = 0; j < NUM_FIELDS - 1; j++) values[j] = PyLong_AsSsize_t(fields[j]);
+        product[i] = (Product){(const float *)values[0], (const float *)values[1], (const float *)values[2],
+                               (const float *)values[3], (float *)values[4], values[5], values[6], values[7],
+                               (int)values[8], (const float *)values[9], (const float *)values[10],
+                               (float)PyFloat_AsDouble(fields[NUM_FIELDS - 1])};
     }
-    const Product product = {(const float *)values[0], (const float *)values[1], (const float *)values[2],
-                             (const float *)values[3], (float *)values[4], values[5], values[6], values[7],
-                             (int)values[8]};
+    if (PyErr_Occurred()) return NULL;
     Py_BEGIN_ALLOW_THREADS
-    multiply(&product, (int)values[9]);
+    for (Py_ssize_t i = 0; i < products; i++) multiply(&product[i], threads);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
@@ -175,7 +219,7 @@ static PyObject *py_multiply(PyObject *self, PyObject *const *arguments, Py_ssiz
 static PyMethodDef methods[] = {
     {"available", py_available, METH_NOARGS, "Return whether this processor has the instructions."},
     {"multiply", (PyCFunction)(void (*)(void))py_multiply, METH_FASTCALL,
-     "multiply(x, panels, bias, onto, y, rows, width, outputs, gelu, threads): addresses, 0 for none, and numbers."},
+     "multiply(threads, *products): the fields of each Product, one after the other."},
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_panels", NULL, 0, methods, NULL, NULL, NULL, NULL};

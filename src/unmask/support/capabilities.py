@@ -68,7 +68,7 @@ def _in_panels(x: Tensor, weight: Tensor) -> Tensor:
     """Return x weight^T, of a weight that `_to_panels` returned, as nn/layers/linear.py computes it for inference."""
     from unmask.support import panels
 
-    return panels.multiply(x, weight)
+    return panels.multiply(x, panels.Product(weight))
 
 
 def _to_panels(weight: Tensor) -> Tensor:

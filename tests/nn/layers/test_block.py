@@ -7,10 +7,12 @@ import torch
 from torch import nn
 from torch.nn.functional import gelu, layer_norm, relu, silu
 
+from unmask.nn.layers import linear
 from unmask.nn.layers.block import ACTIVATIONS, Block, FeedForward, SelfAttention
 from unmask.nn.layers.norm import LayerNorm
 from unmask.nn.layers.plain_attention import AttentionSpec
 from unmask.nn.layers.rotary import Rotation
+from unmask.support import panels
 
 from .conftest import HEADS, tokens_of
 
@@ -44,6 +46,28 @@ def test_a_block_is_the_post_norm_formula(activation):
     inner = formula(middle @ block.feed_forward.up.weight.t() + block.feed_forward.up.bias)
     outer = inner @ block.feed_forward.down.weight.t() + block.feed_forward.down.bias
     torch.testing.assert_close(block(x, tokens), layer_norm(middle + outer, (WIDTH,), eps=1e-12))
+
+
+@pytest.mark.skipif(not panels.available(), reason="there are no products in panels")
+@pytest.mark.parametrize("rows", [None, [0, 7]], ids=["all rows", "some rows"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_for_inference_a_block_computes_the_same_in_panels(activation, rows, monkeypatch):
+    block, tokens, x = build(activation).eval(), tokens_of((3, 5, 5)), torch.randn(13, WIDTH)
+    with torch.no_grad():
+        for name, weight in block.named_parameters():
+            weight.copy_(torch.randn_like(weight) * (1 if "norm" in name else 0.2))
+        rows = None if rows is None else torch.tensor(rows)
+        expected = block(x, tokens, None, rows)
+        for part in block.modules():
+            part.keeps_packed = True
+        monkeypatch.setattr(linear, "panels_multiply", lambda: True)
+        assert (block._in_panels() is not None) == (activation == "gelu")
+        torch.testing.assert_close(block(x, tokens, None, rows), expected, rtol=1e-5, atol=1e-5)
+        block.attention_norm.weight.mul_(2)
+        block.feed_forward.up.weight.mul_(2)  # is packed again
+        changed = block(x, tokens, None, rows)
+        assert not changed.allclose(expected)
+    torch.testing.assert_close(block(x, tokens, None, rows), changed, rtol=1e-5, atol=1e-5)  # with gradient
 
 
 def test_dropout_applies_in_training_only():

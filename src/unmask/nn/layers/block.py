@@ -43,10 +43,11 @@ from unmask.nn.layers.fused_attention import (
     padded,
     varlen,
 )
-from unmask.nn.layers.linear import Linear
+from unmask.nn.layers.linear import Linear, is_exact_gelu
 from unmask.nn.layers.norm import LayerNorm, RMSNorm
 from unmask.nn.layers.plain_attention import AttentionSpec, Kernel, plain
 from unmask.nn.layers.rotary import readers
+from unmask.support import panels
 
 if TYPE_CHECKING:
     from unmask.data.batches.batch import Tokens
@@ -285,8 +286,27 @@ class Block(nn.Module):
 
     def finish(self, read: Tensor, x: Tensor) -> Tensor:
         """Return the next layer's tokens from what the attention read, all (rows, width)."""
+        if (products := self._in_panels()) is not None:
+            return panels.transform(read, x, *products)
         x = self.attention_norm(self.dropout(self.attention.out(read), onto=x))
         return self.feed_forward_norm(self.dropout(self.feed_forward(x), onto=x))
+
+    def _in_panels(self) -> tuple[panels.Product, panels.Product, panels.Product] | None:
+        """Return what `finish` computes as products, if they all are computed in panels (nn/layers/linear.py)."""
+        between, out = self.feed_forward, self.attention.out.in_panels()
+        if out is None or not isinstance(between, FeedForward) or not is_exact_gelu(between.activation):
+            return None
+        up, down = between.up.in_panels(), between.down.in_panels()
+        if up is None or down is None or self.training:
+            return None
+        norms = (
+            panels.Norm(norm.weight, norm.bias, norm.eps) for norm in (self.attention_norm, self.feed_forward_norm)
+        )
+        return (
+            panels.Product(out, self.attention.out.bias, norm=next(norms)),
+            panels.Product(up, between.up.bias, gelu=True),
+            panels.Product(down, between.down.bias, norm=next(norms)),
+        )
 
 
 class GatedFeedForward(nn.Module):

@@ -56,6 +56,13 @@ class Linear(nn.Linear):
             y = y if activation is None else activation(y)
         return y if filled is x else y[: len(x)]
 
+    def in_panels(self) -> Tensor | None:
+        """Return the matrix in panels (support/panels.py), if the products are now computed with these."""
+        if not self.keeps_packed or torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return None
+        weight = self._packed()
+        return weight if weight.ndim == IN_PANELS else None
+
     def _packed(self) -> Tensor:
         """Return the matrix as `packed` does, anew if the weight has changed."""
         weight, kept = self.weight, self._kept
@@ -81,6 +88,11 @@ class _Linear(torch.autograd.Function):
         )
 
 
+def is_exact_gelu(activation: nn.Module | None) -> bool:
+    """Return whether an activation is GELU by erf, and not by its approximation."""
+    return isinstance(activation, nn.GELU) and activation.approximate == "none"
+
+
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: nn.Module | None = None) -> Tensor:
     """Return x weight^T + bias, after an activation where one is given, computed in the fastest way.
 
@@ -88,8 +100,8 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: n
     which torch in bf16 copies to every row first, and in bf16 applies GELU, to its float32 sums; panels apply it, too.
     """
     if weight.ndim == IN_PANELS:
-        exact = isinstance(activation, nn.GELU) and activation.approximate == "none"
-        y = panels.multiply(x, weight, bias, gelu=exact)
+        exact = is_exact_gelu(activation)
+        y = panels.multiply(x, panels.Product(weight, bias, exact))
         activation = None if exact else activation
     elif not (weight.is_mkldnn or _replaces_blas(x)):
         y = linear(x, weight, bias)
@@ -104,7 +116,7 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: n
 def product_plus(x: Tensor, weight: Tensor, other: Tensor) -> Tensor:
     """Return x weight^T + other as `product` computes it, (rows, width of the output)."""
     if weight.ndim == IN_PANELS:
-        return panels.multiply(x, weight, onto=other)
+        return panels.multiply(x, panels.Product(weight), other)
     if not (weight.is_mkldnn or _replaces_blas(x)):
         return torch.addmm(other, x, weight.t())
     y: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, other, weight, None, "add")
