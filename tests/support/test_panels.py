@@ -1,4 +1,4 @@
-"""Products in panels equal those in float64, whatever the shapes and threads, and a row does not depend on the others."""
+"""Products in panels equal those in float64, whatever the shapes and threads; a row does not depend on the others."""
 
 import hypothesis.strategies as st
 import pytest

@@ -19,10 +19,10 @@ from .conftest import HEADS, tokens_of
 WIDTH, INNER = HEADS * 8, 48
 
 
-def build(activation="gelu", **spec):
-    attention = SelfAttention(WIDTH, AttentionSpec(HEADS, 0.1, **spec))
+def build(activation="gelu", width=WIDTH, **spec):
+    attention = SelfAttention(width, AttentionSpec(HEADS, 0.1, **spec))
     return Block(
-        attention, LayerNorm(WIDTH, 1e-12), FeedForward(WIDTH, INNER, activation), LayerNorm(WIDTH, 1e-12), 0.1
+        attention, LayerNorm(width, 1e-12), FeedForward(width, INNER, activation), LayerNorm(width, 1e-12), 0.1
     )
 
 
@@ -52,7 +52,8 @@ def test_a_block_is_the_post_norm_formula(activation):
 @pytest.mark.parametrize("rows", [None, [0, 7]], ids=["all rows", "some rows"])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_for_inference_a_block_computes_the_same_in_panels(activation, rows, monkeypatch):
-    block, tokens, x = build(activation).eval(), tokens_of((3, 5, 5)), torch.randn(13, WIDTH)
+    width = HEADS * panels.WIDE
+    block, tokens, x = build(activation, width).eval(), tokens_of((3, 5, 5)), torch.randn(13, width)
     with torch.no_grad():
         for name, weight in block.named_parameters():
             weight.copy_(torch.randn_like(weight) * (1 if "norm" in name else 0.2))

@@ -96,8 +96,9 @@ def is_exact_gelu(activation: nn.Module | None) -> bool:
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: nn.Module | None = None) -> Tensor:
     """Return x weight^T + bias, after an activation where one is given, computed in the fastest way.
 
-    With oneDNN or panels the result has no gradient. The weight may be one that `packed` returned: then oneDNN adds the bias,
-    which torch in bf16 copies to every row first, and in bf16 applies GELU, to its float32 sums; panels apply it, too.
+    With oneDNN and in panels the result has no gradient. The weight may be one that `packed` returned: then oneDNN adds
+    the bias, which torch in bf16 copies to every row first, and in bf16 applies GELU, to its float32 sums. In panels
+    GELU is applied, too.
     """
     if weight.ndim == IN_PANELS:
         exact = is_exact_gelu(activation)
