@@ -39,7 +39,7 @@ def fits(weight: Tensor) -> bool:
 def pack(weight: Tensor) -> Tensor:
     """Return a weight that `fits`, (outputs, width), in panels, (outputs / 16, width, 16)."""
     outputs, width = weight.shape
-    return weight.detach().view(outputs // WIDE, WIDE, width).transpose(1, 2).contiguous()
+    return weight.detach().reshape(outputs // WIDE, WIDE, width).transpose(1, 2).contiguous()
 
 
 class Norm(NamedTuple):
