@@ -32,8 +32,9 @@ TIMED_SECONDS = 60
 """Maximum time spent on timing a stage."""
 MIN_TIMED = 100
 """Runs with fewer steps are not timed, and the machine's peak is not measured for them."""
-COMPILED_STEPS, COMPILED_MINUTES = 2_000, 3
-"""Shortest budgets for which compiling pays: it takes about 10 s, and saves a tenth to a third of the time."""
+COMPILED_STEPS, COMPILED_MINUTES, COMPILED_TOKENS = 10_000, 10, 8_192
+"""Shortest budgets, and smallest steps, for which layers are compiled: it takes some seconds, several times if steps
+are of very different sizes."""
 UNKNOWN_STEPS = 1_000_000
 """Placeholder for the total number of steps while steps are timed; the timed steps are undone."""
 RESERVED_BYTES = 20
@@ -89,7 +90,7 @@ class Calibration:
                 "batch.compile = true needs a GPU that torch compiles for, and Triton, which comes with torch on Linux",
                 remedy='set batch.compile to false or "auto"',
             )
-        if chosen != "auto" or not able:
+        if chosen != "auto" or not able or self.plan.tokens < COMPILED_TOKENS:
             return chosen is True
         minutes = self.settings.budget.minutes
         return self.plan.steps(None) >= COMPILED_STEPS if minutes is None else minutes >= COMPILED_MINUTES

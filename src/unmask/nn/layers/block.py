@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 Body = TypeVar("Body", bound=nn.Module)
 Function = TypeVar("Function", bound=Callable[..., Any])
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
-VARIANTS = 64
+VARIANTS = 16
 """How often a function may be compiled: for layers of other structure, dtypes, and ranges of the number of tokens."""
 ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
     "gelu": nn.GELU,
