@@ -112,6 +112,7 @@ def test_wrong_arguments_are_refused():
         (x, Product(packed, bias[:16]), None),
         (x, Product(packed, bias.repeat(2)[::2]), None),
         (x, Product(packed, norm=Norm(bias.double(), None, 1e-5)), None),
+        (x, Product(packed, norm=Norm(None, None, 1e-5)), None),
         (x, Product(packed), onto[:4]),
     ):
         with pytest.raises(ValueError, match="float32 on the CPU"):

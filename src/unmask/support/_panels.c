@@ -11,10 +11,10 @@
 #include <Python.h>
 #include <math.h>
 
-#define WIDE 16       /* columns of the output per panel: two registers */
-#define TALL 6        /* rows at a time: 12 of 16 registers hold sums */
-#define DEPTH 384     /* products per sum */
-#define CHUNK 36864   /* numbers of x that stay in the second-level cache */
+#define WIDE 16        /* columns of the output per panel: two registers */
+#define TALL 6         /* rows at a time: 12 of 16 registers hold sums */
+#define DEPTH 384      /* products per sum */
+#define CHUNK 36864    /* numbers of x that stay in the second-level cache */
 #define LEAST 524288.0 /* multiplications from which on several threads are used */
 
 /* y = x weight^T + bias + onto, then GELU, then LayerNorm with `scale` and `shift`; what is NULL or 0 is left out */
@@ -36,7 +36,7 @@ typedef struct {
 #define EACH(R) _Pragma("GCC unroll 6") for (int r = 0; r < R; r++)
 #define BOTH(half) _Pragma("GCC unroll 2") for (int half = 0; half < 2; half++)
 
-/* Add to R rows of y, or set them where `first`, the sums of `depth` products with a panel; fetch from `next` on. */
+/* Set R rows of y to the sums of `depth` products with a panel, plus `bias` and `onto`; fetch what follows `next`. */
 #define KERNEL(R)                                                                                                    \
     __attribute__((target("avx2,fma"))) static void kernel##R(                                                       \
         const float *x, Py_ssize_t width, const float *panel, Py_ssize_t depth, const float *next, Py_ssize_t skip,  \

@@ -142,7 +142,10 @@ def onednn_multiplies(dtype: torch.dtype) -> bool:
 @cache
 def panels_multiply() -> bool:
     """Return whether products without gradient are to be those of panels.py: faster for few rows, as fast for many."""
-    few, many = products(FEW_ROWS), products()
+    many = products()
+    if not many[PANELS]:
+        return False
+    few = products(FEW_ROWS)
     others = [way for way, (dtype, _) in WAYS.items() if dtype == torch.float32 and way != PANELS]
     faster = few[PANELS] > AS_FAST * max(few[way] for way in others)
     return faster and AS_FAST * many[PANELS] > max(many[way] for way in others)

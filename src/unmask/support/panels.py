@@ -118,7 +118,9 @@ def _fields(x: Tensor, product: Product, onto: Tensor | None, y: Tensor) -> tupl
     panels, bias, gelu, norm = product
     rows, width = x.shape
     outputs = panels.shape[0] * WIDE
-    scale, shift, epsilon = norm or (None, None, 0.0)
+    scale, shift, epsilon = (None, None, 0.0) if norm is None else norm
+    if norm is not None and scale is None:
+        raise ValueError("a norm needs a weight, in float32 on the CPU")
     for vector in (bias, scale, shift):
         if vector is None:
             continue

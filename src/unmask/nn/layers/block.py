@@ -299,13 +299,11 @@ class Block(nn.Module):
         up, down = between.up.in_panels(), between.down.in_panels()
         if up is None or down is None or self.training:
             return None
-        norms = (
-            panels.Norm(norm.weight, norm.bias, norm.eps) for norm in (self.attention_norm, self.feed_forward_norm)
-        )
+        first, last = self.attention_norm, self.feed_forward_norm
         return (
-            panels.Product(out, self.attention.out.bias, norm=next(norms)),
+            panels.Product(out, self.attention.out.bias, norm=panels.Norm(first.weight, first.bias, first.eps)),
             panels.Product(up, between.up.bias, gelu=True),
-            panels.Product(down, between.down.bias, norm=next(norms)),
+            panels.Product(down, between.down.bias, norm=panels.Norm(last.weight, last.bias, last.eps)),
         )
 
 
