@@ -28,6 +28,9 @@ EVALUATION_SHARE = 0.1
 FORWARDS_PER_STEP = 3
 """Cost of a step in forward passes: the two gradients of a matrix product are products of the same size."""
 
+Distribution = Literal["replicate", "shard", "hybrid"]
+"""Ways to distribute the weights over several processes."""
+
 
 class BatchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The recipe's [batch]: the size of an optimizer step, in exactly one of two units.
@@ -38,12 +41,16 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         micro_tokens: tokens in memory at once; gradients are accumulated over the batch. "auto": as many as fit.
         recompute: keep only the layers' inputs and recompute the rest in the backward pass (Chen et al. 2016): much
             less memory, about a third more time.
+        distribute: what each of several processes has of the weights, gradients and moments. "replicate": all of
+            them; "shard": an equal part of them, so that larger models fit; "hybrid": each host has all, divided among
+            its processes.
     """
 
     tokens: int | None = None
     sequences: int | None = None
     micro_tokens: int | Literal["auto"] = "auto"
     recompute: bool = False
+    distribute: Distribution = "replicate"
 
     either = ("tokens", "sequences")
 
