@@ -4,10 +4,10 @@ Each check is independent: one that fails is reported, and the next begins.
 
 - `families`: every recipe of the smallest size takes some steps by `unmask.pretrain` on the CPU in float32 and on the
   device in float32 and bf16; the losses are compared.
-- `tensors`: outputs, loss and gradients of a small BERT with ragged sequences.
+- `tensors`: outputs, loss and gradients of a small BERT and ModernBERT with ragged sequences, compiled and not.
 - `speed`: masked-LM pretraining in tokens per second, as a share of the measured peak of matrix products, with the
-  memory, and the Hugging Face Trainer at the same work (pretrain_speed.py).
-- `step`: kernels, copies and synchronizations of one step of the largest of these.
+  memory, and the Hugging Face Trainer at the same work (pretrain_speed.py); kernels, copies and synchronizations of one
+  step of each.
 - `finetuning`: of MiniLM on SST-2 and `inference`: of its shape and BERT-base's, beside transformers.
 
 `--toy` does all of it on a CPU.
@@ -23,7 +23,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -43,6 +42,8 @@ from unmask.data.batches.batch import Batch, Sample, collate
 from unmask.data.batches.masking import TokenMasking, TokenMaskingSettings
 from unmask.data.batches.rng import derive_rng
 from unmask.families.bert import BertSettings
+from unmask.families.modernbert import ModernBertSettings
+from unmask.nn.layers.block import compile_layers
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLMSettings
 from unmask.objectives.objective import BuildContext
@@ -70,6 +71,8 @@ BOUNDS = {"float32": 1e-4, "bf16": 0.05}
 """How far from the CPU's float32 a tensor may be, as a share of its norm."""
 LOSS_BOUNDS = {"float32": 1e-3, "bf16": 0.02}
 """How far from the CPU's float32 the loss of any step may be, as a share of it."""
+LISTED = 20
+"""Number of kernels that a record lists, those that take longest."""
 LENGTHS = (1, 2, 17, 64, 65, 128, 300, 511, 512)
 
 KEYS = ("check", "case", "engine", "recipe")
@@ -117,9 +120,11 @@ def _losses(recipe: str, run: Path, device: Device, precision: Precision) -> lis
     return [line["loss"] for kind in ("train", "heldout") for line in logged(run, kind)]
 
 
-def learn(learner: Learner, batch: Batch, machine: Machine) -> dict[str, Tensor]:
+def learn(learner: Learner, batch: Batch, machine: Machine, *, compiled: bool = False) -> dict[str, Tensor]:
     """Return outputs and gradients of one batch, on the CPU in float32."""
     there = copy.deepcopy(learner).to(machine.device, machine.dtype)
+    if compiled:
+        compile_layers(there)
     batch = batch.to(machine.device)
     found = {"last": there.encoder(batch.tokens).last}
     (part,) = there(batch).values()
@@ -133,7 +138,35 @@ def learn(learner: Learner, batch: Batch, machine: Machine) -> dict[str, Tensor]
 
 def tensors(device: Device) -> Iterator[Record]:
     """Compare a device with the CPU in float32: the largest differences, as shares of the norm."""
-    settings = BertSettings(layers=3, width=128, heads=4, feed_forward=512, dropout=0.0, init_std=0.05)
+    small: dict[str, Any] = {"layers": 3, "width": 128, "heads": 4, "feed_forward": 512, "dropout": 0.0}
+    wrong = []
+    for family, settings in (
+        ("bert", BertSettings(**small, init_std=0.05)),
+        ("modernbert", ModernBertSettings(**small)),
+    ):
+        learner, batch = _learner(settings)
+        expected = learn(learner, batch, Machine(torch.device("cpu"), "float32"))
+        for compiled in (False,) if device == "cpu" else (False, True):  # a CPU computes layers without it
+            worst = {}
+            for precision in PRECISIONS:
+                found = learn(learner, batch, Machine(torch.device(device), precision), compiled=compiled)
+                if found.keys() != expected.keys():
+                    raise Wrong(f"{precision}: other parameters have gradients: {found.keys() ^ expected.keys()}")
+                worst[precision] = max(
+                    (float((value - expected[name]).norm() / expected[name].norm().clamp(min=1e-6)), name)
+                    for name, value in found.items()
+                )
+            case = f"{family}, compiled" if compiled else family
+            yield {"check": "tensors", "case": case, "largest_difference": worst}
+            for precision, (difference, name) in worst.items():
+                if not difference <= BOUNDS[precision]:
+                    wrong.append(f"{case}, {precision}: {name} is {difference:.1e} away from the CPU's")
+    if wrong:
+        raise Wrong("\n".join(wrong))
+
+
+def _learner(settings: BertSettings | ModernBertSettings) -> tuple[Learner, Batch]:
+    """Return a masked LM and ragged sequences."""
     torch.manual_seed(0)
     body = settings.build(VOCABULARY)
     learner = Learner(body, {"masked_lm": MaskedLMSettings().build(BuildContext(body))})
@@ -145,47 +178,49 @@ def tensors(device: Device) -> Iterator[Record]:
         ids = rng.integers(FIRST_WORD, VOCABULARY, length)
         sample = Sample(key=(place,), ids=ids, segments=rng.integers(0, 2, length))
         samples.append(learner.prepare(masking(sample, rng)))
-    batch = collate(samples)
-    expected = learn(learner, batch, Machine(torch.device("cpu"), "float32"))
-    worst = {}
-    for precision in PRECISIONS:
-        found = learn(learner, batch, Machine(torch.device(device), precision))
-        if found.keys() != expected.keys():
-            raise Wrong(f"{precision}: other parameters have gradients: {found.keys() ^ expected.keys()}")
-        worst[precision] = max(
-            (float((value - expected[name]).norm() / expected[name].norm().clamp(min=1e-6)), name)
-            for name, value in found.items()
-        )
-    yield {"check": "tensors", "largest_difference": worst}
-    for precision, (difference, name) in worst.items():
-        if not difference <= BOUNDS[precision]:
-            raise Wrong(f"{precision}: {name} is {difference:.1e} away from the CPU's")
+    return learner, collate(samples)
 
 
 def speed(device: Device) -> Iterator[Record]:
-    """Measure pretraining."""
-    for case, work in (TOY if device == "cpu" else CASES).items():
-        for engine, run in (("unmask", run_unmask), ("trainer", run_trainer)):
-            if device == "cuda":
-                torch.cuda.empty_cache()
-            yield {"check": "speed", "case": case, "engine": engine, **run(work)}
+    """Measure pretraining, and count what one of the steps before the timed ones launches, and where it waits."""
+    toy = device == "cpu"
+    for case, work in (TOY if toy else CASES).items():
+        for compiled in (False,) if toy else (False, True):
+            _free(device)
+            with _observed(device) as seen:
+                found = run_unmask(work, **{"batch.compile": compiled})
+            yield {
+                "check": "speed",
+                "case": case,
+                "engine": "unmask compiled" if compiled else "unmask",
+                **found,
+                **seen,
+            }
+        _free(device)
+        yield {"check": "speed", "case": case, "engine": "trainer", **run_trainer(work)}
 
 
-def step(device: Device) -> Iterator[Record]:
-    """Count what one step launches, and where it waits for the device."""
-    work, taken = replace([*(TOY if device == "cpu" else CASES).values()][-1], steps=2), count(1)
-    take, found = Trainer.step, Record()
+def _free(device: Device) -> None:
+    """Return a GPU's memory."""
+    if device == "cuda":
+        torch.cuda.empty_cache()
 
-    def observed(trainer: Trainer) -> dict[str, float]:
+
+@contextmanager
+def _observed(device: Device) -> Iterator[Record]:
+    """Observe two of the steps that are not timed: the synchronizations of one, and the kernels of the other."""
+    take, taken, found = Trainer.step, count(1), Record()
+
+    def step(trainer: Trainer) -> dict[str, float]:
         number = next(taken)
-        if number == WARM_STEPS + 1:
+        if number == WARM_STEPS - 1:
             with warnings.catch_warnings(record=True) as caught, _reporting(device):
                 warnings.simplefilter("always")
                 metrics = take(trainer)
             places = Counter(f"{Path(one.filename).name}:{one.lineno}" for one in caught)
             found["synchronizations"] = dict(places)
             return metrics
-        if number != WARM_STEPS + 2:
+        if number != WARM_STEPS:
             return take(trainer)
         device_only = None if device == "cpu" else [torch.profiler.ProfilerActivity.CUDA]  # the rest takes minutes
         with torch.profiler.profile(activities=device_only) as profiler:
@@ -196,12 +231,11 @@ def step(device: Device) -> Iterator[Record]:
                 kernels[event.name] += 1
                 seconds[event.name] += event.device_time / 1e6
         found["kernels"], found["busy_seconds"] = sum(kernels.values()), sum(seconds.values())
-        found["longest"] = [(name[:90], kernels[name], value) for name, value in seconds.most_common(40)]
+        found["longest"] = [(name[:90], kernels[name], value) for name, value in seconds.most_common(LISTED)]
         return metrics
 
-    with mock.patch.object(Trainer, "step", observed):
-        run_unmask(work)
-    yield {"check": "step", **found}
+    with mock.patch.object(Trainer, "step", step):
+        yield found
 
 
 @contextmanager
@@ -238,7 +272,6 @@ CHECKS: dict[str, Callable[[Device], Iterator[Record]]] = {
     "families": families,
     "tensors": tensors,
     "speed": speed,
-    "step": step,
     "finetuning": finetuning,
     "inference": classify,
 }

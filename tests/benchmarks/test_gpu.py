@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CHECKS = ("families", "tensors", "speed", "step", "finetuning", "inference")
+CHECKS = ("families", "tensors", "speed", "finetuning", "inference")
 
 
 @pytest.mark.bf16
@@ -33,4 +33,4 @@ def test_the_benchmark_of_gpus_checks_and_measures(tmp_path):
     assert ours["micro_tokens"] >= 256, "a step is one micro-batch"
     assert [it["engine"] for it in by_check["finetuning"]] == ["unmask float32", "trainer float32"]
     assert [it["engine"] for it in by_check["inference"]] == ["unmask float32", "unmask bf16", "transformers bf16"]
-    assert by_check["step"][0].keys() >= {"synchronizations", "kernels"}
+    assert ours.keys() >= {"synchronizations", "kernels"}

@@ -22,6 +22,7 @@ from unmask.data.batches.batch import Batch, Sample, collate
 from unmask.data.batches.rng import derive_seed
 from unmask.data.batches.sources import Source
 from unmask.data.batches.steps import report_lost_workers
+from unmask.nn.layers.block import compile_layers
 from unmask.objectives.flops import cost_of_lengths, forward_flops
 from unmask.objectives.learner import Learner
 from unmask.support.environment import SMALLER, check_memory, naming_shortage
@@ -116,6 +117,8 @@ class Trainer:
         with naming_shortage("for the weights", SMALLER):
             self.replicas = self._distribute(source.streams)
         self.replicas.copy.encoder.recompute = settings.batch.recompute
+        if settings.batch.compile:
+            compile_layers(self.replicas.copy)
         cost = None if learner.joint else cost_of_lengths(learner.encoder)
         self.feed = StepFeed(source, settings.batch, prepare, learner.plan, self.processes, machine.workers, cost)
         self.carry = CarryTable(source.streams, self.processes)

@@ -29,13 +29,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from unmask.nn.layers.dropout import Dropout
-from unmask.nn.layers.fused_attention import flash_supports, for_inference, fused, is_supported, padded, varlen
+from unmask.nn.layers.fused_attention import (
+    flash_supports,
+    for_inference,
+    fused,
+    is_supported,
+    padded,
+    split_rotated,
+    varlen,
+)
 from unmask.nn.layers.linear import Linear
 from unmask.nn.layers.norm import LayerNorm, RMSNorm
 from unmask.nn.layers.plain_attention import AttentionSpec, Kernel, plain
@@ -45,6 +54,7 @@ if TYPE_CHECKING:
     from unmask.data.batches.batch import Tokens
 
 Body = TypeVar("Body", bound=nn.Module)
+Function = TypeVar("Function", bound=Callable[..., Any])
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
     "gelu": nn.GELU,
@@ -143,15 +153,53 @@ class SelfAttention(nn.Module):
         Returns:
             (tokens or rows, width).
         """
-        qkv = self.qkv(x)  # (tokens, 3 * width)
+        return self.out(self.read(x, tokens, scores, rows))
+
+    def read(self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None, rows: Tensor | None) -> Tensor:
+        """Return the attention output before the last linear layer; see `forward`."""
+        return select(self.attend(self.qkv(x), tokens, scores), rows)
+
+    def attend(self, qkv: Tensor, tokens: Tokens, scores: list[Tensor] | None = None) -> Tensor:
+        """Return what tokens attend to, (tokens, width), from their queries, keys and values, (tokens, 3 * width)."""
         spec = self.spec if self.training else replace(self.spec, dropout=0.0)
-        attended = self.kernel(qkv, tokens, spec) if scores is None else plain(qkv, tokens, spec, scores)
-        return self.out(select(attended, rows))
+        return self.kernel(qkv, tokens, spec) if scores is None else plain(qkv, tokens, spec, scores)
 
 
 def select(x: Tensor, rows: Tensor | None) -> Tensor:
     """Return some rows of a matrix; None: all."""
     return x if rows is None else x.index_select(0, rows)
+
+
+@cache
+def _compiled(function: Function) -> Function:
+    """Return a function whose operations between matrix products are compiled to few kernels, at its first call."""
+    return torch.compile(function, dynamic=True)
+
+
+def _function(function: Function, *, compiled: bool) -> Function:
+    """Return a function, compiled where asked for and gradients are computed: evaluations are not worth it."""
+    return _compiled(function) if compiled and torch.is_grad_enabled() else function
+
+
+def compile_layers(body: nn.Module) -> None:
+    """Let the layers of a body compute in training with compiled functions, in place.
+
+    Sums of residual connections, dropout, norms, activations and rotations, and the sums of their gradients over the
+    tokens, become few kernels. Attention and matrix products are not compiled, but for their place in between.
+    """
+    for module in body.modules():
+        if isinstance(module, Block | PreNormBlock):
+            module.compiled = True
+        elif isinstance(module, SelfAttention) and module.kernel is fastest:
+            module.kernel = fastest_compiled
+
+
+def fastest_compiled(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
+    """Compute attention as `fastest` does, with compiled rotations on GPUs; see `Kernel`."""
+    kernel = choose_kernel(qkv, tokens, spec)
+    return (
+        kernel(qkv, tokens, spec) if kernel is not varlen else varlen(qkv, tokens, spec, _function(split_rotated, True))
+    )
 
 
 def set_kernel(body: Body, kernel: Kernel) -> Body:
@@ -204,6 +252,7 @@ class Block(nn.Module):
     attention_norm: LayerNorm
     feed_forward: FeedForward | GatedFeedForward
     feed_forward_norm: LayerNorm
+    compiled = False
 
     def __init__(
         self,
@@ -238,8 +287,12 @@ class Block(nn.Module):
         Returns:
             (tokens or rows, width).
         """
-        attended = self.attention(x, tokens, scores, rows)
-        x = self.attention_norm(self.dropout(attended, onto=select(x, rows)))
+        read = self.attention.read(x, tokens, scores, rows)
+        return _function(Block.finish, compiled=self.compiled)(self, read, select(x, rows))
+
+    def finish(self, read: Tensor, x: Tensor) -> Tensor:
+        """Return the next layer's tokens from what the attention read, all (rows, width)."""
+        x = self.attention_norm(self.dropout(self.attention.out(read), onto=x))
         return self.feed_forward_norm(self.dropout(self.feed_forward(x), onto=x))
 
 
@@ -270,6 +323,8 @@ class PreNormBlock(nn.Module):
         dropout: dropout rate on the attention's output.
     """
 
+    compiled = False
+
     def __init__(
         self,
         attention_norm: LayerNorm | RMSNorm | None,
@@ -291,8 +346,18 @@ class PreNormBlock(nn.Module):
         self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None = None, rows: Tensor | None = None
     ) -> Tensor:
         """Return the next layer's tokens; see `Block.forward`."""
-        normed = x if self.attention_norm is None else self.attention_norm(x)
-        x = self.dropout(self.attention(normed, tokens, scores, rows), onto=select(x, rows))
+        qkv = _function(PreNormBlock.begin, compiled=self.compiled)(self, x)
+        read = select(self.attention.attend(qkv, tokens, scores), rows)
+        return _function(PreNormBlock.finish, compiled=self.compiled)(self, read, select(x, rows))
+
+    def begin(self, x: Tensor) -> Tensor:
+        """Return queries, keys and values, (rows, 3 * width), from (rows, width)."""
+        qkv: Tensor = self.attention.qkv(x if self.attention_norm is None else self.attention_norm(x))
+        return qkv
+
+    def finish(self, read: Tensor, x: Tensor) -> Tensor:
+        """Return the next layer's tokens from what the attention read, all (rows, width)."""
+        x = self.dropout(self.attention.out(read), onto=x)
         x = x + self.feed_forward(self.feed_forward_norm(x))
         return x if self.final_norm is None else self.final_norm(x)
 

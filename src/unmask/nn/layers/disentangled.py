@@ -87,9 +87,7 @@ class DisentangledAttention(SelfAttention):
         self._rows: Callable[[Tensor], Tensor] = distances.rows
         self.position_dropout = Dropout(dropout)
 
-    def forward(
-        self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None = None, rows: Tensor | None = None
-    ) -> Tensor:
+    def read(self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None, rows: Tensor | None) -> Tensor:
         """See `SelfAttention`; always computed by the plain kernel."""
         vectors = self.position_dropout(self._vectors())
         width = self.out.in_features
@@ -106,7 +104,7 @@ class DisentangledAttention(SelfAttention):
             return (to_distance + from_distance) * (TERMS * query.shape[-1]) ** -0.5
 
         spec = replace(self.spec, dropout=self.spec.dropout if self.training else 0.0, bias=of_distances)
-        return self.out(select(plain(self.qkv(x), tokens, spec, scores), rows))
+        return select(plain(self.qkv(x), tokens, spec, scores), rows)
 
 
 class Convolution(nn.Module):

@@ -34,7 +34,7 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor, onto: Tensor | None = None) -> Tensor:
         """Return x with dropout, added to `onto` (a residual connection) if given."""
         if self.training and self.rate > 0:
-            if x.is_cpu:
+            if x.is_cpu and not torch.compiler.is_compiling():
                 dropped: Tensor = _Dropout.apply(x, onto, self.rate)  # type: ignore[no-untyped-call]
                 return dropped
             x = dropout(x, self.rate)

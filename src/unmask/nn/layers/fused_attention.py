@@ -19,7 +19,8 @@ no scores; only its backward pass is slow. Sequences are padded to the longest o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 FEW_SCORES = 2**18
 """Maximum number of attention scores that are computed in float32: bf16 products would need a new kernel for nearly
 every batch, as numbers of sequences and their lengths vary, which takes longer than so few scores."""
+Split: TypeAlias = "Callable[[Tensor, int, Rotation, tuple[Tensor, Tensor], Tensor], tuple[Tensor, Tensor, Tensor]]"
+"""`split_rotated`, or the same compiled."""
 WIDEST = 256
 """Width of the widest heads that FlashAttention takes."""
 LONG = 1024
@@ -194,9 +197,13 @@ def _kept(probabilities: Tensor, rate: float, seed: int, group: int, part: slice
     return keep(probabilities.shape, rate, probabilities.dtype, (seed, group, part.start), probabilities.device)
 
 
-def varlen(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
-    """Compute attention; see `Kernel` and `flash_supports`. Biases and padding in the stream are not supported."""
-    query, key, value, longest = _rotated(qkv, tokens, spec)
+def varlen(qkv: Tensor, tokens: Tokens, spec: AttentionSpec, split: Split | None = None) -> Tensor:
+    """Compute attention; see `Kernel` and `flash_supports`. Biases and padding in the stream are not supported.
+
+    Args:
+        split: `split_rotated`, or the same compiled.
+    """
+    query, key, value, longest = _parts(qkv, tokens, spec, split or split_rotated)
     output, *_ = _flash()(
         query,
         key,
@@ -216,7 +223,7 @@ def varlen(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
 
 def padded(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
     """Compute attention; see `Kernel`. Biases are not supported."""
-    query, key, value, _ = _rotated(qkv, tokens, spec)
+    query, key, value, _ = _parts(qkv, tokens, spec, split_rotated)
     return torch.cat([_padded(query, key, value, group, spec) for group in tokens.groups])
 
 
@@ -227,17 +234,35 @@ def flash_supports(qkv: Tensor, heads: int) -> bool:
     return fits and _flash() is not None and gpus.describe(qkv.device).flash
 
 
-def _rotated(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> tuple[Tensor, Tensor, Tensor, int]:
+def _parts(qkv: Tensor, tokens: Tokens, spec: AttentionSpec, split: Split) -> tuple[Tensor, Tensor, Tensor, int]:
     """Return queries, keys and values, rotated, (tokens, heads, head width) each, and the length of the longest."""
     assert spec.bias is None
-    x = qkv.view(len(qkv), 3, spec.heads, -1)  # (tokens, 3, heads, head width)
-    query, key, value = x.unbind(1)
     longest = max(group.longest for group in tokens.groups)
-    if spec.rotation is not None:
-        tables = spec.rotation.tables(longest, x.shape[-1], x)
-        cos, sin = (table[tokens.position_ids][:, None, None] for table in tables)  # (tokens, 1, 1, head width / 2)
-        query, key = spec.rotation.rotate(x[:, :2], cos, sin).unbind(1)
-    return query, key, value, longest
+    if spec.rotation is None:
+        return *qkv.view(len(qkv), 3, spec.heads, -1).unbind(1), longest
+    tables = spec.rotation.tables(longest, qkv.shape[1] // (3 * spec.heads), qkv)
+    return *split(qkv, spec.heads, spec.rotation, tables, tokens.position_ids), longest
+
+
+def split_rotated(
+    qkv: Tensor, heads: int, rotation: Rotation, tables: tuple[Tensor, Tensor], positions: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries, keys and values of each head, of which queries and keys are rotated.
+
+    Args:
+        qkv: queries, keys and values, (tokens, 3 * width).
+        heads: number of heads.
+        rotation: the rotation.
+        tables: cosine and sine of the angles at each position, (positions, head width / 2).
+        positions: index of each token in its sequence, (tokens,).
+
+    Returns:
+        Three tensors (tokens, heads, head width).
+    """
+    x = qkv.view(len(qkv), 3, heads, -1)  # (tokens, 3, heads, head width)
+    cos, sin = (table[positions][:, None, None] for table in tables)  # (tokens, 1, 1, head width / 2)
+    query, key = rotation.rotate(x[:, :2], cos, sin).unbind(1)
+    return query, key, x[:, 2]
 
 
 def _flash() -> Any:
