@@ -293,6 +293,7 @@ class Trainer:
         """
         self.replicas.copy.train()
         factors = {name: scale * weight / max(1, counts[name]) for name, weight in weights.items() if name in counts}
+        spare = self.replicas.rounds(len(micro_batches)) - len(micro_batches)
         sums: dict[str, Tensor] = {}
         joint = None
 
@@ -314,7 +315,7 @@ class Trainer:
             self.carry.stage(batch, loss.carry)
             if joint is None:
                 add_parts(sums, loss)
-        for _ in range(self.replicas.rounds(len(micro_batches)) - len(micro_batches)):
+        for _ in range(spare):
             with name_remedy(self.progress.micro_tokens):
                 shortest = min(micro_batches, key=lambda batch: len(batch.tokens.ids)).to(self.machine.device)
                 self.replicas.backward(shortest, dict.fromkeys(factors, 0.0), last=True)

@@ -1,0 +1,100 @@
+"""Program that trains in several processes, each case from the start or from a checkpoint: `sharded_program.py OUT`.
+
+Standard input has a case per line, as JSON: its `name`, which is the folder in OUT, the `recipe`, and the `corpus`; and
+maybe `local`, the number of processes on each supposed host, the `precision`, `resume`, and `stop`, the step after which
+the run is saved and left. The main process writes metrics and checkpoints; at the end of a run, the weights. Each
+process also writes the bytes of its weights, gradients and moments, and the names of its threads at the end.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+import safetensors.torch
+import torch
+
+from unmask.data.corpus.corpus import open_corpus
+from unmask.recipes.recipe import Recipe
+from unmask.support.settings import write
+from unmask.training.interrupt import Interrupted
+from unmask.training.loop import Trainer
+from unmask.training.machine import Machine
+from unmask.training.opening import open_run
+from unmask.training.processes import Processes
+from unmask.training.runs.display import Display
+from unmask.workflows.pretraining.checks import build_curriculum
+from unmask.workflows.pretraining.start import build_learner
+
+
+def held(trainer):
+    """Return the bytes of the weights and moments that a process has."""
+    parts = [*trainer.replicas.state_dict().values(), *trainer.optimizer.state().values()]
+    return sum(part.numel() * part.element_size() for part in parts)
+
+
+def stop_after(trainer, step):
+    """Let a run end after a step as if it were interrupted: it is saved."""
+    take = trainer.step
+
+    def stopping():
+        metrics = take()
+        if trainer.progress.step == step:
+            trainer.run.log({"kind": "train", **metrics})
+            trainer.save()
+            trainer.saver.wait()
+            trainer.processes.barrier()
+            raise Interrupted.at(step, 15)
+        return metrics
+
+    trainer.step = stopping
+
+
+def train(out, case, processes):
+    """Train a case."""
+    os.environ["LOCAL_WORLD_SIZE"] = str(case.get("local", processes.size))
+    recipe = msgspec.toml.decode(case["recipe"], type=Recipe)
+    corpus = open_corpus(case["corpus"])
+    machine = Machine(torch.device("cpu"), case.get("precision", "float32"))
+    learner, _ = build_learner(recipe, corpus.tokenizer.size, None)
+    if processes.rank:  # whose weights do not count
+        with torch.no_grad():
+            learner.encoder.words.weight.add_(1)
+    curriculum = build_curriculum(recipe, corpus.tokenizer, learner)
+    resume = case.get("resume", False)
+    with open_run(out / case["name"], write(recipe), {}, machine, processes, resume=resume) as run:
+        trainer = Trainer(
+            learner,
+            curriculum.source(corpus.train),
+            prepare=curriculum.prepare(),
+            heldout=curriculum.heldout(corpus.heldout, 200),
+            settings=recipe,
+            run=run,
+            machine=machine,
+            display=Display(quiet=True),
+            processes=processes,
+        )
+        if "stop" in case:
+            stop_after(trainer, case["stop"])
+        try:
+            trainer.complete(resume=resume)
+        except Interrupted:
+            return
+    (out / f"{case['name']}-{processes.rank}.json").write_text(json.dumps(held(trainer)))
+    if processes.is_main:
+        safetensors.torch.save_file(learner.state_dict(), out / f"{case['name']}.safetensors")
+
+
+def main(out):
+    """Train all cases."""
+    with Processes.launched() as processes:
+        for line in sys.stdin:
+            train(out, json.loads(line), processes)
+    threads = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    (out / f"threads-{processes.rank}.json").write_text(json.dumps(threads))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(Path(sys.argv[1]))
