@@ -1,23 +1,26 @@
 """Program that trains in several processes, each case from the start or from a checkpoint: `sharded_program.py OUT`.
 
 Standard input has a case per line, as JSON: its `name`, which is the folder in OUT, the `recipe`, and the `corpus`; and
-maybe `local`, the number of processes on each supposed host, the `precision`, `resume`, and `stop`, the step after which
-the run is saved and left. The main process writes metrics and checkpoints; at the end of a run, the weights. Each
+maybe `local`, the number of processes on each supposed host, the `precision`, `resume`, `stop`, the step after which the
+run is saved and left, and `divisor`, a number by which gradients are wrongly divided. The main process writes metrics and checkpoints; at the end of a run, the weights. Each
 process also writes the bytes of its weights, gradients and moments, and the names of its threads at the end.
 """
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
 import msgspec
 import safetensors.torch
 import torch
+from torch.distributed.fsdp import FSDPModule
 
 from unmask.data.corpus.corpus import open_corpus
 from unmask.recipes.recipe import Recipe
 from unmask.support.settings import write
+from unmask.training import settings
 from unmask.training.interrupt import Interrupted
 from unmask.training.loop import Trainer
 from unmask.training.machine import Machine
@@ -35,17 +38,13 @@ def held(trainer):
 
 
 def stop_after(trainer, step):
-    """Let a run end after a step as if it were interrupted: it is saved."""
+    """Let a run receive SIGTERM in a step, after which it is saved."""
     take = trainer.step
 
     def stopping():
         metrics = take()
         if trainer.progress.step == step:
-            trainer.run.log({"kind": "train", **metrics})
-            trainer.save()
-            trainer.saver.wait()
-            trainer.processes.barrier()
-            raise Interrupted.at(step, 15)
+            os.kill(os.getpid(), signal.SIGTERM)
         return metrics
 
     trainer.step = stopping
@@ -75,6 +74,10 @@ def train(out, case, processes):
             display=Display(quiet=True),
             processes=processes,
         )
+        if "divisor" in case:
+            for module in trainer.replicas.copy.modules():
+                if isinstance(module, FSDPModule):
+                    module.set_gradient_divide_factor(case["divisor"])
         if "stop" in case:
             stop_after(trainer, case["stop"])
         try:
@@ -96,5 +99,6 @@ def main(out):
 
 
 if __name__ == "__main__":
+    settings.COUNTED_STEPS = 2
     torch.set_num_threads(1)
     main(Path(sys.argv[1]))

@@ -67,14 +67,14 @@ class ShardedReplicas(Replicas):
             _receive(value, processes)
         self.copy = _moved(learner, machine.dtype)
         shapes = {name: parameter.shape for name, parameter in self.copy.named_parameters()}
-        mesh, rows = _mesh(machine.device, processes.size, copies)
+        self._mesh, rows = _mesh(machine.device, processes.size, copies)
         policy = MixedPrecisionPolicy(cast_forward_inputs=False)
         if machine.dtype != torch.float32:
             policy = MixedPrecisionPolicy(machine.dtype, torch.float32, cast_forward_inputs=False)
         self._used: set[str] = set()
         units = [*_layers(self.copy.encoder), self.copy]
         for unit, places in zip(units, _places(self.copy, units), strict=True):
-            sharded: Any = fully_shard(unit, mesh=mesh, mp_policy=policy)
+            sharded: Any = fully_shard(unit, mesh=self._mesh, mp_policy=policy)
             sharded.set_gradient_divide_factor(1.0)
             sharded.set_force_sum_reduction_for_comms(True)  # gloo has no other reduction
             sharded.set_reduce_scatter_unused_params(True, recurse=False)
@@ -155,8 +155,12 @@ class ShardedReplicas(Replicas):
                 parameter.data = tensor.to(self.device)
 
     def close(self) -> None:
-        """See `Replicas`: the modules of FSDP2 refer to the process groups and are part of reference cycles."""
+        """See `Replicas`: the modules of FSDP2 refer to the process groups and are part of reference cycles.
+
+        The mesh refers to them, too, and torch's caches of layouts keep it.
+        """
         self.shards.close()
+        vars(self._mesh).get("_pg_registry", {}).clear()
         self._names.clear()
         del self.copy
         gc.collect()
@@ -268,14 +272,15 @@ def _places(learner: Learner, units: Sequence[nn.Module]) -> list[dict[str, tupl
 def _watch(unit: nn.Module, places: Mapping[str, tuple[nn.Module, str]], used: set[str]) -> None:
     """Let the parameters of a unit note in `used` that they have a gradient, and make it dense if it is sparse."""
 
-    def arrive(name: str, grad: Tensor) -> Tensor:
+    def arrive(name: str, parameter: Tensor) -> None:
         used.add(name)
-        return grad.to_dense() if grad.is_sparse else grad
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.to_dense()
 
     def register(unit: nn.Module, inputs: object) -> None:
         """Register the hooks in the first forward pass, from which on the whole parameters exist."""
         for name, (module, attribute) in places.items():
-            getattr(module, attribute).register_hook(partial(arrive, name))
+            getattr(module, attribute).register_post_accumulate_grad_hook(partial(arrive, name))
         handle.remove()
 
     handle = unit.register_forward_pre_hook(register)  # called after that of `fully_shard`

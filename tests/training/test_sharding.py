@@ -1,0 +1,196 @@
+"""Weights divided among processes: the losses of one process, any distribution after any other, and less memory."""
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+
+from unmask.recipes.recipe import read_recipe
+from unmask.support.settings import parse_overrides, write
+from unmask.training.checkpoint import newest_checkpoint
+
+from .. import forking
+
+PROGRAM = Path(__file__).with_name("sharded_program.py")
+STEPS = 6
+SETTINGS = [
+    *("encoder.layers=2", "encoder.width=32", "encoder.heads=2", "encoder.dropout=0.0"),
+    *("layout.length=48", "batch.tokens=512", "batch.micro_tokens=128"),
+    *("optimizer.learning_rate=1e-3", f"budget.steps={STEPS}"),
+]
+INNER = ["encoder.feed_forward=33", "encoder.positions=64"]  # rows that no number of processes divides
+MUON, LAMB = 'optimizer.kind="muon"', 'optimizer.kind="lamb"'
+KINDS = ("roformer", "deberta", "nomicbert", "neobert", "eurobert", "mpnet")
+ABSOLUTE = ("deberta", "mpnet")
+FAMILIES = {
+    "span": ("spanbert-mini", *INNER),
+    "gpt": ("gpt-mini", "encoder.positions=64"),
+    "albert": ("albert-mini", *INNER, "encoder.embedding=16"),
+    "shared": ("albert-mini", *INNER, "encoder.embedding=16", 'encoder.shared="attention"'),
+    "electra": ("electra-mini", *INNER, "encoder.embedding=16"),
+    "modernbert": ("modernbert-mini", INNER[0]),
+    **{kind: ("bert-mini", *INNER[: 1 + (kind in ABSOLUTE)], f'encoder.kind="{kind}"') for kind in KINDS},
+}
+"""Recipe and settings by name."""
+
+
+@pytest.fixture(scope="module")
+def launch(corpus, tmp_path_factory):
+    """Runs cases one after the other in several processes; returns the folder with what they wrote."""
+
+    def run(size, cases, out=None):
+        out = out or tmp_path_factory.mktemp("runs")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
+        environment = os.environ | where | {"WORLD_SIZE": str(size), "UNMASK_TIMEOUT": "120"}
+        lines = "\n".join(json.dumps({"corpus": str(corpus.directory), **case}) for case in cases)
+        processes = [
+            forking.start([PROGRAM, out], env=environment | {"RANK": str(rank)}, stdin=lines) for rank in range(size)
+        ]
+        errors = [process.communicate(timeout=600)[1].decode() for process in processes]
+        assert [process.returncode for process in processes] == [0] * size, errors
+        return out
+
+    return run
+
+
+def case(name, how="replicate", *settings, recipe=("bert-tiny", *INNER), **more):
+    """Return a case of the program."""
+    base, *others = recipe
+    changes = parse_overrides([*SETTINGS, *others, f'batch.distribute="{how}"', *settings])
+    return {"name": name, "recipe": write(read_recipe(base, changes)), **more}
+
+
+def lines(out, name):
+    """Return the metrics of a case without times."""
+    found = map(json.loads, (out / name / "metrics.jsonl").read_text().splitlines())
+    timing = ("seconds", "tokens_per_second", "flops_per_second")
+    return [{key: value for key, value in line.items() if key not in timing} for line in found]
+
+
+def assert_same(out, other, names, relative=1e-6):
+    """Assert the same steps, with losses and norms of gradients that differ by rounding only, and weights."""
+    name, its = names if isinstance(names, tuple) else (names, names)
+    for mine, theirs in zip(lines(out, name), lines(other, its), strict=True):
+        assert (mine.pop("kind"), mine.pop("step")) == (theirs.pop("kind"), theirs.pop("step"))
+        assert mine == pytest.approx(theirs, rel=relative)
+    ours, theirs = (safetensors.torch.load_file(f / f"{n}.safetensors") for f, n in ((out, name), (other, its)))
+    assert ours.keys() == theirs.keys()
+    for key, value in theirs.items():
+        assert (ours[key] - value).abs().max() < 100 * relative, key
+
+
+@pytest.fixture(scope="module")
+def alone(launch):
+    """What one process computes."""
+    return launch(1, [case("adamw"), case("muon", "shard", MUON), case("lamb", "shard", LAMB)])
+
+
+@pytest.fixture(scope="module")
+def two(launch):
+    """What two processes compute, and a run that is stopped and resumed."""
+    fault = {"divisor": 2.0}
+    return launch(
+        2,
+        [
+            *(case("adamw", "shard"), case("muon", "shard", MUON), case("lamb", "shard", LAMB)),
+            *(case("replicate"), case("fault", "shard", **fault)),
+            *(case("stopped", "shard", stop=3), case("stopped", "shard", resume=True)),
+            *(case("bf16", precision="bf16"), case("bf16-sharded", "shard", precision="bf16")),
+            case("recompute", "shard", "batch.recompute=true", 'batch.micro_tokens="auto"'),
+        ],
+    )
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", ["adamw", "muon", "lamb"])
+def test_two_processes_that_share_the_weights_have_the_losses_of_one(alone, two, name):
+    assert_same(two, alone, name)
+
+
+@pytest.mark.timeout(600)
+def test_four_processes_have_them_too_in_two_copies_or_one(launch, alone):
+    kinds = [case("shard", "shard"), case("hybrid", "hybrid", local=2), case("muon", "hybrid", MUON, local=2)]
+    out = launch(4, kinds)
+    for name in ("shard", "hybrid"):
+        assert_same(out, alone, (name, "adamw"))
+    assert_same(out, alone, "muon")
+
+
+@pytest.mark.timeout(600)
+def test_recomputing_changes_nothing(alone, two):
+    assert_same(two, alone, ("recompute", "adamw"))
+
+
+@pytest.mark.timeout(600)
+def test_the_comparison_sees_gradients_that_are_averaged(alone, two):
+    with pytest.raises(AssertionError):
+        assert_same(two, alone, ("fault", "adamw"))
+
+
+@pytest.mark.timeout(600)
+def test_in_bf16_gradients_are_summed_in_float32(two):
+    """With bf16 in both, the order of the sums of micro-batches differs."""
+    assert_same(two, two, ("bf16-sharded", "bf16"), 1e-4)
+
+
+@pytest.mark.timeout(600)
+def test_T2_a_run_that_is_stopped_and_resumed_has_the_very_numbers_of_an_unbroken_one(two):
+    assert lines(two, "stopped") == lines(two, "adamw")
+    ours, theirs = (safetensors.torch.load_file(two / f"{name}.safetensors") for name in ("stopped", "adamw"))
+    assert all(value.equal(theirs[key]) for key, value in ours.items())
+
+
+CHAIN = [(2, "shard"), (1, "replicate"), (4, "hybrid"), (3, "shard")]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "chain",
+    [
+        CHAIN,
+        pytest.param([(2, "replicate"), (2, "shard"), (4, "shard"), (2, "replicate")], marks=pytest.mark.exhaustive),
+        pytest.param([(4, "shard"), (3, "replicate"), (1, "shard"), (2, "hybrid")], marks=pytest.mark.exhaustive),
+    ],
+)
+def test_T4_a_run_continues_with_any_number_of_processes_and_any_distribution(launch, alone, tmp_path, chain):
+    files = ("model.safetensors", "optimizer.safetensors", "progress.json")
+    for number, (size, how) in enumerate(chain, 1):
+        last = number == len(chain)
+        stop = {} if last else {"stop": number * STEPS // len(chain)}
+        before = newest_checkpoint(tmp_path / "adamw" / "checkpoints")[0] if number > 1 else None
+        content = before and [(before / file).read_bytes() for file in files]
+        launch(size, [case("adamw", how, local=min(2, size), resume=number > 1, **stop)], tmp_path)
+        if before and before.exists():  # it was written again when the distribution had changed
+            assert [(before / file).read_bytes() for file in files] == content
+    assert_same(tmp_path, alone, "adamw")
+
+
+@pytest.mark.timeout(600)
+def test_each_process_holds_its_share(alone, two):
+    whole = json.loads((alone / "adamw-0.json").read_text())
+    for rank in range(2):
+        assert json.loads((two / f"adamw-{rank}.json").read_text()) == pytest.approx(whole / 2, rel=0.01)
+        assert json.loads((two / f"replicate-{rank}.json").read_text()) == whole
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the threads are listed on Linux only")
+def test_no_thread_of_gloo_outlives_the_connection(two):
+    for rank in range(2):
+        names = json.loads((two / f"threads-{rank}.json").read_text())
+        assert not any("gloo" in name or "store" in name for name in names)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(1200)
+def test_every_family_can_be_sharded(launch):
+    cases = [(name, recipe) for name, recipe in FAMILIES.items()]
+    one = launch(1, [case(name, recipe=recipe) for name, recipe in cases])
+    two = launch(2, [case(name, "shard", recipe=recipe) for name, recipe in cases])
+    for name in FAMILIES:
+        assert_same(two, one, name)
