@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -94,7 +95,10 @@ def main(out):
     with Processes.launched() as processes:
         for line in sys.stdin:
             train(out, json.loads(line), processes)
-    threads = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    threads = []
+    for path in Path("/proc/self/task").glob("*/comm"):
+        with suppress(OSError):  # it ends
+            threads.append(path.read_text().strip())
     (out / f"threads-{processes.rank}.json").write_text(json.dumps(threads))
 
 

@@ -15,7 +15,7 @@ from unmask.training.checkpoint import newest_checkpoint
 from .. import forking
 
 PROGRAM = Path(__file__).with_name("sharded_program.py")
-STEPS = 6
+STEPS = 4
 SETTINGS = [
     *("encoder.layers=2", "encoder.width=32", "encoder.heads=2", "encoder.dropout=0.0"),
     *("layout.length=48", "batch.tokens=512", "batch.micro_tokens=128"),
@@ -93,15 +93,13 @@ def alone(launch):
 @pytest.fixture(scope="module")
 def two(launch):
     """What two processes compute, and a run that is stopped and resumed."""
-    fault = {"divisor": 2.0}
     return launch(
         2,
         [
-            *(case("adamw", "shard"), case("muon", "shard", MUON), case("lamb", "shard", LAMB)),
-            *(case("replicate"), case("fault", "shard", **fault)),
-            *(case("stopped", "shard", stop=3), case("stopped", "shard", resume=True)),
+            *(case("adamw", "shard"), case("muon", "shard", MUON)),
+            *(case("lamb", "shard", LAMB, "batch.recompute=true"), case("fault", "shard", divisor=2.0)),
+            *(case("stopped", "shard", stop=2), case("stopped", "shard", resume=True)),
             *(case("bf16", precision="bf16"), case("bf16-sharded", "shard", precision="bf16")),
-            case("recompute", "shard", "batch.recompute=true", 'batch.micro_tokens="auto"'),
         ],
     )
 
@@ -119,11 +117,6 @@ def test_four_processes_have_them_too_in_two_copies_or_one(launch, alone):
     for name in ("shard", "hybrid"):
         assert_same(out, alone, (name, "adamw"))
     assert_same(out, alone, "muon")
-
-
-@pytest.mark.timeout(600)
-def test_recomputing_changes_nothing(alone, two):
-    assert_same(two, alone, ("recompute", "adamw"))
 
 
 @pytest.mark.timeout(600)
@@ -175,7 +168,7 @@ def test_each_process_holds_its_share(alone, two):
     whole = json.loads((alone / "adamw-0.json").read_text())
     for rank in range(2):
         assert json.loads((two / f"adamw-{rank}.json").read_text()) == pytest.approx(whole / 2, rel=0.01)
-        assert json.loads((two / f"replicate-{rank}.json").read_text()) == whole
+        assert json.loads((two / f"bf16-{rank}.json").read_text()) == whole
 
 
 @pytest.mark.timeout(600)
