@@ -37,7 +37,7 @@ from unmask.support.environment import whole
 from unmask.support.errors import UserError
 from unmask.support.messages import setting
 from unmask.training.connection import TIMEOUT
-from unmask.training.machine import Machine
+from unmask.training.machine import Machine, return_memory
 from unmask.training.processes import Processes
 from unmask.training.replicas import Replicas, weighted
 from unmask.training.settings import Distribution
@@ -65,6 +65,8 @@ class ShardedReplicas(Replicas):
         self.device = machine.device
         for value in learner.state_dict().values():
             _receive(value, processes)
+        if machine.device.type == "cpu":
+            return_memory()
         self.copy = _moved(learner, machine.dtype)
         shapes = {name: parameter.shape for name, parameter in self.copy.named_parameters()}
         self._mesh, rows = _mesh(machine.device, processes.size, copies)
