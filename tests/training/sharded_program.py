@@ -1,9 +1,10 @@
 """Program that trains in several processes, each case from the start or from a checkpoint: `sharded_program.py OUT`.
 
 Standard input has a case per line, as JSON: its `name`, which is the folder in OUT, the `recipe`, and the `corpus`; and
-maybe `local`, the number of processes on each supposed host, the `precision`, `resume`, `stop`, the step after which the
-run is saved and left, and `divisor`, a number by which gradients are wrongly divided. The main process writes metrics and checkpoints; at the end of a run, the weights. Each
-process also writes the bytes of its weights, gradients and moments, and the names of its threads at the end.
+maybe `local`, the number of processes on each supposed host, the `precision`, `resume`, `stop`, the step after which
+the run is saved and left, and `divisor`, a number by which gradients are wrongly divided. Of a run that is refused, the
+error is written. The main process writes metrics and checkpoints, and at the end of a run the weights. Each process
+also writes the bytes of its weights and moments and its peak memory, and at last the names of its threads.
 """
 
 import json
@@ -20,6 +21,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from unmask.data.corpus.corpus import open_corpus
 from unmask.recipes.recipe import Recipe
+from unmask.support.errors import UserError
 from unmask.support.settings import write
 from unmask.training import settings
 from unmask.training.interrupt import Interrupted
@@ -85,7 +87,7 @@ def train(out, case, processes):
             trainer.complete(resume=resume)
         except Interrupted:
             return
-    (out / f"{case['name']}-{processes.rank}.json").write_text(json.dumps(held(trainer)))
+    (out / f"{case['name']}-{processes.rank}.json").write_text(json.dumps([held(trainer), machine.memory()]))
     if processes.is_main:
         safetensors.torch.save_file(learner.state_dict(), out / f"{case['name']}.safetensors")
 
@@ -94,7 +96,11 @@ def main(out):
     """Train all cases."""
     with Processes.launched() as processes:
         for line in sys.stdin:
-            train(out, json.loads(line), processes)
+            case = json.loads(line)
+            try:
+                train(out, case, processes)
+            except UserError as error:
+                (out / f"{case['name']}-{processes.rank}.txt").write_text(str(error))
     threads = []
     for path in Path("/proc/self/task").glob("*/comm"):
         with suppress(OSError):  # it ends

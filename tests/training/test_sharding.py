@@ -35,6 +35,8 @@ FAMILIES = {
     **{kind: ("bert-mini", *INNER[: 1 + (kind in ABSOLUTE)], f'encoder.kind="{kind}"') for kind in KINDS},
 }
 """Recipe and settings by name."""
+SIZES = ("layout.reuse=16", "layout.streams=4", "batch.sequences=4")
+STREAMS = ("xlnet-mini", INNER[0], "encoder.memory=32", *SIZES)
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +102,7 @@ def two(launch):
             *(case("lamb", "shard", LAMB, "batch.recompute=true"), case("fault", "shard", divisor=2.0)),
             *(case("stopped", "shard", stop=2), case("stopped", "shard", resume=True)),
             *(case("bf16", precision="bf16"), case("bf16-sharded", "shard", precision="bf16")),
+            *(case("streams", "shard", recipe=STREAMS), case("uneven", "hybrid", local=1)),
         ],
     )
 
@@ -138,6 +141,16 @@ def test_T2_a_run_that_is_stopped_and_resumed_has_the_very_numbers_of_an_unbroke
     assert all(value.equal(theirs[key]) for key, value in ours.items())
 
 
+@pytest.mark.timeout(600)
+def test_what_cannot_be_sharded_is_refused_by_all_processes_before_the_first_step(two):
+    for rank in range(2):
+        texts = [(two / f"{name}-{rank}.txt").read_text() for name in ("streams", "uneven")]
+        assert "carries state from step to step cannot be sharded" in texts[0]
+        assert "replicate" in texts[0]
+        assert "the hosts have 1 processes (LOCAL_WORLD_SIZE)" in texts[1]
+    assert not any((two / "streams").glob("checkpoints/*"))
+
+
 CHAIN = [(2, "shard"), (1, "replicate"), (4, "hybrid"), (3, "shard")]
 
 
@@ -163,12 +176,17 @@ def test_T4_a_run_continues_with_any_number_of_processes_and_any_distribution(la
     assert_same(tmp_path, alone, "adamw")
 
 
+def held(out, name, rank):
+    """Return the bytes of the weights and moments that a process has at the end of a case."""
+    return json.loads((out / f"{name}-{rank}.json").read_text())[0]
+
+
 @pytest.mark.timeout(600)
 def test_each_process_holds_its_share(alone, two):
-    whole = json.loads((alone / "adamw-0.json").read_text())
+    whole = held(alone, "adamw", 0)
     for rank in range(2):
-        assert json.loads((two / f"adamw-{rank}.json").read_text()) == pytest.approx(whole / 2, rel=0.01)
-        assert json.loads((two / f"bf16-{rank}.json").read_text()) == whole
+        assert held(two, "adamw", rank) == pytest.approx(whole / 2, rel=0.01)
+        assert held(two, "bf16", rank) == whole
 
 
 @pytest.mark.timeout(600)
@@ -182,8 +200,22 @@ def test_no_thread_of_gloo_outlives_the_connection(two):
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1200)
 def test_every_family_can_be_sharded(launch):
-    cases = [(name, recipe) for name, recipe in FAMILIES.items()]
-    one = launch(1, [case(name, recipe=recipe) for name, recipe in cases])
-    two = launch(2, [case(name, "shard", recipe=recipe) for name, recipe in cases])
+    one = launch(1, [case(name, recipe=recipe) for name, recipe in FAMILIES.items()])
+    two = launch(2, [case(name, "shard", recipe=recipe) for name, recipe in FAMILIES.items()])
     for name in FAMILIES:
         assert_same(two, one, name)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(1200)
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is measured on Linux only")
+def test_a_model_of_twice_the_size_trains_in_the_memory_of_one_process(launch):
+    large = ("encoder.width=768", "encoder.heads=12", "encoder.feed_forward=3072", "batch.tokens=128", "budget.steps=2")
+    one = launch(1, [case("large", "replicate", "encoder.layers=4", *large)])
+    two = launch(2, [case("large", "shard", "encoder.layers=8", *large)])
+    few = launch(1, [case("few")])
+    before = json.loads((few / "few-0.json").read_text())[1]
+    peak = json.loads((one / "large-0.json").read_text())[1] - before
+    assert held(one, "large", 0) < 1.1 * held(two, "large", 0)
+    for rank in range(2):
+        assert json.loads((two / f"large-{rank}.json").read_text())[1] - before < 1.1 * peak

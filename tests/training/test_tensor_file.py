@@ -39,7 +39,12 @@ def test_what_is_written_is_read(path, described, seed):
 
 
 def test_the_bytes_are_those_of_safetensors(path):
-    tensors = {"b": torch.arange(6.0).view(2, 3), "a": torch.ones(3).bfloat16(), "c": torch.tensor(7), "d": torch.ones(2)}
+    tensors = {
+        "b": torch.arange(6.0).view(2, 3),
+        "a": torch.ones(3).bfloat16(),
+        "c": torch.tensor(7),
+        "d": torch.ones(2),
+    }
     write(path, tensors)
     assert path.read_bytes() == safetensors.torch.save(tensors)
 

@@ -112,7 +112,9 @@ class Saver:
         self.wait()
         progress = msgspec.structs.replace(progress)
         if shards is None:
-            work = partial(save_checkpoint, self.folder, copied(model), copied(optimizer), progress, copied(carry or {}))
+            work = partial(
+                save_checkpoint, self.folder, copied(model), copied(optimizer), progress, copied(carry or {})
+            )
         else:
             write_gathered(self.folder, model, optimizer, progress.step, shards)
             work = partial(finish_gathered, self.folder, progress)

@@ -81,9 +81,9 @@ class ShardedReplicas(Replicas):
             sharded.set_force_sum_reduction_for_comms(True)  # gloo has no other reduction
             sharded.set_reduce_scatter_unused_params(True, recurse=False)
             _watch(sharded, places, self._used)
-        self._names = {parameter: name for name, parameter in self.copy.named_parameters()}
+        self._names: dict[Any, str] = {parameter: name for name, parameter in self.copy.named_parameters()}
         with torch.no_grad():
-            parts = {name: parameter.to_local() for parameter, name in self._names.items()}  # type: ignore[operator]
+            parts = {name: parameter.to_local() for parameter, name in self._names.items()}
         self.shards: Shards = Shards(shapes, parts, rows, processes)
 
     @property
@@ -193,7 +193,8 @@ def shard(learner: Learner, machine: Machine, processes: Processes, how: Distrib
     repeated = learner.state_dict().keys() - names - {name for name, _ in learner.named_buffers()}
     if unfit := sorted({*scalars, *repeated}):
         raise UserError(
-            f"the weight {unfit[0]} cannot be sharded: it {'is a scalar' if scalars else 'has two names'}", remedy=remedy
+            f"the weight {unfit[0]} cannot be sharded: it {'is a scalar' if scalars else 'has two names'}",
+            remedy=remedy,
         )
     if how == "shard":
         return ShardedReplicas(learner, machine, processes)
@@ -211,7 +212,8 @@ def shard(learner: Learner, machine: Machine, processes: Processes, how: Distrib
 def _mesh(device: torch.device, size: int, copies: int) -> tuple[DeviceMesh, Any]:
     """Return the mesh of all processes, and the group of those that have all rows together with this one."""
     if copies == 1:
-        return DeviceMesh.from_group(dist.group.WORLD, device.type), dist.group.WORLD
+        world: Any = dist.group.WORLD
+        return DeviceMesh.from_group(world, device.type), world
     ranks, limit = torch.arange(size).view(copies, -1), timedelta(seconds=whole(TIMEOUT, 600))
     groups = []
     for table in (ranks.T, ranks):  # of the processes with the same rows, and of those with all rows

@@ -18,6 +18,8 @@ from torch import Tensor
 from unmask.training.balance import divide
 from unmask.training.processes import Processes
 
+AT_ONCE = 1 << 24
+"""Approximate number of elements of whole matrices that a process has at once."""
 Compute = Callable[[Sequence[str], Sequence[Tensor]], Sequence[Tensor]]
 """Maps the names of some parameters, and whole matrices of their shapes, to others of these shapes."""
 
@@ -83,7 +85,9 @@ class Shards:
         """Return Euclidean norms of whole tensors, given those of this process's rows, of any shape."""
         return self.add_up(norms.square()).sqrt()
 
-    def on_whole(self, names: Sequence[str], parts: Sequence[Tensor], compute: Compute, dtype: torch.dtype) -> list[Tensor]:
+    def on_whole(
+        self, names: Sequence[str], parts: Sequence[Tensor], compute: Compute, dtype: torch.dtype
+    ) -> list[Tensor]:
         """Return this process's rows of what is computed from whole matrices, each of them in one process.
 
         Args:
@@ -92,6 +96,20 @@ class Shards:
             compute: called with this process's matrices.
             dtype: dtype in which the results are sent.
         """
+        rows, batch, size = list[Tensor](), list[int](), 0
+        for index, name in enumerate(names):
+            batch.append(index)
+            size += self.shapes[name].numel()
+            if size >= AT_ONCE * self.size or index == len(names) - 1:
+                chosen = [names[number] for number in batch], [parts[number] for number in batch]
+                rows += self._on_whole(*chosen, compute, dtype)
+                batch, size = [], 0
+        return rows
+
+    def _on_whole(
+        self, names: Sequence[str], parts: Sequence[Tensor], compute: Compute, dtype: torch.dtype
+    ) -> list[Tensor]:
+        """See `on_whole`; all matrices at once."""
         shapes, lengths = [self.shapes[name] for name in names], [self._lengths(name) for name in names]
         owned = divide([rows * columns * min(rows, columns) for rows, columns in shapes], self.size)
         mine = owned[self.rank]
@@ -100,9 +118,14 @@ class Shards:
             [[lengths[index][sender] for index in mine] for sender in range(self.size)],
             parts[0].dtype,
         )
-        wholes = [torch.cat(vectors).view(shapes[index]) for index, vectors in zip(mine, zip(*received, strict=True), strict=True)]
+        wholes = [
+            torch.cat(vectors).view(shapes[index])
+            for index, vectors in zip(mine, zip(*received, strict=True), strict=True)
+        ]
         results = compute([names[index] for index in mine], wholes)
-        divided = [result.reshape(-1).split(lengths[index]) for index, result in zip(mine, results, strict=True)]
+        divided = [
+            result.reshape(-1).split_with_sizes(lengths[index]) for index, result in zip(mine, results, strict=True)
+        ]
         returned = self._exchange(
             [[vectors[rank] for vectors in divided] for rank in range(self.size)],
             [[lengths[index][self.rank] for index in indices] for indices in owned],
@@ -134,7 +157,9 @@ class Shards:
     def _lengths(self, name: str) -> list[int]:
         """Return the number of elements of a parameter that each process has."""
         shape = self.shapes[name]
-        return [(last - first) * shape[1:].numel() for first, last in (self._rows(name, rank) for rank in range(self.size))]
+        return [
+            (last - first) * shape[1:].numel() for first, last in (self._rows(name, rank) for rank in range(self.size))
+        ]
 
     def _exchange(
         self, sent: Sequence[Sequence[Tensor]], lengths: Sequence[Sequence[int]], dtype: torch.dtype
@@ -147,12 +172,20 @@ class Shards:
             dtype: dtype in which they are sent.
         """
         device = next(iter(self.parts.values())).device
-        outgoing = [torch.cat([torch.empty(0, dtype=dtype, device=device), *(tensor.to(dtype).reshape(-1) for tensor in tensors)]) for tensors in sent]
+        outgoing = [
+            torch.cat(
+                [torch.empty(0, dtype=dtype, device=device), *(tensor.to(dtype).reshape(-1) for tensor in tensors)]
+            )
+            for tensors in sent
+        ]
         incoming = [sum(own) for own in lengths]
         vector = torch.empty(sum(incoming), dtype=dtype, device=device)
         with self.processes.watched():
             dist.all_to_all_single(vector, torch.cat(outgoing), incoming, [*map(len, outgoing)], group=self._group)
-        return [part.split([*own]) if own else () for part, own in zip(vector.split(incoming), lengths, strict=True)]
+        return [
+            part.split_with_sizes([*own]) if own else ()
+            for part, own in zip(vector.split(incoming), lengths, strict=True)
+        ]
 
 
 def _bytes(tensor: Tensor) -> Tensor:
