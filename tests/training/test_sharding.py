@@ -24,7 +24,6 @@ SETTINGS = [
 INNER = ["encoder.feed_forward=33", "encoder.positions=64"]  # rows that no number of processes divides
 MUON, LAMB = 'optimizer.kind="muon"', 'optimizer.kind="lamb"'
 KINDS = ("roformer", "deberta", "nomicbert", "neobert", "eurobert", "mpnet")
-ABSOLUTE = ("deberta", "mpnet")
 FAMILIES = {
     "span": ("spanbert-mini", *INNER),
     "gpt": ("gpt-mini", "encoder.positions=64"),
@@ -32,7 +31,7 @@ FAMILIES = {
     "shared": ("albert-mini", *INNER, "encoder.embedding=16", 'encoder.shared="attention"'),
     "electra": ("electra-mini", *INNER, "encoder.embedding=16"),
     "modernbert": ("modernbert-mini", INNER[0]),
-    **{kind: ("bert-mini", *INNER[: 1 + (kind in ABSOLUTE)], f'encoder.kind="{kind}"') for kind in KINDS},
+    **{kind: ("bert-mini", "encoder.feed_forward=40", f'encoder.kind="{kind}"') for kind in KINDS},
 }
 """Recipe and settings by name."""
 SIZES = ("layout.reuse=16", "layout.streams=4", "batch.sequences=4")

@@ -4,9 +4,10 @@
                                     carry.safetensors, if state is carried from step to step
     RUN/checkpoints/latest          name of the newest checkpoint; updated only once that one is durable
 
-A checkpoint has no random state: every generator is derived from a key (data/batches/rng.py). Tensors are whole, however
-they are distributed over processes, so that any number of processes can continue in any way. If they are sharded, the
-main process receives and writes one after the other; then the files are flushed and checksummed in the background.
+A checkpoint has no random state: every generator is derived from a key (data/batches/rng.py). Tensors are whole,
+however they are distributed over processes, so that any number of processes can continue in any way. If they are
+sharded, the main process receives and writes one after the other; then the files are flushed and checksummed in the
+background.
 """
 
 from __future__ import annotations

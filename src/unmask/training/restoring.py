@@ -2,8 +2,8 @@
 
 Input: the directory of a run, which only the main process reads, and only on its own host. Output: the state of the run
 in all processes; checkpoints of the step before a loss. Unless they are sharded, every process has the complete weights
-and moments, so that any survivor can save them: the main process as usual, or else the survivor of the lowest rank, in RUN/checkpoints/rescued
-of its host, because the main process may only hang and wake up. A resumed run reads these, too.
+and moments, so that any survivor can save them: the main process as usual, or else the survivor of the lowest rank, in
+RUN/checkpoints/rescued of its host, because the main process may only hang and wake up. A resumed run reads these, too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Training with weights, gradients and moments divided among processes: FSDP2 of torch (Zhao et al. 2023; ZeRO stage 3).
+"""Training with weights, gradients and moments divided among processes: FSDP2 of torch.
+
+This is stage 3 of ZeRO (Rajbhandari et al. 2020, section 5.3), as in Zhao et al. 2023 (PyTorch FSDP).
 
 Input: a learner with all of its weights, on each process's device. Output: the interface of `Replicas`. Each process
 has some rows of each parameter in float32 (training/shards.py). The rows of a layer are gathered, in the precision of
