@@ -33,9 +33,9 @@ WARM_STEPS = 3
 
 
 def run_unmask(
-    train: Path, dev: Path, epochs: float, seed: int, precision: str, device: Device = "cpu"
+    train: Path, dev: Path, epochs: float, seed: int, precision: str, device: Device = "cpu", **settings: Any
 ) -> dict[str, Any]:
-    """Fine-tune with `unmask.finetune`; return seconds per step, of the whole call, and the accuracy."""
+    """Fine-tune with `unmask.finetune`, perhaps with other settings; return what `_record` does."""
     with tempfile.TemporaryDirectory() as folder:
         run, start = Path(folder) / "run", time.perf_counter()
         unmask.finetune(
@@ -44,7 +44,7 @@ def run_unmask(
             [train],
             run,
             dev=[dev],
-            settings={"budget.epochs": epochs, "seed": seed},
+            settings={"budget.epochs": epochs, "seed": seed, **settings},
             device=device,
             precision=cast(Precision, precision),
             quiet=True,

@@ -4,6 +4,7 @@ Each check is independent: one that fails is reported, and the next begins.
 
 - `families`: every recipe of the smallest size takes some steps by `unmask.pretrain` on the CPU in float32 and on the
   device in float32 and bf16; the losses are compared.
+- `modes`: fp16, and `deterministic`: two runs have the same losses, to the last digit.
 - `tensors`: outputs, loss and gradients of a small BERT and ModernBERT with ragged sequences, compiled and not.
 - `speed`: masked-LM pretraining in tokens per second, as a share of the measured peak of matrix products, with the
   memory, and the Hugging Face Trainer at the same work (pretrain_speed.py); kernels, copies and synchronizations of one
@@ -106,7 +107,28 @@ def families(device: Device) -> Iterator[Record]:
         raise Wrong("\n".join(wrong))
 
 
-def _losses(recipe: str, run: Path, device: Device, precision: Precision) -> list[float]:
+def modes(device: Device) -> Iterator[Record]:
+    """Compare losses in fp16 with those of the CPU, and those of two deterministic runs with each other."""
+    if device == "cpu":  # has neither
+        return
+    wrong = []
+    with tempfile.TemporaryDirectory() as folder:
+        for recipe in ("bert", "modernbert"):
+            expected = _losses(recipe, Path(folder) / f"{recipe}-cpu", "cpu", "float32")
+            found = _losses(recipe, Path(folder) / f"{recipe}-fp16", device, "fp16")
+            apart = max(abs(a - b) / abs(a) for a, b in zip(expected, found, strict=True))
+            runs = [Path(folder) / f"{recipe}-{number}" for number in range(2)]
+            first, second = (_losses(recipe, run, device, "bf16", deterministic=True) for run in runs)
+            yield {"check": "modes", "recipe": recipe, "fp16_apart": apart, "deterministic": first == second}
+            if not (apart <= LOSS_BOUNDS["bf16"] and first == second):
+                wrong.append(f"{recipe}: losses in fp16 are {apart:.1e} from the CPU's; {first}, {second}")
+    if wrong:
+        raise Wrong("\n".join(wrong))
+
+
+def _losses(
+    recipe: str, run: Path, device: Device, precision: Precision, *, deterministic: bool = False
+) -> list[float]:
     """Pretrain for some steps without dropout; return the losses of all steps and of the evaluations."""
     settings = {"budget.steps": STEPS, "encoder.dropout": 0.0}
     if recipe not in STREAMED:
@@ -115,7 +137,14 @@ def _losses(recipe: str, run: Path, device: Device, precision: Precision) -> lis
     if (corpus := run.parent / f"{recipe}-cpu" / "text" / "corpus").exists():
         source = {"corpus": corpus}
     unmask.pretrain(
-        f"{recipe}-mini", out=run, **source, settings=settings, device=device, precision=precision, quiet=True
+        f"{recipe}-mini",
+        out=run,
+        **source,
+        settings=settings,
+        device=device,
+        precision=precision,
+        deterministic=deterministic,
+        quiet=True,
     )
     return [line["loss"] for kind in ("train", "heldout") for line in logged(run, kind)]
 
@@ -254,9 +283,12 @@ def finetuning(device: Device) -> Iterator[Record]:
     with tempfile.TemporaryDirectory() as folder:
         train, dev = sst2_files(64 if toy else 2_000, Path(folder))
         for precision in ("float32",) if toy else ("bf16", "float32"):
-            for name, run in (("unmask", finetune_speed.run_unmask), ("trainer", finetune_speed.run_trainer)):
-                found = run(train, dev, 2, 0, precision, device)
-                yield {"check": "finetuning", "engine": f"{name} {precision}", **found}
+            for compiled in (False,) if toy else (False, True):
+                found = finetune_speed.run_unmask(train, dev, 2, 0, precision, device, **{"batch.compile": compiled})
+                engine = f"unmask {precision}, compiled" if compiled else f"unmask {precision}"
+                yield {"check": "finetuning", "engine": engine, **found}
+            found = finetune_speed.run_trainer(train, dev, 2, 0, precision, device)
+            yield {"check": "finetuning", "engine": f"trainer {precision}", **found}
 
 
 def classify(device: Device) -> Iterator[Record]:
@@ -270,6 +302,7 @@ def classify(device: Device) -> Iterator[Record]:
 
 CHECKS: dict[str, Callable[[Device], Iterator[Record]]] = {
     "families": families,
+    "modes": modes,
     "tensors": tensors,
     "speed": speed,
     "finetuning": finetuning,

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from unmask.support import gpus
 from unmask.support.errors import UserError
 from unmask.training import calibration, loop, precision
 from unmask.training.calibration import check_growth
@@ -178,3 +179,29 @@ def test_a_changed_number_of_steps_is_reported(tmp_path, capsys):
     assert capsys.readouterr().err == "the budget was 5 steps; the schedule continues to the new end\n"
     with pytest.raises(UserError, match=r"the budget was 8 steps and would be 5; it may only grow; resume with"):
         check_growth(8, 5, run, Display())
+
+
+@pytest.mark.parametrize(
+    ("budget", "tokens", "compiles"),
+    [
+        ({"minutes": 10.0}, 8_192, True),
+        ({"minutes": 9.0}, 8_192, False),
+        ({"minutes": 10.0}, 8_191, False),
+        ({"steps": 10_000}, 8_192, True),
+        ({"steps": 9_999, "max_minutes": 60.0}, 8_192, False),
+    ],
+)
+def test_layers_are_compiled_on_gpus_in_long_runs_of_large_steps(small, trainer, monkeypatch, budget, tokens, compiles):
+    one = trainer(small(budget=budget)).calibration
+    monkeypatch.setattr(one.plan, "tokens", tokens)
+    assert not one.compiles(), "a CPU has no such kernels"
+    monkeypatch.setattr(gpus, "has_triton", lambda device: True)
+    assert one.compiles() == compiles
+    for chosen in (True, False):
+        monkeypatch.setattr(one, "settings", small(budget=budget, batch={"tokens": 64, "compile": chosen}))
+        assert one.compiles() is chosen
+
+
+def test_compiling_needs_a_gpu(small, trainer):
+    with pytest.raises(UserError, match=r'batch.compile = true needs a GPU .*set batch.compile to false or "auto"'):
+        trainer(small(batch={"tokens": 64, "compile": True}))

@@ -9,6 +9,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -293,7 +294,9 @@ def _choices(types: Sequence[Any]) -> list[str]:
     return [str(choice) for kind in types if get_origin(kind) is Literal for choice in get_args(kind)]
 
 
+@cache
 def _fields(struct: Any) -> dict[str, Any]:
+    """Return the types of the fields of a struct by name; msgspec compiles the annotations at each call."""
     return {field.name: field.type for field in msgspec.structs.fields(struct)}
 
 

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from unmask.data.batches.batch import Sample, total_length
 from unmask.data.batches.sources import Source
+from unmask.support import gpus
 from unmask.support.errors import UserError
 from unmask.training.machine import Machine
 from unmask.training.precision import find_micro_tokens
@@ -31,6 +32,9 @@ TIMED_SECONDS = 60
 """Maximum time spent on timing a stage."""
 MIN_TIMED = 100
 """Runs with fewer steps are not timed, and the machine's peak is not measured for them."""
+COMPILED_STEPS, COMPILED_MINUTES, COMPILED_TOKENS = 10_000, 10, 8_192
+"""Shortest budgets, and smallest steps, for which layers are compiled: it takes some seconds, several times if steps
+are of very different sizes."""
 UNKNOWN_STEPS = 1_000_000
 """Placeholder for the total number of steps while steps are timed; the timed steps are undone."""
 RESERVED_BYTES = 20
@@ -73,6 +77,23 @@ class Calibration:
     def plan(self) -> Plan:
         """The budget in steps, tokens and epochs."""
         return Plan(self.source, self.settings)
+
+    def compiles(self) -> bool:
+        """Return whether layers are to be compiled, as `batch.compile` says or, if it is "auto", where it pays.
+
+        Raises:
+            UserError: the device has no compiler.
+        """
+        chosen, able = self.settings.batch.compile, gpus.has_triton(self.machine.device)
+        if chosen is True and not able:
+            raise UserError(
+                "batch.compile = true needs a GPU that torch compiles for, and Triton, which comes with torch on Linux",
+                remedy='set batch.compile to false or "auto"',
+            )
+        if chosen != "auto" or not able or self.plan.tokens < COMPILED_TOKENS:
+            return chosen is True
+        minutes = self.settings.budget.minutes
+        return self.plan.steps(None) >= COMPILED_STEPS if minutes is None else minutes >= COMPILED_MINUTES
 
     def micro_tokens(self, learn: Callable[[list[Sample]], None], parameters: int) -> int:
         """Return the number of tokens of a micro-batch: the recipe's value, or as many as fit into memory.

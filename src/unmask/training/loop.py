@@ -117,13 +117,14 @@ class Trainer:
         with naming_shortage("for the weights", SMALLER):
             self.replicas = self._distribute(source.streams)
         self.replicas.copy.encoder.recompute = settings.batch.recompute
-        if settings.batch.compile:
-            compile_layers(self.replicas.copy)
         cost = None if learner.joint else cost_of_lengths(learner.encoder)
         self.feed = StepFeed(source, settings.batch, prepare, learner.plan, self.processes, machine.workers, cost)
         self.carry = CarryTable(source.streams, self.processes)
         self.saver = Saver(run.checkpoints)
         self.calibration = Calibration(source, settings, machine, self.processes)
+        if self.calibration.compiles():
+            display.say("compiling the layers, so the first steps take longer")
+            compile_layers(self.replicas.copy)
         self.optimizer = settings.optimizer.build(
             self.replicas.trained,
             self.replicas.trained.encoder.layer_groups,

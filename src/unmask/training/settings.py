@@ -41,8 +41,8 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         micro_tokens: tokens in memory at once; gradients are accumulated over the batch. "auto": as many as fit.
         recompute: keep only the layers' inputs and recompute the rest in the backward pass (Chen et al. 2016): much
             less memory, about a third more time.
-        compile: compute layers with compiled kernels (`compile_layers` in nn/layers/block.py): on a GPU, more tokens
-            per second and less memory, after half a minute of compiling.
+        compile: compute layers with compiled kernels (`compile_layers` in nn/layers/block.py), which takes a GPU more
+            tokens per second after some seconds of compiling; "auto": in long runs, where torch can.
         distribute: what each of several processes has of the weights, gradients and moments. "replicate": all of
             them; "shard": an equal part of them, so that larger models fit; "hybrid": each host has all, divided among
             its processes.
@@ -52,7 +52,7 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     sequences: int | None = None
     micro_tokens: int | Literal["auto"] = "auto"
     recompute: bool = False
-    compile: bool = False
+    compile: bool | Literal["auto"] = "auto"
     distribute: Distribution = "replicate"
 
     either = ("tokens", "sequences")

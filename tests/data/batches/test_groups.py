@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.data.batches.batch import TARGETS, Reading, collate
-from unmask.data.batches.groups import GROUP_COST, ROW, ROW_STEP
+from unmask.data.batches.groups import GROUP_COST, ROW, ROW_STEP, _first_fit
 
 from .conftest import LENGTHS, make_samples
 
@@ -115,3 +115,15 @@ def test_queries_are_grouped_as_their_sequences(sizes):
     assert moved.reading.queries.equal(tokens.reading.queries + 1) and moved.reading.order.equal(
         tokens.reading.order + 1
     )
+
+
+@given(LENGTHS)
+def test_each_sequence_is_in_the_first_row_with_enough_slots(sizes):
+    capacity, rows, expected = max(sizes), [], {}
+    for sequence in sorted(range(len(sizes)), key=lambda number: -sizes[number]):
+        row = next((row for row, used in enumerate(rows) if used + sizes[sequence] <= capacity), len(rows))
+        rows += [0] * (row == len(rows))
+        expected[sequence] = row * capacity + rows[row]
+        rows[row] += sizes[sequence]
+    found = _first_fit(np.array(sizes), capacity)
+    assert dict(enumerate(found.tolist())) == expected

@@ -32,7 +32,7 @@ class MasksSpecial(TokenMasking):
 
     def __init__(self, *args, **settings):
         super().__init__(*args, **settings)
-        self.is_special[:] = False
+        self.is_ordinary[:] = True
 
 
 class DrawsSpecial(TokenMasking):

@@ -1,6 +1,11 @@
 """Generators, seeds and permutations are pure functions of their keys."""
 
+import zlib
+
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from unmask.data.batches.rng import derive_rng, derive_seed, permuted
 
@@ -27,3 +32,12 @@ def test_a_generator_is_a_pure_function_of_its_key():
     numbers = [derive_seed(*key) for key in keys]
     assert all(0 <= value < 1 << 63 for value in numbers)
     assert numbers == [derive_seed(*key) for key in keys]
+
+
+WORD = st.integers(0, 2**70) | st.sampled_from([0, 1, 2**32 - 1, 2**32, 2**64 - 1, 2**64])
+
+
+@given(seed=WORD, name=st.text(max_size=5), key=st.lists(WORD, max_size=4))
+def test_a_generator_is_that_of_numpy(seed, name, key):
+    expected = np.random.default_rng([seed, zlib.crc32(name.encode()), *key])
+    assert derive_rng(seed, name, *key).bit_generator.state == expected.bit_generator.state

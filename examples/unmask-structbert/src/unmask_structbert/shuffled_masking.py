@@ -61,7 +61,7 @@ class ShuffledMasking(TokenMasking):
     def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
         """Return the sample with some of its tokens masked and others shuffled; all randomness comes from `rng`."""
         masked = super().__call__(sample, rng)
-        free = ~self.is_special[sample.ids]  # (length,)
+        free = self.is_ordinary[sample.ids]  # (length,)
         free[masked.positions[MASKED]] = False
         ids, found = masked.ids.copy(), [np.zeros(0, np.int64)]
         for start in self._trigrams(free, rng):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from unmask.data.tokenizers.tokenizer import Summary, Tokenizer
 
 FIRST = np.zeros(1, np.int64)
+EMPTY = Sample(key=(), ids=FIRST)
 
 
 def _ids(ids: np.ndarray) -> np.ndarray:
@@ -89,16 +90,22 @@ class Frame:
         The position "summary" is that of [CLS], or of the extract token; segments are 0 up to and including the
         separators in between, and 1 after them, but 2 at a [CLS] at the end.
         """
-        texts = [first] if second is None else [first, [self.sep] * self.between, second]
-        end = [self.sep if self.extract is None else self.extract]
-        ids = np.concatenate([*texts, end, [self.cls]] if self.last else [[self.cls], *texts, end])
-        segments = np.zeros(len(ids), np.int64)
+        start, length = self.start, len(first) + 2
+        after = start + len(first) + self.between
         if second is not None:
-            segments[self.start + len(first) + self.between :] = self.second
+            length += self.between + len(second)
+        ids, segments = np.empty(length, np.int64), np.zeros(length, np.int64)
+        ids[start : start + len(first)] = first
+        if second is not None:
+            ids[start + len(first) : after] = self.sep
+            ids[after : after + len(second)] = second
+            segments[after:] = self.second
+        ids[-1 - self.last] = self.sep if self.extract is None else self.extract
+        ids[-1 if self.last else 0] = self.cls
         if self.last:
             segments[-1] = 2 * self.second
-        summary = FIRST if self.extract is None and not self.last else np.array([len(ids) - 1])
-        return Sample(key=(), ids=self.spell(ids), segments=segments, positions={"summary": summary})
+        summary = FIRST if self.extract is None and not self.last else np.array([length - 1])
+        return EMPTY.changed(ids=self.spell(ids), segments=segments, positions={"summary": summary})
 
     def spread(self, first: np.ndarray, second: np.ndarray | None = None) -> np.ndarray:
         """Return one number per token of a framed text or pair: those of the texts' tokens, and -1 at special ones."""
@@ -132,9 +139,9 @@ class Frame:
         ids[ends - 1 if self.last else starts] = self.cls
         summary = texts + 1 if self.last or self.extract is not None else np.zeros_like(texts)  # (samples,)
         positions = _rows({"summary": summary[:, None]}, len(ends))
-        empty, ids = Sample(key=(), ids=FIRST), self.spell(ids)
+        ids = self.spell(ids)
         return [
-            empty.changed(key=(0, number), ids=ids[start:end], segments=segments[start:end], positions=at, labels=gold)
+            EMPTY.changed(key=(0, number), ids=ids[start:end], segments=segments[start:end], positions=at, labels=gold)
             for number, ((start, end), at, gold) in enumerate(
                 zip(pairwise([0, *ends.tolist()]), positions, _rows(labels or {}, len(ends)), strict=True)
             )

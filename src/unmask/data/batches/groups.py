@@ -128,14 +128,13 @@ def pack_sequences(lengths: np.ndarray, offsets: np.ndarray, groups: Sequence[Gr
 
 def _first_fit(lengths: np.ndarray, capacity: int) -> np.ndarray:
     """Return the slot of the first token of each sequence, (sequences,), in rows of `capacity` slots."""
-    used: list[int] = []
+    left = np.full(len(lengths), capacity)  # slots of each row
     first_slots = np.empty(len(lengths), int)
-    for sequence in np.argsort(-lengths, kind="stable"):
+    for sequence in np.argsort(-lengths, kind="stable").tolist():
         length = int(lengths[sequence])
-        row = next((row for row, tokens in enumerate(used) if tokens + length <= capacity), len(used))
-        used += [0] * (row == len(used))
-        first_slots[sequence] = row * capacity + used[row]
-        used[row] += length
+        row = int((left >= length).argmax())  # the first one
+        first_slots[sequence] = (row + 1) * capacity - left[row]
+        left[row] -= length
     return first_slots
 
 

@@ -121,13 +121,13 @@ class Masking:
         self.settings = settings
         self.mask = mask
         self.begins = begins
-        self.is_special = np.zeros(vocabulary, bool)
-        self.is_special[list(special)] = True
-        self.ordinary = np.flatnonzero(~self.is_special)
+        self.is_ordinary = np.ones(vocabulary, bool)
+        self.is_ordinary[list(special)] = False
+        self.ordinary = np.flatnonzero(self.is_ordinary)
 
     def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
         """Return the sample with some of its tokens masked; all randomness comes from `rng`."""
-        candidates = np.flatnonzero(~self.is_special[sample.ids])
+        (candidates,) = self.is_ordinary[sample.ids].nonzero()
         number = min(len(candidates), max(1, round(len(sample) * self.settings.rate_at(sample.done))))
         masked = self.choose(sample.ids, candidates, number, rng) if number else np.zeros(0, np.int64)
         ids = sample.ids.copy()
@@ -135,7 +135,7 @@ class Masking:
         replace = self.settings.replace
         ids[masked[draw < replace.mask]] = self.mask
         random = masked[(draw >= replace.mask) & (draw < replace.mask + replace.random)]
-        ids[random] = rng.choice(self.ordinary, len(random))
+        ids[random] = self.ordinary[rng.integers(0, len(self.ordinary), len(random))]
         return sample.add(ids=ids, positions={MASKED: masked}, labels={MASKED: sample.ids[masked].astype(np.int64)})
 
     @abstractmethod
@@ -191,7 +191,7 @@ class TokenMasking(Masking):
 
     def choose(self, ids: np.ndarray, candidates: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
         """See `Masking`."""
-        return np.sort(rng.choice(candidates, number, replace=False))
+        return np.sort(candidates[rng.choice(len(candidates), number, replace=False)])
 
 
 WHOLE_TEXT = "unmasked text"

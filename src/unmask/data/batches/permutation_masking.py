@@ -86,14 +86,14 @@ class PermutationMasking:
     ) -> None:
         self.settings = settings
         self.begins = begins
-        self.is_special = np.zeros(vocabulary, bool)
-        self.is_special[list(special)] = True
+        self.is_ordinary = np.ones(vocabulary, bool)
+        self.is_ordinary[list(special)] = False
         probabilities = 1 / np.arange(1, settings.longest + 1)
         self.sums = (probabilities / probabilities.sum()).cumsum()[:-1]
 
     def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
         """Return the sample with an order and targets; all randomness comes from `rng`."""
-        ordinary = ~self.is_special[sample.ids]  # (length,)
+        ordinary = self.is_ordinary[sample.ids]  # (length,)
         words = self.begins(sample.ids).astype(bool) & ordinary  # (length,)
         reading = sample.reading
         border = len(sample) if reading.remember is None else reading.remember

@@ -10,12 +10,20 @@ import zlib
 
 import numpy as np
 
-_MASK = (1 << 64) - 1
+_MASK, _WORD = (1 << 64) - 1, (1 << 32) - 1
 
 
 def derive_rng(seed: int, name: str, *key: int) -> np.random.Generator:
-    """Return an independent generator for a seed, a purpose and a key (non-negative integers)."""
-    return np.random.default_rng([seed, zlib.crc32(name.encode()), *key])
+    """Return an independent generator for a seed, a purpose and a key (non-negative integers).
+
+    It is `numpy.random.default_rng([seed, CRC-32 of the name, *key])`, made in less than half of the time.
+    """
+    words = []  # as SeedSequence takes integers apart: 32 bits each, the lowest first
+    for number in (seed, zlib.crc32(name.encode()), *key):
+        words.append(number & _WORD)
+        while number := number >> 32:
+            words.append(number & _WORD)
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(np.array(words, np.uint32))))
 
 
 def derive_seed(seed: int, name: str, *key: int) -> int:

@@ -225,7 +225,7 @@ class CorpusSource:
         rng = derive_rng(self.seed, "layout", epoch, block)
         samples = self.layouts[stage].cut(self.documents.fetched(indices), indices, rng)
         order_in_block = enumerate(rng.permutation(len(samples)))
-        return [replace(samples[index], key=(epoch, block, item), stage=stage) for item, index in order_in_block]
+        return [samples[index].changed(key=(epoch, block, item), stage=stage) for item, index in order_in_block]
 
 
 class ExampleSource:

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +42,6 @@ from unmask.nn.layers.fused_attention import (
     fused,
     is_supported,
     padded,
-    split_rotated,
     varlen,
 )
 from unmask.nn.layers.linear import Linear
@@ -56,6 +55,8 @@ if TYPE_CHECKING:
 Body = TypeVar("Body", bound=nn.Module)
 Function = TypeVar("Function", bound=Callable[..., Any])
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
+VARIANTS = 16
+"""How often a function may be compiled: for layers of other structure, dtypes, and ranges of the number of tokens."""
 ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
     "gelu": nn.GELU,
     "gelu_tanh": lambda: nn.GELU(approximate="tanh"),
@@ -170,10 +171,15 @@ def select(x: Tensor, rows: Tensor | None) -> Tensor:
     return x if rows is None else x.index_select(0, rows)
 
 
-@cache
-def _compiled(function: Function) -> Function:
-    """Return a function whose operations between matrix products are compiled to few kernels, at its first call."""
-    return torch.compile(function, dynamic=True)
+def compile_layers(body: nn.Module) -> None:
+    """Let the layers of a body compute in training with compiled functions, in place.
+
+    Sums of residual connections, dropout, norms and activations, and the sums of their gradients over the tokens,
+    become few kernels. Attention is not compiled.
+    """
+    for module in body.modules():
+        if isinstance(module, Block | PreNormBlock):
+            module.compiled = True
 
 
 def _function(function: Function, *, compiled: bool) -> Function:
@@ -181,25 +187,13 @@ def _function(function: Function, *, compiled: bool) -> Function:
     return _compiled(function) if compiled and torch.is_grad_enabled() else function
 
 
-def compile_layers(body: nn.Module) -> None:
-    """Let the layers of a body compute in training with compiled functions, in place.
+@cache
+def _compiled(function: Function) -> Function:
+    """Return a function that is compiled at its first call, for any number of tokens."""
+    import torch._dynamo  # takes a second
 
-    Sums of residual connections, dropout, norms, activations and rotations, and the sums of their gradients over the
-    tokens, become few kernels. Attention and matrix products are not compiled, but for their place in between.
-    """
-    for module in body.modules():
-        if isinstance(module, Block | PreNormBlock):
-            module.compiled = True
-        elif isinstance(module, SelfAttention) and module.kernel is fastest:
-            module.kernel = fastest_compiled
-
-
-def fastest_compiled(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
-    """Compute attention as `fastest` does, with compiled rotations on GPUs; see `Kernel`."""
-    kernel = choose_kernel(qkv, tokens, spec)
-    return (
-        kernel(qkv, tokens, spec) if kernel is not varlen else varlen(qkv, tokens, spec, _function(split_rotated, True))
-    )
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, VARIANTS)
+    return cast(Function, torch.compile(function, dynamic=True))
 
 
 def set_kernel(body: Body, kernel: Kernel) -> Body:

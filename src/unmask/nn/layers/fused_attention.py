@@ -11,7 +11,8 @@ group's copy by heads.
 **On GPUs** it is torch's variable-length FlashAttention (Dao 2023), which needs no padding. torch's public function for
 it does not support dropout, so the underlying operator is called. It runs on newer GPUs only, in 16 bits; and it is
 private, so that a version of torch may lack it. Otherwise sequences are padded to the longest one of their `Group` for
-the public `scaled_dot_product_attention`, which has kernels for all GPUs.
+the public `scaled_dot_product_attention`, which has kernels for all GPUs. Where there is Triton, queries and keys are
+rotated by a kernel of its own (rotary_kernel.py).
 
 **On CPUs without gradient** it is torch's fused kernel, which reads queries, keys and values where they are, and writes
 no scores; only its backward pass is slow. Sequences are padded to the longest one of their `Group`.
@@ -19,8 +20,7 @@ no scores; only its backward pass is slow. Sequences are padded to the longest o
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 FEW_SCORES = 2**18
 """Maximum number of attention scores that are computed in float32: bf16 products would need a new kernel for nearly
 every batch, as numbers of sequences and their lengths vary, which takes longer than so few scores."""
-Split: TypeAlias = "Callable[[Tensor, int, Rotation, tuple[Tensor, Tensor], Tensor], tuple[Tensor, Tensor, Tensor]]"
-"""`split_rotated`, or the same compiled."""
 WIDEST = 256
 """Width of the widest heads that FlashAttention takes."""
 LONG = 1024
@@ -197,13 +195,9 @@ def _kept(probabilities: Tensor, rate: float, seed: int, group: int, part: slice
     return keep(probabilities.shape, rate, probabilities.dtype, (seed, group, part.start), probabilities.device)
 
 
-def varlen(qkv: Tensor, tokens: Tokens, spec: AttentionSpec, split: Split | None = None) -> Tensor:
-    """Compute attention; see `Kernel` and `flash_supports`. Biases and padding in the stream are not supported.
-
-    Args:
-        split: `split_rotated`, or the same compiled.
-    """
-    query, key, value, longest = _parts(qkv, tokens, spec, split or split_rotated)
+def varlen(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
+    """Compute attention; see `Kernel` and `flash_supports`. Biases and padding in the stream are not supported."""
+    query, key, value, longest = _parts(qkv, tokens, spec)
     output, *_ = _flash()(
         query,
         key,
@@ -223,7 +217,7 @@ def varlen(qkv: Tensor, tokens: Tokens, spec: AttentionSpec, split: Split | None
 
 def padded(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
     """Compute attention; see `Kernel`. Biases are not supported."""
-    query, key, value, _ = _parts(qkv, tokens, spec, split_rotated)
+    query, key, value, _ = _parts(qkv, tokens, spec)
     return torch.cat([_padded(query, key, value, group, spec) for group in tokens.groups])
 
 
@@ -234,13 +228,17 @@ def flash_supports(qkv: Tensor, heads: int) -> bool:
     return fits and _flash() is not None and gpus.describe(qkv.device).flash
 
 
-def _parts(qkv: Tensor, tokens: Tokens, spec: AttentionSpec, split: Split) -> tuple[Tensor, Tensor, Tensor, int]:
+def _parts(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> tuple[Tensor, Tensor, Tensor, int]:
     """Return queries, keys and values, rotated, (tokens, heads, head width) each, and the length of the longest."""
     assert spec.bias is None
     longest = max(group.longest for group in tokens.groups)
     if spec.rotation is None:
-        return *qkv.view(len(qkv), 3, spec.heads, -1).unbind(1), longest
+        query, key, value = qkv.view(len(qkv), 3, spec.heads, -1).unbind(1)
+        return query, key, value, longest
     tables = spec.rotation.tables(longest, qkv.shape[1] // (3 * spec.heads), qkv)
+    split = split_rotated
+    if gpus.has_triton(qkv.device):
+        from unmask.nn.layers.rotary_kernel import split_rotated as split
     return *split(qkv, spec.heads, spec.rotation, tables, tokens.position_ids), longest
 
 
