@@ -33,7 +33,6 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from unmask.data.batches.batch import Batch
-from unmask.nn.encoders.encoder import CARRY, SEPARATE_LAYERS, Encoder
 from unmask.objectives.learner import Learner, Loss
 from unmask.support.environment import whole
 from unmask.support.errors import UserError
@@ -76,7 +75,7 @@ class ShardedReplicas(Replicas):
         if machine.dtype != torch.float32:
             policy = MixedPrecisionPolicy(machine.dtype, torch.float32, cast_forward_inputs=False)
         self._used: set[str] = set()
-        units = [*_layers(self.copy.encoder), self.copy]
+        units = [*self.copy.separate_layers, self.copy]
         for unit, places in zip(units, _places(self.copy, units), strict=True):
             sharded: Any = fully_shard(unit, mesh=self._mesh, mp_policy=policy)
             sharded.set_gradient_divide_factor(1.0)
@@ -244,17 +243,6 @@ def _moved(learner: Learner, dtype: torch.dtype) -> Learner:
     for buffer in moved.buffers():
         buffer.data = buffer.data.to(dtype) if buffer.is_floating_point() else buffer.data
     return moved
-
-
-def _layers(encoder: Encoder) -> list[nn.Module]:
-    """Return the layers that are gathered one by one: all of them, if each is called once per forward pass.
-
-    Bodies with memory call theirs for each window of a text, of which processes may have different numbers.
-    """
-    inside = set(encoder.modules())
-    if SEPARATE_LAYERS not in encoder.provides or CARRY in encoder.provides:
-        return []
-    return [layer for layer in encoder.layer_groups[1:] if layer in inside]
 
 
 def _places(learner: Learner, units: Sequence[nn.Module]) -> list[dict[str, tuple[nn.Module, str]]]:
