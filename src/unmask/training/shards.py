@@ -184,7 +184,7 @@ class Shards:
             dist.all_to_all_single(vector, torch.cat(outgoing), incoming, [*map(len, outgoing)], group=self._group)
         return [
             part.split_with_sizes([*own]) if own else ()
-            for part, own in zip(vector.split(incoming), lengths, strict=True)
+            for part, own in zip(vector.split_with_sizes(incoming), lengths, strict=True)
         ]
 
 
