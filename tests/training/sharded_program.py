@@ -2,9 +2,10 @@
 
 Standard input has a case per line, as JSON: its `name`, which is the folder in OUT, the `recipe`, and the `corpus`; and
 maybe `local`, the number of processes on each supposed host, the `precision`, `resume`, `stop`, the step after which
-the run is saved and left, and `divisor`, a number by which gradients are wrongly divided. Of a run that is refused, the
-error is written. The main process writes metrics and checkpoints, and at the end of a run the weights. Each process
-also writes the bytes of its weights and moments and its peak memory, and at last the names of its threads.
+the run is saved and left, `killed`, that in which all but the main process are killed, and `divisor`, a number by which
+gradients are wrongly divided. Of a run that is refused, the error is written. The main process writes metrics and
+checkpoints, and at the end of a run the weights. Each process also writes the bytes of its weights and moments and its
+peak memory, and at last the names of its threads.
 """
 
 import json
@@ -40,14 +41,14 @@ def held(trainer):
     return sum(part.numel() * part.element_size() for part in parts)
 
 
-def stop_after(trainer, step):
-    """Let a run receive SIGTERM in a step, after which it is saved."""
+def stop_after(trainer, step, number):
+    """Let this process receive a signal in a step; after SIGTERM the run is saved."""
     take = trainer.step
 
     def stopping():
         metrics = take()
         if trainer.progress.step == step:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
         return metrics
 
     trainer.step = stopping
@@ -82,7 +83,9 @@ def train(out, case, processes):
                 if isinstance(module, FSDPModule):
                     module.set_gradient_divide_factor(case["divisor"])
         if "stop" in case:
-            stop_after(trainer, case["stop"])
+            stop_after(trainer, case["stop"], signal.SIGTERM)
+        if "killed" in case and processes.rank:
+            stop_after(trainer, case["killed"], signal.SIGKILL)
         try:
             trainer.complete(resume=resume)
         except Interrupted:

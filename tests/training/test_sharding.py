@@ -2,17 +2,26 @@
 
 import json
 import os
+import signal
 import socket
 from pathlib import Path
 
 import pytest
 import safetensors.torch
+import torch
+from torch import nn
 
+from unmask.objectives.objective import Objective
 from unmask.recipes.recipe import read_recipe
+from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides, write
 from unmask.training.checkpoint import newest_checkpoint
+from unmask.training.processes import Processes
+from unmask.training.sharded_replicas import shard
+from unmask.workflows.pretraining.start import build_learner
 
 from .. import forking
+from .conftest import CPU
 
 PROGRAM = Path(__file__).with_name("sharded_program.py")
 STEPS = 4
@@ -42,7 +51,7 @@ STREAMS = ("xlnet-mini", INNER[0], "encoder.memory=32", *SIZES)
 def launch(corpus, tmp_path_factory):
     """Runs cases one after the other in several processes; returns the folder with what they wrote."""
 
-    def run(size, cases, out=None):
+    def run(size, cases, out=None, statuses=None):
         out = out or tmp_path_factory.mktemp("runs")
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -53,8 +62,8 @@ def launch(corpus, tmp_path_factory):
             forking.start([PROGRAM, out], env=environment | {"RANK": str(rank)}, stdin=lines) for rank in range(size)
         ]
         errors = [process.communicate(timeout=600)[1].decode() for process in processes]
-        assert [process.returncode for process in processes] == [0] * size, errors
-        return out
+        assert [process.returncode for process in processes] == (statuses or [0] * size), errors
+        return errors if statuses else out
 
     return run
 
@@ -148,6 +157,43 @@ def test_what_cannot_be_sharded_is_refused_by_all_processes_before_the_first_ste
         assert "replicate" in texts[0]
         assert "the hosts have 1 processes (LOCAL_WORLD_SIZE)" in texts[1]
     assert not any((two / "streams").glob("checkpoints/*"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda learner: setattr(learner, "gain", nn.Parameter(torch.ones(()))),
+            "gain cannot be sharded: it is a scalar",
+        ),
+        (lambda learner: setattr(learner, "other", learner.encoder.words), "other.weight cannot be .* two names"),
+        (lambda learner: setattr(learner, "objectives", nn.ModuleDict({"x": Joint()})), "compares all texts of a step"),
+    ],
+)
+def test_learners_that_cannot_be_sharded_are_refused(recipe, change, message):
+    learner, _ = build_learner(recipe, 50, None)
+    change(learner)
+    before = {name: value.clone() for name, value in learner.state_dict().items()}
+    with pytest.raises(UserError, match=f"{message}.*batch.distribute.*replicate"):
+        shard(learner, CPU, Processes(0, 2), "shard", 0)
+    assert all(value.equal(before[name]) for name, value in learner.state_dict().items())
+
+
+class Joint(Objective):
+    """Stands for an objective whose loss compares all texts of a step."""
+
+    joint = True
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(600)
+def test_T10_a_sharded_run_that_loses_a_process_continues_from_its_last_checkpoint(launch, two, tmp_path):
+    said = launch(2, [case("stopped", "shard", killed=3)], tmp_path, [1, -signal.SIGKILL])
+    assert "process 0 of 2 stops because another process has exited or does not respond (missing: 1)" in said[0]
+    assert "is saved" not in said[0]
+    assert newest_checkpoint(tmp_path / "stopped" / "checkpoints")[0].name == "step-00000000"
+    launch(2, [case("stopped", "shard", resume=True)], tmp_path)
+    assert lines(tmp_path, "stopped") == lines(two, "adamw")
 
 
 CHAIN = [(2, "shard"), (1, "replicate"), (4, "hybrid"), (3, "shard")]

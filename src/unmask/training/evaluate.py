@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
@@ -61,7 +62,12 @@ def evaluate(
     mine = _share(batches, processes)
     most = int(processes.all_reduce_max([len(mine)])[0]) if sharded else len(mine)
     carry = CarryTable(1 + max((int(batch.streams.max()) for batch in mine if batch.streams is not None), default=0))
-    with torch.no_grad() if sharded else torch.inference_mode():  # FSDP2 trains with the tensors of the first pass
+    with ExitStack() as stack:
+        if sharded:  # FSDP2 trains with the tensors of the first pass
+            stack.enter_context(processes.watched(computing=True))
+            stack.enter_context(torch.no_grad())
+        else:
+            stack.enter_context(torch.inference_mode())
         for batch in display.count(mine, lambda batch: len(batch.tokens.ids)):
             batch = carry.attach(learner.plan(batch).to(machine.device), learner)
             loss = learner(batch)

@@ -194,7 +194,7 @@ def shard(learner: Learner, machine: Machine, processes: Processes, how: Distrib
     repeated = learner.state_dict().keys() - names - {name for name, _ in learner.named_buffers()}
     if unfit := sorted({*scalars, *repeated}):
         raise UserError(
-            f"the weight {unfit[0]} cannot be sharded: it {'is a scalar' if scalars else 'has two names'}",
+            f"the weight {unfit[0]} cannot be sharded: it {'is a scalar' if unfit[0] in scalars else 'has two names'}",
             remedy=remedy,
         )
     if how == "shard":
