@@ -30,7 +30,13 @@ from pathlib import Path
 START_SECONDS = 120
 """Time within which a process has to start, also on a busy machine."""
 MODULES = (
-    *("torch.distributed", "torch.utils.tensorboard", "unmask.inference.calls", "unmask.cli.main"),
+    *(
+        "torch.distributed",
+        "torch.distributed.fsdp",
+        "torch.utils.tensorboard",
+        "unmask.inference.calls",
+        "unmask.cli.main",
+    ),
     *(
         "unmask.workflows.pretraining.launch",
         "unmask.workflows.finetuning.finetune",

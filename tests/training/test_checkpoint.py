@@ -46,14 +46,29 @@ from pathlib import Path
 import torch
 
 from unmask.training import checkpoint
-from unmask.training.checkpoint import Progress, save_checkpoint
+from unmask.training.checkpoint import Progress, finish_gathered, save_checkpoint, write_gathered
+from unmask.training.processes import Processes
 
 warnings.simplefilter("ignore")  # forking is intended
 
 
+class Whole:  # stands for shards of which the main process has all
+    processes = Processes()
+
+    def shape(self, name, part):
+        return part.shape
+
+    def gather(self, name, part):
+        return part
+
+
 def save(folder, step):
-    weight = {"weight": torch.full((1000,), float(step))}
-    save_checkpoint(folder, weight, {"weight": -weight["weight"]}, Progress(step=step, cursor=(0, step)))
+    weight, progress = {"weight": torch.full((1000,), float(step))}, Progress(step=step, cursor=(0, step))
+    if sys.argv[2] == "whole":
+        save_checkpoint(folder, weight, {"weight": -weight["weight"]}, progress)
+    else:
+        write_gathered(folder, weight, {"weight": -weight["weight"]}, step, Whole())
+        finish_gathered(folder, progress)
 
 
 def save_killed(folder, limit):
@@ -70,7 +85,8 @@ def save_killed(folder, limit):
 
         return killed
 
-    places = [(checkpoint.shutil, "rmtree"), (os, "fsync"), (checkpoint, "_write"), (Path, "mkdir"), (Path, "rename")]
+    places = [(checkpoint.shutil, "rmtree"), (os, "fsync"), (Path, "mkdir"), (Path, "rename")]
+    places += [(checkpoint, "_write"), (checkpoint, "write_tensors"), (Whole, "gather")]
     for owner, name in places:
         setattr(owner, name, killing(getattr(owner, name)))
     save(folder, 4)
@@ -88,9 +104,10 @@ for limit in count(1):
 """
 
 
-def test_T7_T8_kill_before_and_after_each_call_of_saving(tmp_path):
+@pytest.mark.parametrize("weights", ["whole", "gathered"])
+def test_T7_T8_kill_before_and_after_each_call_of_saving(tmp_path, weights):
     """The newest complete checkpoint loads: the previous one, or the new one once it is renamed."""
-    assert forking.run(["-c", KILLER, tmp_path]).returncode == 0
+    assert forking.run(["-c", KILLER, tmp_path, weights]).returncode == 0
     loaded = []
     for folder in sorted(tmp_path.iterdir()):
         path, damaged = newest_checkpoint(folder)

@@ -114,9 +114,9 @@ def test_a_short_run_writes_its_first_and_its_last_checkpoint_only(small, traine
     one = trainer(small(budget={"steps": 20}), heldout=True)
     saved, save = [], one.saver.save
 
-    def noted(model, optimizer, progress, carry):
+    def noted(model, optimizer, progress, *more):
         saved.append(progress.step)
-        save(model, optimizer, progress, carry)
+        save(model, optimizer, progress, *more)
 
     one.saver.save = noted
     one.start()

@@ -20,9 +20,9 @@ def test_T14_a_heldout_loss_that_is_not_finite_is_the_worst(small, trainer, foun
     one.run.checkpoints.mkdir(exist_ok=True)
     for step, loss in enumerate(found):
         one.run.log({"kind": "heldout", "step": step, "loss": math.nan if loss is None else loss})
-        patience.update(one.learner)
+        patience.update(one.replicas)
     assert patience.is_over() == over
-    assert patience.take_best(one.learner) == best
+    assert patience.take_best(one.replicas) == best
 
 
 def test_the_best_weights_are_restored_after_waiting_in_vain(small, trainer):
@@ -33,9 +33,9 @@ def test_the_best_weights_are_restored_after_waiting_in_vain(small, trainer):
     for step, (loss, over) in enumerate([(3.0, False), (2.0, False), (2.5, False), (2.0001, True)]):
         torch.nn.init.constant_(weight, float(step))
         one.run.log({"kind": "heldout", "step": step, "loss": loss})
-        patience.update(one.learner)
+        patience.update(one.replicas)
         assert patience.is_over() == over
-    assert patience.take_best(one.learner) == 1
+    assert patience.take_best(one.replicas) == 1
     assert weight.eq(1.0).all()
 
 
@@ -43,9 +43,9 @@ def test_without_early_stopping_nothing_is_stored(small, trainer):
     one = trainer(small())
     patience = Patience(one.run, None, one.processes)
     one.run.log({"kind": "heldout", "step": 0, "loss": 3.0})
-    patience.update(one.learner)
+    patience.update(one.replicas)
     assert not patience.is_over()
-    assert patience.take_best(one.learner) is None
+    assert patience.take_best(one.replicas) is None
     assert not (one.run.checkpoints / "best.safetensors").exists()
 
 
@@ -67,12 +67,12 @@ def test_C9_damaged_or_missing_best_weights_are_named(small, trainer, damage, me
     patience = Patience(one.run, 2, one.processes)
     one.run.checkpoints.mkdir(exist_ok=True)
     one.run.log({"kind": "heldout", "step": 1, "loss": 3.0})
-    patience.update(one.learner)
-    assert patience.take_best(one.learner) == 1
+    patience.update(one.replicas)
+    assert patience.take_best(one.replicas) == 1
     path = one.run.checkpoints / "best.safetensors"
     damage(path)
     with pytest.raises(UserError, match=rf"{path}: the .*{message}.*started again"):
-        patience.take_best(one.learner)
+        patience.take_best(one.replicas)
 
 
 def test_T9_a_full_disk_while_the_best_weights_are_written(small, trainer, monkeypatch):
@@ -84,5 +84,5 @@ def test_T9_a_full_disk_while_the_best_weights_are_written(small, trainer, monke
         "unmask.support.durable.sync", lambda path: (_ for _ in ()).throw(OSError(28, "No space left on device"))
     )
     with pytest.raises(UnmaskError, match=r"best\.safetensors: .* \(No space left on device\); .* resume"):
-        patience.update(one.learner)
+        patience.update(one.replicas)
     assert [path.name for path in one.run.checkpoints.iterdir()] == []

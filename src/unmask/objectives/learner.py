@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from unmask.data.batches.batch import Batch, Sample
-from unmask.nn.encoders.encoder import CARRY, NOTHING, TWO_STREAMS, Carry, Encoder, Keep, WithCarry
+from unmask.nn.encoders.encoder import CARRY, NOTHING, SEPARATE_LAYERS, TWO_STREAMS, Carry, Encoder, Keep, WithCarry
 from unmask.objectives.objective import Objective, ObjectiveSettings, Part
 
 GRADIENT = "gradient"
@@ -73,6 +73,17 @@ class Learner(nn.Module):
         if CARRY in self.encoder.provides:
             return cast(WithCarry, self.encoder).start(streams)
         return {}
+
+    @property
+    def separate_layers(self) -> list[nn.Module]:
+        """The layers of the encoder, if each forward pass calls each of them once, and no other module has its weights.
+
+        Bodies with state call theirs for each window of a long text.
+        """
+        inside, provides = set(self.encoder.modules()), self.encoder.provides
+        if SEPARATE_LAYERS not in provides or CARRY in provides:
+            return []
+        return [layer for layer in self.encoder.layer_groups[1:] if layer in inside]
 
     @property
     def joint(self) -> bool:

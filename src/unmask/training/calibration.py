@@ -23,7 +23,7 @@ from unmask.training.settings import Plan, TrainingSettings
 
 BUDGETS = {"budget.steps", "budget.tokens", "budget.minutes", "budget.epochs", "budget.max_minutes"}
 """If one of these settings changes, a resumed run converts its budget into steps again."""
-FITTING = {"batch.micro_tokens", "batch.recompute"}
+FITTING = {"batch.micro_tokens", "batch.recompute", "batch.distribute"}
 """If one of these settings changes, a resumed run determines again how much fits into memory."""
 TIMED_STEPS = 8
 """Number of steps that are timed to convert a budget in minutes into steps, after `WARM_STEPS` untimed ones."""
@@ -102,7 +102,7 @@ class Calibration:
 
         Args:
             learn: computes the gradient of some samples, without side effects.
-            parameters: number of scalar parameters of the model.
+            parameters: number of scalar parameters that this process has.
         """
         limits = self.settings.batch
         if limits.micro_tokens != "auto":
@@ -113,7 +113,9 @@ class Calibration:
             cursor = self.source.enter(self.source.start, stage)
             samples, _ = self.source.take(cursor, tokens=limits.tokens, sequences=limits.sequences)
             samples = self.processes.share(sorted(samples, key=len))
-            fitting.append(find_micro_tokens(samples, learn, self.machine, reserve=RESERVED_BYTES * parameters))
+            most = int(self.processes.all_reduce_max([total_length(samples)])[0])
+            reserve = RESERVED_BYTES * parameters
+            fitting.append(find_micro_tokens(samples, learn, self.machine, reserve=reserve, most=most))
             if fitting[-1] < total_length(samples):
                 limiting.append(fitting[-1])
         return min(self.processes.gather(min(limiting, default=max(fitting))))

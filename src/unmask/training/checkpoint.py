@@ -4,15 +4,21 @@
                                     carry.safetensors, if state is carried from step to step
     RUN/checkpoints/latest          name of the newest checkpoint; updated only once that one is durable
 
-A checkpoint has no random state: every generator is derived from a key (data/batches/rng.py).
+A checkpoint has no random state: every generator is derived from a key (data/batches/rng.py). Tensors are whole,
+however they are distributed over processes, so that any number of processes can continue in any way. If they are
+sharded, the main process receives and writes one after the other; then the files are flushed and checksummed in the
+background.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -25,10 +31,15 @@ from unmask.support.durable import create, sync
 from unmask.support.errors import UnmaskError, UserError
 from unmask.support.fingerprint import sha256
 from unmask.support.messages import argument
+from unmask.training.shards import Shards
+from unmask.training.tensor_file import in_order, write_tensors
 
+MODEL_FILE, OPTIMIZER_FILE = "model.safetensors", "optimizer.safetensors"
 CARRY_FILE = "carry.safetensors"
 KEPT = 2
 """Number of newest checkpoints that are kept."""
+WRITING = ".writing-"
+"""Start of the name of a checkpoint's directory while it is written."""
 
 
 class Progress(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -89,17 +100,29 @@ class Saver:
         optimizer: Mapping[str, Tensor],
         progress: Progress,
         carry: Mapping[str, Tensor] | None = None,
+        shards: Shards | None = None,
     ) -> None:
         """Wait for the previous checkpoint, copy everything, and start to write it.
 
+        With `shards`, model and optimizer are this process's rows, and all processes must call it: what the others have
+        is written as the main process receives it, and only then does the work go on in the background.
+
         Raises:
-            UnmaskError: the previous checkpoint could not be written.
+            UnmaskError: the previous checkpoint could not be written, or this one with `shards`.
         """
         self.wait()
-        copies = copied(model), copied(optimizer), msgspec.structs.replace(progress), copied(carry or {})
-        pool = ThreadPoolExecutor(1)
-        self._pending = pool.submit(save_checkpoint, self.folder, *copies)
-        pool.shutdown(wait=False)  # its thread ends with the work
+        progress = msgspec.structs.replace(progress)
+        if shards is None:
+            work = partial(
+                save_checkpoint, self.folder, copied(model), copied(optimizer), progress, copied(carry or {})
+            )
+        else:
+            write_gathered(self.folder, model, optimizer, progress.step, shards)
+            work = partial(finish_gathered, self.folder, progress)
+        if shards is None or shards.processes.is_main:
+            pool = ThreadPoolExecutor(1)
+            self._pending = pool.submit(work)
+            pool.shutdown(wait=False)  # its thread ends with the work
 
     def __enter__(self) -> Saver:
         return self
@@ -137,27 +160,89 @@ def save_checkpoint(
     Raises:
         UnmaskError: it could not be written (for example because the disk is full); older checkpoints are unchanged.
     """
-    final = folder / f"step-{progress.step:08d}"
-    aside = folder / f".writing-{final.name}"
-    try:
-        for left in folder.glob(".*-step-*"):  # left by a save that was killed
-            shutil.rmtree(left, ignore_errors=True)
-        aside.mkdir(parents=True)
-        _write(aside / "model.safetensors", safetensors.torch.save(dict(model)))
-        _write(aside / "optimizer.safetensors", safetensors.torch.save(dict(optimizer)))
+    with _writing(folder, progress.step) as aside:
+        _begin(aside)
+        _write(aside / MODEL_FILE, safetensors.torch.save(dict(model)))
+        _write(aside / OPTIMIZER_FILE, safetensors.torch.save(dict(optimizer)))
         if carry:
             _write(aside / CARRY_FILE, safetensors.torch.save(dict(carry)))
-        _write(aside / "progress.json", msgspec.json.encode(progress))
-        files = {path.name: sha256(path) for path in sorted(aside.iterdir())}
-        _write(aside / "manifest.json", msgspec.json.encode(Checksums(files)))
-        sync(aside)
-        if final.exists():
-            final.rename(folder / f".replaced-{final.name}")
-        aside.rename(final)
-        sync(folder)
-        _write(folder / ".latest", final.name.encode())
-        (folder / ".latest").replace(folder / "latest")
-        sync(folder)
+        return _finish(aside, progress)
+
+
+def write_gathered(
+    folder: Path, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], step: int, shards: Shards
+) -> None:
+    """Begin a checkpoint: write the tensors of which each process has some rows; all processes must call it.
+
+    Args:
+        folder: RUN/checkpoints of the main process, which writes.
+        model: this process's rows of the weights.
+        optimizer: those of the optimizer's state.
+        step: the run's step.
+        shards: gathers the rows.
+
+    Raises:
+        UnmaskError: it could not be written; older checkpoints are unchanged.
+    """
+    main = shards.processes.is_main
+    with _writing(folder, step) if main else nullcontext(folder) as aside:
+        if main:
+            _begin(aside)
+        for file, parts in ((MODEL_FILE, model), (OPTIMIZER_FILE, optimizer)):
+            described = {name: (part.dtype, shards.shape(name, part)) for name, part in parts.items()}
+            gathered = (shards.gather(name, parts[name]) for name in in_order(described))
+            if main:
+                write_tensors(aside / file, described, (tensor for tensor in gathered if tensor is not None))
+            else:
+                deque(gathered, maxlen=0)
+
+
+def finish_gathered(folder: Path, progress: Progress) -> Path:
+    """Finish the checkpoint that `write_gathered` has begun; see `save_checkpoint`."""
+    with _writing(folder, progress.step) as aside:
+        for file in (MODEL_FILE, OPTIMIZER_FILE):
+            sync(aside / file)
+        return _finish(aside, progress)
+
+
+def _begin(aside: Path) -> None:
+    """Create the directory in which a checkpoint is written."""
+    for left in aside.parent.glob(".*-step-*"):  # left by a save that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    aside.mkdir(parents=True)
+
+
+def _finish(aside: Path, progress: Progress) -> Path:
+    """Make the checkpoint whose tensors are in a directory durable and the newest one; return its final path."""
+    folder = aside.parent
+    final = folder / aside.name.removeprefix(WRITING)
+    _write(aside / "progress.json", msgspec.json.encode(progress))
+    files = {path.name: sha256(path) for path in sorted(aside.iterdir())}
+    _write(aside / "manifest.json", msgspec.json.encode(Checksums(files)))
+    sync(aside)
+    if final.exists():
+        final.rename(folder / f".replaced-{final.name}")
+    aside.rename(final)
+    sync(folder)
+    _write(folder / ".latest", final.name.encode())
+    (folder / ".latest").replace(folder / "latest")
+    sync(folder)
+    for old in [*sorted(folder.glob("step-*"))[:-KEPT], folder / f".replaced-{final.name}"]:
+        shutil.rmtree(old, ignore_errors=True)
+    return final
+
+
+@contextmanager
+def _writing(folder: Path, step: int) -> Iterator[Path]:
+    """Yield the directory in which a checkpoint is written; remove it if that fails.
+
+    Raises:
+        UnmaskError: it could not be written.
+    """
+    final = folder / f"step-{step:08d}"
+    aside = folder / f"{WRITING}{final.name}"
+    try:
+        yield aside
     except OSError as error:
         shutil.rmtree(aside, ignore_errors=True)
         earlier = any(folder.glob("step-*"))
@@ -166,9 +251,6 @@ def save_checkpoint(
             f"{final}: the checkpoint could not be written ({error.strerror or error}); "
             f"{remedy if earlier else 'free some space, then start the run again'}"
         ) from error
-    for old in [*sorted(folder.glob("step-*"))[:-KEPT], folder / f".replaced-{final.name}"]:
-        shutil.rmtree(old, ignore_errors=True)
-    return final
 
 
 def newest_checkpoint(folder: Path) -> tuple[Path, list[str]]:
@@ -222,8 +304,8 @@ def check_checkpoint(path: Path) -> None:
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], Progress]:
     """Return the weights, the optimizer's state and the progress of a valid checkpoint."""
     return (
-        safetensors.torch.load_file(path / "model.safetensors"),
-        safetensors.torch.load_file(path / "optimizer.safetensors"),
+        safetensors.torch.load_file(path / MODEL_FILE),
+        safetensors.torch.load_file(path / OPTIMIZER_FILE),
         msgspec.json.decode((path / "progress.json").read_bytes(), type=Progress),
     )
 

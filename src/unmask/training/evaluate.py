@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
@@ -40,13 +41,16 @@ def evaluate(
     machine: Machine,
     processes: Processes | None = None,
     display: Display | None = None,
+    *,
+    sharded: bool = False,
 ) -> dict[str, float]:
     """Return each objective's mean loss and metrics over its targets, and the weighted sum of the losses as `loss`.
 
     `NAME_loss` is in nats. Objectives that classify also have `NAME_accuracy`, 0 to 1, and those for which a constant
     prediction is often right have its accuracy as `NAME_baseline`. Objectives without targets are omitted. Several
     processes share the batches; `display` shows the progress. If the batches are windows of streams, each stream is
-    read in order by one process, starting from the initial state.
+    read in order by one process, starting from the initial state. If the learner is `sharded`, all processes compute
+    equally often, and what a process has computed of more than its own batches does not count.
     """
     processes, display = processes or Processes(), display or Display(quiet=True)
     counts = Counter[str]()  # batches may be of different objectives
@@ -56,14 +60,22 @@ def evaluate(
     was_training = learner.training
     learner.eval()
     mine = _share(batches, processes)
+    most = int(processes.all_reduce_max([len(mine)])[0]) if sharded else len(mine)
     carry = CarryTable(1 + max((int(batch.streams.max()) for batch in mine if batch.streams is not None), default=0))
-    with torch.inference_mode():
+    with ExitStack() as stack:
+        if sharded:  # FSDP2 trains with the tensors of the first pass
+            stack.enter_context(processes.watched(computing=True))
+            stack.enter_context(torch.no_grad())
+        else:
+            stack.enter_context(torch.inference_mode())
         for batch in display.count(mine, lambda batch: len(batch.tokens.ids)):
             batch = carry.attach(learner.plan(batch).to(machine.device), learner)
             loss = learner(batch)
             carry.stage(batch, loss.carry)
             carry.commit()
             add_parts(sums, loss)
+        for _ in range(most - len(mine)):
+            learner(learner.plan(batches[0]).to(machine.device))
     learner.train(was_training)
     return summarize(processes.all_reduce(as_numbers(sums)), counts, learner.weights)
 
@@ -105,13 +117,19 @@ class NotFiniteError(UnmaskError):
     """The loss or the weights of a run are not finite; a search for settings goes on without it."""
 
 
-def check_finite(loss: float, weights: Mapping[str, Tensor]) -> None:
+def check_finite(loss: float, weights: Mapping[str, Tensor], processes: Processes | None = None) -> None:
     """Check the weights at the end of a run, and a loss that they have.
+
+    Args:
+        loss: the loss.
+        weights: the weights that this process has.
+        processes: the processes that have the weights together, and all call it.
 
     Raises:
         NotFiniteError: they are not finite.
     """
-    if not (math.isfinite(loss) and all(bool(weight.isfinite().all()) for weight in weights.values())):
+    finite = math.isfinite(loss) and all(bool(weight.isfinite().all()) for weight in weights.values())
+    if (processes or Processes()).all_reduce_max([not finite])[0]:
         raise NotFiniteError(
             "the loss or the weights are not finite at the end, so no model is written; the run and its log are kept: "
             "lower optimizer.learning_rate, and start again in an empty directory"
@@ -124,14 +142,18 @@ FINGERPRINT = "fingerprint"
 
 
 class HasState(Protocol):
-    """An object with weights: a module, or the replicas of one."""
+    """An object with weights: the replicas of a learner."""
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the weights by name."""
+    def collect(self) -> dict[str, Tensor]:
+        """Return the whole weights by name in the main process."""
+        ...
+
+    def part(self, name: str, tensor: Tensor) -> Tensor:
+        """Return what this process has of a whole weight."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> object:
-        """Load what `state_dict` returned."""
+        """Load what this process has of the weights."""
         ...
 
 
@@ -151,7 +173,7 @@ class Patience:
 
     def update(self, learner: HasState) -> None:
         """Store the weights if the last held-out loss is the lowest; all processes must call it after an evaluation."""
-        weights = learner.state_dict() if self.evaluations else {}
+        weights = learner.collect() if self.evaluations else {}
         if self.evaluations and self.processes.is_main:
             losses = self._losses()
             if losses[-1] == min(losses) < math.inf:
@@ -180,7 +202,7 @@ class Patience:
         if lowest == math.inf:
             return None
         best = _read(self.run.checkpoints / BEST) if self.processes.is_main else {}
-        learner.load_state_dict(self.processes.broadcast_tensors(best))
+        learner.load_state_dict(self.processes.broadcast_tensors(best, keep=learner.part))
         lines = self.run.read_metrics("heldout") if self.processes.is_main else []
         return self.processes.broadcast(int(lines[losses.index(lowest)]["step"]) if lines else 0)
 

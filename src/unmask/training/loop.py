@@ -47,7 +47,7 @@ from unmask.training.loss_scale import LossScale
 from unmask.training.machine import KERNELS, Machine, keep_few_kernels
 from unmask.training.precision import PROBE, name_remedy
 from unmask.training.processes import Processes, Sums
-from unmask.training.replicas import replicate
+from unmask.training.replicas import Replicas, replicate
 from unmask.training.restoring import State, read_newest, rescue
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
@@ -115,7 +115,7 @@ class Trainer:
         if tokens > PROBE:
             keep_few_kernels(KERNELS[machine.precision])
         with naming_shortage("for the weights", SMALLER):
-            self.replicas = replicate(learner, machine, self.processes)
+            self.replicas = self._distribute(source.streams)
         self.replicas.copy.encoder.recompute = settings.batch.recompute
         cost = None if learner.joint else cost_of_lengths(learner.encoder)
         self.feed = StepFeed(source, settings.batch, prepare, learner.plan, self.processes, machine.workers, cost)
@@ -126,7 +126,11 @@ class Trainer:
             display.say("compiling the layers, so the first steps take longer")
             compile_layers(self.replicas.copy)
         self.optimizer = settings.optimizer.build(
-            learner, learner.encoder.layer_groups, tokens=self.calibration.plan.tokens, dtype=machine.dtype
+            self.replicas.trained,
+            self.replicas.trained.encoder.layer_groups,
+            tokens=self.calibration.plan.tokens,
+            dtype=machine.dtype,
+            shards=self.replicas.shards,
         )
         self.patience = Patience(run, settings.budget.patience if heldout else None, self.processes)
         self.progress = Progress(cursor=source.start, threads=torch.get_num_threads())
@@ -152,10 +156,12 @@ class Trainer:
                 self.display.say(f"using the mean of the weights after each of the last {averaged} steps")
                 self._evaluate()
             self._check_finite()
+            self.replicas.restore()
 
     def start(self) -> None:
         """Start the run: check that checkpoints can be written, convert the budget into steps, print the plan."""
-        self._receive_weights()
+        self.replicas.receive()
+        self.progress = self.processes.broadcast(self.progress)
         self.save()
         self.progress.micro_tokens = self._fit()
         self._plan()
@@ -269,9 +275,9 @@ class Trainer:
 
     def save(self) -> None:
         """Start to write a checkpoint in the background; `saver.wait` waits for it. All processes must call it."""
-        model, carry = self.replicas.state_dict(), self.carry.gather()
-        if self.processes.is_main:
-            self.saver.save(model, self.optimizer.state(), self.progress, carry)
+        model, carry, shards = self.replicas.state_dict(), self.carry.gather(), self.replicas.shards
+        if self.processes.is_main or shards is not None:
+            self.saver.save(model, self.optimizer.state(), self.progress, carry, shards)
 
     def _backward(
         self,
@@ -288,6 +294,7 @@ class Trainer:
         """
         self.replicas.copy.train()
         factors = {name: scale * weight / max(1, counts[name]) for name, weight in weights.items() if name in counts}
+        spare = self.replicas.rounds(len(micro_batches)) - len(micro_batches)
         sums: dict[str, Tensor] = {}
         joint = None
 
@@ -309,6 +316,10 @@ class Trainer:
             self.carry.stage(batch, loss.carry)
             if joint is None:
                 add_parts(sums, loss)
+        for _ in range(spare):
+            with name_remedy(self.progress.micro_tokens):
+                shortest = min(micro_batches, key=lambda batch: len(batch.tokens.ids)).to(self.machine.device)
+                self.replicas.backward(shortest, dict.fromkeys(factors, 0.0), last=True)
         return sums
 
     def _average(self) -> None:
@@ -337,7 +348,7 @@ class Trainer:
 
     def _evaluate(self) -> None:
         if self.heldout:
-            metrics = evaluate(self.replicas.copy, self.heldout, self.machine, self.processes)
+            metrics = self._evaluated(self.heldout)
             self.run.log({"kind": "heldout", "step": self.progress.step, "tokens": self.progress.tokens, **metrics})
             self.display.show_evaluation(self.progress, metrics)
             self.patience.update(self.replicas)
@@ -349,16 +360,21 @@ class Trainer:
             limits = self.settings.batch
             samples, _ = self.source.take(self.source.start, tokens=limits.tokens, sequences=limits.sequences)
             batches = [collate([self.prepare(sample) for sample in samples[:CHECKED]])]
-        loss = evaluate(self.replicas.copy, batches, self.machine, self.processes)["loss"]
-        check_finite(loss, self.replicas.state_dict())
+        check_finite(self._evaluated(batches)["loss"], self.replicas.state_dict(), self.processes)
 
-    def _receive_weights(self) -> None:
-        """Start with the weights and the position of the main process in all processes."""
-        if self.processes.size > 1:
-            weights = self.processes.broadcast_tensors(self.replicas.state_dict())
-            if not self.processes.is_main:
-                self.replicas.load_state_dict(weights)
-            self.progress = self.processes.broadcast(self.progress)
+    def _evaluated(self, batches: Sequence[Batch]) -> dict[str, float]:
+        """Return what `evaluate` does for the current weights."""
+        sharded = self.replicas.shards is not None
+        return evaluate(self.replicas.copy, batches, self.machine, self.processes, sharded=sharded)
+
+    def _distribute(self, streams: int) -> Replicas:
+        """Return the replicas of the learner; the weights of a single process are not divided."""
+        how, learner = self.settings.batch.distribute, self.learner
+        if how == "replicate" or self.processes.size == 1:
+            return replicate(learner, self.machine, self.processes)
+        from unmask.training.sharded_replicas import shard  # imports a second's worth of torch
+
+        return shard(learner, self.machine, self.processes, how, streams)
 
     def _restore_newest(self) -> bool:
         """Restore the newest valid checkpoint, and the number of threads that the run was started with.
@@ -366,7 +382,7 @@ class Trainer:
         Returns:
             Whether another process than the main one had it.
         """
-        path, state = read_newest(self.run, self.processes, self.display)
+        path, state = read_newest(self.run, self.processes, self.display, self.replicas.part)
         try:
             self.replicas.load_state_dict(state.model)
         except RuntimeError as error:  # other names or shapes
@@ -413,7 +429,7 @@ class Trainer:
             yield
         except LostProcessError as error:
             state = State(self.replicas.learner.state_dict(), self.optimizer.state(), self.progress, {})
-            carries = bool(self.carry.rows)
+            carries = bool(self.carry.rows) or self.replicas.shards is not None
             saved = rescue(self.run, self.saver, state, self.machine, self.processes, error.missing, carries=carries)
             raise LostProcessError(f"{error.message}; {saved}", error.missing) from error
 
@@ -423,11 +439,12 @@ class Trainer:
         def learn(micro_batch: list[Sample]) -> None:
             batch = self.learner.plan(collate([self.prepare(sample) for sample in micro_batch]))
             self._backward([batch], batch.counts, self.learner.weights, last=False)
-            self.optimizer.zero_grad()
+            self.replicas.drop()
             self.carry.drop()
 
         self.saver.wait()  # its copies of the weights would be attributed to the micro-batch
-        return self.calibration.micro_tokens(learn, sum(value.numel() for value in self.learner.parameters()))
+        parameters = sum(value.numel() for value in self.replicas.parameters().values())
+        return self.calibration.micro_tokens(learn, parameters)
 
     def _plan(self) -> None:
         """Convert the budget into steps and print the plan."""

@@ -10,7 +10,7 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -35,7 +35,9 @@ DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float1
 """Number formats by name."""
 GPU_WORKERS = 2
 """Default number of worker processes that make batches for a GPU; a CPU needs its cores for the step itself."""
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX, M_ARENA_MAX = -1, -2, -4, -8
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -2, -3, -4, -8
+LARGE = 1 << 20
+"""Bytes from which on `return_memory` lets the system have freed blocks."""
 KERNELS = {"float32": 24, "bf16": 96, "fp16": 96}
 """Number of oneDNN's kernels to cache: those that every layer of a step uses, in 16 bits also those of attention."""
 DEVICES = ("auto", "cpu", "cuda", "mps")
@@ -304,16 +306,29 @@ def keep_memory() -> None:
     heap: that of a computing thread would consist of parts of 64 MB, in which large blocks leave more and more holes.
     UNMASK_KEEP_MEMORY=0 turns this off.
     """
-    if not sys.platform.startswith("linux") or os.environ.get("UNMASK_KEEP_MEMORY") == "0":
+    if os.environ.get("UNMASK_KEEP_MEMORY") != "0":
+        _set_glibc({M_ARENA_MAX: 1, M_MMAP_MAX: 0, M_TRIM_THRESHOLD: 2**31 - 1, M_TOP_PAD: 256 << 20})
+
+
+def return_memory() -> None:
+    """Make glibc return freed large blocks to the system at once, the opposite of `keep_memory`.
+
+    Sharded weights are gathered into new blocks in each layer, and leave holes: a process that kept all of them took
+    three times the memory of its tensors.
+    """
+    _set_glibc({M_ARENA_MAX: 1, M_MMAP_MAX: 1 << 16, M_MMAP_THRESHOLD: LARGE, M_TRIM_THRESHOLD: LARGE, M_TOP_PAD: 0})
+
+
+def _set_glibc(parameters: Mapping[int, int]) -> None:
+    """Set parameters of glibc's memory allocator, on Linux."""
+    if not sys.platform.startswith("linux"):
         return
     try:
         mallopt = ctypes.CDLL("libc.so.6").mallopt
     except (OSError, AttributeError):  # another C library, such as musl
         return
-    mallopt(M_ARENA_MAX, 1)
-    mallopt(M_MMAP_MAX, 0)
-    mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
-    mallopt(M_TOP_PAD, 256 << 20)
+    for parameter, value in parameters.items():
+        mallopt(parameter, value)
 
 
 def processor() -> str:

@@ -42,6 +42,7 @@ from unmask.training import kernels
 
 if TYPE_CHECKING:
     from unmask.training.optimizer_settings import OptimizerSettings
+    from unmask.training.shards import Shards
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ITERATIONS = 5
@@ -124,9 +125,10 @@ class Optimizer:
         layer_groups: the encoder's (`Encoder.layer_groups`), for layer-wise learning rates and for Muon.
         tokens: mean tokens per step, which half-lives refer to.
         dtype: dtype of Muon's products.
+        shards: this process's rows of the parameters, if others have the rest.
 
     Attributes:
-        names: the parameters by name.
+        names: the parameters by name; with shards, this process's rows of them.
         groups: the parameters, grouped by their hyperparameters.
         moments: the state of each parameter by name, and by the names in `state_names` for special ones.
     """
@@ -141,6 +143,7 @@ class Optimizer:
         *,
         tokens: float = 1.0,
         dtype: torch.dtype = torch.float32,
+        shards: Shards | None = None,
     ) -> None:
         self.settings = settings
         self.betas = settings.decays(tokens)
@@ -149,6 +152,9 @@ class Optimizer:
             name: value for name, value in module.named_parameters() if value.requires_grad
         }
         self.groups = self._group(layer_groups)
+        self.shards = shards
+        if shards is not None:
+            self.names = {name: shards.parts[name] for name in self.names}
         self.targets: dict[str, Tensor] = dict(self.names)
         self.moments: dict[str, dict[str, Tensor]] = {}
         self.means: dict[str, Tensor] = {}
@@ -185,6 +191,7 @@ class Optimizer:
             scale: factor by which all gradients are too large; the next step divides them by it, too.
         """
         norm = kernels.total_norm(self.gradients())
+        norm = norm if self.shards is None else self.shards.norms(norm)
         norm = norm if scale == 1 else norm / scale
         # as torch's clip_grad_norm_; the fused kernel divides while reading, which saves a pass over all gradients
         self._excess = ((norm + 1e-6) / (self.settings.clip or math.inf)).clamp(min=1).float()
@@ -348,6 +355,8 @@ class Lamb(Optimizer):
         weights, steps = [self.names[name] for name in names], [self.targets[name] for name in names]
         kernels.add_scaled_(steps, weights, -decay)
         norms, lengths = kernels.norms(weights), kernels.norms(steps)  # (weights,), (weights,)
+        if self.shards is not None:
+            norms, lengths = self.shards.norms(torch.stack([norms, lengths]))
         ratios = torch.where((norms > 0) & (lengths > 0), norms / lengths, 1.0)  # (weights,)
         kernels.add_products_(weights, steps, rate * ratios)
         kernels.zero_(steps)
@@ -357,8 +366,8 @@ class Muon(Optimizer):
     """Muon, with Nesterov momentum, on the matrices of the encoder's layers.
 
     Attributes:
-        stacked: number of matrices in weights that consist of several, such as query, key and value; the modules that
-            have these weights have an attribute `stacked`.
+        stacked: by name, the number of matrices in weights that consist of several, such as query, key and value; the
+            modules that have these weights have an attribute `stacked`.
     """
 
     state_names = (MOMENTUM,)
@@ -367,8 +376,8 @@ class Muon(Optimizer):
         self, module: nn.Module, settings: OptimizerSettings, layer_groups: Sequence[nn.Module] = (), **options: Any
     ) -> None:
         super().__init__(module, settings, layer_groups, **options)
-        parts: list[Any] = [part for part in module.modules() if hasattr(part, "stacked")]
-        self.stacked: dict[Tensor, int] = {part.weight: part.stacked for part in parts}
+        parts: list[tuple[str, Any]] = [part for part in module.named_modules() if hasattr(part[1], "stacked")]
+        self.stacked: dict[str, int] = {f"{name}.weight".lstrip("."): part.stacked for name, part in parts}
 
     def is_special(self, value: Tensor, inner: bool) -> bool:
         """See `Optimizer`."""
@@ -378,16 +387,25 @@ class Muon(Optimizer):
         """See `Optimizer`."""
         rate, momentum = self.settings.matrix_rate * factor * group.factor, self.settings.momentum
         assert momentum is not None
-        parts: list[tuple[Tensor, Tensor]] = []  # a matrix of the weight and the direction of its momentum
+        names, means = [], []  # the weights that have a gradient, and the means of their momentum and gradient
         for name in group.names:
             weight, grad = self.names[name], self.gradient(name)
             if grad is None:
                 continue
             mean = self.moments.setdefault(name, {MOMENTUM: torch.zeros_like(weight)})[MOMENTUM]
             mean.lerp_(grad, 1 - momentum)
-            number = self.stacked.get(weight, 1)
-            parts += zip(weight.chunk(number), grad.lerp(mean, momentum).chunk(number), strict=True)
-        weights = [weight for weight, _ in parts]
-        scaled = directions([direction for _, direction in parts], self.dtype)
-        for weight, direction in zip(weights, scaled, strict=True):
-            weight.mul_(1 - rate * group.decay).add_(direction, alpha=-rate)
+            names.append(name)
+            means.append(grad.lerp(mean, momentum))
+        if self.shards is not None and names:
+            steps = self.shards.on_whole(names, means, self._directions, self.dtype)
+        else:
+            steps = self._directions(names, means)
+        for name, step in zip(names, steps, strict=True):
+            self.names[name].mul_(1 - rate * group.decay).add_(step, alpha=-rate)
+
+    def _directions(self, names: Sequence[str], matrices: Sequence[Tensor]) -> list[Tensor]:
+        """Return the direction of each weight, in which stacked matrices have one each; see `directions`."""
+        numbers = [self.stacked.get(name, 1) for name in names]
+        parts = [part for matrix, number in zip(matrices, numbers, strict=True) for part in matrix.chunk(number)]
+        scaled = iter(directions(parts, self.dtype))
+        return [next(scaled) if number == 1 else torch.cat([next(scaled) for _ in range(number)]) for number in numbers]

@@ -86,7 +86,12 @@ SMALL, PROBE = 2048, 8192
 
 
 def find_micro_tokens(
-    samples: Sequence[Sample], learn: Callable[[list[Sample]], None], machine: Machine, *, reserve: int
+    samples: Sequence[Sample],
+    learn: Callable[[list[Sample]], None],
+    machine: Machine,
+    *,
+    reserve: int,
+    most: int | None = None,
 ) -> int:
     """Return approximately the largest number of tokens whose forward and backward pass fits, at most two steps' worth.
 
@@ -94,12 +99,13 @@ def find_micro_tokens(
     follows from two micro-batches of different size. Return `PROBE` if the machine does not provide its memory use.
 
     Args:
-        samples: samples of one step, sorted by length; the longest are tried.
+        samples: this process's samples of one step, sorted by length; the longest are tried.
         learn: computes the gradient of a micro-batch.
         machine: machine that the trials run on.
         reserve: bytes that will be needed for other purposes.
+        most: number of tokens of the process that has most, so that all processes try or none; None: of this one.
     """
-    whole = sum(map(len, samples))
+    whole = sum(map(len, samples)) if most is None else most
     if whole <= PROBE:
         return PROBE
     used, tokens = [], []

@@ -1,4 +1,4 @@
-"""Data-parallel training under torchrun: several processes train one model, each with all of its weights.
+"""Data-parallel training under torchrun: several processes train one model, each with all or some of its weights.
 
 A step's samples are the same for any number of processes. Each process takes its share of them; counts, gradients
 (training/replicas.py) and metrics are summed over the processes, so that all of them take the same optimizer step. Only
@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from unmask.support.environment import rank_and_size, whole
+from unmask.support.environment import is_out_of_memory, rank_and_size, whole
 from unmask.support.errors import UnmaskError
 from unmask.training.connection import TIMEOUT, Connection, LostProcessError
 
@@ -106,10 +106,19 @@ class Processes:
             dist.broadcast_object_list(values, source, group=self._connection.control)
         return cast(_T, values[0])
 
-    def broadcast_tensors(self, tensors: Mapping[str, Tensor], source: int = 0) -> dict[str, Tensor]:
-        """Return the tensors of the main process, or of that with the rank `source`, on the CPU."""
+    def broadcast_tensors(
+        self, tensors: Mapping[str, Tensor], source: int = 0, keep: Callable[[str, Tensor], Tensor] | None = None
+    ) -> dict[str, Tensor]:
+        """Return the tensors of the main process, or of that with the rank `source`, on the CPU.
+
+        Args:
+            tensors: the tensors by name.
+            source: rank of the process that has them.
+            keep: maps each name and tensor to what is returned of it, before the next one is sent; None: all of it.
+        """
+        keep = keep or (lambda name, tensor: tensor)
         if self.size == 1:
-            return dict(tensors)
+            return {name: keep(name, tensor) for name, tensor in tensors.items()}
         received = {}
         described = {name: (value.dtype, value.shape) for name, value in tensors.items()}
         for name, (dtype, shape) in self.broadcast(described, source).items():
@@ -117,7 +126,7 @@ class Processes:
             tensor = tensors[name].detach().cpu().contiguous() if mine else torch.empty(shape, dtype=dtype)
             if tensor.numel():
                 self.broadcast_into(tensor.view(-1).view(torch.uint8), source)
-            received[name] = tensor
+            received[name] = keep(name, tensor)
         return received
 
     def broadcast_into(self, tensor: Tensor, source: int = 0) -> None:
@@ -198,19 +207,25 @@ class Processes:
                 dist.barrier(group=self._connection.control)
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
+    def watched(self, *, computing: bool = False) -> Iterator[None]:
         """Convert the failure of a collective operation into an error that names the missing processes.
+
+        Args:
+            computing: whether other operations may fail, too: an error stays as it is if no process is missing.
 
         Raises:
             LostProcessError: another process has failed, exited, or did not respond in time.
         """
         try:
             yield
-        except torch.OutOfMemoryError:
-            raise
         except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
             clear_frames(error.__traceback__)  # they refer to the groups, which `lost` closes
-            raise self._connection.lost() from error
+            lost = self._connection.lost()
+            if computing and not lost.missing:
+                raise
+            raise lost from error
 
 
 class Sums:

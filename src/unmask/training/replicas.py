@@ -2,7 +2,8 @@
 
 Input: a learner with float32 weights. Output: its gradients, summed over micro-batches and processes; its state for
 checkpoints. A loss is a sum divided by a count over all processes (see `Trainer.step`), so gradients are summed and
-never averaged. Everything that depends on how weights and gradients are distributed over processes is in this module.
+never averaged. Everything that depends on how weights and gradients are distributed over processes is in this module
+and, where each process has only a part of them, in training/sharded_replicas.py.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from unmask.objectives.learner import Learner, Loss
 from unmask.training.machine import Machine
 from unmask.training.precision import Working
 from unmask.training.processes import Processes
+from unmask.training.shards import Shards
 
 
 class Replicas:
@@ -36,13 +38,25 @@ class Replicas:
 
     Attributes:
         copy: the working copy that computes; in float32 the learner itself.
+        shards: this process's rows of the weights; None: it has all of them.
     """
+
+    shards: Shards | None = None
 
     def __init__(self, learner: Learner, machine: Machine, processes: Processes) -> None:
         self.learner = learner
         self.processes = processes
         self.working = Working(learner, machine)
         self.copy = self.working.copy
+
+    @property
+    def trained(self) -> Learner:
+        """The module whose parameters are trained."""
+        return self.learner
+
+    def rounds(self, micro_batches: int) -> int:
+        """Return how many micro-batches this process must compute if it has so many in a step."""
+        return micro_batches
 
     def backward(self, batch: Batch, factors: Mapping[str, float], *, last: bool) -> Loss:
         """Compute a micro-batch's loss and add its gradient to the learner's.
@@ -56,7 +70,7 @@ class Replicas:
             The parts of the loss, and the new state of the streams.
         """
         loss: Loss = self.copy(batch)
-        _weighted(loss, factors).backward()  # type: ignore[no-untyped-call]
+        weighted(loss, factors).backward()  # type: ignore[no-untyped-call]
         self.working.gather()
         return loss
 
@@ -71,21 +85,52 @@ class Replicas:
                 parameter.grad = torch.zeros_like(parameter)
         self.processes.all_reduce_tensors(parameter.grad for parameter in trained if parameter.grad is not None)
 
+    def drop(self) -> None:
+        """Forget gradients that `backward` has computed, and `reduce` has not passed on."""
+        for parameter in self.learner.parameters():
+            parameter.grad = None
+
     def close(self) -> None:
         """Release references to the process group, before it is destroyed."""
+
+    def receive(self) -> None:
+        """Replace the weights by those of the main process; all processes must call it."""
+        if self.processes.size > 1:
+            weights = self.processes.broadcast_tensors(self.state_dict())
+            if not self.processes.is_main:
+                self.load_state_dict(weights)
 
     def refresh(self) -> None:
         """Update the working copy after a change of the learner's weights."""
         self.working.refresh()
 
+    def parameters(self) -> dict[str, Tensor]:
+        """Return the float32 parameters that this process has, by name."""
+        return dict(self.learner.named_parameters())
+
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the float32 weights; all processes must call it."""
+        """Return the float32 weights that this process has."""
         return self.learner.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Load what `state_dict` returned; all processes must call it."""
+        """Load what `state_dict` returned.
+
+        Raises:
+            RuntimeError: the names or shapes are others.
+        """
         self.learner.load_state_dict(state)
         self.refresh()
+
+    def part(self, name: str, tensor: Tensor) -> Tensor:
+        """Return what this process has of a whole weight, or of the optimizer's state of it ("WEIGHT.moment")."""
+        return tensor
+
+    def collect(self) -> dict[str, Tensor]:
+        """Return the whole weights in the main process, on the CPU if they are sharded; all processes must call it."""
+        return self.state_dict()
+
+    def restore(self) -> None:
+        """Give the learner of the main process its whole weights at the end; all processes must call it."""
 
 
 class OverlappedReplicas(Replicas):
@@ -115,7 +160,7 @@ class OverlappedReplicas(Replicas):
         with nullcontext() if last else self.parallel.no_sync():
             loss: Loss = self.parallel(batch)
             with self.processes.watched() if last else nullcontext():
-                _weighted(loss, factors).backward()  # type: ignore[no-untyped-call]
+                weighted(loss, factors).backward()  # type: ignore[no-untyped-call]
         if not last:
             self.working.gather()
         elif self.copy is not self.learner:
@@ -155,5 +200,6 @@ def replicate(learner: Learner, machine: Machine, processes: Processes) -> Repli
     return Replicas(learner, machine, processes)
 
 
-def _weighted(loss: Loss, factors: Mapping[str, float]) -> Tensor:
+def weighted(loss: Loss, factors: Mapping[str, float]) -> Tensor:
+    """Return the sum of the parts of a loss, each multiplied by its factor, ()."""
     return torch.stack([factors[name] * part.sum for name, part in loss.items()]).sum()

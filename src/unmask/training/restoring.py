@@ -1,15 +1,15 @@
 """What several processes do with checkpoints: the main one reads them for all, and survivors save when another is lost.
 
 Input: the directory of a run, which only the main process reads, and only on its own host. Output: the state of the run
-in all processes; checkpoints of the step before a loss. Every process has the complete weights and moments, so that any
-survivor can save them: the main process as usual, or else the survivor of the lowest rank, in RUN/checkpoints/rescued
-of its host, because the main process may only hang and wake up. A resumed run reads these, too.
+in all processes; checkpoints of the step before a loss. Unless they are sharded, every process has the complete weights
+and moments, so that any survivor can save them: the main process as usual, or else the survivor of the lowest rank, in
+RUN/checkpoints/rescued of its host, because the main process may only hang and wake up. A resumed run reads these, too.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,10 +52,21 @@ class State(NamedTuple):
     source: int = 0
 
 
-def read_newest(run: RunDirectory, processes: Processes, display: Display) -> tuple[Path, State]:
+def read_newest(
+    run: RunDirectory,
+    processes: Processes,
+    display: Display,
+    part: Callable[[str, Tensor], Tensor] | None = None,
+) -> tuple[Path, State]:
     """Return the newest valid checkpoint, and its content; all processes must call it.
 
     The main process reads it, unless a survivor on a host that shares no directory with it has saved a later step.
+
+    Args:
+        run: the run.
+        processes: the processes that train together.
+        display: told what was skipped.
+        part: maps each weight, and each tensor of the optimizer's state, to what this process has of it; None: all.
 
     Raises:
         UserError: there is no valid checkpoint.
@@ -81,8 +92,8 @@ def read_newest(run: RunDirectory, processes: Processes, display: Display) -> tu
     if source:
         display.say(f"process {source} has saved step {steps[source]} of the run on its own host")
     state = State(
-        processes.broadcast_tensors(model, source),
-        processes.broadcast_tensors(optimizer, source),
+        processes.broadcast_tensors(model, source, part),
+        processes.broadcast_tensors(optimizer, source, part),
         processes.broadcast(progress, source),
         processes.broadcast_tensors(carry, source),
         source,
@@ -109,7 +120,7 @@ def rescue(
         machine: machine that the run computes on.
         processes: the processes that train together.
         missing: ranks of those that are lost.
-        carries: whether a part of the state is carried by the lost processes alone.
+        carries: whether the lost processes alone have a part of the state: of streams, or if weights are sharded.
 
     Returns:
         What was saved and how to continue, in words.

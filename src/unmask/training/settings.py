@@ -28,6 +28,9 @@ EVALUATION_SHARE = 0.1
 FORWARDS_PER_STEP = 3
 """Cost of a step in forward passes: the two gradients of a matrix product are products of the same size."""
 
+Distribution = Literal["replicate", "shard", "hybrid"]
+"""Ways to distribute the weights over several processes."""
+
 
 class BatchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The recipe's [batch]: the size of an optimizer step, in exactly one of two units.
@@ -40,6 +43,9 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             less memory, about a third more time.
         compile: compute layers with compiled kernels (`compile_layers` in nn/layers/block.py), which takes a GPU more
             tokens per second after some seconds of compiling; "auto": in long runs, where torch can.
+        distribute: what each of several processes has of the weights, gradients and moments. "replicate": all of
+            them; "shard": an equal part of them, so that larger models fit; "hybrid": each host has all, divided among
+            its processes.
     """
 
     tokens: int | None = None
@@ -47,6 +53,7 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     micro_tokens: int | Literal["auto"] = "auto"
     recompute: bool = False
     compile: bool | Literal["auto"] = "auto"
+    distribute: Distribution = "replicate"
 
     either = ("tokens", "sequences")
 

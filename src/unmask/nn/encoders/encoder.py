@@ -255,7 +255,9 @@ class Encoder(nn.Module):
     def layer_groups(self) -> Sequence[nn.Module]:
         """Layer groups from the bottom up, for layer-wise learning rates: the embeddings, then each layer.
 
-        A module shared by several layers occurs once; modules in no group (the pooler) count as part of the head.
+        A module shared by several layers occurs once; modules in no group (the pooler) count as part of the head. In a
+        body that gives `SEPARATE_LAYERS`, and no `CARRY`, each forward pass calls each layer once, and nothing else
+        reads its weights: sharded training gathers them for that call.
         """
         raise NotImplementedError
 
