@@ -33,7 +33,7 @@ multiprocessing.get_all_start_methods = lambda: ["spawn"]
 import unmask
 
 for module in pkgutil.walk_packages(unmask.__path__, "unmask."):
-    if module.name != "unmask.__main__":
+    if module.name not in ("unmask.__main__", "unmask.nn.layers.rotary_kernel"):  # for GPUs with Triton
         import_module(module.name)
 print("imported")
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from unmask.data.batches.batch import Batch, Sample
 from unmask.nn.encoders.encoder import CARRY, NOTHING, SEPARATE_LAYERS, TWO_STREAMS, Carry, Encoder, Keep, WithCarry
+from unmask.nn.layers.block import compile_layers
 from unmask.objectives.objective import Objective, ObjectiveSettings, Part
 
 GRADIENT = "gradient"
@@ -56,6 +57,10 @@ class Learner(nn.Module):
     def parts(self) -> Mapping[str, Objective]:
         """The objectives by name."""
         return {name: part for name, part in self.objectives.items() if isinstance(part, Objective)}
+
+    def compile_layers(self) -> None:
+        """Let all layers compute in training with compiled kernels; see `compile_layers` in nn/layers/block.py."""
+        compile_layers(self)
 
     def prepare(self, sample: Sample, objectives: Collection[str] | None = None) -> Sample:
         """Return the sample prepared by the objectives with these names; None: by every objective."""

@@ -22,7 +22,6 @@ from unmask.data.batches.batch import Batch, Sample, collate
 from unmask.data.batches.rng import derive_seed
 from unmask.data.batches.sources import Source
 from unmask.data.batches.steps import report_lost_workers
-from unmask.nn.layers.block import compile_layers
 from unmask.objectives.flops import cost_of_lengths, forward_flops
 from unmask.objectives.learner import Learner
 from unmask.support.environment import SMALLER, check_memory, naming_shortage
@@ -124,7 +123,7 @@ class Trainer:
         self.calibration = Calibration(source, settings, machine, self.processes)
         if self.calibration.compiles():
             display.say("compiling the layers, so the first steps take longer")
-            compile_layers(self.replicas.copy)
+            self.replicas.copy.compile_layers()
         self.optimizer = settings.optimizer.build(
             self.replicas.trained,
             self.replicas.trained.encoder.layer_groups,

@@ -41,7 +41,7 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         micro_tokens: tokens in memory at once; gradients are accumulated over the batch. "auto": as many as fit.
         recompute: keep only the layers' inputs and recompute the rest in the backward pass (Chen et al. 2016): much
             less memory, about a third more time.
-        compile: compute layers with compiled kernels (`compile_layers` in nn/layers/block.py), which takes a GPU more
+        compile: compute layers with compiled kernels (`Learner.compile_layers`), which takes a GPU more
             tokens per second after some seconds of compiling; "auto": in long runs, where torch can.
         distribute: what each of several processes has of the weights, gradients and moments. "replicate": all of
             them; "shard": an equal part of them, so that larger models fit; "hybrid": each host has all, divided among
