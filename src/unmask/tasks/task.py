@@ -114,6 +114,7 @@ class Training:
     Attributes:
         rate: multiple of the learning rate.
         epochs: minimum number of epochs.
+        steps: minimum number of steps, however many epochs they take.
         probe: whether its head can begin as a logistic regression, a `ProbedHead`.
         unprobed: its settings that a logistic regression ignores.
         tuned: settings that belong to the training of one model, with the values that they have before: a student does
@@ -122,6 +123,7 @@ class Training:
 
     rate: float = 1.0
     epochs: int = 3
+    steps: int = 0
     probe: bool = False
     unprobed: tuple[str, ...] = ()
     tuned: Mapping[str, Any] = field(default_factory=dict)

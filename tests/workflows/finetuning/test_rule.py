@@ -62,6 +62,12 @@ def test_taggers_learn_at_a_higher_rate_and_for_more_epochs(recipe):
         assert (texts["budget"], tags["budget"]) == ({"epochs": 3.0}, {"epochs": 4.0})
 
 
+@pytest.mark.parametrize(("sentences", "epochs"), [(1, 200), (16, 200), (17, 100), (64, 50), (160, 20), (400, 16)])
+def test_taggers_learn_for_two_hundred_steps_at_least(recipe, sentences, epochs):
+    assert defaults("token-classification", recipe.encoder, sentences, pretrained=True)["budget"] == {"epochs": epochs}
+    assert defaults("classification", recipe.encoder, sentences, pretrained=True)["budget"]["epochs"] <= 20
+
+
 def test_downstream_models_have_their_own_rule(recipe):
     shape = recipe.encoder  # two layers
     for kind, layers in (("linear", [-1]), ("average", [-2, -1]), ("rnn", [-2, -1])):

@@ -229,16 +229,17 @@ def defaults(
     """Return the default recipe of fine-tuning.
 
     The smaller the model, and the less text it was pretrained on (`tokens`; None: unknown, as of published models), the
-    higher the learning rate; the fewer the examples, the smaller the batch and the more
-    epochs, so that few runs have fewer than `MIN_STEPS` steps. docs/fine-tuning.md states on which splits of training
-    data the rule was chosen. With a frozen encoder, only the small model is trained, from random weights: it uses a
-    higher rate and more steps, which are cheap (docs/features.md). With `few` labels it begins as a regression.
+    higher the learning rate; the fewer the examples, the smaller the batch and the more epochs, so that few runs have
+    fewer than `MIN_STEPS` steps, and none fewer than its task needs. docs/fine-tuning.md states on which splits of
+    training data the rule was chosen. With a frozen encoder, only the small model is trained, from random weights: it
+    uses a higher rate and more steps, which are cheap (docs/features.md). With `few` labels it begins as a regression.
     """
     if few:
         frozen, downstream = few.epochs == 0, few.downstream
     sequences = 16 if examples < FEW_EXAMPLES else 32
     task = TASKS[kind]()
     epochs = min(MAX_EPOCHS, max(task.training.epochs, math.ceil(MIN_STEPS * sequences / examples)))
+    epochs = max(epochs, math.ceil(task.training.steps / math.ceil(examples / sequences)))
     rate = (PRETRAINED_RATE * boost(tokens) if pretrained else RANDOM_RATE) * math.sqrt(768 / settings.width)
     rate *= task.training.rate
     if frozen:
