@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given
-from torch.nn.functional import gelu, layer_norm
+from torch.nn.functional import gelu, layer_norm, linear
 
 from unmask.support import panels
 from unmask.support.panels import Norm, Product, pack
@@ -103,6 +103,16 @@ def test_norms_and_a_transformation_are_those_of_torch(rows, shift):
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("scale", [1e37, 1e25, 1e19, 1.0])
+def test_a_variance_that_overflows_is_not_a_number(scale):
+    x, weight, bias, _ = drawn(1, 16, 32)
+    for activation in (False, True):
+        outputs = linear(scale * x, weight, bias)
+        expected = layer_norm(gelu(outputs) if activation else outputs, (32,), bias, bias)
+        found = panels.multiply(scale * x, Product(pack(weight), bias, activation, Norm(bias, bias, 1e-5)))
+        torch.testing.assert_close(found, expected, equal_nan=True, rtol=1e-4, atol=1e-4)
+
+
 def test_wrong_arguments_are_refused():
     x, weight, bias, onto = drawn(9, 48, 32)
     packed = pack(weight)
@@ -117,6 +127,11 @@ def test_wrong_arguments_are_refused():
     ):
         with pytest.raises(ValueError, match="float32 on the CPU"):
             panels.multiply(matrix, product, added)
+    for wrong in (weight, packed.double(), packed[:, :, :8], packed.transpose(0, 1), packed[None]):
+        with pytest.raises(ValueError, match="a weight in panels is needed"):
+            panels.multiply(x, Product(wrong))
+    with pytest.raises(ValueError, match="a matrix is needed"):
+        panels.multiply(x[0], Product(packed))
     assert not panels.fits(weight[:17]) and not panels.fits(weight.double()) and not panels.fits(weight[:0])
 
 

@@ -9,6 +9,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <float.h>
 #include <math.h>
 
 #define WIDE 16        /* columns of the output per panel: two registers */
@@ -128,7 +129,9 @@ __attribute__((target("avx2,fma"))) static void normalize(float *y, Py_ssize_t w
         const __m256 centered = _mm256_sub_ps(_mm256_loadu_ps(y + i), mean);
         squares = _mm256_fmadd_ps(centered, centered, squares);
     }
-    const __m256 scale = _mm256_set1_ps(1 / sqrtf(total(squares) / width + p->epsilon));
+    const float variance = total(squares) / width;
+    /* where it overflows, its root would be taken for infinity and the row for 0 */
+    const __m256 scale = _mm256_set1_ps(variance <= FLT_MAX ? 1 / sqrtf(variance + p->epsilon) : NAN);
     for (Py_ssize_t i = 0; i < width; i += 8) {
         const __m256 normed = _mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(y + i), mean), scale);
         const __m256 shift = p->shift ? _mm256_loadu_ps(p->shift + i) : _mm256_setzero_ps();

@@ -116,6 +116,11 @@ def _fields(x: Tensor, product: Product, onto: Tensor | None, y: Tensor) -> tupl
         ValueError: a tensor does not fit.
     """
     panels, bias, gelu, norm = product
+    packed = panels.ndim == 3 and panels.shape[2] == WIDE and panels.dtype is FLOAT
+    if not packed or not (panels.is_cpu and panels.is_contiguous()):
+        raise ValueError("a weight in panels is needed, as `pack` returns it")
+    if x.ndim != 2 or not x.is_contiguous() or not y.is_contiguous():
+        raise ValueError("a matrix is needed")
     rows, width = x.shape
     outputs = panels.shape[0] * WIDE
     scale, shift, epsilon = (None, None, 0.0) if norm is None else norm

@@ -22,7 +22,15 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from unmask.support import gpus
-from unmask.support.capabilities import WAYS, cpu_or_gpu, emulates_bf16, multiplies_bf16, onednn_multiplies, products
+from unmask.support.capabilities import (
+    BEFORE,
+    WAYS,
+    cpu_or_gpu,
+    emulates_bf16,
+    multiplies_bf16,
+    onednn_multiplies,
+    products,
+)
 from unmask.support.choices import Precision, check_choice
 from unmask.support.environment import whole
 from unmask.support.errors import UserError, check_count
@@ -185,7 +193,8 @@ def _ways(machine: Machine) -> list[Callable[[Tensor, Tensor], Tensor]]:
     if machine.device.type != "cpu":
         return [linear]
     speeds = products()
-    return [multiply for way, (dtype, multiply) in WAYS.items() if dtype == machine.dtype and speeds[way]] or [linear]
+    ways = [way for way, (dtype, _) in WAYS.items() if dtype == machine.dtype and speeds[way]]
+    return [WAYS[way][1] for way in ways if way not in BEFORE] or [linear]  # those of training
 
 
 def choose_machine(
