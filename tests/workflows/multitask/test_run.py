@@ -203,8 +203,8 @@ def test_the_rule_adds_the_steps_of_the_tasks(start, tables):
     mixture = prepare_mixture(read_tables(tables), InitialModel(start), {}, CPU, QUIET)
     recipe, sizes = mixture.recipe, [len(part.data.train) for part in mixture.parts.values()]
     assert sizes == [54, 81, 30]
-    # at most 20 epochs in batches of 16, see docs/fine-tuning.md
-    assert recipe.budget.steps == sum(-(-20 * size // 16) for size in sizes)
+    # 20 epochs in batches of 16, of entities as many as for 200 steps: see docs/fine-tuning.md
+    assert recipe.budget.steps == sum(-(-epochs * size // 16) for epochs, size in zip((20, 34, 20), sizes, strict=True))
     assert recipe.optimizer.learning_rate == pytest.approx(5e-5 * (768 / 32) ** 0.5, rel=0.05)
     assert recipe.batch.sequences == 16 and recipe.temperature == 2.0
     shares = mixing_rates(sizes, 2.0)
