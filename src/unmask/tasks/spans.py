@@ -78,7 +78,7 @@ class Spans(EntityTask, frozen=True, kw_only=True, tag="spans"):
     part = "spans"
     metric = "f1"
     title = "A recognizer of nested entities"
-    training = Training(rate=2.0, epochs=4)
+    training = Training(rate=2.0, epochs=4, steps=200)
     refusals: ClassVar[Refusals] = {
         "export": Reason(
             "spans are of words, which an exported program does not know", "export token-classification instead"

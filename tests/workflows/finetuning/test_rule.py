@@ -64,7 +64,8 @@ def test_taggers_learn_at_a_higher_rate_and_for_more_epochs(recipe):
 
 @pytest.mark.parametrize(("sentences", "epochs"), [(1, 200), (16, 200), (17, 100), (64, 50), (160, 20), (400, 16)])
 def test_taggers_learn_for_two_hundred_steps_at_least(recipe, sentences, epochs):
-    assert defaults("token-classification", recipe.encoder, sentences, pretrained=True)["budget"] == {"epochs": epochs}
+    for task in ("token-classification", "spans"):
+        assert defaults(task, recipe.encoder, sentences, pretrained=True)["budget"] == {"epochs": epochs}
     assert defaults("classification", recipe.encoder, sentences, pretrained=True)["budget"]["epochs"] <= 20
 
 
