@@ -22,7 +22,7 @@ import tempfile
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -44,7 +44,6 @@ from unmask.data.batches.masking import TokenMasking, TokenMaskingSettings
 from unmask.data.batches.rng import derive_rng
 from unmask.families.bert import BertSettings
 from unmask.families.modernbert import ModernBertSettings
-from unmask.nn.layers.block import compile_layers
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLMSettings
 from unmask.objectives.objective import BuildContext
@@ -94,7 +93,7 @@ def families(device: Device) -> Iterator[Record]:
                 apart = {}
                 for precision in PRECISIONS:
                     losses = _losses(recipe, Path(folder) / f"{recipe}-{precision}", device, precision)
-                    apart[precision] = max(abs(a - b) / abs(a) for a, b in zip(expected, losses, strict=True))
+                    apart[precision] = _apart(expected, losses)
             except Exception:
                 traceback.print_exc()
                 wrong.append(f"{recipe} fails")
@@ -116,7 +115,7 @@ def modes(device: Device) -> Iterator[Record]:
         for recipe in ("bert", "modernbert"):
             expected = _losses(recipe, Path(folder) / f"{recipe}-cpu", "cpu", "float32")
             found = _losses(recipe, Path(folder) / f"{recipe}-fp16", device, "fp16")
-            apart = max(abs(a - b) / abs(a) for a, b in zip(expected, found, strict=True))
+            apart = _apart(expected, found)
             runs = [Path(folder) / f"{recipe}-{number}" for number in range(2)]
             first, second = (_losses(recipe, run, device, "bf16", deterministic=True) for run in runs)
             yield {"check": "modes", "recipe": recipe, "fp16_apart": apart, "deterministic": first == second}
@@ -124,6 +123,11 @@ def modes(device: Device) -> Iterator[Record]:
                 wrong.append(f"{recipe}: losses in fp16 are {apart:.1e} from the CPU's; {first}, {second}")
     if wrong:
         raise Wrong("\n".join(wrong))
+
+
+def _apart(expected: Sequence[float], losses: Sequence[float]) -> float:
+    """Return the largest difference of two losses of the same step, as a share of the expected one."""
+    return max(abs(a - b) / abs(a) for a, b in zip(expected, losses, strict=True))
 
 
 def _losses(
@@ -153,7 +157,7 @@ def learn(learner: Learner, batch: Batch, machine: Machine, *, compiled: bool = 
     """Return outputs and gradients of one batch, on the CPU in float32."""
     there = copy.deepcopy(learner).to(machine.device, machine.dtype)
     if compiled:
-        compile_layers(there)
+        there.compile_layers()
     batch = batch.to(machine.device)
     found = {"last": there.encoder(batch.tokens).last}
     (part,) = there(batch).values()

@@ -96,18 +96,18 @@ def feed(options: Any, texts: Sequence[Path]) -> None:
         with opened(name, texts) as (source, learner, prepare):
             for stage, about in enumerate(source.stages):
                 steps = Steps(lambda *_: ([], ()), list, prepare, learner.plan, options.tokens)
-                cursor, cutting, making, tokens = source.enter(source.start, stage), 0.0, 0.0, 0
+                cursor = source.enter(source.start, stage)
+                cutting = making = 0.0
+                tokens = 0
                 source.take(cursor, tokens=1)  # the first block is read twice
                 while cutting + making < options.seconds:
                     start = time.process_time()
                     samples, cursor = source.take(cursor, tokens=options.tokens)
                     cut = time.process_time()
                     step = steps.make(samples, cursor)
-                    cutting, making, tokens = (
-                        cutting + cut - start,
-                        making + time.process_time() - cut,
-                        tokens + step.tokens,
-                    )
+                    cutting += cut - start
+                    making += time.process_time() - cut
+                    tokens += step.tokens
                 flops = sum(forward_flops(learner, batch) for batch in step.micro_batches) / step.tokens
                 record = {"cut_per_second": tokens / cutting, "made_per_second": tokens / making}
                 key = {"check": "feed", "recipe": name, "stage": stage, "length": about.length}
