@@ -10,11 +10,15 @@ import difflib
 import re
 from collections.abc import Iterable
 from os import PathLike
+from typing import TypeVar
 
 from unmask.support.messages import Front, argument, in_python, rendered
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, ends of lines, what reverses the direction of writing, and lone surrogates."""
+
+
+Error = TypeVar("Error", bound="UnmaskError")
 
 
 class UnmaskError(Exception):
@@ -59,6 +63,12 @@ class UserError(UnmaskError):
     ) -> None:
         location = "" if not file else f"{file}: " if line is None else f"{file}:{line}: "
         super().__init__(location + message + (f"; {remedy}" if remedy else ""))
+
+
+def renamed(error: Error, file: str | PathLike[str], name: str) -> Error:
+    """Return an error that names a file otherwise, such as the URL that it is a copy of."""
+    UnmaskError.__init__(error, error.message.replace(str(file), name))
+    return error
 
 
 def _restored(kind: type[UnmaskError], message: str) -> UnmaskError:

@@ -324,7 +324,7 @@ def describe_corpus(directory: str | Path) -> str:
         f"sources: {', '.join(manifest.sources)}",
         f"skipped: {manifest.skipped.count}",
         *(f"  {reason}" for reason in manifest.skipped.places),
-        *read_tally(Path(directory) / CLEANING).lines(),
+        *read_tally(corpus.directory / CLEANING).lines(),
     ]
     Display().say("all checksums match")
     return "\n".join(lines)

@@ -29,10 +29,13 @@ from unmask.data.text.documents import (
 from unmask.data.text.files import as_paths, display_name
 from unmask.data.text.text_copy import TextCopy
 from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.support.choices import refuse_url
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, check_unicode, counted
 from unmask.support.fingerprint import versions
 from unmask.support.messages import argument
+from unmask.support.stores import check_url
+from unmask.support.urls import Url, address_of
 
 MANY_TOKENS = 1000
 """Tokens of a single document from which on its lines may be documents."""
@@ -132,6 +135,7 @@ def write_corpus(
 
 def check_out(out: str | Path) -> None:
     """Raise a UserError if the directory of a new corpus exists and is not empty."""
+    refuse_url(out)
     resolved = Path(out).resolve()
     if resolved.exists() and (not resolved.is_dir() or {path.name for path in resolved.iterdir()} - OF_VOLUMES):
         raise UserError("exists and is not empty", file=out, remedy=f"choose another {argument('out')} or remove it")
@@ -179,18 +183,20 @@ def check_sources(paths: Sequence[str | Path], options: TextOptions) -> None:
     Raises:
         UserError: a file is missing, is a directory, or is given twice; an option has no effect on any of the files.
     """
-    refuse_idle_options(paths, options)
-    seen: set[Path] = set()
+    seen: set[Path | str] = set()
     for path in paths:
         check_unicode([str(path)])  # the manifest names it
-        resolved = Path(path) if str(path) == "-" else Path(path).resolve()
-        if resolved in seen:
+        place = address_of(path) or (Path(path) if str(path) == "-" else Path(path).resolve())
+        if place in seen:
             raise UserError("is given twice", file=display_name(path), remedy="give each file once")
-        if str(path) != "-" and not Path(path).exists():  # not `resolved`, which for a pipe is no path
+        seen.add(place)
+        if isinstance(path, Url):
+            check_url(path)
+        elif str(path) != "-" and not Path(path).exists():  # not `place`, which for a pipe is no path
             raise UserError("does not exist", file=path)
-        if resolved.is_dir():
+        elif Path(path).is_dir():
             raise UserError("is a directory", file=path, remedy=f"give its files, as in {path}/*.txt")
-        seen.add(resolved)
+    refuse_idle_options(paths, options)
 
 
 def held_out(documents: Iterable[str]) -> Iterator[str]:
