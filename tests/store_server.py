@@ -18,7 +18,7 @@ class StoreServer:
     Attributes:
         files: contents by path.
         faults: what happens to the next requests for contents, in order: "500", "403", "cut", "slow", or "".
-        lasting: a fault that all requests for contents have.
+        lasting: a fault that all others have.
         ranges: whether parts of files can be asked for.
         sizes: whether sizes are stated.
         asked: method, path and first byte of each request.
@@ -65,6 +65,8 @@ class _Handler(BaseHTTPRequestHandler):
         fault = store.lasting
         if self.command == "GET" and store.faults:
             fault = store.faults.pop(0)
+        if fault == "slow":
+            time.sleep(0.3)
         if fault.isdecimal() or path not in store.files:
             self.send_response(int(fault or 404))
             self.send_header("Content-Length", "0")
@@ -82,8 +84,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             return
-        if fault == "slow":
-            time.sleep(1)
         self.wfile.write(body[: len(body) // 2] if fault == "cut" else body)
         self.close_connection = True
 

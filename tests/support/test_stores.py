@@ -93,6 +93,20 @@ def test_faults_that_last_end_in_an_error_that_names_the_url(store, monkeypatch,
     assert store.bodies == (1 if fault == "403" else len(stores.PAUSES) + 1)
 
 
+@pytest.mark.parametrize(("fault", "message"), [("500", "status 500"), ("slow", "imeout"), ("403", "may not be read")])
+def test_a_server_that_fails_at_once_is_told_from_one_that_lacks_the_file(store, monkeypatch, fault, message):
+    monkeypatch.setattr(stores, "TIMEOUT", 0.1)
+    store.files["a.txt"], store.lasting = b"some text", fault
+    with pytest.raises(UnmaskError, match=f"/a.txt: .*{message}"):
+        read(Url(f"{store.url}/a.txt"))
+
+
+def test_a_server_that_cannot_be_reached_is_told_from_one_that_lacks_the_file(store):
+    store.close()
+    with pytest.raises(UnmaskError, match=r"/a.txt: cannot be read, .*Cannot connect"):
+        read(Url(f"{store.url}/a.txt"))
+
+
 def test_what_cannot_be_read_is_refused(store):
     with pytest.raises(UserError, match="does not exist"):
         read(Url(f"{store.url}/none.txt"))

@@ -10,15 +10,11 @@ import difflib
 import re
 from collections.abc import Iterable
 from os import PathLike
-from typing import TypeVar
 
 from unmask.support.messages import Front, argument, in_python, rendered
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, ends of lines, what reverses the direction of writing, and lone surrogates."""
-
-
-Error = TypeVar("Error", bound="UnmaskError")
 
 
 class UnmaskError(Exception):
@@ -65,10 +61,9 @@ class UserError(UnmaskError):
         super().__init__(location + message + (f"; {remedy}" if remedy else ""))
 
 
-def renamed(error: Error, file: str | PathLike[str], name: str) -> Error:
-    """Return an error that names a file otherwise, such as the URL that it is a copy of."""
+def rename(error: UnmaskError, file: str | PathLike[str], name: str) -> None:
+    """Let an error name a file otherwise, such as by the URL that it is a copy of."""
     UnmaskError.__init__(error, error.message.replace(str(file), name))
-    return error
 
 
 def _restored(kind: type[UnmaskError], message: str) -> UnmaskError:

@@ -19,12 +19,13 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from unmask.support.cache import drop_cached, open_cached
-from unmask.support.errors import UnmaskError, UserError, renamed
+from unmask.support.errors import UnmaskError, UserError, rename
 from unmask.support.urls import Url
 
 PAUSES = [0.5, 2.0, 8.0]
@@ -36,6 +37,16 @@ BLOCK = 1 << 24
 START = 1 << 20
 """Number of bytes by which the content of a file is recognized."""
 
+PACKAGES = {
+    "s3": "s3fs",
+    "s3a": "s3fs",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "az": "adlfs",
+    "abfs": "adlfs",
+    "abfss": "adlfs",
+}
+"""Packages that fsspec needs for stores, beside the extra `remote`."""
 _VERSIONS = ("ETag", "etag", "md5Hash", "blob_id", "Content-MD5", "Digest", "VersionId", "LastModified")
 _VERSIONS += ("Last-Modified", "last_modified", "mtime", "created")
 _SUFFIXES = re.compile(r"(?:\.[A-Za-z0-9]{1,8}){0,2}$")
@@ -125,7 +136,7 @@ def _verified_name(url: Url, size: int, sha256: str) -> str:
     """
     if size < 0 or not re.fullmatch("[0-9a-f]{64}", sha256):
         raise UserError("is listed with a size or a sha256 that is none", file=url, remedy="do not trust the list")
-    return f"{sha256}{_suffixes(url)}"
+    return sha256
 
 
 @contextmanager
@@ -134,7 +145,8 @@ def _opened(url: Url, name: str, size: int, write: Callable[[BinaryIO], None]) -
     try:
         yield file
     except UnmaskError as error:
-        raise renamed(error, file, url)  # noqa: B904 (the same error)
+        rename(error, file, url)
+        raise
     finally:
         os.close(handle)
 
@@ -194,12 +206,12 @@ def _store(url: Url) -> tuple[Any, str]:
             options = {"client_kwargs": {"timeout": timeout}}
         return url_to_fs(url.address, **options)
     except ImportError as error:
-        package = {"gs": " gcsfs", "gcs": " gcsfs", "s3": " s3fs", "s3a": " s3fs", "hf": " huggingface_hub"}
+        package = PACKAGES.get(protocol) if find_spec("fsspec") else None
         raise UserError(
-            f"needs {package.get(protocol, 'packages that are not installed').strip()}",
+            "needs a package that is not installed" + ("" if package else f" ({error})"),
             file=url,
-            remedy="pip install 'unmask[remote]'",
-        ) from error
+            remedy=f"pip install {package}" if package else "pip install 'unmask[remote]'",
+        ) from None
     except ValueError as error:
         raise UserError(
             f"'{protocol}' is not a protocol that fsspec knows",
@@ -270,7 +282,8 @@ def _retried(url: Url, function: Callable[[], _Result], progress: Callable[[], i
             return function()
         except UnmaskError:
             raise
-        except Exception as error:
+        except Exception as raised:
+            error = _cause(raised)
             if refusal := _refusal(url, error):
                 raise refusal from None  # the error of the library may name the whole address
             if progress() > furthest:
@@ -282,10 +295,17 @@ def _retried(url: Url, function: Callable[[], _Result], progress: Callable[[], i
             time.sleep(pause)
 
 
+def _cause(error: Exception) -> Exception:
+    """Return an error of a web server in place of that of fsspec, which says of all that there is no such file."""
+    cause = error.__cause__
+    of_server = isinstance(cause, TimeoutError) or type(cause).__module__.startswith("aiohttp")
+    return cause if isinstance(error, FileNotFoundError) and isinstance(cause, Exception) and of_server else error
+
+
 def _refusal(url: Url, error: Exception) -> UserError | None:
     """Return the error for what asking again does not change; None for what it may."""
     status = getattr(error, "status", None)
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, FileNotFoundError) or status == 404:
         return MissingError("does not exist", file=url, remedy="check the URL")
     if isinstance(error, PermissionError) or status in (401, 403) or "Credential" in type(error).__name__:
         return UserError(

@@ -26,7 +26,7 @@ from unmask.data.tokenizers.load import load_tokenizer, read_length
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families.checkpoints.huggingface import read_settings
 from unmask.model.directory import find_tokenizer
-from unmask.support.choices import Documents, Files, as_files
+from unmask.support.choices import Documents, Files, as_files, as_url
 from unmask.support.durable import new_directory, refuse_filled
 from unmask.support.environment import num_cores
 from unmask.support.errors import UserError, check_count, check_unicode, counted
@@ -55,7 +55,8 @@ def train_tokenizer(
 
     Args:
         files: plain text or JSON Lines (.jsonl), optionally compressed (.gz, .bz2, .xz, .zst); Parquet, Arrow, or a
-            directory of datasets; WARC, WET and ARC files, HTML, dumps of MediaWiki, EPUB; - is standard input.
+            directory of datasets; WARC, WET and ARC files, HTML, dumps of MediaWiki, EPUB; also their URLs (https://…,
+            s3://…); - is standard input.
         out: directory of the new tokenizer.
         kind: WordPiece as in BERT, byte-level BPE as in RoBERTa, a SentencePiece unigram model as in ALBERT, or whole
             words as for ELMo, which reads their characters.
@@ -113,7 +114,8 @@ def extend_tokenizer(
 
     Args:
         files: plain text or JSON Lines (.jsonl), optionally compressed (.gz, .bz2, .xz, .zst); Parquet, Arrow, or a
-            directory of datasets; WARC, WET and ARC files, HTML, dumps of MediaWiki, EPUB; - is standard input.
+            directory of datasets; WARC, WET and ARC files, HTML, dumps of MediaWiki, EPUB; also their URLs (https://…,
+            s3://…); - is standard input.
         tokenizer: directory of a tokenizer, or of a model or run that has one, or name of a model on the Hub.
         out: directory of the extended tokenizer.
         add: maximum number of new tokens.
@@ -171,7 +173,7 @@ def tokenize(
     if encoding is not None and not data:
         raise UserError(f"{argument('encoding')} has no effect without {argument('data')}")
     check_unicode(texts)
-    lines = _lines(with_encoding(data, encoding)) if data else iter(texts)
+    lines = _lines(with_encoding(as_url(data), encoding)) if data else iter(texts)
     return _encoded(_load(tokenizer, special=special), lines, special=special)
 
 
@@ -194,7 +196,8 @@ def build_corpus(
 
     Args:
         files: plain text or JSON Lines (.jsonl), optionally compressed (.gz, .bz2, .xz, .zst); Parquet, Arrow, or a
-            directory of datasets; WARC, WET and ARC files, HTML, dumps of MediaWiki, EPUB; - is standard input.
+            directory of datasets; WARC, WET and ARC files, HTML, dumps of MediaWiki, EPUB; also their URLs (https://…,
+            s3://…); - is standard input.
         tokenizer: directory of a tokenizer, or of a model or run that has one, or name of a model on the Hub.
         out: directory of the new corpus; an interrupted build there is continued.
         heldout: text to hold out for evaluation during training; by default 1 % of the documents.
@@ -256,7 +259,7 @@ def mix_corpora(
     """Mix corpora of the same vocabulary, such as text of a domain and general text.
 
     Args:
-        corpora: directories of the corpora.
+        corpora: directories or URLs of the corpora.
         out: directory of the new corpus; an interrupted mixture there is continued.
         shares: their shares of the tokens, such as 0.8,0.2; by default those of their sizes.
         temperature: in place of shares: the higher, the more equal are those of small and large corpora; 1 keeps the
@@ -306,7 +309,7 @@ def describe_corpus(directory: str | Path) -> str:
     """Verify the checksums of a corpus and describe its content.
 
     Args:
-        directory: directory of a corpus.
+        directory: directory or URL of a corpus.
 
     Raises:
         UserError: there is no corpus, or it is damaged.

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import copy
 import os
+import shutil
 import weakref
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,7 +44,7 @@ from unmask.data.corpus.sample import NAME as SAMPLE
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.tokenizer import ALL_FILES, Ids, Tokenizer
 from unmask.support.choices import as_url
-from unmask.support.errors import UserError, renamed
+from unmask.support.errors import UserError, rename
 from unmask.support.urls import Url
 
 SMALL_FILES = (NAME, CLEANING, SAMPLE, *(f"tokenizer/{name}" for name in ALL_FILES))
@@ -390,14 +391,17 @@ def open_corpus(directory: str | Path, *, tokenizer: Tokenizer | None = None) ->
     """
     place = as_url(directory)
     if isinstance(place, Url):
-        copied = TemporaryDirectory(prefix="unmask-corpus-")
-        copy_small_files(place, SMALL_FILES, Path(copied.name))
+        copied = Path(mkdtemp(prefix="unmask-corpus-"))
         try:
-            corpus = _opened(Path(copied.name), place, tokenizer)
+            copy_small_files(place, SMALL_FILES, copied)
+            corpus = _opened(copied, place, tokenizer)
             _ = corpus.tokenizer
-        except UserError as error:
-            raise renamed(error, copied.name, place)  # noqa: B904 (the same error)
-        weakref.finalize(corpus, copied.cleanup)
+        except BaseException as error:
+            shutil.rmtree(copied, ignore_errors=True)
+            if isinstance(error, UserError):
+                rename(error, copied, place)
+            raise
+        weakref.finalize(corpus, shutil.rmtree, copied, ignore_errors=True)
         return corpus
     return _opened(Path(place), Path(place), tokenizer)
 
