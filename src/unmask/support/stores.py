@@ -71,14 +71,15 @@ class _Fault(Exception):
     """Raised when a store has given something other than it said."""
 
 
-def check_url(url: Url) -> None:
-    """Check that there is a file at a URL.
+def look_up(url: Url) -> tuple[int, str]:
+    """Return the size in bytes and the version of the file at a URL.
 
     Raises:
         UserError: there is none, it may not be read, or a package is missing.
         UnmaskError: the store fails.
     """
-    _look(url)
+    known = _look(url)
+    return known.size, known.version
 
 
 @contextmanager
@@ -92,7 +93,7 @@ def copy_on_disk(url: Url, *, start: bool = False) -> Iterator[Path]:
         start: whether only the first `START` bytes are needed.
 
     Raises:
-        UserError: as for `check_url`; or the copy is too large for the cache.
+        UserError: as for `look_up`; or the copy is too large for the cache.
         UnmaskError: the store fails, or cuts the file off.
     """
     known = _look(url)

@@ -32,6 +32,7 @@ from unmask.support.environment import num_cores
 from unmask.support.errors import UserError, check_count, check_unicode, counted
 from unmask.support.messages import argument
 from unmask.training.runs.display import Display
+from unmask.workflows.corpora.building import build_by_tasks, is_complete, is_divided
 
 CHUNK = 1000
 """Number of texts that are tokenized at once, on all cores."""
@@ -190,6 +191,7 @@ def build_corpus(
     encoding: str | None = None,
     clean: Files = (),
     exclude_overlap: Files = (),
+    engine: Literal["local", "hosts", "ray"] = "local",
     quiet: bool = False,
 ) -> Corpus:
     """Tokenize text and write it as checksummed shards.
@@ -211,10 +213,13 @@ def build_corpus(
             gopher_repetition, c4, fineweb, duplicates, near_duplicates, repeated_passages, boilerplate,
             repeated_lines, pii, or a .toml file with a table of settings for each, also [urls] and [language].
         exclude_overlap: test files; documents that have 13 words in a row in common with them are dropped.
+        engine: where processes work: on this machine; on this one beside others that share its directories and run the
+            same command; or as tasks of a Ray cluster.
         quiet: print only results and errors.
 
     Raises:
         UserError: the directory is not empty, the files hold no text to train on, or a rule is not known.
+        UnmaskError: tasks have failed (the message names them); all others are done.
     """
     if workers == 0:
         raise UserError(
@@ -225,16 +230,34 @@ def build_corpus(
     processes = num_cores() if workers is None else workers
     rules = read_rules(as_files(clean), as_files(exclude_overlap))
     tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(find_tokenizer(tokenizer))
-    folder, cleaned = cleaning_folder(Path(out)), None
+    folder, cleaned, held = cleaning_folder(Path(out)), None, as_files(heldout)
+    if engine == "hosts" and (complete := is_complete(Path(out), [*paths, *held], tokenizer)):
+        display.say(f"corpus, which another host has completed: {out}")
+        return complete
+    build.check_out(out)
+    build.check_sources([*paths, *held], options)
+    if engine != "local" or is_divided(paths, Path(out)):
+        corpus = build_by_tasks(
+            paths,
+            tokenizer,
+            Path(out),
+            folder,
+            heldout=held,
+            options=options,
+            rules=rules,
+            workers=processes,
+            engine=engine,
+            report=display.say,
+        )
+        display.say(f"corpus: {out}")
+        return corpus
     if rules:
-        build.check_out(out)
-        build.check_sources([*paths, *as_files(heldout)], options)
         cleaned = clean_documents(paths, options, rules, folder, workers=processes, report=display.say)
     corpus = build.write_corpus(
         paths,
         tokenizer,
         out,
-        heldout=as_files(heldout),
+        heldout=held,
         options=options,
         copy=cleaned,
         workers=processes,
