@@ -317,7 +317,8 @@ class Build:
             notes: list[str] = []
             write_corpus(files, self._tokenizer(), out, heldout=self._held, **settings, report=notes.append)
             return {"notes": notes}
-        portion = write_portion(files, self._tokenizer(), out, held=held, **settings)
+        part = "train" if self._held else None
+        portion = write_portion(files, self._tokenizer(), out, part=part, held=held, **settings)
         return {"smallest": portion.smallest, "notes": portion.notes}
 
     def _encode_held(self, place: Path) -> dict[str, Any]:
