@@ -47,8 +47,11 @@ PACKAGES = {
     "abfss": "adlfs",
 }
 """Packages that fsspec needs for stores, beside the extra `remote`."""
-_VERSIONS = ("ETag", "etag", "md5Hash", "blob_id", "Content-MD5", "Digest", "VersionId", "LastModified")
-_VERSIONS += ("Last-Modified", "last_modified", "mtime", "created")
+_VERSIONS = (
+    *("ETag", "etag", "md5Hash", "blob_id", "Content-MD5", "Digest", "VersionId"),
+    *("LastModified", "Last-Modified", "last_modified", "mtime", "created"),
+)
+"""What file systems of fsspec call the version of a file, the most exact first."""
 _SUFFIXES = re.compile(r"(?:\.[A-Za-z0-9]{1,8}){0,2}$")
 _RETRIED = (408, 425, 429)
 _Result = TypeVar("_Result")

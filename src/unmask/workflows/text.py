@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,10 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unmask.data.batches.frame import Frame
-from unmask.data.cleaning.clean import clean_documents
-from unmask.data.cleaning.rules import read_rules
 from unmask.data.cleaning.tally import read_tally
-from unmask.data.corpus import build, mix
+from unmask.data.corpus import mix
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.corpus.manifest import CLEANING
 from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_idle_options, refuse_none
@@ -28,11 +25,9 @@ from unmask.families.checkpoints.huggingface import read_settings
 from unmask.model.directory import find_tokenizer
 from unmask.support.choices import Documents, Files, as_files, as_url
 from unmask.support.durable import new_directory, refuse_filled
-from unmask.support.environment import num_cores
-from unmask.support.errors import UserError, check_count, check_unicode, counted
+from unmask.support.errors import UserError, check_unicode, counted
 from unmask.support.messages import argument
 from unmask.training.runs.display import Display
-from unmask.workflows.corpora.building import build_by_tasks, is_complete, is_divided
 
 CHUNK = 1000
 """Number of texts that are tokenized at once, on all cores."""
@@ -178,96 +173,6 @@ def tokenize(
     return _encoded(_load(tokenizer, special=special), lines, special=special)
 
 
-def build_corpus(
-    files: Files,
-    tokenizer: Tokenizer | str | Path,
-    out: str | Path,
-    *,
-    heldout: Files = (),
-    workers: int | None = None,
-    field: str = "text",
-    documents: Documents = "auto",
-    strict: bool = False,
-    encoding: str | None = None,
-    clean: Files = (),
-    exclude_overlap: Files = (),
-    engine: Literal["local", "hosts", "ray"] = "local",
-    quiet: bool = False,
-) -> Corpus:
-    """Tokenize text and write it as checksummed shards.
-
-    Args:
-        files: plain text or JSON Lines (.jsonl), optionally compressed (.gz, .bz2, .xz, .zst); Parquet, Arrow, or a
-            directory of datasets; WARC, WET and ARC files, HTML, dumps of MediaWiki, EPUB; also their URLs (https://…,
-            s3://…); - is standard input.
-        tokenizer: directory of a tokenizer, or of a model or run that has one, or name of a model on the Hub.
-        out: directory of the new corpus; an interrupted build there is continued.
-        heldout: text to hold out for evaluation during training; by default 1 % of the documents.
-        workers: number of processes that tokenize; by default one per core.
-        field: field of JSON Lines that holds the text.
-        documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
-            is blank-line for a single file, file for several.
-        strict: stop at the first unreadable document instead of skipping it.
-        encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
-        clean: rules by which documents are dropped or changed: web (those for English pages), gopher_quality,
-            gopher_repetition, c4, fineweb, duplicates, near_duplicates, repeated_passages, boilerplate,
-            repeated_lines, pii, or a .toml file with a table of settings for each, also [urls] and [language].
-        exclude_overlap: test files; documents that have 13 words in a row in common with them are dropped.
-        engine: where processes work: on this machine; on this one beside others that share its directories and run the
-            same command; or as tasks of a Ray cluster.
-        quiet: print only results and errors.
-
-    Raises:
-        UserError: the directory is not empty, the files hold no text to train on, or a rule is not known.
-        UnmaskError: tasks have failed (the message names them); all others are done.
-    """
-    if workers == 0:
-        raise UserError(
-            f"{argument('workers', workers)}: at least one is needed", remedy=f"pass {argument('workers', 1)} or more"
-        )
-    check_count("workers", workers)
-    display, paths, options = Display(quiet=quiet), as_files(files), TextOptions(field, documents, strict, encoding)
-    processes = num_cores() if workers is None else workers
-    rules = read_rules(as_files(clean), as_files(exclude_overlap))
-    tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(find_tokenizer(tokenizer))
-    folder, cleaned, held = cleaning_folder(Path(out)), None, as_files(heldout)
-    if engine == "hosts" and (complete := is_complete(Path(out), [*paths, *held], tokenizer)):
-        display.say(f"corpus, which another host has completed: {out}")
-        return complete
-    build.check_out(out)
-    build.check_sources([*paths, *held], options)
-    if engine != "local" or is_divided(paths, Path(out)):
-        corpus = build_by_tasks(
-            paths,
-            tokenizer,
-            Path(out),
-            folder,
-            heldout=held,
-            options=options,
-            rules=rules,
-            workers=processes,
-            engine=engine,
-            report=display.say,
-        )
-        display.say(f"corpus: {out}")
-        return corpus
-    if rules:
-        cleaned = clean_documents(paths, options, rules, folder, workers=processes, report=display.say)
-    corpus = build.write_corpus(
-        paths,
-        tokenizer,
-        out,
-        heldout=held,
-        options=options,
-        copy=cleaned,
-        workers=processes,
-        report=display.say,
-    )
-    shutil.rmtree(folder, ignore_errors=True)
-    display.say(f"corpus: {out}")
-    return corpus
-
-
 def mix_corpora(
     corpora: Sequence[str | Path],
     out: str | Path,
@@ -320,12 +225,6 @@ def mix_corpora(
     )
     display.say(f"corpus: {out}")
     return corpus
-
-
-def cleaning_folder(out: Path) -> Path:
-    """Return the folder in which the text of a corpus is cleaned."""
-    out = out.resolve()
-    return out / build.CLEANED if out.is_mount() else out.with_name(out.name + build.CLEANED)
 
 
 def describe_corpus(directory: str | Path) -> str:

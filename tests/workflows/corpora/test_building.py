@@ -12,7 +12,7 @@ import pytest
 from unmask.data.corpus.corpus import open_corpus
 from unmask.support.errors import UnmaskError, UserError
 from unmask.workflows.corpora import building, tasks
-from unmask.workflows.text import build_corpus
+from unmask.workflows.corpora.build import build_corpus
 
 from ...killing import count_changes, kill
 
@@ -120,6 +120,7 @@ def test_processes_and_hosts_give_the_same_bytes(files, tokenizer_directory, tmp
     assert build(files, tokenizer_directory, tmp_path / "hosts", clean=RULES, engine="hosts") == alone
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # files that a killed call had open
 def test_a_build_that_is_killed_at_any_moment_is_continued(files, tokenizer, tmp_path, request):
     paths, out = files[1:5], tmp_path / "out"
     whole = build(paths, tokenizer, tmp_path / "whole", clean=RULES)
