@@ -260,7 +260,7 @@ def _parsed_once():
 
 @pytest.fixture(autouse=True)
 def _seed():
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)
