@@ -12,6 +12,7 @@ The threshold is that at which the student keeps the same share of left-out docu
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -27,7 +28,7 @@ from unmask.inference.load import load
 from unmask.inference.predictor import Predictor
 from unmask.objectives.objective import decoder_of
 from unmask.support.durable import only_writer, replace_file, replaced_directory
-from unmask.support.errors import UserError
+from unmask.support.errors import InputWarning, UserError
 from unmask.support.fingerprint import fingerprint_values
 from unmask.support.messages import argument
 from unmask.tasks.classification import Classification
@@ -41,6 +42,9 @@ LARGEST = 6.0
 """Largest logit that is taught."""
 STRENGTHS = tuple(10.0**power for power in range(-5, 3))
 """Variances of noise that are tried, as multiples of the mean variance of a text's score."""
+
+
+_COLUMNS = 4096  # tokens whose counts in texts are in memory at once
 
 
 class Taught(NamedTuple):
@@ -156,9 +160,6 @@ def teach_weights(goals: np.ndarray, ids: np.ndarray, lengths: np.ndarray, embed
     return Taught(weights.astype(np.float32), bias, goals - dual / diagonal)
 
 
-_COLUMNS = 4096
-
-
 def _judgment(
     teacher: Predictor[Any], label: str | None, minimum: float | None
 ) -> tuple[str, float, Callable[[list[str]], np.ndarray]]:
@@ -169,7 +170,7 @@ def _judgment(
             raise UserError(f"{argument('quality_label')} has no effect: the model predicts a number")
         if minimum is None:
             raise UserError("the model predicts a number", remedy=f"pass {argument('min_quality', 'N')}")
-        return f"{minimum:g} or more", minimum, lambda texts: np.array([each.score for each in teacher.predict(texts)])
+        return f"{minimum:g} or more", minimum, lambda texts: np.array([each.score for each in _asked(teacher, texts)])
     if not isinstance(task, Classification):
         raise UserError(f"{argument('quality')} is not a model for classification or regression")
     labels = list(teacher.model.labels)
@@ -181,11 +182,18 @@ def _judgment(
         raise UserError(f"{argument('min_quality', minimum)} is not between 0 and 1")
 
     def logits(texts: list[str]) -> np.ndarray:
-        chances = np.array([each.scores[label] for each in teacher.predict(texts)])
-        chances = np.clip(chances, 1e-9, 1 - 1e-9)
-        return np.clip(np.log(chances / (1 - chances)), -LARGEST, LARGEST)
+        probabilities = np.array([each.scores[label] for each in _asked(teacher, texts)])
+        probabilities = np.clip(probabilities, 1e-9, 1 - 1e-9)
+        return np.clip(np.log(probabilities / (1 - probabilities)), -LARGEST, LARGEST)
 
     return str(label), float(np.log(probability / (1 - probability))), logits
+
+
+def _asked(teacher: Predictor[Any], texts: list[str]) -> list[Any]:
+    """Return the predictions of texts, which may be longer than what the model reads."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputWarning)
+        return teacher.predict(texts)
 
 
 def _counted(texts: Sequence[str], tokenizer: Any) -> tuple[np.ndarray, np.ndarray]:
