@@ -5,6 +5,7 @@ import multiprocessing
 import random
 import shutil
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -235,9 +236,15 @@ def test_a_lost_node_of_a_ray_cluster_changes_nothing(files, tokenizer, tmp_path
     try:
         node = cluster.add_node(num_cpus=1)
         monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-        losing = threading.Timer(3, lambda: cluster.remove_node(node, allow_graceful=False))
+
+        def lose_a_node():
+            while len(list(tmp_path.glob("out.tasks/*/done.json"))) < 2:
+                time.sleep(0.02)
+            cluster.remove_node(node, allow_graceful=False)
+
+        losing = threading.Thread(target=lose_a_node, daemon=True)
         losing.start()
         assert build(files, tokenizer, tmp_path / "out", clean=RULES, engine="ray", workers=2) == alone
-        losing.join()
+        assert not losing.is_alive()
     finally:
         cluster.shutdown()

@@ -93,8 +93,12 @@ def _merged(corpora: Sequence[Corpus], part: str, aside: Path) -> PartEntry:
                 _link(corpus.directory / file, aside / renamed)
                 files[renamed] = entry
             shards.append(msgspec.structs.replace(shard, name=name, files=files))
-    counts = (sum(getattr(shard, count) for shard in shards) for count in ("documents", "sentences", "tokens"))
-    return PartEntry(*counts, shards)
+    return PartEntry(
+        sum(shard.documents for shard in shards),
+        sum(shard.sentences for shard in shards),
+        sum(shard.tokens for shard in shards),
+        shards,
+    )
 
 
 def _link(path: Path, target: Path) -> None:
