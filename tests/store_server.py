@@ -21,12 +21,14 @@ class StoreServer:
         lasting: a fault that all others have.
         ranges: whether parts of files can be asked for.
         sizes: whether sizes are stated.
+        missing: the status of what is missing.
         asked: method, path and first byte of each request.
     """
 
     def __init__(self):
         self.files, self.faults, self.lasting, self.asked = {}, [], "", []
         self.ranges = self.sizes = True
+        self.missing = 404
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (_Handler,), {"store": self}))
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
@@ -68,7 +70,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == "slow":
             time.sleep(0.3)
         if fault.isdecimal() or path not in store.files:
-            self.send_response(int(fault or 404))
+            self.send_response(int(fault or store.missing))
             self.send_header("Content-Length", "0")
             self.end_headers()
             return

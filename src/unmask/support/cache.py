@@ -104,7 +104,7 @@ def _hold(path: Path) -> int | None:
 
 
 def _make(path: Path, size: int, write: Callable[[BinaryIO], None], source: str) -> None:
-    part = path.with_name(f"{path.name}.part")
+    part, held = path.with_name(f"{path.name}.part"), None
     try:
         with named(part):
             with only_writer(path.parent, wait=True):
@@ -112,19 +112,18 @@ def _make(path: Path, size: int, write: Callable[[BinaryIO], None], source: str)
                 create(part).close()
                 file = part.open("r+b")
                 file.truncate(size)
-                held = _hold(part)
-            try:
-                with file:
-                    write(file)
-                    file.flush()
-                    os.fsync(file.fileno())
-            finally:
-                if held is not None:
-                    os.close(held)
+                held = _hold(part) if _LOCKS else None  # Windows could not rename it
+            with file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
             part.replace(path)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+    finally:
+        if held is not None:
+            os.close(held)
 
 
 def _make_room(folder: Path, size: int, source: str) -> None:

@@ -70,6 +70,10 @@ class MissingError(UserError):
     """Raised if there is no file at a URL."""
 
 
+class AccessError(UserError):
+    """Raised if what is at a URL may not be read; some stores say so of files that are missing."""
+
+
 class _Fault(Exception):
     """Raised when a store has given something other than it said."""
 
@@ -310,9 +314,10 @@ def _refusal(url: Url, error: Exception) -> UserError | None:
     """Return the error for what asking again does not change; None for what it may."""
     status = getattr(error, "status", None)
     if isinstance(error, FileNotFoundError) or status == 404:
-        return MissingError("does not exist", file=url, remedy="check the URL")
+        hint = "; patterns are not expanded" if "*" in url else ""
+        return MissingError("does not exist", file=url, remedy=f"check the URL{hint}")
     if isinstance(error, PermissionError) or status in (401, 403) or "Credential" in type(error).__name__:
-        return UserError(
+        return AccessError(
             f"may not be read ({_reason(error)})",
             file=url,
             remedy="give credentials by environment variables or files, as the library of this store reads them",

@@ -84,6 +84,14 @@ def test_faults_of_a_corpus_at_a_url_are_named(store, built, remote):
         open_corpus(remote)
 
 
+def test_a_store_that_refuses_what_is_missing_is_read_nevertheless(store, built, remote):
+    store.missing = 403
+    assert open_corpus(remote).manifest == built.manifest
+    del store.files["my/corpus/manifest.json"]
+    with pytest.raises(UserError, match=r"manifest.json: may not be read"):
+        open_corpus(remote)
+
+
 def test_a_damaged_copy_is_named_and_replaced(store, built, remote):
     open_corpus(remote).verify()
     name = built.manifest.train.shards[0].files["train-00000.tokens.npy"].sha256

@@ -13,7 +13,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from unmask.support.stores import MissingError, copy_on_disk, drop_verified, open_verified, verified_on_disk
+from unmask.support.stores import (
+    AccessError,
+    MissingError,
+    copy_on_disk,
+    drop_verified,
+    open_verified,
+    verified_on_disk,
+)
 from unmask.support.urls import Url
 
 Place = Path | Url
@@ -68,6 +75,6 @@ def copy_small_files(url: Url, names: Sequence[str], directory: Path) -> None:
         try:
             with copy_on_disk(url.child(name)) as file:
                 shutil.copyfile(file, target)
-        except MissingError:
+        except (MissingError, AccessError):
             if name == names[0]:
                 raise
