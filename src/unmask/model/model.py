@@ -239,7 +239,8 @@ def load_model(
     body, heads = pretrained.encoder, pretrained.heads
     if new:
         body, heads = _extend(body, heads, pretrained.vocabulary, decoder_of(encoder).detach())
-    missing = encoder.load_state_dict(body, strict=False).missing_keys
+    copies = {name: value.clone() for name, value in body.items()}  # what is read refers to the file
+    missing = encoder.load_state_dict(copies, strict=False, assign=True).missing_keys
     if missing and (reads := sorted(POOLED & pretrained.heads.keys())):
         raise UserError(
             f"the pooler that the {reads[0]} head reads is missing",
@@ -439,7 +440,7 @@ def build_encoder(
 ) -> Encoder:
     """Return a newly initialized encoder, which depends only on the seed; see `load_model`.
 
-    If all of its tensors are to be `loaded`, they have arbitrary values.
+    If all of its tensors are to be `loaded`, it is on the meta device.
     """
     if dropout is not None:
         head = settings.before_last if keep_head_dropout else None
@@ -448,7 +449,7 @@ def build_encoder(
     torch.manual_seed(derive_seed(seed, "encoder"))
     with naming_shortage("while the encoder was built", SMALLER):
         if shape.state_dict().keys() <= set(loaded):
-            return shape.to_empty(device="cpu")
+            return shape
         return settings.build(vocabulary)
 
 
