@@ -29,6 +29,7 @@ from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.words import encode_ragged
 from unmask.families.checkpoints.heads import Pooling, supported, write_static_modules
+from unmask.families.checkpoints.model_card import NAME, Origin, model_card
 from unmask.families.checkpoints.safetensors_file import read_shapes, read_tensors
 from unmask.families.checkpoints.sentence_files import static_folder
 from unmask.inference.backend import TorchBackend
@@ -49,15 +50,8 @@ SIF = 1e-4
 """The probability at which a token counts half."""
 UNUSED = re.compile(r"\[unused\d+\]")
 WEIGHT = "embedding.weight"
-CARD = """---
-library_name: sentence-transformers
----
-
-# A static encoder
-
-One vector for each of {:,} tokens, of {} numbers, distilled from a model by unmask. The vector of a text is
-the normalized mean of those of its tokens.
-"""
+ABOUT = """One vector for each of {:,} tokens, of {} numbers, distilled from a model by unmask. The vector of a text is
+the normalized mean of those of its tokens."""
 
 
 class StaticEncoder(Encoder):
@@ -203,7 +197,14 @@ def write_static(model: Model, folder: Path) -> Sequence[str]:
     model.tokenizer.save(folder)
     replace_file(folder / "model.safetensors", safetensors.torch.save({WEIGHT: table.contiguous()}, {"format": "pt"}))
     write_static_modules(folder, pooling)
-    replace_file(folder / "README.md", CARD.format(*table.shape).encode())
+    origin = Origin(
+        base=model.as_base,
+        library="sentence-transformers",
+        pipeline="sentence-similarity",
+        tags=("sentence-transformers", "feature-extraction", "static-embeddings"),
+    )
+    card = model_card("A static encoder", ABOUT.format(*table.shape), origin=origin)
+    replace_file(folder / NAME, card.encode())
     return [
         f"{table.shape[0]:,} tokens of {table.shape[1]} numbers, which StaticEmbedding of sentence-transformers reads"
     ]

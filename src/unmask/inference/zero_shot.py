@@ -105,6 +105,18 @@ def by_labels(
     return labeled
 
 
+def knows_labels(predictor: Predictor) -> bool:
+    """Return whether a model can predict labels by their names; see `by_labels`."""
+    model = predictor.model
+    if isinstance(model.task, Classification) and predictor.backend.has_head(model.task.part):
+        try:
+            entailment_classes(model.labels, multi_label=False)
+        except UserError:
+            return False
+        return True
+    return model.task is None and predictor.backend.has_head("masked_lm")
+
+
 def read_labels(labels: LabelNames) -> tuple[str, ...]:
     """Return the names of labels; a single string has them separated by commas.
 

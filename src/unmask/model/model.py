@@ -26,6 +26,8 @@ from unmask.families.checkpoints import allennlp, hub, huggingface
 from unmask.families.checkpoints.check import WithoutDraws, body_on_meta, check_checksums, check_size, write_checksums
 from unmask.families.checkpoints.colbert import read_interaction, write_interaction
 from unmask.families.checkpoints.heads import DENSE, DENSE_PART, POOLED, Pooling, width_of, write_pooling, write_splade
+from unmask.families.checkpoints.model_card import NAME as CARD
+from unmask.families.checkpoints.model_card import BaseModel, read_card
 from unmask.families.checkpoints.sentence_files import read_dense, read_pooling, read_splade
 from unmask.families.format import Pretrained
 from unmask.model.directory import find, find_tokenizer
@@ -68,6 +70,7 @@ class Model:
         tokens: number of tokens that it was pretrained on; 0 for random weights, None if unknown.
         revision: NAMESPACE/NAME@COMMIT on the Hugging Face Hub, if it comes from there.
         pooling: how it makes vectors of texts, if its directory is one of sentence-transformers.
+        card: README.md of its directory; "": it has none.
     """
 
     encoder: Encoder
@@ -80,6 +83,7 @@ class Model:
     tokens: int | None = None
     revision: str = ""
     pooling: Pooling | None = None
+    card: str = ""
 
     @property
     def marks_pairs(self) -> bool:
@@ -104,6 +108,11 @@ class Model:
             )
         pooling = (self.pooling or Pooling()).changed(self.encoder.width, dimensions=dimensions)
         return replace(self, pooling=pooling, task=None if self.task is None else self.task.cut(dimensions))
+
+    @property
+    def as_base(self) -> BaseModel:
+        """What the card of a model that is made of it states of it."""
+        return BaseModel.read(self.revision, self.card)
 
     def inputs(self, role: str) -> dict[str, str]:
         """Return what identifies it among the inputs of a run, in which it has this role, such as "init"."""
@@ -259,9 +268,8 @@ def load_model(
     revision, pooling = hub.revision_of(directory), read_pooling(directory, words)
     if pooling is not None and pooling.dense:
         heads = {**heads, DENSE: read_dense(directory, pooling.dense, pretrained.settings.width)}
-    model = Model(
-        encoder, words, heads, pretrained.labels, task, created, downstream, pretrained.tokens, revision, pooling
-    )
+    card, tokens = read_card(directory), pretrained.tokens
+    model = Model(encoder, words, heads, pretrained.labels, task, created, downstream, tokens, revision, pooling, card)
     if downstream is not None:
         _check_downstream(model, directory)
     return model
@@ -469,5 +477,5 @@ def save_model(directory: str | Path, model: Model, card: str) -> None:
         write_interaction(directory, model.task.interaction, dense)
     elif model.pooling is not None:
         write_pooling(directory, model.pooling, model.encoder.width, shape.summary, dense)
-    replace_file(directory / "README.md", card.encode())
+    replace_file(directory / CARD, card.encode())
     write_checksums(directory, ("config.json", "model.safetensors", *TOKENIZER_FILES))

@@ -84,6 +84,8 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
     metric = "spearman"
     title = "Vectors of texts"
     pipeline = "sentence-similarity"
+    library = "sentence-transformers"
+    tags = ("sentence-transformers", "feature-extraction")
     fields = Fields((*NUMBERS, *LABELS), SIMILARITY, optional=True, negatives=True)
     weightless = True
     route = Reason("its vectors are served by /embed", "ask for these")

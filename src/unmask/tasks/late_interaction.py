@@ -95,6 +95,8 @@ class LateInteraction(PairTask, frozen=True, kw_only=True, tag="late-interaction
     metric = "reciprocal_rank"
     title = "Vectors of tokens"
     pipeline = "sentence-similarity"
+    library = "PyLate"
+    tags = ("PyLate", "ColBERT", "sentence-transformers", "late-interaction", "feature-extraction")
     fields = Fields((), negatives=True)
     usage = '"A text." --text-b "Another text."'
     weightless = True

@@ -1,4 +1,4 @@
-"""Training settings, the recipe's [batch], [optimizer], [schedule] and [budget], and the plan of a run with them.
+"""Training settings, the recipe's [batch], [optimizer], [schedule], [budget] and [card], and the plan of a run.
 
 A `Plan` is the budget in steps, tokens and epochs, and the interval between evaluations.
 """
@@ -13,6 +13,7 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 
 from unmask.data.batches.sources import Source, stage_ends
+from unmask.families.checkpoints.model_card import CardSettings
 from unmask.training.optimizers import AnyOptimizer
 
 LARGEST = 1e15
@@ -155,6 +156,7 @@ class TrainingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     optimizer: AnyOptimizer
     schedule: ScheduleSettings
     budget: BudgetSettings
+    card: CardSettings = CardSettings()
 
 
 class Counted(NamedTuple):

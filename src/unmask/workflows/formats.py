@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from unmask.data.labelled.table import Data, Source, as_sources
 from unmask.families.checkpoints.allennlp import write
+from unmask.families.checkpoints.model_card import Origin, model_card
 from unmask.inference.evaluation.scoring import evaluate_task
 from unmask.inference.export import Export, export_model
 from unmask.inference.load import load
@@ -117,7 +118,8 @@ def write_huggingface(model: Model, folder: Path) -> Sequence[str]:
     Raises:
         UserError: what was written differs from the model.
     """
-    save_model(folder, model, "# A model\n\nWritten by `unmask export`.\n")
+    card = model.card or model_card("A model", "Written by `unmask export`.", origin=Origin(base=model.as_base))
+    save_model(folder, model, card)
     if fingerprint(load_model(folder).weights()) != fingerprint(model.weights()):
         raise UserError("what was written differs from the model", file=folder)
     return ["the same weights, read again"]
