@@ -149,14 +149,20 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class TrainingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings shared by recipes of pretraining and fine-tuning."""
+    """Settings shared by recipes of pretraining and fine-tuning.
+
+    Attributes:
+        seed: of all that is random.
+        batch, optimizer, schedule, budget: how to train.
+        card: what the card of the model states; None: what the run knows.
+    """
 
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
     batch: BatchSettings
     optimizer: AnyOptimizer
     schedule: ScheduleSettings
     budget: BudgetSettings
-    card: CardSettings = CardSettings()
+    card: CardSettings | None = None
 
 
 class Counted(NamedTuple):

@@ -6,8 +6,8 @@ import difflib
 from pathlib import Path
 
 from unmask.families.checkpoints.card_values import check_languages, check_license
-from unmask.families.checkpoints.hub import CARD, upload
-from unmask.families.checkpoints.model_card import CardSettings, complete_card
+from unmask.families.checkpoints.hub import upload
+from unmask.families.checkpoints.model_card import NAME, CardSettings, complete_card
 from unmask.model.directory import find, read_settings
 from unmask.recipes.recipe import purpose, read_recipe, recipe_text, shipped
 from unmask.support.choices import LabelNames
@@ -89,15 +89,18 @@ def push(
         raise UserError(f"no directory '{directory}'", remedy="give a run or the directory of a model")
     folder = find(directory)
     read_settings(folder)
-    if not (folder / CARD).is_file():
-        raise UserError("has no card", file=folder / CARD, remedy="describe the model in it, and push again")
+    if not (folder / NAME).is_file():
+        raise UserError("has no card", file=folder / NAME, remedy="describe the model in it, and push again")
     display = Display(quiet=quiet)
-    given = CardSettings(license=license and check_license(license), language=language and check_languages(language))
+    given = CardSettings(
+        license=None if license is None else check_license(license),
+        language=None if language is None else check_languages(language),
+    )
     metadata = complete_card(folder, given)
+    address = upload(folder, name, private=private)
     for key, what in (("license", "apache-2.0"), ("language", "en")):
         if not metadata.get(key):
-            display.say(f"the card names no {key}: add it with {argument(key, what)}")
-    address = upload(folder, name, private=private)
+            display.say(f"the card names no {key}: push again with {argument(key, what)}")
     display.say(f"uploaded: {address}")
     return address
 

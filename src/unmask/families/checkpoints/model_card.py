@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,7 @@ class Origin:
     """What a run knows of a model for the metadata of its card.
 
     Attributes:
-        settings: what was given.
+        settings: what was given; None: nothing.
         base: the model that it was made of.
         languages: codes of the languages of the text that it was trained on, if they were identified.
         library: the library that reads the directory.
@@ -113,7 +113,7 @@ class Origin:
         relation: its relation to the base model, such as "quantized"; "": the Hub takes it for a fine-tuned one.
     """
 
-    settings: CardSettings = field(default_factory=CardSettings)
+    settings: CardSettings | None = None
     base: BaseModel = BaseModel()
     languages: Sequence[str] = ()
     library: str = "transformers"
@@ -125,10 +125,10 @@ class Origin:
 
     def metadata(self) -> dict[str, Any]:
         """Return the metadata without scores, in the order of the documentation."""
-        named = self.base.is_named and self.base.license
+        given, named = self.settings or CardSettings(), self.base.is_named and self.base.license
         values = {
-            "language": list(self.settings.languages or dict.fromkeys((*self.base.languages, *self.languages))),
-            "license": self.settings.license,
+            "language": list(given.languages or dict.fromkeys((*self.base.languages, *self.languages))),
+            "license": given.license,
             "library_name": self.library,
             "pipeline_tag": self.pipeline,
             "tags": list(self.tags),
