@@ -136,9 +136,9 @@ def test_zero_shot_classification(hugging_face, predictor, path):
         ({"candidate_labels": [f"dog {number}" for number in range(9)]}, "more than 8 labels"),
         ({"candidate_labels": ["dog", " "]}, "a text is empty"),
     ):
-        assert message in refused(
-            hugging_face(path).zero_shot_classification, TEXTS[0], **{"candidate_labels": labels, **options}
-        )
+        given = {"candidate_labels": labels, **options}
+        assert message in refused(hugging_face(path).zero_shot_classification, TEXTS[0], **given)
+    assert "a text is too long" in refused(hugging_face(path).zero_shot_classification, "dog " * 60, labels)
 
 
 def test_token_classification(hugging_face, predictor):

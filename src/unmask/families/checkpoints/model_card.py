@@ -207,7 +207,7 @@ def complete_card(directory: Path, settings: CardSettings) -> dict[str, Any]:
 
 def _yaml(metadata: Mapping[str, Any]) -> str:
     """Return metadata between lines of dashes, with a line for each key."""
-    lines = [f"{name if _ID.fullmatch(name) else _flow(name)}: {_flow(value)}" for name, value in metadata.items()]
+    lines = [f"{name if _ID.fullmatch(str(name)) else _flow(name)}: {_flow(value)}" for name, value in metadata.items()]
     return "\n".join(["---", *lines, "---"])
 
 
