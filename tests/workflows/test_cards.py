@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from unmask.cli.main import main
-from unmask.families.checkpoints.model_card import BaseModel
 from unmask.model.model import load_model, save_model
 from unmask.support.errors import UserError
+from unmask.support.model_card import BaseModel
 from unmask.training.machine import choose_machine
 from unmask.workflows.finetuning.finetune import finetune
 from unmask.workflows.formats import export

@@ -28,7 +28,6 @@ from unmask.data.tokenizers.tokenizer import ALL_FILES as TOKENIZER_FILES
 from unmask.families.checkpoints.check import write_checksums
 from unmask.families.checkpoints.heads import DENSE, write_pooling
 from unmask.families.checkpoints.huggingface import write_config
-from unmask.families.checkpoints.model_card import NAME, Origin, model_card
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.engines import multiplies_signed_bytes, need, openvino_computes_bf16, program_file
 from unmask.inference.exported import CHECK, MANIFEST, ExportManifest, open_exported, outputs, write_check
@@ -49,6 +48,7 @@ from unmask.model.model import Model
 from unmask.support.durable import new_directory, refuse_filled, replace_file
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
+from unmask.support.model_card import NAME, Origin, model_card
 from unmask.training.machine import choose_machine, processor
 
 if TYPE_CHECKING:

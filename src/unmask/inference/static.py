@@ -29,7 +29,6 @@ from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.words import encode_ragged
 from unmask.families.checkpoints.heads import Pooling, supported, write_static_modules
-from unmask.families.checkpoints.model_card import NAME, Origin, model_card
 from unmask.families.checkpoints.safetensors_file import read_shapes, read_tensors
 from unmask.families.checkpoints.sentence_files import static_folder
 from unmask.inference.backend import TorchBackend
@@ -42,6 +41,7 @@ from unmask.support.durable import replace_file
 from unmask.support.errors import ShareNote, UserError, check_unicode
 from unmask.support.fingerprint import fingerprint
 from unmask.support.messages import argument
+from unmask.support.model_card import NAME, Origin, model_card
 from unmask.training.machine import Machine, choose_machine
 
 COMPONENTS = 256

@@ -26,8 +26,6 @@ from unmask.families.checkpoints import allennlp, hub, huggingface
 from unmask.families.checkpoints.check import WithoutDraws, body_on_meta, check_checksums, check_size, write_checksums
 from unmask.families.checkpoints.colbert import read_interaction, write_interaction
 from unmask.families.checkpoints.heads import DENSE, DENSE_PART, POOLED, Pooling, width_of, write_pooling, write_splade
-from unmask.families.checkpoints.model_card import NAME as CARD
-from unmask.families.checkpoints.model_card import BaseModel, read_card
 from unmask.families.checkpoints.sentence_files import read_dense, read_pooling, read_splade
 from unmask.families.format import Pretrained
 from unmask.model.directory import find, find_tokenizer
@@ -41,6 +39,8 @@ from unmask.support.environment import SMALLER, naming_shortage, warn_if_shared
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint, fingerprint_values
 from unmask.support.messages import argument
+from unmask.support.model_card import NAME as CARD
+from unmask.support.model_card import BaseModel, read_card
 from unmask.support.settings import convert
 from unmask.tasks import TASKS, AnyTask
 from unmask.tasks.late_interaction import LateInteraction

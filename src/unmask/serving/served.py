@@ -18,12 +18,12 @@ from unmask.data.batches.frame import Frame
 from unmask.data.tokenizers.tokenizer import Ids
 from unmask.families.checkpoints.heads import supported
 from unmask.inference.backend import in_order
+from unmask.inference.entailment import knows_labels
 from unmask.inference.explanation import Explainer, explains
 from unmask.inference.features import frame_words
 from unmask.inference.fill import HEADS, Mask, MaskFiller, find_masks, mask_head, read_candidates
 from unmask.inference.pooling import embed_samples, normalized
 from unmask.inference.predictor import Predictor
-from unmask.inference.zero_shot import knows_labels
 from unmask.nn.encoders.downstream import resolve_layers
 from unmask.serving.batcher import Batcher, ComputeJob, Head
 from unmask.serving.metrics import Meter
@@ -143,7 +143,7 @@ class Served:
         if path == "/fill":
             return self.mask_head is not None
         if path == ZERO_SHOT:
-            return knows_labels(self.predictor)
+            return knows_labels(self.model, self.predictor.backend)
         return path in OF_ALL or (self.route is not None and self.route.path == path)
 
     def embed(self, request: EmbedRequest) -> ComputeJob:

@@ -27,7 +27,7 @@ class LabelParameters(Parameters):
     Attributes:
         candidate_labels: the names of the labels.
         hypothesis_template: a text with one {}, which stands for the label; None: the default.
-        multi_label: whether a text may have any number of them; scores then do not add up to 1.
+        multi_label: whether a text may have any number of them; each score is then a probability of its own.
     """
 
     candidate_labels: Annotated[list[str], Meta(min_length=2)]

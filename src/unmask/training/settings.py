@@ -13,7 +13,7 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 
 from unmask.data.batches.sources import Source, stage_ends
-from unmask.families.checkpoints.model_card import CardSettings
+from unmask.support.model_card import CardSettings
 from unmask.training.optimizers import AnyOptimizer
 
 LARGEST = 1e15

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from unmask.data.labelled.table import Data, Source, as_sources
 from unmask.families.checkpoints.allennlp import write
-from unmask.families.checkpoints.model_card import Origin, model_card
 from unmask.inference.evaluation.scoring import evaluate_task
 from unmask.inference.export import Export, export_model
 from unmask.inference.load import load
@@ -19,6 +18,7 @@ from unmask.support.durable import new_directory, refuse_filled
 from unmask.support.errors import UserError, nearest
 from unmask.support.fingerprint import fingerprint
 from unmask.support.messages import argument
+from unmask.support.model_card import Origin, model_card
 from unmask.training.runs.display import Display
 from unmask.workflows import EXPORTERS, PROGRAMS
 

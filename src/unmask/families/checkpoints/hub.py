@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unmask.data.tokenizers.tokenizer import ALL_FILES as TOKENIZER_FILES
-from unmask.families.checkpoints.model_card import NAME as CARD
 from unmask.families.checkpoints.safetensors_file import CHECKSUMS, INDEX, read_index
 from unmask.families.checkpoints.sentence_files import LENGTH_FILES, PATTERNS
 from unmask.support.beside import REFUSED_FILES
 from unmask.support.errors import UserError
 from unmask.support.hub import NAME, explaining, import_hub
+from unmask.support.model_card import NAME as CARD
 
 _FILES = ("config.json", "model.safetensors", INDEX, CHECKSUMS, *TOKENIZER_FILES)
 ENCODER = "0_Transformer"

@@ -19,7 +19,6 @@ import numpy as np
 from unmask.data.batches.batch import Sample, collate, split, total_length
 from unmask.data.batches.sources import ExampleSource
 from unmask.data.labelled.identities import identities
-from unmask.families.checkpoints.model_card import Origin, model_card
 from unmask.inference.backend import DecisionBackend
 from unmask.inference.evaluation.scoring import score_examples
 from unmask.inference.predictor import Predictor
@@ -28,6 +27,7 @@ from unmask.nn.encoders.encoder import TOKEN_EMBEDDINGS, Encoder, WithTokenEmbed
 from unmask.support import __version__
 from unmask.support.durable import replace_file, replaced_directory
 from unmask.support.messages import argument, setting
+from unmask.support.model_card import Origin, model_card
 from unmask.support.settings import write
 from unmask.tasks.task import Task
 from unmask.tasks.tuning import describe_effect

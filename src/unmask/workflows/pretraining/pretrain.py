@@ -17,7 +17,6 @@ from unmask.data.batches.sources import Source, stage_ends
 from unmask.data.cleaning.language import main_languages
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.corpus.sample import read_sample
-from unmask.families.checkpoints.model_card import BaseModel, Origin, model_card
 from unmask.model.model import Model, save_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.teacher import TEACHER, Teacher
@@ -26,6 +25,7 @@ from unmask.support import __version__
 from unmask.support.durable import replaced_directory
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_values
+from unmask.support.model_card import BaseModel, Origin, model_card
 from unmask.support.settings import write
 from unmask.training.evaluate import evaluate
 from unmask.training.loop import Trainer

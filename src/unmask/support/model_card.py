@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from unmask.families.checkpoints.card_values import check_languages, check_license, is_language
+from unmask.support.card_values import check_languages, check_license, is_language
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.families.checkpoints.card_values import LICENSES, check_languages, check_license
-from unmask.families.checkpoints.model_card import (
+from unmask.support.card_values import LICENSES, check_languages, check_license
+from unmask.support.errors import UserError
+from unmask.support.model_card import (
     BaseModel,
     CardSettings,
     Origin,
@@ -16,7 +17,6 @@ from unmask.families.checkpoints.model_card import (
     model_card,
     read_metadata,
 )
-from unmask.support.errors import UserError
 from unmask.tasks import TASKS
 
 hub = pytest.importorskip("huggingface_hub", reason="the extra hub is not installed")
