@@ -10,6 +10,10 @@ ranking; and the score on held-out examples, whose labels are as published, of a
 noisy labels, on those whose first tenth is corrected, on those of which a random tenth is corrected, and on the
 original ones. Only wrong labels that were planted count as wrong, although the data has some of its own.
 
+`published` audits the labels of CoNLL-2003's second test set (testb) as they are, if `--corrected` names the file in
+which Wang et al. (2019) corrected it by hand, conllpp_test.txt of github.com/ZihanWangKi/CrossWeigh: a sentence is
+wrong whose entities are others there.
+
 The data: 2,000 of SST-2's training phrases, scored on its dev set; the paragraphs of `benchmarks/labelled.py`, the
 part with 100 for each topic, scored on the other part; every eighth sentence of CoNLL-2003, scored on every fourth of
 testb.
@@ -49,6 +53,8 @@ RATES = (0.05, 0.1, 0.2)
 NOISES = ("random", "confusions")
 DATA = ("sst2", "topics", "conll2003")
 CONLL = "ner/conll2003"
+PUBLISHED = "published"
+"""Labels that are audited as they are."""
 WEAK_EXAMPLES, TEXTS, SENTENCES, TESTED = 100, 2000, 8, 4
 """Examples that the weaker model is trained on; phrases; one sentence in how many is audited, and scored."""
 L2 = 100.0
@@ -165,20 +171,38 @@ def audited(labels: Labels, size: int, noise: str, rate: float, seed: int, folde
     few = rng.permutation(len(true))[:WEAK_EXAMPLES]
     weak = predicted(labels.context_free[few], true[few], labels.context_free)
     noisy, bad = wrong_labels(noise, rate, true, weak, rng)
-    out = folder / "fix.jsonl"
-    audit = unmask.audit(minilm(), labels.write(noisy), task=labels.task, out=out, quiet=True)
-    flagged, first, wrong = np.zeros((3, size), bool)
+    wrong = np.zeros(size, bool)
     wrong[labels.example[bad]] = True
-    for row in map(json.loads, out.read_text(encoding="utf8").splitlines()):
-        line = int(row["source"].rpartition(":")[2]) - 1
-        flagged[line] = row["suggested"] is not None
-        first[line] = row["rank"] <= size // 10
+    flagged, first, estimate = looked_for(labels.write(noisy), labels.task, size, folder)
 
     def score(corrected: np.ndarray) -> float:
         return labels.score(np.where(corrected[labels.example], true, noisy))
 
-    estimate = {"noise_estimate": 100 * audit.noise, "agreement": 100 * audit.agreement}
     return {"examples": size, **found(flagged, first, wrong), **estimate, **compared(score, first, rng)}
+
+
+def looked_for(
+    data: Any, task: AuditedTask, size: int, folder: Path
+) -> tuple[np.ndarray, np.ndarray, dict[str, float]]:
+    """Audit `size` examples; return which are flagged, which are in the first tenth, and what is estimated."""
+    out = folder / "fix.jsonl"
+    audit = unmask.audit(minilm(), data, task=task, out=out, quiet=True)
+    flagged, first = np.zeros((2, size), bool)
+    for row in map(json.loads, out.read_text(encoding="utf8").splitlines()):
+        line = int(row["source"].rpartition(":")[2]) - 1
+        flagged[line] = row["suggested"] is not None
+        first[line] = row["rank"] <= size // 10
+    return flagged, first, {"noise_estimate": 100 * audit.noise, "agreement": 100 * audit.agreement}
+
+
+def published(given: Sequence[TaggedSentence], corrected: Sequence[TaggedSentence], folder: Path) -> dict[str, Any]:
+    """Audit sentences as they were published, and measure what is found of those that others have corrected."""
+    if [sentence.words for sentence in given] != [sentence.words for sentence in corrected]:
+        raise SystemExit("the corrected sentences are not those that were published")
+    wrong = np.array([set(one.chunks) != set(other.chunks) for one, other in zip(given, corrected, strict=True)])
+    data = [{"words": sentence.words, "tags": sentence.tags} for sentence in given]
+    flagged, first, estimate = looked_for(data, "token-classification", len(given), folder)
+    return {"examples": len(given), **found(flagged, first, wrong), **estimate}
 
 
 def found(flagged: np.ndarray, first: np.ndarray, wrong: np.ndarray) -> dict[str, float]:
@@ -230,9 +254,17 @@ def read(name: str, folder: Path) -> tuple[Labels, int]:
 
 def main() -> None:
     """Plant wrong labels, audit, and write what was found."""
-    options = parse(__doc__, DATA, seeds=SEEDS)
+    options = parse(__doc__, [*DATA, PUBLISHED], seeds=SEEDS, corrected="")
     for name in options.names:
         with tempfile.TemporaryDirectory() as folder:
+            if name == PUBLISHED:
+                if options.corrected:
+                    task = TASKS["token-classification"]()
+                    files = SHARED / CONLL / "eng.testb.xz", Path(options.corrected)
+                    given, corrected = (task.read([file], columns={}) for file in files)
+                    key = {"data": "conll2003", "noise": PUBLISHED, "rate": 0, "seed": 0}
+                    add("audit", key, published(given, corrected, Path(folder)))
+                continue
             labels, size = read(name, Path(folder))
             for noise in NOISES:
                 for rate in RATES:

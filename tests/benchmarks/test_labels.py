@@ -1,5 +1,7 @@
 """The benchmark of wrong labels runs at toy size: what it plants is counted, and what is found is scored."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -56,6 +58,21 @@ def test_entities(labels, tmp_path):
     assert (result["examples"], result["wrong"]) == (120, 12)
     assert result["recall"] > 80
     assert result["clean"] == 100 >= result["fixed"] >= result["noisy"]
+
+
+def test_published_labels_that_others_corrected(labels, tmp_path):
+    corrected = [
+        TaggedSentence(*join_words(words(number)), ("O", ("B-ANIMAL", "B-PET", "B-PLACE")[number % 3], "O", "O", "O"))
+        for number in range(120)
+    ]
+    given = [
+        dataclasses.replace(one, tags=("O",) * 5) if number % 12 == 0 else one for number, one in enumerate(corrected)
+    ]
+    result = labels.published(given, corrected, tmp_path)
+    assert (result["examples"], result["wrong"]) == (120, 10)
+    assert result["first_tenth_recall"] > 80
+    with pytest.raises(SystemExit):
+        labels.published(given, corrected[1:], tmp_path)
 
 
 def test_what_is_found_and_regained(labels):

@@ -10,7 +10,7 @@ with `body_flops.register` or `head_flops.register`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import singledispatch
+from functools import cache, partial, singledispatch
 from statistics import fmean
 from typing import cast
 
@@ -163,6 +163,7 @@ def _(head: SoftTargets, encoder: Encoder, batch: Batch) -> int:
 def layers_flops(layers: Sequence[nn.Module], tokens: Tokens, rows: int | None) -> int:
     """Return the estimate for layers of self-attention; of the last one, `rows` tokens follow the attention."""
     count, total, shared = len(tokens.ids), 0, dict(layers[0].named_children())
+    pairs = cache(partial(_pairs, tokens.offsets.diff().long()))
     for number, layer in enumerate(layers, 1):
         parts = dict(layer.named_children())
         lacking = [shared[name] for name in SUBLAYERS if name in shared and name not in parts]
@@ -170,7 +171,7 @@ def layers_flops(layers: Sequence[nn.Module], tokens: Tokens, rows: int | None) 
         before = weights = matrices(layer, *lacking)
         if isinstance(attention, SelfAttention):
             before = matrices(attention.qkv)
-            total += 4 * _pairs(tokens, attention) * attention.out.in_features
+            total += 4 * pairs(attention.spec.window, attention.spec.causal) * attention.out.in_features
         if isinstance(attention, DisentangledAttention):  # the distances, projected, and multiplied with all tokens
             width = attention.out.in_features
             total += 4 * attention.num_distances * width * (width + count)
@@ -185,12 +186,11 @@ def matrices(*modules: nn.Module) -> int:
     return sum(part.weight.numel() for part in parts if isinstance(part, nn.Linear))
 
 
-def _pairs(tokens: Tokens, attention: SelfAttention) -> int:
+def _pairs(lengths: Tensor, window: int | None, causal: bool) -> int:
     """Return how many pairs tokens form: none with later tokens if it is causal, none with tokens beyond the window."""
-    lengths = tokens.offsets.diff().long()
-    reach = lengths - 1 if attention.spec.window is None else (lengths - 1).clamp(max=attention.spec.window)
+    reach = lengths - 1 if window is None else (lengths - 1).clamp(max=window)
     earlier = lengths * reach - reach * (reach + 1) // 2  # pairs with a previous token in reach
-    return int((lengths + (earlier if attention.spec.causal else 2 * earlier)).sum())
+    return int((lengths + (earlier if causal else 2 * earlier)).sum())
 
 
 def _streams(encoder: TwoStreams, tokens: Tokens, memory: int, rows: int | None = None) -> int:

@@ -291,7 +291,9 @@ class Trainer:
 
         The gradient is that of the loss multiplied by `scale`.
         """
-        self.replicas.copy.train()
+        learner = self.replicas.copy
+        if not all(module.training for module in learner.modules()):  # setting all takes most of a millisecond
+            learner.train()
         factors = {name: scale * weight / max(1, counts[name]) for name, weight in weights.items() if name in counts}
         spare = self.replicas.rounds(len(micro_batches)) - len(micro_batches)
         sums: dict[str, Tensor] = {}
@@ -299,7 +301,7 @@ class Trainer:
 
         def seed_dropout(index: int) -> None:
             step, rank = self.progress.step, self.processes.rank
-            torch.manual_seed(derive_seed(self.settings.seed, "dropout", step, rank, index))
+            self.machine.seed(derive_seed(self.settings.seed, "dropout", step, rank, index))
 
         if len(micro_batches) > 1 and self.replicas.copy.joint:
             with name_remedy(self.progress.micro_tokens):
