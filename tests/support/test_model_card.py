@@ -125,7 +125,7 @@ def test_any_text_is_valid_yaml(title, file, tags, scores):
 @pytest.mark.parametrize(
     ("license", "message"),
     [
-        ("Apache-2.0", "'Apache-2.0' is not the identifier .*; did you mean 'apache-2.0'.; for a license that is not"),
+        ("Apache-2.0", "'Apache-2.0' is not the identifier .*; did you mean 'apache-2.0'. .a license that is not"),
         ("my own", "'my own' is not the identifier of a license on the Hugging Face Hub; write it as https:"),
     ],
 )

@@ -62,7 +62,7 @@ def test_settings_of_the_card_may_change_when_a_run_is_resumed_and_are_checked(p
     (published / "run" / "dev.json").unlink()  # not finished
     tuned(published, "run", settings={"card.license": "mit"}, resume=True)
     assert card(out)[0].license == "mit"
-    with pytest.raises(UserError, match=r"'mitt' is not the identifier of a license .*'mit'.; .* at .card."):
+    with pytest.raises(UserError, match=r"'mitt' is not the identifier of a license .*'mit'. .* at .card."):
         tuned(published, "other", settings={"card.license": "mitt"})
 
 

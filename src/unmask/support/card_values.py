@@ -51,7 +51,7 @@ def check_license(license: str) -> str:
         hint = close if close.startswith("did") else "write it as https://huggingface.co/docs/hub/repositories-licenses"
         raise UserError(
             f"'{license}' is not the identifier of a license on the Hugging Face Hub",
-            remedy=f"{hint}; for a license that is not listed, write 'other'",
+            remedy=f"{hint} (a license that is not listed is 'other')",
         )
     return license
 
