@@ -1,4 +1,4 @@
-"""What the cards of trained, exported and uploaded models state: of the base model, the data and the settings."""
+"""What the cards of trained, converted and uploaded models state: of the base model, the data and the settings."""
 
 import huggingface_hub
 import pandas as pd
@@ -66,7 +66,7 @@ def test_settings_of_the_card_may_change_when_a_run_is_resumed_and_are_checked(p
         tuned(published, "other", settings={"card.license": "mitt"})
 
 
-def test_exported_models(published):
+def test_converted_models(published):
     out = tuned(published, "run", settings={"card.license": "apache-2.0"})
     export(out, published / "copy", "huggingface", quiet=True)
     copied, original = ((path / "README.md").read_bytes() for path in (published / "copy", out))
@@ -75,12 +75,6 @@ def test_exported_models(published):
     data, _ = card(published / "static")
     assert (data.library_name, data.pipeline_tag, data.base_model, data.language, data.license) == (
         *("sentence-transformers", "sentence-similarity", BASE, ["en"], None),
-    )
-    pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
-    export(out, published / "onnx", "onnx", precision="int8", quiet=True)
-    data, _ = card(published / "onnx")
-    assert (data.library_name, data.pipeline_tag, data.base_model_relation, data.tags) == (
-        *("transformers.js", "text-classification", "quantized", ["onnx"]),
     )
 
 
