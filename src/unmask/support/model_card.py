@@ -179,7 +179,8 @@ def read_metadata(card: str) -> dict[str, Any]:
     except ImportError:
         return {}
     try:
-        content = yaml.safe_load(match[1])
+        # scores of many tasks are hundreds of kilobytes, which PyYAML alone reads in seconds
+        content = yaml.load(match[1], getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (yaml.YAMLError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
