@@ -27,6 +27,7 @@ from unmask.nn.layers import linear
 from unmask.recipes.recipe import read_recipe
 from unmask.support.capabilities import emulates_bf16, products
 from unmask.support.settings import parse_overrides
+from unmask.training import machine
 from unmask.training.interrupt import Interrupted
 from unmask.training.loop import Trainer
 
@@ -234,10 +235,11 @@ def chromium(tmp_path_factory):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _few_resamples():
-    """Scores of toy models have intervals from few resamples, which otherwise take longer than the steps of a run."""
+def _few_repetitions():
+    """What takes longer than the steps of toy models is repeated less: resamples of scores, products of matrices."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(intervals, "RESAMPLES", 100)
+        patch.setattr(machine, "PEAK_SECONDS", 0.02)
         yield
 
 
@@ -260,7 +262,7 @@ def _parsed_once():
 
 @pytest.fixture(autouse=True)
 def _seed():
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)

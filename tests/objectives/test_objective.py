@@ -239,10 +239,11 @@ def test_gradient_reaches_the_encoder_and_the_whole_head(name):
 def gather(learner, micro_batches, counts):
     """Return the gradient as the training loop accumulates it."""
     learner.zero_grad()
+    machine = choose_machine("cpu", "float32")
     trainer = SimpleNamespace(
         learner=learner,
-        replicas=Replicas(learner, choose_machine("cpu", "float32"), Processes()),
-        machine=SimpleNamespace(device=torch.device("cpu")),
+        replicas=Replicas(learner, machine, Processes()),
+        machine=machine,
         settings=SimpleNamespace(seed=0),
         progress=SimpleNamespace(step=0, micro_tokens=0),
         processes=Processes(),

@@ -23,6 +23,7 @@ def products(monkeypatch):
         seen.append((left, right))
         now[0] += 0.005 if len(seen) == 25 else 0.01
 
+    monkeypatch.setattr(machine, "PEAK_SECONDS", 0.3)
     monkeypatch.setattr(machine.time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(machine, "_ways", lambda machine: [multiply])
     return seen

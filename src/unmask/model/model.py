@@ -5,9 +5,8 @@ MODEL is what has a directory (directory.py), or `random:RECIPE` with a tokenize
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.word_level import without_words
 from unmask.families import BodySettings
 from unmask.families.checkpoints import allennlp, hub, huggingface
-from unmask.families.checkpoints.check import WithoutDraws, body_on_meta, check_checksums, check_size, write_checksums
+from unmask.families.checkpoints.check import check_checksums, check_size, write_checksums
 from unmask.families.checkpoints.colbert import read_interaction, write_interaction
 from unmask.families.checkpoints.heads import DENSE, DENSE_PART, POOLED, Pooling, width_of, write_pooling, write_splade
 from unmask.families.checkpoints.sentence_files import read_dense, read_pooling, read_splade
@@ -238,15 +237,14 @@ def load_model(
     directory = find(source, allow_pickle=allow_pickle)
     pretrained, words = _read(directory, allow_pickle=allow_pickle)
     new = _num_new(pretrained, words, directory)
-    complete = not new and body_on_meta(pretrained.settings, 1).state_dict().keys() <= pretrained.encoder.keys()
-    with WithoutDraws() if complete else nullcontext():
-        encoder = build_encoder(
-            pretrained.settings,
-            pretrained.vocabulary + new,
-            dropout=dropout,
-            keep_head_dropout=keep_head_dropout,
-            seed=seed,
-        )
+    encoder = build_encoder(
+        pretrained.settings,
+        pretrained.vocabulary + new,
+        dropout=dropout,
+        keep_head_dropout=keep_head_dropout,
+        seed=seed,
+        loaded=() if new else pretrained.encoder.keys(),
+    )
     body, heads = pretrained.encoder, pretrained.heads
     if new:
         body, heads = _extend(body, heads, pretrained.vocabulary, decoder_of(encoder).detach())
@@ -445,14 +443,20 @@ def build_encoder(
     dropout: float | None = None,
     keep_head_dropout: bool = False,
     seed: int = 0,
+    loaded: Collection[str] = (),
 ) -> Encoder:
-    """Return a newly initialized encoder, which depends only on the seed; see `load_model`."""
+    """Return a newly initialized encoder, which depends only on the seed; see `load_model`.
+
+    If all of its tensors are to be `loaded`, they have arbitrary values.
+    """
     if dropout is not None:
         head = settings.before_last if keep_head_dropout else None
         settings = msgspec.structs.replace(settings, dropout=dropout, head_dropout=head)
-    check_size(lambda: settings.build(vocabulary), "an encoder")
+    shape = check_size(lambda: settings.build(vocabulary), "an encoder")
     torch.manual_seed(derive_seed(seed, "encoder"))
     with naming_shortage("while the encoder was built", SMALLER):
+        if shape.state_dict().keys() <= set(loaded):
+            return shape.to_empty(device="cpu")
         return settings.build(vocabulary)
 
 

@@ -58,7 +58,7 @@ def install(monkeypatch):
     def add(*functions):
         points = [EntryPoint(function.__name__, f"m:{function.__name__}", GROUP) for function in functions]
         monkeypatch.setattr(EntryPoint, "load", lambda point: globals()[point.name])
-        monkeypatch.setattr(plugins, "entry_points", lambda group: points if group == GROUP else [])
+        monkeypatch.setattr(plugins, "installed", lambda group: points if group == GROUP else [])
 
     return add
 

@@ -78,16 +78,17 @@ def load_tokenizer(directory: str | Path) -> Tokenizer:
             library = _read_spiece(path, config)
         case _:
             library = _read_merges(path, config, special)
-    if not any(library.get_vocab()):  # an empty file is read as one empty token
+    tokens = library.get_vocab()
+    if not any(tokens):  # an empty file is read as one empty token
         raise UserError("the vocabulary is empty", file=path)
     if path.name not in SPIECE:
         library = rebuilt(published, library, path)
+        tokens = library.get_vocab()
     frame = None if path.name in SPIECE else framing(published, library)
-    kind = _with_special_tokens(_kind(library, path), library.get_vocab(), special)
+    kind = _with_special_tokens(_kind(library, path), tokens, special)
     check_special(special, path)
     if kind.name == "unigram" and json.loads(library.to_str())["model"]["unk_id"] is None:
         raise UserError("does not name the unknown token (unk_id)", file=path)
-    tokens = library.get_vocab()
     if kind.adds_special_tokens and special.get("unk_token", kind.special["unk_token"]) not in tokens:
         special |= {"unk_token": END_OF_TEXT} if END_OF_TEXT in tokens else {}
     _check_vocabulary(tokens, {**kind.special, **special}, path, adds_special_tokens=kind.adds_special_tokens)

@@ -16,7 +16,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import tokenizers
 from tokenizers import AddedToken, normalizers
@@ -304,8 +304,7 @@ def framing(published: Published, library: tokenizers.Tokenizer) -> Framing | No
         return Framing(text, library.encode("a").ids, pair.ids, published.segments and any(pair.type_ids))
     if not rules.frame:
         return Framing(text, text, [*text, *text], published.segments)
-    vocabulary = library.get_vocab()
-    cls, sep = (vocabulary[published.special[role].content] for role in rules.framed_by)
+    cls, sep = (cast(int, library.token_to_id(published.special[role].content)) for role in rules.framed_by)
     if rules.frame == "last":
         return Framing(text, [*text, sep, cls], [*text, sep, *text, sep, cls], published.segments)
     between = [sep] * (1 + rules.ends_twice)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -185,8 +185,8 @@ class Tokenizer:
                 if name not in registered
             ]
         )
-        vocabulary = library.get_vocab()
-        self.pad, self.unk, self.cls, self.sep, self.mask = (vocabulary[special[role]] for role in ROLES)
+        roles = (cast(int, library.token_to_id(special[role])) for role in ROLES)
+        self.pad, self.unk, self.cls, self.sep, self.mask = roles
         self.special_ids = frozenset((self.pad, self.unk, self.cls, self.sep, self.mask))
         self.mask_token = special["mask_token"]
         self.size = library.get_vocab_size()

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import torch
@@ -82,28 +82,23 @@ def _is_inside(name: str) -> bool:
 
 
 Shapes = Mapping[str, tuple[int, ...]]
+T = TypeVar("T", bound=nn.Module)
 
 
-class WithoutDraws(TorchFunctionMode):
-    """Skips random initialization: weights that are not on the meta device become zero, for those that are loaded next.
-
-    On the meta device torch would first load its decompositions, which takes a second.
-    """
+class _WithoutDraws(TorchFunctionMode):
+    """Skips random initialization, for which torch would first load its decompositions, which takes a second."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func.__name__.endswith(("normal_", "uniform_")):
-            tensor = args[0] if args else kwargs["tensor"]
-            if not tensor.is_meta:
-                tensor.detach().zero_()
-            return tensor
+            return args[0] if args else kwargs["tensor"]
         return func(*args, **kwargs)
 
 
 @contextmanager
 def on_meta() -> Iterator[None]:
     """Build modules on the meta device, without memory and without initialization."""
-    with torch.device("meta"), WithoutDraws():
+    with torch.device("meta"), _WithoutDraws():
         yield
 
 
@@ -113,33 +108,38 @@ def body_on_meta(settings: BodySettings, vocabulary: int) -> Encoder:
         return settings.build(vocabulary)
 
 
-def check_size(build: Callable[[], nn.Module], what: str) -> None:
+def check_size(build: Callable[[], T], what: str) -> T:
     """Check that the weights of a module fit into the memory of the machine, before they are allocated.
+
+    Returns:
+        The module on the meta device.
 
     Raises:
         UserError: they do not.
     """
     try:
         with on_meta():
-            parameters = sum(value.numel() for value in build().parameters())
+            module = build()
+            parameters = sum(value.numel() for value in module.parameters())
     except (RuntimeError, OverflowError, TypeError) as error:  # a tensor of more than 2**63 elements
         raise UserError(f"{what} is too large ({str(error).splitlines()[0]})", remedy="choose smaller sizes") from error
     check_memory(4 * parameters, f"{what} of {parameters:,} parameters", "choose smaller sizes")
+    return module
 
 
-def check(form: Format, settings: BodySettings, vocabulary: int, shapes: Shapes, path: Path) -> None:
+def check(form: Format, settings: BodySettings, body: Encoder, shapes: Shapes, path: Path) -> None:
     """Check that the weights match the config.
 
     Args:
         form: format of the family's directories.
-        settings, vocabulary: contents of the config.
+        settings: contents of the config.
+        body: the body that has them, on the meta device.
         shapes: shapes of the stored tensors, by their names.
         path: file of the tensors.
 
     Raises:
         UserError: a tensor is missing or has the wrong shape; the message names it.
     """
-    body = body_on_meta(settings, vocabulary)
     shapes_of_body = {name: tuple(value.shape) for name, value in body.state_dict().items()}
     with torch.device("meta"):
         stored = form.stored(settings, body.state_dict())

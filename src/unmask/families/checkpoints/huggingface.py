@@ -117,7 +117,8 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
         )
     if form.words not in stored_names and form.decoder in stored_names:  # a file may store either of the tied tensors
         stored_names[form.words] = stored_names.pop(form.decoder)
-    check(form, settings, vocabulary, {name: shapes[old] for name, old in stored_names.items()}, path)
+    shape = body_on_meta(settings, vocabulary)
+    check(form, settings, shape, {name: shapes[old] for name, old in stored_names.items()}, path)
     _check_tied(form, config, stored_names, path)
 
     known = [name for name in stored_names if _is_known(form, name)]
@@ -125,7 +126,7 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     tensors = {name: stored[stored_names[name]] for name in known}
     check_decoder(form, tensors, path)
     try:
-        settings, body = form.loaded(settings, tensors, body_on_meta(settings, 1).state_dict())
+        settings, body = form.loaded(settings, tensors, shape.state_dict())
     except ValueError as error:
         raise UserError(str(error), file=path) from error
     for pooler in filter(None, (form.pooler, form.head_pooler, OWN_POOLER)):
