@@ -262,8 +262,9 @@ def main() -> None:
                     task = TASKS["token-classification"]()
                     files = SHARED / CONLL / "eng.testb.xz", Path(options.corrected)
                     given, corrected = (task.read([file], columns={}) for file in files)
-                    key = {"data": "conll2003", "noise": PUBLISHED, "rate": 0, "seed": 0}
-                    add("audit", key, published(given, corrected, Path(folder)))
+                    result = published(given, corrected, Path(folder))
+                    rate = round(100 * result["wrong"] / result["examples"], 1)
+                    add("audit", {"data": "conll2003", "noise": PUBLISHED, "rate": rate, "seed": 0}, result)
                 continue
             labels, size = read(name, Path(folder))
             for noise in NOISES:

@@ -1,5 +1,6 @@
 """Exported models compute what the original does, and are refused with a reason where they cannot."""
 
+from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
@@ -14,6 +15,7 @@ from unmask.inference.load import load
 from unmask.inference.predictor import Predictor
 from unmask.nn.encoders.downstream import DownstreamSettings
 from unmask.support.errors import UserError
+from unmask.support.model_card import read_metadata
 from unmask.tasks.rows import as_rows, frame_rows
 from unmask.training.machine import processor
 
@@ -72,11 +74,17 @@ def test_openvino_computes_the_same_hidden_states(make, tmp_path):
     ],
 )
 def test_int8_for_any_processor_and_for_this_one(make, tmp_path, format, target):
-    manifest = write(make(), tmp_path, format, "int8", target=target)
+    model = replace(make(), revision="someone/model@abc", card="---\nlicense: mit\nlanguage: en\n---\n")
+    manifest = write(model, tmp_path, format, "int8", target=target)
     assert 0 < manifest.difference < (0.2 if format == "onnx" else 0.4) * manifest.scale
     assert (manifest.target, manifest.processor) == (target, processor())
     card = (tmp_path / "out/README.md").read_text()
     assert processor() in card and ("any processor" in card) == (target == "any")
+    assert read_metadata(card) == {
+        **{"language": ["en"], "library_name": {"onnx": "transformers.js"}.get(format, format)},
+        **{"pipeline_tag": "text-classification", "tags": [format], "base_model": "someone/model"},
+        **{"base_model_relation": "quantized", "base_model_license": "mit"},
+    }
     if format == "onnx":
         graph = import_module("onnx").load(tmp_path / "out/onnx/model_quantized.onnx").graph
         types = {tensor.name: tensor.data_type for tensor in graph.initializer}

@@ -5,14 +5,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from unmask.families.bert import BertSettings
 from unmask.inference.backend import finite
 from unmask.inference.evaluation.scoring import evaluate_task
 from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, build_encoder
+from unmask.nn.encoders.pooled import unit_vectors
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification, ClassificationHead
+from unmask.tasks.embedding import Embedding
+from unmask.tasks.late_interaction import LateInteraction
 from unmask.training.machine import choose_machine
 
 CPU = choose_machine("cpu", "float32")
@@ -65,6 +71,28 @@ def test_a_model_that_overflows_has_no_results(diverged, tmp_path):
     ):
         with pytest.raises(UserError, match=r"outputs are not numbers.*use another checkpoint"):
             ask()
+
+
+@pytest.mark.parametrize("task", [Embedding(length=16), LateInteraction(length=16, query_length=12)])
+def test_vectors_whose_norms_overflow_are_no_zeros(tokenizer, task):
+    """They are numbers, but divided by their norms they would be 0, and each cosine too."""
+    encoder = build_encoder(SHAPE, tokenizer.size)
+    with torch.no_grad():
+        encoder.blocks[-1].feed_forward_norm.weight.fill_(1e22)
+    head = task.build(encoder.head, ())
+    predictor = Predictor(Model(encoder, tokenizer, {task.part: head.published()}, (), task), CPU)
+    assert predictor.features(["The dog."]).values.isfinite().all()
+    asks = [lambda: predictor.predict(["The dog."], ["A cat."])]
+    asks += [lambda: predictor.embed_tokens(["The dog."])] if task.part == "late_interaction" else []
+    for ask in asks:
+        with pytest.raises(UserError, match="outputs are not numbers"):
+            ask()
+
+
+@given(arrays(np.float32, (3, 4), elements=st.floats(-(2.0**60), 2.0**60, width=32)))
+def test_unit_vectors_are_those_of_torch(vectors):
+    vectors = torch.from_numpy(vectors)
+    assert torch.equal(unit_vectors(vectors), torch.nn.functional.normalize(vectors, dim=1))
 
 
 def test_a_bad_vector_of_one_text_is_not_given_for_others(tokenizer):

@@ -1,7 +1,7 @@
 """Exports to ONNX are laid out as Optimum's, and transformers.js computes them as they are.
 
-For the latter: `npm install @huggingface/transformers`, in the folder `node_modules` or NODE_MODULES; run with
---exhaustive.
+For the latter: `npm install --ignore-scripts @huggingface/transformers`, in the folder `node_modules` or NODE_MODULES;
+run with --exhaustive.
 """
 
 import json

@@ -13,8 +13,9 @@ from unmask.data.tokenizers.bpe import train_bpe
 from unmask.data.tokenizers.unigram import train_unigram
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.inference import fill, zero_shot
+from unmask.inference.entailment import entailment_classes
 from unmask.inference.predictor import Predictor
-from unmask.inference.zero_shot import ClozeLabel, by_labels, entailment_classes, label_tokens, read_labels
+from unmask.inference.zero_shot import ClozeLabel, by_labels, label_tokens, read_labels
 from unmask.model.model import Model, save_model
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext

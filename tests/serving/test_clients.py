@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from unmask.inference.predictor import Predictor
+from unmask.inference.zero_shot import by_labels
 from unmask.serving.guard import Keys
 from unmask.training.machine import choose_machine
 
@@ -116,6 +117,28 @@ def test_fill_mask(hugging_face, predictor, path):
     assert len(hugging_face(path).fill_mask(text)) == 5
     two = hugging_face(path).fill_mask("the [MASK] sees the [MASK]", top_k=2)
     assert [len(candidates) for candidates in two] == [2, 2], "a list for each mask"
+
+
+@pytest.mark.parametrize("path", ["/models/masked", "/pipeline/zero-shot-classification"])
+def test_zero_shot_classification(hugging_face, predictor, path):
+    labels = ["dog", "garden", "sea"]
+    found = hugging_face(path).zero_shot_classification(TEXTS[0], labels)
+    (expected,) = by_labels(predictor("masked"), labels).predict([TEXTS[0]])
+    assert [item.score for item in found] == pytest.approx(sorted(expected.scores.values(), reverse=True), abs=1e-6)
+    assert {item.label: item.score for item in found} == pytest.approx(expected.scores, abs=1e-6)
+    own = hugging_face(path).zero_shot_classification(TEXTS[0], labels, hypothesis_template="the {} sees")
+    assert {item.label: item.score for item in own} != pytest.approx(expected.scores, abs=1e-3)
+    for options, message in (
+        ({"multi_label": True}, "several labels of a text need a model of entailment"),
+        ({"hypothesis_template": "none"}, "a template with one {}"),
+        ({"candidate_labels": ["dog", "Dog"]}, "at least two different labels"),
+        ({"candidate_labels": ["dog"]}, "parameters.candidate_labels"),
+        ({"candidate_labels": [f"dog {number}" for number in range(9)]}, "more than 8 labels"),
+        ({"candidate_labels": ["dog", " "]}, "a text is empty"),
+    ):
+        given = {"candidate_labels": labels, **options}
+        assert message in refused(hugging_face(path).zero_shot_classification, TEXTS[0], **given)
+    assert "a text is too long" in refused(hugging_face(path).zero_shot_classification, "dog " * 60, labels)
 
 
 def test_token_classification(hugging_face, predictor):

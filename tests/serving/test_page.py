@@ -276,7 +276,7 @@ def test_cosines_of_texts(page, predictors):
     page.open(f"#similarity?{urlencode(SHOWN['similarity'])}")
     vectors = predictors["vectors"].embed(DOCUMENTS)
     cosines = vectors @ vectors.T
-    cells = np.array([float(text) for text in page.texts(".cosines td") if text]).reshape(3, 3)
+    cells = np.array([float(text.replace("\u2212", "-")) for text in page.texts(".cosines td") if text]).reshape(3, 3)
     np.testing.assert_allclose(cells, cosines, atol=6e-3)
     one, two = max(((0, 1), (0, 2), (1, 2)), key=lambda pair: cosines[pair])
     assert page.texts(".bars .name")[0] == f"{DOCUMENTS[one]} — {DOCUMENTS[two]}"

@@ -1,22 +1,31 @@
 """The pipelines: beside those of transformers, and which of them a request without a name asks for."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
+from unmask.inference.predictor import Predictor
 from unmask.model.model import save_model
+from unmask.serving.app import Service, create_app
+from unmask.serving.metrics import Meter
 from unmask.serving.pipelines import PIPELINES
+from unmask.serving.served import Served
+from unmask.training.machine import choose_machine
+
+from .conftest import LIMITS, testclient
 
 TEXT, OTHER = "the dog sees the cat", "a garden near the sea"
 
 
 @pytest.fixture(scope="module")
 def pipelines(tiny, tmp_path_factory):
-    """Return a pipeline of transformers with the model of a kind."""
+    """Return a pipeline of transformers with a model, or that of a kind."""
     transformers = pytest.importorskip("transformers", reason="the package transformers is not installed")
 
-    def make(task, kind, **options):
-        folder = tmp_path_factory.mktemp("models") / kind
-        save_model(folder, tiny[kind], "card")
+    def make(task, model, **options):
+        folder = tmp_path_factory.mktemp("models") / "model"
+        save_model(folder, tiny[model] if isinstance(model, str) else model, "card")
         return transformers.pipeline(task, model=str(folder), tokenizer=str(folder), device="cpu", **options)
 
     return make
@@ -53,6 +62,23 @@ def test_entities_are_those_of_transformers(client, pipelines):
     found = one.post("/pipeline/token-classification", json={"inputs": TEXT}).json()
     expected = [(item["entity_group"], item["start"], item["end"]) for item in theirs(TEXT)]
     assert expected == [(item["entity_group"], item["start"], item["end"]) for item in found]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("several", [False, True])
+def test_zero_shot_classification_is_that_of_transformers(tiny, pipelines, several):
+    model = replace(tiny["pairs"], labels=("contradiction", "entailment"))
+    theirs, labels = pipelines("zero-shot-classification", model), ["dog", "garden", "sea"]
+    options = {"hypothesis_template": "the {} sees", "multi_label": several}
+    served = Served("entailment", Predictor(model, choose_machine("cpu", "float32")), LIMITS, Meter())
+    with testclient.TestClient(create_app(Service([served], LIMITS, Meter())), base_url="http://localhost") as one:
+        body = {"inputs": [TEXT, OTHER], "parameters": {"candidate_labels": labels, **options}}
+        found = one.post("/", json=body).json()
+        alone = one.post("/pipeline/zero-shot-classification", json={**body, "inputs": TEXT}).json()
+    for ours, expected in zip(found, theirs([TEXT, OTHER], labels, **options), strict=True):
+        assert [item["label"] for item in ours] == expected["labels"]
+        assert [item["score"] for item in ours] == pytest.approx(expected["scores"], abs=1e-5)
+    assert [item["label"] for item in alone] == [item["label"] for item in found[0]], "a text alone has no list around"
 
 
 def test_pairs_and_several_texts(client):

@@ -1,6 +1,8 @@
 """Reranking and similarity: scores beside those of the predictor, in the shapes of other servers."""
 
+import copy
 import math
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -199,6 +201,31 @@ def test_probabilities_of_extreme_scores_are_numbers(predictors, monkeypatch):
             assert [one.index for one in found] == [2, 1, 0]
             assert all(math.isfinite(one.score) for one in found)
             msgspec.json.encode(found)
+
+
+@pytest.mark.parametrize("path", ["/embed", "/similarity", "/rerank", "/v1/embeddings"])
+def test_vectors_whose_norms_overflow_are_not_zeros(predictors, path, capsys):
+    """As in Python (tests/inference/test_finite.py): they are numbers, but divided by their norms they would be 0."""
+    model = predictors["vectors"].model
+    encoder = copy.deepcopy(model.encoder)
+    with torch.no_grad():
+        encoder.blocks[-1].feed_forward_norm.weight.fill_(1e22)
+    served = Served(
+        "huge", Predictor(replace(model, encoder=encoder), choose_machine("cpu", "float32")), LIMITS, Meter()
+    )
+    body = {
+        "/embed": {"inputs": TEXTS},
+        "/similarity": {"inputs": {"source_sentence": QUERY, "sentences": TEXTS}},
+        "/rerank": {"query": QUERY, "texts": TEXTS},
+        "/v1/embeddings": {"input": TEXTS},
+    }[path]
+    with testclient.TestClient(create_app(Service([served], LIMITS, Meter())), base_url="http://localhost") as client:
+        found = client.post(path, json=body)
+        assert found.status_code == 424 and "computing failed" in found.text
+        if path == "/embed":
+            vectors = np.array(client.post(path, json={**body, "normalize": False}).json())
+            assert 1e20 < np.abs(vectors).max() < np.inf
+    assert "FloatingPointError" in capsys.readouterr().err
 
 
 def test_models_are_described_as_rerankers(predictors):

@@ -152,6 +152,22 @@ def test_what_is_left_out_is_counted(model, texts, tmp_path, capsys):
         mine(model, pairs, out=None, margin=1.0, **HERE)
 
 
+@pytest.mark.parametrize("broken", ["query", "positive", "corpus", "collection"])
+def test_texts_that_tsv_cannot_hold_are_refused_before_anything_is_computed(broken, tmp_path, monkeypatch):
+    monkeypatch.setattr(mining, "open_predictor", lambda *given, **more: pytest.fail("computed"))
+    queries, positives, more = ["a dog", "a cat"], ["the dog", "the cat"], {"text": ["a sea", "rain"]}
+    {"query": queries, "positive": positives}.get(broken, more["text"])[1] += "\tx"
+    data = {"text": queries, "text_b": positives}
+    if broken == "collection":
+        (tmp_path / "qrels").mkdir()
+        for name, text in (("corpus", "a\rcat"), ("queries", "dog")):
+            (tmp_path / f"{name}.jsonl").write_text(json.dumps({"_id": "d", "text": text}))
+        (tmp_path / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nd\td\t1\n")
+        data, more = tmp_path, ()
+    with pytest.raises(UserError, match=r"TSV cannot hold the tab or line break in '.*'; write \.csv, \.jsonl or"):
+        mine("model", data, corpus=more, out=tmp_path / "a.tsv", **HERE)
+
+
 def test_what_cannot_be_mined_is_refused(model, tmp_path, recipe, tokenizer):
     pairs = {"text": ["a dog", "a cat"], "text_b": ["the dog", "the cat"]}
     for options, message in (

@@ -51,6 +51,7 @@ class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         head_dropout: dropout rate before the last layer of a task head; None: the same as `dropout`.
         summary: the position at which the vector of a text is read; see data/batches/frame.py.
         capabilities: capabilities of the family's bodies; see nn/encoders/encoder.py.
+        library: name, on the Hugging Face Hub, of the library that reads their directories.
     """
 
     layers: int
@@ -61,6 +62,7 @@ class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     summary: ClassVar[Summary] = "first"
     capabilities: ClassVar[frozenset[str]] = frozenset()
+    library: ClassVar[str] = "transformers"
 
     def __post_init__(self) -> None:
         if self.layers > MAX_LAYERS:

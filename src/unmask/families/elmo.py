@@ -45,6 +45,7 @@ class ElmoSettings(BodySettings, frozen=True, kw_only=True, tag="elmo"):
     positions: int = 65_536
 
     capabilities = frozenset({CARRY, TWO_LMS, CHARACTERS, SEPARATE_LAYERS})
+    library = "unmask"  # transformers has no ELMo
 
     def __post_init__(self) -> None:
         super().__post_init__()

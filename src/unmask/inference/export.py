@@ -48,6 +48,7 @@ from unmask.model.model import Model
 from unmask.support.durable import new_directory, refuse_filled, replace_file
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
+from unmask.support.model_card import NAME, Origin, model_card
 from unmask.training.machine import choose_machine, processor
 
 if TYPE_CHECKING:
@@ -62,10 +63,8 @@ WHERE = {
     "this": "It was made for this processor (target: this): in other programs it may be off on processors without "
     "VNNI or AMX, where sums of signed bytes saturate. `unmask` checks that when it loads it.",
 }
-CARD = """# A program for {engine}
-
-Exported by `unmask export` in {precision}; its output: {head}. Made and checked on {processor}: the largest difference
-from the original was {difference:.2g}, its largest output {scale:.3g}. {where}
+ABOUT = """Exported by `unmask export` in {precision}; its output: {head}. Made and checked on {processor}: the largest
+difference from the original was {difference:.2g}, its largest output {scale:.3g}. {where}
 
 `unmask.predict` and `unmask.load` compute it, and compare its outputs with those that it had where it
 was made (`check.safetensors`), on every machine.
@@ -276,7 +275,7 @@ def _describe(model: Model, manifest: ExportManifest, made: Path) -> None:
     if model.pooling is not None:
         write_pooling(made, model.pooling, model.encoder.width, shape.summary, model.heads.get(DENSE))
     replace_file(made / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
-    replace_file(made / "README.md", _card(manifest).encode())
+    replace_file(made / NAME, _card(model, manifest).encode())
     if (weights := file.with_name(f"{file.name}_data")).is_file():
         config = msgspec.json.decode((made / "config.json").read_bytes())
         config["transformers.js_config"] = {"use_external_data_format": {file.name: 1}}
@@ -310,15 +309,25 @@ def difference(original: Backend, other: Backend, model: Model, signature: Progr
     return max(float(np.abs(exact - rounded).max()) for exact, rounded in pairs), scale
 
 
-def _card(manifest: ExportManifest) -> str:
+def _card(model: Model, manifest: ExportManifest) -> str:
     """Return the card of an exported model."""
+    engine = {"onnx": "ONNX Runtime", "openvino": "OpenVINO"}[manifest.format]
     where = WHERE[manifest.target] if manifest.precision == "int8" else WHERE["any"]
-    return CARD.format(
-        engine={"onnx": "ONNX Runtime", "openvino": "OpenVINO"}[manifest.format],
+    about = ABOUT.format(
         precision=manifest.precision,
         head=manifest.signature.head.replace("_", " "),
         processor=manifest.processor,
         difference=manifest.difference,
         scale=manifest.scale,
         where=where,
+    ).rstrip()
+    own = "" if model.task is None else model.task.pipeline
+    pipeline = {FEATURES: "feature-extraction", "masked_lm": "fill-mask"}.get(manifest.signature.head, own)
+    origin = Origin(
+        base=model.as_base,
+        library={"onnx": "transformers.js", "openvino": "openvino"}[manifest.format] if pipeline else "unmask",
+        pipeline=pipeline,
+        tags=(manifest.format,),
+        relation="quantized" if manifest.precision == "int8" else "",
     )
+    return model_card(f"A program for {engine}", about, origin=origin)

@@ -19,12 +19,17 @@ from unmask.training.runs.display import Display
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from unmask.tasks.answer_head import KindAnswered
     from unmask.tasks.classification import Prediction
+    from unmask.tasks.hotpotqa import HotpotAnswered
+    from unmask.tasks.late_interaction import TokenVectors
     from unmask.tasks.multi_label import Labels
     from unmask.tasks.multiple_choice import Chosen
+    from unmask.tasks.quac import QuacAnswered
     from unmask.tasks.question_answering import Answered
     from unmask.tasks.regression import Score
     from unmask.tasks.relations import Related
+    from unmask.tasks.sparse import SparseVector
     from unmask.tasks.tagged import Tagged
     from unmask.tasks.text_pairs import Similarity
 
@@ -87,6 +92,20 @@ def load(
 def load(source: str | Path, task: Literal["multiple-choice"], **options: Unpack[Options]) -> Predictor[Chosen]: ...
 @overload
 def load(source: str | Path, task: Literal["relations"], **options: Unpack[Options]) -> Predictor[Related]: ...
+@overload
+def load(source: str | Path, task: Literal["quac"], **options: Unpack[Options]) -> Predictor[QuacAnswered]: ...
+@overload
+def load(source: str | Path, task: Literal["coqa"], **options: Unpack[Options]) -> Predictor[KindAnswered]: ...
+@overload
+def load(source: str | Path, task: Literal["hotpotqa"], **options: Unpack[Options]) -> Predictor[HotpotAnswered]: ...
+@overload
+def load(
+    source: str | Path, task: Literal["sparse"], **options: Unpack[Options]
+) -> Predictor[SparseVector | Similarity]: ...
+@overload
+def load(
+    source: str | Path, task: Literal["late-interaction"], **options: Unpack[Options]
+) -> Predictor[TokenVectors | Similarity]: ...
 @overload
 def load(source: str | Path, task: str | None = None, **options: Unpack[Options]) -> Predictor[Any]: ...
 def load(

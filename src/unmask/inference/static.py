@@ -41,6 +41,7 @@ from unmask.support.durable import replace_file
 from unmask.support.errors import ShareNote, UserError, check_unicode
 from unmask.support.fingerprint import fingerprint
 from unmask.support.messages import argument
+from unmask.support.model_card import NAME, Origin, model_card
 from unmask.training.machine import Machine, choose_machine
 
 COMPONENTS = 256
@@ -49,15 +50,8 @@ SIF = 1e-4
 """The probability at which a token counts half."""
 UNUSED = re.compile(r"\[unused\d+\]")
 WEIGHT = "embedding.weight"
-CARD = """---
-library_name: sentence-transformers
----
-
-# A static encoder
-
-One vector for each of {:,} tokens, of {} numbers, distilled from a model by unmask. The vector of a text is
-the normalized mean of those of its tokens.
-"""
+ABOUT = """One vector for each of {:,} tokens, of {} numbers, distilled from a model by unmask. The vector of a text is
+the normalized mean of those of its tokens."""
 
 
 class StaticEncoder(Encoder):
@@ -203,7 +197,14 @@ def write_static(model: Model, folder: Path) -> Sequence[str]:
     model.tokenizer.save(folder)
     replace_file(folder / "model.safetensors", safetensors.torch.save({WEIGHT: table.contiguous()}, {"format": "pt"}))
     write_static_modules(folder, pooling)
-    replace_file(folder / "README.md", CARD.format(*table.shape).encode())
+    origin = Origin(
+        base=model.as_base,
+        library="sentence-transformers",
+        pipeline="sentence-similarity",
+        tags=("sentence-transformers", "feature-extraction", "static-embeddings"),
+    )
+    card = model_card("A static encoder", ABOUT.format(*table.shape), origin=origin)
+    replace_file(folder / NAME, card.encode())
     return [
         f"{table.shape[0]:,} tokens of {table.shape[1]} numbers, which StaticEmbedding of sentence-transformers reads"
     ]

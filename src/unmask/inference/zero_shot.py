@@ -27,6 +27,7 @@ from unmask.data.batches.masking import MASKED
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.inference.backend import Backend
+from unmask.inference.entailment import entailment_classes
 from unmask.inference.fill import blocks_of
 from unmask.inference.predictor import Predictor
 from unmask.inference.stream import summed
@@ -139,23 +140,6 @@ def _check_template(template: str | None) -> str:
             remedy=f"pass for example {argument('template', HYPOTHESIS)}",
         )
     return template
-
-
-def entailment_classes(labels: Sequence[str], multi_label: bool) -> tuple[int, int]:
-    """Return the indices of the labels of entailment and of its opposite, -1 if none of three is, by their names.
-
-    Raises:
-        UserError: the names are not those of entailment, or the opposite is needed and is not among them.
-    """
-    names = [label.casefold() for label in labels]
-    entailed = [index for index, name in enumerate(names) if name.startswith("entail")]
-    opposite = [index for index, name in enumerate(names) if name.startswith(("contra", "not_entail", "not-entail"))]
-    if len(entailed) != 1 or len(opposite) > 1 or len(names) not in (2, 3) or (multi_label and not opposite):
-        raise UserError(
-            f"{argument('labels')} needs a model of entailment, but the labels of this one are {', '.join(labels)}",
-            remedy="if it is one, name them entailment, neutral and contradiction under id2label in its config.json",
-        )
-    return entailed[0], opposite[0] if opposite else -1
 
 
 class EntailedLabel(Classification, frozen=True, kw_only=True, tag="entailed-label"):

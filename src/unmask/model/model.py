@@ -38,6 +38,8 @@ from unmask.support.environment import SMALLER, naming_shortage, warn_if_shared
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint, fingerprint_values
 from unmask.support.messages import argument
+from unmask.support.model_card import NAME as CARD
+from unmask.support.model_card import BaseModel, read_card
 from unmask.support.settings import convert
 from unmask.tasks import TASKS, AnyTask
 from unmask.tasks.late_interaction import LateInteraction
@@ -67,6 +69,7 @@ class Model:
         tokens: number of tokens that it was pretrained on; 0 for random weights, None if unknown.
         revision: NAMESPACE/NAME@COMMIT on the Hugging Face Hub, if it comes from there.
         pooling: how it makes vectors of texts, if its directory is one of sentence-transformers.
+        card: README.md of its directory; "": it has none.
     """
 
     encoder: Encoder
@@ -79,6 +82,7 @@ class Model:
     tokens: int | None = None
     revision: str = ""
     pooling: Pooling | None = None
+    card: str = ""
 
     @property
     def marks_pairs(self) -> bool:
@@ -103,6 +107,11 @@ class Model:
             )
         pooling = (self.pooling or Pooling()).changed(self.encoder.width, dimensions=dimensions)
         return replace(self, pooling=pooling, task=None if self.task is None else self.task.cut(dimensions))
+
+    @property
+    def as_base(self) -> BaseModel:
+        """What the card of a model that is made of it states of it."""
+        return BaseModel.read(self.revision, self.card)
 
     def inputs(self, role: str) -> dict[str, str]:
         """Return what identifies it among the inputs of a run, in which it has this role, such as "init"."""
@@ -239,7 +248,8 @@ def load_model(
     body, heads = pretrained.encoder, pretrained.heads
     if new:
         body, heads = _extend(body, heads, pretrained.vocabulary, decoder_of(encoder).detach())
-    missing = encoder.load_state_dict(body, strict=False).missing_keys
+    copies = {name: value.clone() for name, value in body.items()}  # what is read refers to the file
+    missing = encoder.load_state_dict(copies, strict=False, assign=True).missing_keys
     if missing and (reads := sorted(POOLED & pretrained.heads.keys())):
         raise UserError(
             f"the pooler that the {reads[0]} head reads is missing",
@@ -257,9 +267,8 @@ def load_model(
     revision, pooling = hub.revision_of(directory), read_pooling(directory, words)
     if pooling is not None and pooling.dense:
         heads = {**heads, DENSE: read_dense(directory, pooling.dense, pretrained.settings.width)}
-    model = Model(
-        encoder, words, heads, pretrained.labels, task, created, downstream, pretrained.tokens, revision, pooling
-    )
+    card, tokens = read_card(directory), pretrained.tokens
+    model = Model(encoder, words, heads, pretrained.labels, task, created, downstream, tokens, revision, pooling, card)
     if downstream is not None:
         _check_downstream(model, directory)
     return model
@@ -439,7 +448,7 @@ def build_encoder(
 ) -> Encoder:
     """Return a newly initialized encoder, which depends only on the seed; see `load_model`.
 
-    If all of its tensors are to be `loaded`, they have arbitrary values.
+    If all of its tensors are to be `loaded`, it is on the meta device.
     """
     if dropout is not None:
         head = settings.before_last if keep_head_dropout else None
@@ -448,7 +457,7 @@ def build_encoder(
     torch.manual_seed(derive_seed(seed, "encoder"))
     with naming_shortage("while the encoder was built", SMALLER):
         if shape.state_dict().keys() <= set(loaded):
-            return shape.to_empty(device="cpu")
+            return shape
         return settings.build(vocabulary)
 
 
@@ -473,5 +482,5 @@ def save_model(directory: str | Path, model: Model, card: str) -> None:
         write_interaction(directory, model.task.interaction, dense)
     elif model.pooling is not None:
         write_pooling(directory, model.pooling, model.encoder.width, shape.summary, dense)
-    replace_file(directory / "README.md", card.encode())
+    replace_file(directory / CARD, card.encode())
     write_checksums(directory, ("config.json", "model.safetensors", *TOKENIZER_FILES))

@@ -43,15 +43,20 @@ class ComputeJob:
         samples: inputs of the encoder.
         read: converts the rows of each sample to the response.
         infinite: whether rows may contain minus infinity.
+        normalized: number of first components of the vectors, a row each, that are divided by their norm; 0: none.
     """
 
     head: Head
     samples: Sequence[Sample]
     read: Callable[[list[np.ndarray]], Any]
     infinite: bool = False
+    normalized: int = 0
 
     def sound(self, rows: Sequence[np.ndarray]) -> bool:
-        """Return whether rows are numbers."""
+        """Return whether rows are numbers, and norms of vectors, by which they are divided."""
+        if self.normalized:
+            with np.errstate(over="ignore", invalid="ignore"):
+                return all(np.isfinite(np.square(values[: self.normalized]).sum()) for values in rows)
         if self.infinite:
             return all((values < np.inf).all() for values in rows)  # false for what is not a number
         return all(np.isfinite(values).all() for values in rows)

@@ -20,32 +20,18 @@ from msgspec import Meta, Raw
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.inference.fill import HEADS
-from unmask.serving import rerank
+from unmask.serving import rerank, zero_shot
 from unmask.serving.batcher import ComputeJob
 from unmask.serving.bodies import fields_of
 from unmask.serving.endpoints import ENDPOINTS, Endpoint
 from unmask.serving.refusals import invalid
-from unmask.serving.served import Served
-from unmask.serving.types import EmbedRequest, FillRequest
+from unmask.serving.served import ZERO_SHOT, Served
+from unmask.serving.types import EmbedRequest, FillRequest, Parameters, PipelineRequest
 from unmask.support.messages import argument
-from unmask.tasks.routes import AnswerRequest, PredictRequest, Request, Scored, TagRequest
+from unmask.tasks.routes import AnswerRequest, PredictRequest, Scored, TagRequest
 from unmask.tasks.tagged import Entity
 
 Top = Annotated[int, Meta(ge=1, le=100)]
-
-
-class PipelineRequest(Request, kw_only=True):
-    """Base class of requests of pipelines.
-
-    Attributes:
-        options: how Hugging Face's own servers wait for models and cache; not used.
-    """
-
-    options: dict[str, bool] | None = None
-
-
-class Parameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Base class of the parameters of a pipeline."""
 
 
 class TextPair(msgspec.Struct, forbid_unknown_fields=True):
@@ -301,7 +287,7 @@ def answer(served: Served, request: QuestionRequest) -> ComputeJob:
 
 _OF = {endpoint.path: endpoint for endpoint in ENDPOINTS}
 _INPUTS = argument("inputs")
-_CLASSIFY, _FILL, _TAG, _ANSWER, _FEATURES, _SIMILARITY = (
+_CLASSIFY, _FILL, _TAG, _ANSWER, _FEATURES, _SIMILARITY, _ZERO_SHOT = (
     Endpoint(
         "/pipeline/text-classification",
         "Classify texts or pairs of texts.",
@@ -363,10 +349,19 @@ _CLASSIFY, _FILL, _TAG, _ANSWER, _FEATURES, _SIMILARITY = (
         _OF["/similarity"].example,
         of="/similarity",
     ),
+    Endpoint(
+        ZERO_SHOT,
+        "Classify texts by the names of labels, which the model was not trained on.",
+        zero_shot.LabelsRequest,
+        list[Scored | list[Scored]],
+        zero_shot.classify_by_names,
+        f"{argument('parameters')}: at least two different labels are needed, whose characters the vocabulary has, and "
+        "a template with one {}, both short enough; several labels of a text need a model of entailment",
+        {"inputs": "The team won.", "parameters": {"candidate_labels": ["sports", "politics"]}},
+    ),
 )
-PIPELINES = {
-    endpoint.path.rpartition("/")[2]: endpoint for endpoint in (_CLASSIFY, _FILL, _TAG, _ANSWER, _FEATURES, _SIMILARITY)
-}
+_ALL = (_CLASSIFY, _FILL, _TAG, _ANSWER, _FEATURES, _SIMILARITY, _ZERO_SHOT)
+PIPELINES = {endpoint.path.rpartition("/")[2]: endpoint for endpoint in _ALL}
 """The pipelines by their names."""
 OTHERS = (_OF["/predict"], _OF["/rerank"])
 """What `choose` also returns."""
@@ -379,10 +374,10 @@ _FOR = {"/predict": _CLASSIFY, "/tag": _TAG, "/answer": _ANSWER}
 def choose(content: bytes, served: Served) -> Endpoint:
     """Return what a request without the name of a route asks for: by its fields, or else by what the model is for.
 
-    `query` and `texts` are reranked; `inputs` with a source sentence, or a question, are those of their pipelines. Of
-    other `inputs` the task of the model decides; for models without a task, `parameters` decide between masks and
-    vectors, for which `InferenceClient` sends none. Classifiers without `parameters` are asked as by `/predict`, which
-    is what Text Embeddings Inference does at `/`.
+    `query` and `texts` are reranked; `inputs` with a source sentence, or a question, and `parameters` with labels are
+    those of their pipelines. Of other `inputs` the task of the model decides; for models without a task, `parameters`
+    decide between masks and vectors, for which `InferenceClient` sends none. Classifiers without `parameters` are asked
+    as by `/predict`, which is what Text Embeddings Inference does at `/`.
 
     Args:
         content: the body.
@@ -399,6 +394,8 @@ def choose(content: bytes, served: Served) -> Endpoint:
         return _SIMILARITY
     if "question" in inputs:
         return _ANSWER
+    if "candidate_labels" in fields_of(fields.get("parameters", Raw(b""))):
+        return _ZERO_SHOT
     route = "" if served.route is None else served.route.path
     if route == "/predict" and "parameters" not in fields:
         return _OF["/predict"]

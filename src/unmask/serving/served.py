@@ -18,6 +18,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.tokenizers.tokenizer import Ids
 from unmask.families.checkpoints.heads import supported
 from unmask.inference.backend import in_order
+from unmask.inference.entailment import knows_labels
 from unmask.inference.explanation import Explainer, explains
 from unmask.inference.features import frame_words
 from unmask.inference.fill import HEADS, Mask, MaskFiller, find_masks, mask_head, read_candidates
@@ -41,6 +42,8 @@ OF_LAYERS = ("/embed", "/similarity", "/features", "/playground/influence")
 """Routes that need hidden states."""
 OF_ALL = ("/tokenize", "/decode", "/playground/attention")
 """Routes of all models."""
+ZERO_SHOT = "/pipeline/zero-shot-classification"
+"""The route of models that classify texts by the names of labels."""
 RERANK = "/rerank"
 """The route of models that order texts by how well they answer a query."""
 
@@ -139,6 +142,8 @@ class Served:
             return self.route is not None and explains(self.predictor.task)
         if path == "/fill":
             return self.mask_head is not None
+        if path == ZERO_SHOT:
+            return knows_labels(self.model, self.predictor.backend)
         return path in OF_ALL or (self.route is not None and self.route.path == path)
 
     def embed(self, request: EmbedRequest) -> ComputeJob:
@@ -242,12 +247,13 @@ class Served:
             raise invalid(f"{argument('dimensions')}: the vectors of this model have {width} dimensions")
         samples = self.framed(request, ids, truncate=truncate, left=left)
 
+        length = dimensions or self.pooling.dimensions or width
+
         def read(rows: list[np.ndarray]) -> np.ndarray:
-            cut = self.pooling.dimensions if dimensions is None else dimensions
-            vectors = np.stack(rows)[:, :cut]
+            vectors = np.stack(rows)[:, :length]
             return normalized(vectors) if normalize else vectors
 
-        return ComputeJob(self.vectors, samples, read)
+        return ComputeJob(self.vectors, samples, read, normalized=length if normalize else 0)
 
     def framed(
         self, request: Request, ids: Sequence[np.ndarray], *, truncate: bool, left: bool = False

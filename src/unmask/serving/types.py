@@ -71,6 +71,20 @@ class Limits:
     drain_seconds: float = 30.0
 
 
+class PipelineRequest(Request, kw_only=True):
+    """Base class of requests of pipelines.
+
+    Attributes:
+        options: how Hugging Face's own servers wait for models and cache; not used.
+    """
+
+    options: dict[str, bool] | None = None
+
+
+class Parameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Base class of the parameters of a pipeline."""
+
+
 class EmbedRequest(Request):
     """Texts whose vectors are wanted.
 

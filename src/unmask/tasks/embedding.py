@@ -21,7 +21,6 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from unmask.data.batches.batch import Batch
 from unmask.data.labelled.columns import LABELS, NUMBERS, SIMILARITY, Fields
@@ -30,7 +29,7 @@ from unmask.families.checkpoints.heads import Pooling, supported
 from unmask.metrics import regression as metrics
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
-from unmask.nn.encoders.pooled import Dense, DenseLayers, pool
+from unmask.nn.encoders.pooled import TINY, Dense, DenseLayers, pool, unit_vectors
 from unmask.objectives.flops import head_flops, matrices
 from unmask.objectives.objective import Part
 from unmask.support.choices import PoolingKind
@@ -44,8 +43,6 @@ TARGET = "similarity"
 """Name of the label: the scaled score of a pair."""
 TEMPERATURE = 0.05
 """What cosines are divided by; sentence-transformers multiplies them by 20."""
-TINY = 1e-12
-"""Smallest norm that vectors are divided by, as in `torch.nn.functional.normalize`."""
 
 
 class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
@@ -84,6 +81,8 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
     metric = "spearman"
     title = "Vectors of texts"
     pipeline = "sentence-similarity"
+    library = "sentence-transformers"
+    tags = ("sentence-transformers", "feature-extraction")
     fields = Fields((*NUMBERS, *LABELS), SIMILARITY, optional=True, negatives=True)
     weightless = True
     route = Reason("its vectors are served by /embed", "ask for these")
@@ -258,7 +257,7 @@ class EmbeddingHead(PairHead):
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the normalized vectors, (sequences, width) float32, which are not cut."""
         rows = pool(self.pooling, encoded.last, batch.tokens, batch.positions["summary"])  # (sequences, width)
-        return normalize(self.dense(rows.to(encoded.last.dtype)).float() if self.task.dense else rows, dim=1)
+        return unit_vectors(self.dense(rows.to(encoded.last.dtype)).float() if self.task.dense else rows)
 
     @property
     def joint(self) -> bool:
@@ -290,7 +289,7 @@ def _(head: EmbeddingHead, encoder: Encoder, batch: Batch) -> int:
 
 
 def _cut(sides: Sides, dimensions: int) -> Sides:
-    return sides.map(lambda vectors: normalize(vectors[:, :dimensions], dim=1))
+    return sides.map(lambda vectors: unit_vectors(vectors[:, :dimensions]))
 
 
 def _are_scored(rows: Sequence[Row]) -> bool:

@@ -23,7 +23,6 @@ import msgspec
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from unmask.data.batches.batch import GROUP, UNSEEN, Batch, Sample
 from unmask.data.batches.plan import Plan
@@ -32,7 +31,7 @@ from unmask.data.labelled.labelled_file import Row
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families.checkpoints.colbert import Interaction
 from unmask.nn.encoders.encoder import UNSEEN_TOKENS, Encoded, Encoder, HeadSpec
-from unmask.nn.encoders.pooled import Dense, DenseLayers
+from unmask.nn.encoders.pooled import Dense, DenseLayers, unit_vectors
 from unmask.nn.layers.max_sim import max_sim, select
 from unmask.objectives.flops import head_flops, matrices
 from unmask.objectives.objective import Part
@@ -95,6 +94,8 @@ class LateInteraction(PairTask, frozen=True, kw_only=True, tag="late-interaction
     metric = "reciprocal_rank"
     title = "Vectors of tokens"
     pipeline = "sentence-similarity"
+    library = "PyLate"
+    tags = ("PyLate", "ColBERT", "sentence-transformers", "late-interaction", "feature-extraction")
     fields = Fields((), negatives=True)
     usage = '"A text." --text-b "Another text."'
     weightless = True
@@ -285,7 +286,7 @@ class LateHead(PairHead):
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the normalized vectors, (vectors, width) float32."""
-        return normalize(self.dense(encoded.last.index_select(0, batch.positions[VECTORS])).float(), dim=1)
+        return unit_vectors(self.dense(encoded.last.index_select(0, batch.positions[VECTORS])).float())
 
     def plan(self, batch: Batch) -> Batch:
         """See `Objective`; finds how many vectors each text has, and its pair."""

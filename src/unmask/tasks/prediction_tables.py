@@ -17,6 +17,7 @@ TABLES = (".csv", ".tsv", ".parquet")
 """Suffixes of files that are tables."""
 OTHER_TABLES = (".xlsx", ".xls", ".ods", ".arrow", ".feather")
 """Suffixes of tables that are not written."""
+_BREAKS = frozenset("\t\r\n")
 BATCH = 10_000
 """Rows that are written at a time."""
 
@@ -91,6 +92,20 @@ def write_table(suffix: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[byte
     yield text.getvalue().encode()
 
 
+def check_cells(suffix: str, cells: Iterable[str]) -> None:
+    """Check that a table can hold texts.
+
+    Raises:
+        UserError: one of a TSV file contains a tab or a line break.
+    """
+    for cell in cells if suffix == ".tsv" else ():
+        if not _BREAKS.isdisjoint(cell):
+            raise UserError(
+                f"TSV cannot hold the tab or line break in '{cell[:80]}'",
+                remedy="write .csv, .jsonl or .parquet instead",
+            )
+
+
 class _TsvWriter:
     """Writer of rows without quoting, with the interface of `csv.writer`."""
 
@@ -100,12 +115,7 @@ class _TsvWriter:
     def writerow(self, cells: Sequence[Any]) -> None:
         """Write a row."""
         written = ["" if cell is None else str(cell) for cell in cells]
-        for cell in written:
-            if set(cell) & set("\t\r\n"):
-                raise UserError(
-                    f"TSV cannot hold the tab or line break in '{cell[:80]}'",
-                    remedy="write .csv, .jsonl or .parquet instead",
-                )
+        check_cells(".tsv", written)
         self.text.write("\t".join(written) + "\n")
 
 

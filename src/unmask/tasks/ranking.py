@@ -78,6 +78,8 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
     metric = "ndcg@10"
     title = "A ranking of passages for queries"
     pipeline = "text-ranking"
+    library = "sentence-transformers"
+    tags = ("sentence-transformers", "cross-encoder", "reranker")
     fields = Fields(GRADES)
     usage = '"A query." --text-b "A passage."'
     refusals: ClassVar[Refusals] = {

@@ -117,6 +117,9 @@ class Sparse(PairTask, frozen=True, kw_only=True, tag="sparse"):
     part = "sparse"
     metric = "reciprocal_rank"
     title = "Sparse vectors of texts"
+    pipeline = "feature-extraction"
+    library = "sentence-transformers"
+    tags = ("sentence-transformers", "sparse-encoder", "sparse", "splade")
     fields = Fields((), negatives=True)
     usage = '"A text."'
     weightless = True

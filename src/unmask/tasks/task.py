@@ -162,6 +162,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         metric: the metric that selects the best of several models; higher is better.
         title: title of a model for it in the model card.
         pipeline: tag of a model for it on the Hugging Face Hub; "": none fits.
+        library: name, on the Hub, of the library that reads its models.
+        tags: further tags of its models on the Hub.
         usage: an example of the arguments of `unmask predict`.
         weightless: whether its head has no weights of its own, so that only the settings of a model tell that it has
             this task.
@@ -181,6 +183,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     metric: ClassVar[str]
     title: ClassVar[str]
     pipeline: ClassVar[str] = ""
+    library: ClassVar[str] = "transformers"
+    tags: ClassVar[tuple[str, ...]] = ()
     usage: ClassVar[str] = '"A text."'
     weightless: ClassVar[bool] = False
     inherits: ClassVar[tuple[str, ...]] = ()

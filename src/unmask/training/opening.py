@@ -30,8 +30,10 @@ from unmask.training.machine import Machine
 from unmask.training.processes import Processes
 from unmask.training.runs.directory import LIBRARIES, RunDirectory
 
-MAY_CHANGE = frozenset(BUDGETS | FITTING)
-"""Settings that a resumed run may change: the budget may grow, and the memory settings only affect rounding."""
+CARD = {"card.license", "card.language"}
+MAY_CHANGE = frozenset(BUDGETS | FITTING | CARD)
+"""Settings that a resumed run may change: the budget may grow, the memory settings only affect rounding, and those of
+the card nothing but it."""
 SAME = "start all of them with the same command, files and versions"
 
 

@@ -1,4 +1,4 @@
-"""Training settings, the recipe's [batch], [optimizer], [schedule] and [budget], and the plan of a run with them.
+"""Training settings, the recipe's [batch], [optimizer], [schedule], [budget] and [card], and the plan of a run.
 
 A `Plan` is the budget in steps, tokens and epochs, and the interval between evaluations.
 """
@@ -13,6 +13,7 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 
 from unmask.data.batches.sources import Source, stage_ends
+from unmask.support.model_card import CardSettings
 from unmask.training.optimizers import AnyOptimizer
 
 LARGEST = 1e15
@@ -148,13 +149,20 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class TrainingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings shared by recipes of pretraining and fine-tuning."""
+    """Settings shared by recipes of pretraining and fine-tuning.
+
+    Attributes:
+        seed: of all that is random.
+        batch, optimizer, schedule, budget: how to train.
+        card: what the card of the model states; None: what the run knows.
+    """
 
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
     batch: BatchSettings
     optimizer: AnyOptimizer
     schedule: ScheduleSettings
     budget: BudgetSettings
+    card: CardSettings | None = None
 
 
 class Counted(NamedTuple):

@@ -18,6 +18,7 @@ from unmask.support.durable import new_directory, refuse_filled
 from unmask.support.errors import UserError, nearest
 from unmask.support.fingerprint import fingerprint
 from unmask.support.messages import argument
+from unmask.support.model_card import Origin, model_card
 from unmask.training.runs.display import Display
 from unmask.workflows import EXPORTERS, PROGRAMS
 
@@ -117,7 +118,8 @@ def write_huggingface(model: Model, folder: Path) -> Sequence[str]:
     Raises:
         UserError: what was written differs from the model.
     """
-    save_model(folder, model, "# A model\n\nWritten by `unmask export`.\n")
+    card = model.card or model_card("A model", "Written by `unmask export`.", origin=Origin(base=model.as_base))
+    save_model(folder, model, card)
     if fingerprint(load_model(folder).weights()) != fingerprint(model.weights()):
         raise UserError("what was written differs from the model", file=folder)
     return ["the same weights, read again"]

@@ -5,10 +5,14 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
-from unmask.families.checkpoints.hub import CARD, upload
+from unmask.families.checkpoints.hub import upload
 from unmask.model.directory import find, read_settings
 from unmask.recipes.recipe import purpose, read_recipe, recipe_text, shipped
+from unmask.support.card_values import check_languages, check_license
+from unmask.support.choices import LabelNames
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
+from unmask.support.model_card import NAME, CardSettings, complete_card
 from unmask.support.settings import write_lines
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
@@ -56,12 +60,22 @@ def diff_recipes(first: str | Path, second: str | Path) -> str:
     return "\n".join(line for line in lines if not line.startswith("@@"))  # each line names its table
 
 
-def push(directory: str | Path, name: str, *, private: bool = False, quiet: bool = False) -> str:
+def push(
+    directory: str | Path,
+    name: str,
+    *,
+    license: str | None = None,
+    language: LabelNames | None = None,
+    private: bool = False,
+    quiet: bool = False,
+) -> str:
     """Upload a model with its card to the Hugging Face Hub.
 
     Args:
         directory: run directory, or Hugging Face model directory.
         name: repository on the Hub, NAMESPACE/NAME; created if it does not exist.
+        license: identifier of the license of the model, such as apache-2.0, which is written to its card.
+        language: codes of its languages (ISO 639), such as en,de, which are written to its card.
         private: create a private repository.
         quiet: print only results and errors.
 
@@ -69,16 +83,25 @@ def push(directory: str | Path, name: str, *, private: bool = False, quiet: bool
         The address of what was uploaded.
 
     Raises:
-        UserError: there is no model, it has no card, or the Hub refuses it.
+        UserError: there is no model, it has no card, the license or a language is unknown, or the Hub refuses it.
     """
     if not Path(directory).is_dir():
         raise UserError(f"no directory '{directory}'", remedy="give a run or the directory of a model")
     folder = find(directory)
     read_settings(folder)
-    if not (folder / CARD).is_file():
-        raise UserError("has no card", file=folder / CARD, remedy="describe the model in it, and push again")
+    if not (folder / NAME).is_file():
+        raise UserError("has no card", file=folder / NAME, remedy="describe the model in it, and push again")
+    display = Display(quiet=quiet)
+    given = CardSettings(
+        license=None if license is None else check_license(license),
+        language=None if language is None else check_languages(language),
+    )
+    metadata = complete_card(folder, given)
     address = upload(folder, name, private=private)
-    Display(quiet=quiet).say(f"uploaded: {address}")
+    for key, what in (("license", "apache-2.0"), ("language", "en")):
+        if not metadata.get(key):
+            display.say(f"the card names no {key}: push again with {argument(key, what)}")
+    display.say(f"uploaded: {address}")
     return address
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,7 @@ import numpy as np
 from unmask.data.labelled.retrieval_files import find_collection, read_collection
 from unmask.data.labelled.table import Data, ExampleTable, Source, as_sources
 from unmask.data.text.files import display_name
+from unmask.data.text.record_files import import_pyarrow
 from unmask.inference.backend import finite
 from unmask.inference.load import open_predictor
 from unmask.inference.predictor import Predictor
@@ -33,7 +35,7 @@ from unmask.support.choices import Device, MinedRows, Precision, TextFormat, che
 from unmask.support.durable import only_writer, replace_file
 from unmask.support.errors import ShareNote, UserError, counted
 from unmask.support.messages import argument
-from unmask.tasks.prediction_tables import TABLES, write_table
+from unmask.tasks.prediction_tables import TABLES, check_cells, write_table
 from unmask.tasks.tagged import read_unlabeled
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
@@ -113,6 +115,8 @@ def mine(
         check_out(path, [source for source in (*sources, *more) if not isinstance(source, ExampleTable)])
     display, notes = Display(quiet=quiet), list[str]()
     searched = _read(sources, more, columns or {}, format, encoding, notes)
+    if path is not None:  # any text may be written
+        check_cells(path.suffix, chain(searched.queries, searched.texts()))
     predictor = open_predictor(model, choose_machine(device, precision), display, allow_pickle=allow_pickle)
     mined = find_negatives(predictor, searched, negatives, margin, skip, notes)
     if not any(mined):
@@ -203,6 +207,8 @@ def _check_suffix(path: Path) -> None:
             file=path,
             remedy=f"use {', '.join(('.jsonl', *TABLES))}",
         )
+    if path.suffix == ".parquet":
+        import_pyarrow(path)
 
 
 def _read(

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from unmask.data.cleaning.language import Language
+from unmask.data.cleaning import language
+from unmask.data.cleaning.language import Language, main_languages
 from unmask.data.cleaning.overlap import Overlap, read_passages
 from unmask.data.cleaning.rule import Document
 from unmask.support.errors import UserError
@@ -76,3 +77,15 @@ def test_language(verdict):
     assert verdict(Language(keep=("en", "de", "es", "fr"), min_probability=0.99), "Jpeg 12 a")[0] != ""
     with pytest.raises(UserError, match=r"language\.keep is empty"):
         Language(keep=()).build()
+
+
+def test_main_languages_are_those_of_many_texts(monkeypatch):
+    found = {"a": ("en", 0.9), "b": ("als", 0.9), "c": ("fr", 0.9), "d": ("it", 0.3)}
+    monkeypatch.setattr(language, "identify_language", lambda text: found[text[0]])
+    assert main_languages("b" * 6 + "a" * 40 + "c" + "d" * 5) == ("en", "gsw"), "ISO 639 has another als"
+    assert main_languages("a" * 19) == (), "too few"
+    assert main_languages("d" * 30 + "a" * 20) == (), "most are uncertain"
+    monkeypatch.undo()
+    monkeypatch.setattr(language, "find_spec", lambda name: None)
+    language._model.cache_clear()
+    assert main_languages("a" * 40) == (), "the package is not installed"

@@ -85,7 +85,7 @@ def test_the_report_has_settings_results_and_usage(finished):
         assert name in report
         assert (out / name).is_file()
     card = (out / "model" / "README.md").read_text()
-    assert card.startswith('---\nlibrary_name: "transformers"\n') and "\n# bert-tiny" in card
+    assert card.startswith("---\n") and '\nlibrary_name: "transformers"\n' in card and "\n# bert-tiny" in card
     assert f"| masked_lm_loss | {last['masked_lm_loss']:.4f} |" in card
 
 

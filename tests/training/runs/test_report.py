@@ -1,15 +1,13 @@
-"""Reports of runs and model cards."""
+"""Reports of runs."""
 
 import json
 import math
 
 import msgspec
-import pytest
 
-from unmask.tasks import TASKS
 from unmask.tasks.classification import Classification
 from unmask.training.runs.directory import RunDirectory
-from unmask.training.runs.report import Remarks, finetuning_report, model_card, pretraining_report
+from unmask.training.runs.report import Remarks, finetuning_report, pretraining_report
 from unmask.training.runs.summary import Reached
 
 
@@ -52,39 +50,3 @@ def test_the_remarks_of_the_objectives_are_in_the_report(make_run):
     plain = pretraining_report(run, "gpt-mini", Reached(8, 8000, 1.0), Remarks())
     assert "A note." not in plain
     assert "Stages" not in plain
-
-
-def test_the_metadata_of_a_card_are_those_of_the_hub():
-    """As huggingface_hub reads and validates them; what is not a number, and what is not known, is left out."""
-    hub = pytest.importorskip("huggingface_hub", reason="the extra hub is not installed")
-    yaml = pytest.importorskip("yaml", reason="the extra hub is not installed")
-    scores = {"accuracy": 91.5, "loss": math.nan}
-    text = model_card(
-        *("A title: with a colon", "About.", scores),
-        pipeline="text-classification",
-        revision="someone/model@abc",
-        data=["dev.tsv"],
-    )
-    found = hub.ModelCardData(**yaml.safe_load(text.split("---")[1]), model_name="A title: with a colon")
-    assert (found.library_name, found.pipeline_tag) == ("transformers", "text-classification")
-    assert found.base_model == "someone/model" and found.license is None and found.language is None
-    card = hub.ModelCard(text).data
-    (result,) = card.eval_results
-    assert (card.model_name, result.task_type, result.dataset_name) == (
-        found.model_name,
-        "text-classification",
-        "dev.tsv",
-    )
-    assert (result.metric_type, result.metric_value) == ("accuracy", 91.5)
-    assert hub.ModelCard(model_card("T", "About.", {})).data.to_dict() == {"library_name": "transformers"}
-    assert {task.pipeline for task in TASKS.values()} - {""} <= PIPELINES
-
-
-PIPELINES = {"text-classification", "text-ranking", "sentence-similarity", "multiple-choice"} | {
-    *("question-answering", "token-classification", "fill-mask"),
-}
-"""Tags of the Hub, of those that exist."""
-
-
-def test_a_card_without_metrics():
-    assert model_card("T", "About.", {}).endswith("# T\n\nAbout.\n\n")

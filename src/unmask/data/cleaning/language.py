@@ -7,6 +7,8 @@ as in CCNet (Wenzek et al. 2020) and FineWeb. It reads the first `characters` of
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +18,12 @@ from unmask.data.cleaning.rule import Document, Judge, RuleSettings, Verdict
 from unmask.support.errors import UserError
 
 _MODEL = "resources/lid.176.ftz"
+_CODES = {"als": "gsw", "eml": "egl", "sh": "hbs"}
+"""Labels of the model that are those of another language in ISO 639, or of none, and its codes."""
+CHARACTERS, SURE = 2000, 0.65
+"""Number of characters by which a language is identified, and its minimum probability."""
+FEWEST, SHARE = 20, 0.05
+"""Number of texts from which on their languages are told, and the share of them that a language has at least."""
 
 
 class Language(RuleSettings, frozen=True, kw_only=True):
@@ -28,8 +36,8 @@ class Language(RuleSettings, frozen=True, kw_only=True):
     """
 
     keep: tuple[str, ...]
-    min_probability: float = 0.65
-    characters: int = 2000
+    min_probability: float = SURE
+    characters: int = CHARACTERS
 
     def build(self) -> Judge:
         """See `RuleSettings`."""
@@ -54,6 +62,24 @@ def identify_language(text: str) -> tuple[str, float]:
     """
     labels, probabilities = _model().predict(" ".join(text.split()))
     return labels[0].removeprefix("__label__"), float(probabilities[0])
+
+
+def main_languages(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the languages of texts (ISO 639), the most frequent first; without those of few texts.
+
+    None, if there are too few texts, if the language of most is uncertain, or if the package of the model is not
+    installed.
+    """
+    if len(texts) < FEWEST:
+        return ()
+    try:
+        found = [identify_language(text[:CHARACTERS]) for text in texts]
+    except UserError:
+        return ()
+    counts = Counter(_CODES.get(language, language) for language, probability in found if probability >= SURE)
+    if 2 * counts.total() < len(texts):
+        return ()
+    return tuple(language for language, count in counts.most_common() if count >= SHARE * len(texts))
 
 
 @cache

@@ -16,14 +16,14 @@ from unmask.families.checkpoints.sentence_files import LENGTH_FILES, PATTERNS
 from unmask.support.beside import REFUSED_FILES
 from unmask.support.errors import UserError
 from unmask.support.hub import NAME, explaining, import_hub
+from unmask.support.model_card import NAME as CARD
 
 _FILES = ("config.json", "model.safetensors", INDEX, CHECKSUMS, *TOKENIZER_FILES)
 ENCODER = "0_Transformer"
 """Usual name of the folder of the encoder in a directory of sentence-transformers, if it has one."""
-FILES = (*_FILES, *PATTERNS, *REFUSED_FILES, *(f"{ENCODER}/{name}" for name in (*_FILES, *LENGTH_FILES)))
+FILES = (*_FILES, CARD, *PATTERNS, *REFUSED_FILES, *(f"{ENCODER}/{name}" for name in (*_FILES, *LENGTH_FILES)))
 """Names of the files that are downloaded, besides the shards that the index lists, and patterns of such names."""
 PICKLE = "pytorch_model.bin"
-CARD = "README.md"
 _SNAPSHOT = re.compile(r"models--(.+?)--(.+)/snapshots/([0-9a-f]{40})")
 
 
@@ -78,7 +78,7 @@ def upload(directory: Path, name: str, *, private: bool = False) -> str:
     """
     if (match := NAME.fullmatch(name)) is None or match[2]:
         raise UserError(f"'{name}' is not the name of a repository", remedy="write NAMESPACE/NAME")
-    names = (*FILES, *_shards(directory), CARD)
+    names = (*FILES, *_shards(directory))
     paths = (path for name in names for path in directory.glob(name) if path.is_file())
     files: Sequence[str] = [path.relative_to(directory).as_posix() for path in paths]
     hub = import_hub("models cannot be uploaded")

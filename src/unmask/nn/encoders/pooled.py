@@ -26,6 +26,8 @@ ACTIVATIONS: Mapping[str, type[nn.Module]] = {
     "silu": nn.SiLU,
 }
 """Activations of dense layers; sentence-transformers names the classes."""
+TINY = 1e-12
+"""Smallest norm that vectors are divided by, as in `torch.nn.functional.normalize`."""
 
 
 class Dense(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -106,6 +108,18 @@ def pool(kind: PoolingKind, last: Tensor, tokens: Tokens, summary: Tensor) -> Te
         return mean_vectors(last, tokens) * lengths.sqrt()
     weights = (tokens.position_ids + 1)[:, None].float()  # (tokens, 1)
     return torch.segment_reduce(last.float() * weights, "sum", offsets=offsets, axis=0) / (lengths * (lengths + 1) / 2)
+
+
+def unit_vectors(vectors: Tensor) -> Tensor:
+    """Return vectors divided by their norms, as `torch.nn.functional.normalize`.
+
+    If a norm overflows, they are not numbers, so that they are noticed as such; there they are 0.
+
+    Shape:
+        vectors: (vectors, width), float32.
+    """
+    norms = vectors.norm(dim=1, keepdim=True).clamp_min(TINY)  # (vectors, 1)
+    return vectors / norms + (norms - norms).detach()
 
 
 def _pool_padded(kind: PoolingKind, rows: Tensor, real: Tensor) -> Tensor:

@@ -48,6 +48,11 @@ export function bars(items, { pick, chosen, title, long } = {}) {
   return h("section", {}, title ? h("h2", {}, title) : null, h(long ? "ol.bars.long" : "ol.bars", {}, rows));
 }
 
+/** Return a number with so many decimals, and a minus sign if it is negative. */
+export function decimal(value, digits) {
+  return value.toFixed(digits).replace("-", "\u2212");
+}
+
 /**
  * Return a text with marked spans, which may be nested; offsets are in code points, as everywhere in unmask.
  * @param {string} text

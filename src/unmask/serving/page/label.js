@@ -1,7 +1,7 @@
 // Label: the class of a text or a pair of texts, or its score.
 
 import * as api from "./api.js";
-import { bars, h, share } from "./dom.js";
+import { bars, decimal, h, share } from "./dom.js";
 import { why } from "./why.js";
 
 /** Maximum number of labels that are listed. */
@@ -30,7 +30,7 @@ export default {
 
   show({ found, thresholds, asked }, state, change) {
     const [best] = found;
-    if (found.length === 1 && best.label === "score") return [h("p.headline", {}, best.score.toFixed(2), " ", h("small", {}, "score")), why(asked, state, change)].filter(Boolean);
+    if (found.length === 1 && best.label === "score") return [h("p.headline", {}, decimal(best.score, 2), " ", h("small", {}, "score")), why(asked, state, change)].filter(Boolean);
     if (best.predicted !== undefined) return [...several(found, thresholds), why(asked, state, change)].filter(Boolean);
     const items = found.slice(0, LISTED).map(({ label, score }) => ({ name: label, value: score }));
     const headline = h("p.headline", {}, best.label, " ", h("small", {}, share(best.score)));

@@ -1,7 +1,7 @@
 // Search: documents in the order in which they answer a query, and on request the words on which a score rests.
 
 import * as api from "./api.js";
-import { h, lines, marked } from "./dom.js";
+import { decimal, h, lines, marked } from "./dom.js";
 import { listed, shaded } from "./why.js";
 
 export default {
@@ -36,7 +36,7 @@ export default {
       const pick = () => change({ words: open ? undefined : index }, `#words-${index}`);
       return h("li", {},
         h("article", {},
-          h("div.bar", {}, h("span.value", {}, score.toFixed(3)), h("span.track", { "aria-hidden": "true" }, h("i", { "--value": Math.max(0, Math.min(1, score)) }))),
+          h("div.bar", {}, h("span.value", {}, decimal(score, 3)), h("span.track", { "aria-hidden": "true" }, h("i", { "--value": Math.max(0, Math.min(1, score)) }))),
           open ? words({ query, text: texts[index], model }) : h("p.text", {}, texts[index]),
           h("button.quiet", { id: `words-${index}`, type: "button", "aria-expanded": String(open), onclick: pick }, open ? "Hide the words" : "Which words?"),
         ),

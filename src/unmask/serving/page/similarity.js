@@ -1,7 +1,7 @@
 // Similarity: the cosines between the vectors of several texts.
 
 import * as api from "./api.js";
-import { bars, h, lines } from "./dom.js";
+import { bars, decimal, h, lines } from "./dom.js";
 
 /** Maximum number of texts, of whose pairs each has a cell; and of pairs that are listed. */
 const MOST = 12;
@@ -28,13 +28,13 @@ export default {
     const cosine = (one, two) => vectors[one].reduce((sum, value, index) => sum + value * vectors[two][index], 0);
     const pairs = texts.flatMap((_, one) => texts.slice(one + 1).map((__, more) => ({ one, two: one + 1 + more, value: cosine(one, one + 1 + more) })));
     pairs.sort((a, b) => b.value - a.value);
-    const items = pairs.slice(0, LISTED).map(({ one, two, value }) => ({ name: `${texts[one]} — ${texts[two]}`, value: Math.max(0, value), shown: value.toFixed(3) }));
+    const items = pairs.slice(0, LISTED).map(({ one, two, value }) => ({ name: `${texts[one]} — ${texts[two]}`, value: Math.max(0, value), shown: decimal(value, 3) }));
     const row = (text, one) =>
       h("tr", {},
         h("th", { scope: "row" }, h("b", {}, String(one + 1)), ` ${text}`),
         texts.map((_, two) => {
           const value = cosine(one, two);
-          return h("td", { "--weight": Math.max(0, value) }, value.toFixed(2));
+          return h("td", { "--weight": Math.max(0, value) }, decimal(value, 2));
         }),
       );
     const head = h("tr", {}, h("td"), texts.map((text, index) => h("th", { scope: "col", title: text }, String(index + 1))));

@@ -1,13 +1,12 @@
 // Why: the words of a text, shaded by how much they speak for or against what the model predicts.
 
 import * as api from "./api.js";
-import { choice, h, marked } from "./dom.js";
+import { choice, decimal, h, marked } from "./dom.js";
 import { largest } from "./words.js";
 
 /** Number of words that are listed on each side. */
 const LISTED = 5;
-const MINUS = "\u2212";
-const signed = (value) => `${value < 0 ? MINUS : "+"}${Math.abs(value).toFixed(2)}`;
+const signed = (value) => `${value < 0 ? "" : "+"}${decimal(value, 2)}`;
 
 /**
  * Return a section that explains a prediction: a button first, then the words, which it asks the server for.
@@ -40,7 +39,7 @@ function shown(decisions, texts, state, change) {
   const options = names.map((name, index) => [String(index), name]);
   const most = Math.max(...words.map(({ contribution }) => Math.abs(contribution)), Number.MIN_VALUE);
   const marks = (text) => words.filter((word) => (word.text ?? 0) === text && word.end > word.start).map((word) => shaded(word, most));
-  const unit = label === "score" ? `score ${value.toFixed(2)}` : `log-odds ${signed(value)}`;
+  const unit = label === "score" ? `score ${decimal(value, 2)}` : `log-odds ${signed(value)}`;
   return [
     h("h2", {}, `Which words? ${names[number]}, ${unit}`),
     decisions.length > 1 ? choice("Decision", options, String(number), (chosen) => change({ decision: chosen }, "#choice-decision")) : null,

@@ -1,14 +1,11 @@
-"""Runs in words: report.md in a directory, README.md of the model, and lists, descriptions and plots of runs."""
+"""Runs in words: report.md in a directory, and lists, descriptions and plots of runs."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
-
-import msgspec
 
 from unmask.support.choices import Files, as_files
 from unmask.support.errors import UserError
@@ -247,47 +244,6 @@ def multitask_report(run: RunDirectory, tasks: Mapping[str, TaskSummary], progre
         "",
         "`model/` has a directory for each task, a complete model; their encoders are the same.",
     ]
-    return "\n".join(lines) + "\n"
-
-
-def model_card(
-    title: str,
-    about: str,
-    metrics: Mapping[str, float],
-    *,
-    pipeline: str = "",
-    revision: str = "",
-    data: Sequence[str] = (),
-) -> str:
-    """Return README.md of a model's directory, with metadata as the pages of the Hugging Face Hub read it.
-
-    Nothing is stated that a run does not know, such as a license; https://huggingface.co/docs/hub/model-cards lists
-    the keys.
-
-    Args:
-        title: title of the model.
-        about: what it is, in a sentence.
-        metrics: scores on held-out data.
-        pipeline: tag of its pipeline; "": unknown.
-        revision: NAMESPACE/NAME@COMMIT of the model that it was made of; "": none of the Hub.
-        data: names of the files of the held-out data.
-    """
-    known: dict[str, Any] = {"library_name": "transformers"}
-    if pipeline:
-        known["pipeline_tag"] = pipeline
-    if revision:
-        known["base_model"] = revision.partition("@")[0]
-    finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
-    if finite and pipeline:
-        held = ", ".join(data) or "held-out data"
-        results = [{"type": name, "name": name, "value": value} for name, value in finite.items()]
-        scored = {"task": {"type": pipeline}, "dataset": {"name": held, "type": "held-out"}, "metrics": results}
-        known["model-index"] = [{"name": title, "results": [scored]}]
-    # YAML contains JSON
-    metadata = [f"{name}: {msgspec.json.encode(value).decode()}" for name, value in known.items()]
-    lines = ["---", *metadata, "---", f"# {title}", "", about, ""]
-    if metrics:
-        lines += ["| held-out data | |", "|---|---|", *(f"| {name} | {value:.4f} |" for name, value in metrics.items())]
     return "\n".join(lines) + "\n"
 
 

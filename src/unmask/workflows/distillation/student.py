@@ -100,6 +100,8 @@ def student_of(teacher: Model, settings: BodySettings, source: str, *, seed: int
             created=(),
             downstream=None,
             tokens=teacher.tokens if inherits else 0,
+            revision=teacher.revision if names else "",
+            card=teacher.card if names else "",
         ),
         about,
     )

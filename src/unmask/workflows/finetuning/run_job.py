@@ -27,6 +27,7 @@ from unmask.nn.encoders.encoder import TOKEN_EMBEDDINGS, Encoder, WithTokenEmbed
 from unmask.support import __version__
 from unmask.support.durable import replace_file, replaced_directory
 from unmask.support.messages import argument, setting
+from unmask.support.model_card import Origin, model_card
 from unmask.support.settings import write
 from unmask.tasks.task import Task
 from unmask.tasks.tuning import describe_effect
@@ -38,7 +39,7 @@ from unmask.training.processes import Processes
 from unmask.training.runs.directory import FEATURES, RunDirectory
 from unmask.training.runs.display import Display
 from unmask.training.runs.plots import plot_confusion, plot_training, try_to_draw
-from unmask.training.runs.report import finetuning_report, metric_name, model_card
+from unmask.training.runs.report import finetuning_report, metric_name
 from unmask.training.settings import FEWEST_EVALUATIONS, FORWARDS_PER_STEP, BudgetSettings, TrainingSettings
 from unmask.workflows.finetuning.frozen import Reindex, freeze, only_used_rows
 from unmask.workflows.finetuning.job import FewLabels, FinetuningJob
@@ -278,10 +279,22 @@ def save_trained(directory: Path, ready: Prepared, model: Model, result: Mapping
     labels = f" with the labels {', '.join(data.labels)}" if data.labels else ""
     about = f"{ready.how} with unmask {__version__} on {len(ready.split.train):,} examples{labels}."
     task: Task = ready.recipe.task
-    files = sorted({Path(file).name for example in data.held if (file := getattr(example, "file", ""))})
-    source = ready.base.revision
-    card = model_card(task.title, about, result["metrics"], pipeline=task.pipeline, revision=source, data=files)
-    save_model(directory, model, card)
+    body = model.encoder.settings
+    origin = Origin(
+        settings=ready.recipe.card,
+        base=ready.base.as_base,
+        library=task.library if body.library == "transformers" else body.library,
+        pipeline=task.pipeline,
+        tags=task.tags,
+        train=_files(ready.split.train),
+        held=_files(data.held),
+    )
+    save_model(directory, model, model_card(task.title, about, result["metrics"], origin))
+
+
+def _files(examples: Sequence[Any]) -> list[str]:
+    """Return the files that examples come from."""
+    return sorted({file for example in examples if (file := getattr(example, "file", ""))})
 
 
 def describe_overfitting(

@@ -137,6 +137,7 @@ class MultitaskRecipe(TrainingSettings, frozen=True, kw_only=True):
             schedule=self.schedule,
             budget=budget,
             dropout=self.dropout,
+            card=self.card,
         )
 
 

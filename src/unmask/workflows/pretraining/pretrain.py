@@ -14,7 +14,9 @@ import msgspec
 from unmask.data.batches.batch import Batch
 from unmask.data.batches.curriculum import Curriculum
 from unmask.data.batches.sources import Source, stage_ends
+from unmask.data.cleaning.language import main_languages
 from unmask.data.corpus.corpus import Corpus, open_corpus
+from unmask.data.corpus.sample import read_sample
 from unmask.model.model import Model, save_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.teacher import TEACHER, Teacher
@@ -23,6 +25,7 @@ from unmask.support import __version__
 from unmask.support.durable import replaced_directory
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_values
+from unmask.support.model_card import BaseModel, Origin, model_card
 from unmask.support.settings import write
 from unmask.training.evaluate import evaluate
 from unmask.training.loop import Trainer
@@ -32,7 +35,7 @@ from unmask.training.processes import Processes
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
 from unmask.training.runs.plots import plot_training, try_to_draw
-from unmask.training.runs.report import Remarks, model_card, pretraining_report
+from unmask.training.runs.report import Remarks, pretraining_report
 from unmask.workflows.pretraining.checks import (
     build_curriculum,
     check_init,
@@ -277,11 +280,20 @@ def _finish(
     heads = {name: learner.parts[name].published() for name in published}
     tokens = None if start.tokens is None else start.tokens + progress.tokens
     about = f"{start.how} with unmask {__version__}: {', '.join(trained)}."
+    texts = [document.text for document in read_sample(corpus.directory)]
+    if languages := main_languages(texts):
+        about += f" Languages of the text, as fastText identifies them: {', '.join(languages)}."
     model = Model(learner.encoder, corpus.tokenizer, heads, tokens=tokens)
     with replaced_directory(run.model) as aside:
         pipeline = "fill-mask" if "masked_lm" in heads else ""
-        source = start.inputs.get("init_revision", "")
-        save_model(aside, model, model_card(recipe.name, about, metrics, pipeline=pipeline, revision=source))
+        origin = Origin(
+            settings=recipe.card,
+            base=BaseModel() if start.model is None else start.model.as_base,
+            languages=languages,
+            library=recipe.encoder.library,
+            pipeline=pipeline,
+        )
+        save_model(aside, model, model_card(recipe.name, about, metrics, origin))
     shutil.rmtree(run.plots, ignore_errors=True)  # from before the run was extended
     run.report(pretraining_report(run, recipe.name, progress, remarks))
     try_to_draw(lambda: plot_training(run), display.say)
