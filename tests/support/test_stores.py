@@ -57,7 +57,7 @@ def test_arguments_become_urls_or_paths():
 @pytest.mark.parametrize("ranges", [True, False])
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(faults=st.lists(st.sampled_from(["", "", "500", "503", "429", "cut"]), max_size=12), size=st.integers(0, 3500))
-def test_a_copy_is_whole_or_there_is_none(store, monkeypatch, ranges, faults, size):
+def test_D18_a_copy_is_whole_or_there_is_none(store, monkeypatch, ranges, faults, size):
     monkeypatch.setattr(stores, "BLOCK", 1000)
     store.ranges, store.faults = ranges, list(faults)
     content = store.files["a.txt"] = b"%d" % len(store.asked) + bytes(size)  # not in the cache
@@ -82,7 +82,7 @@ def test_reading_goes_on_where_it_was_cut_off(store, monkeypatch):
     ("fault", "message"),
     [("500", "status 500"), ("cut", "payload is not completed"), ("slow", "imeout"), ("403", "may not be read")],
 )
-def test_faults_that_last_end_in_an_error_that_names_the_url(store, monkeypatch, fault, message):
+def test_D18_faults_that_last_end_in_an_error_that_names_the_url(store, monkeypatch, fault, message):
     monkeypatch.setattr(stores, "TIMEOUT", 0.1)
     store.files["a.txt"], store.faults = b"some text", 9 * [fault]
     with pytest.raises(UnmaskError, match=message) as caught:
@@ -117,7 +117,7 @@ def test_what_cannot_be_read_is_refused(store):
         read(Url("nonsense://a"))
 
 
-def test_a_file_that_changes_while_it_is_read_is_refused_and_read_anew_afterwards(store, monkeypatch):
+def test_D18_a_file_that_changes_while_it_is_read_is_refused_and_read_anew_afterwards(store, monkeypatch):
     url, download = Url(f"{store.url}/a.txt"), stores._download
     store.files["a.txt"] = b"old text"
     assert read(url) == b"old text"

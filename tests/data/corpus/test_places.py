@@ -59,7 +59,7 @@ def test_the_cache_of_shards_is_bounded(store, source, tokenizer, tmp_path, monk
         assert sum(path.stat().st_size for path in cache.cache_folder().iterdir()) <= limit
 
 
-def test_faults_of_a_corpus_at_a_url_are_named(store, built, remote):
+def test_D18_faults_of_a_corpus_at_a_url_are_named(store, built, remote):
     name = "my/corpus/train-00000.tokens.npy"
     with pytest.raises(UserError, match=r"my/none/manifest.json: does not exist"):
         open_corpus(f"{store.url}/my/none")

@@ -122,7 +122,7 @@ def test_processes_and_hosts_give_the_same_bytes(files, tokenizer_directory, tmp
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # files that a killed call had open
-def test_a_build_that_is_killed_at_any_moment_is_continued(files, tokenizer, tmp_path, request):
+def test_D19_a_build_that_is_killed_at_any_moment_is_continued(files, tokenizer, tmp_path, request):
     paths, out = files[1:5], tmp_path / "out"
     whole = build(paths, tokenizer, tmp_path / "whole", clean=RULES)
 
@@ -141,7 +141,7 @@ def test_a_build_that_is_killed_at_any_moment_is_continued(files, tokenizer, tmp
             shutil.rmtree(rest) if rest.is_dir() else rest.unlink()
 
 
-def test_a_task_that_fails_three_times_is_named_and_the_others_are_done(files, tokenizer, tmp_path, monkeypatch):
+def test_D19_a_task_that_fails_three_times_is_named_and_the_others_are_done(files, tokenizer, tmp_path, monkeypatch):
     whole, real, calls = build(files, tokenizer, tmp_path / "whole"), building.write_portion, []
 
     def fail(paths, *arguments, **options):
