@@ -175,6 +175,23 @@ def test_a_task_whose_process_ends_without_a_word_is_begun_three_times(tmp_path)
     assert not task.failure("another")
 
 
+def test_D19_hosts_that_fail_in_turns_come_to_an_end(tmp_path):
+    calls = []
+
+    def fail(folder):
+        calls.append(folder)
+        raise RuntimeError("no luck")
+
+    task = tasks.Task("a", tmp_path / "a", list, fail)
+    hosts = [threading.Thread(target=tasks.work, args=([task], name, str), daemon=True) for name in "AB"]
+    for host in hosts:
+        host.start()
+    for host in hosts:
+        host.join(20)
+        assert not host.is_alive()
+    assert len(calls) == 6 and task.failure("A") and task.failure("B")
+
+
 def test_what_cannot_be_read_is_named_at_once(files, tokenizer, tmp_path):
     with pytest.raises(UnmaskError, match=r"encode 2: .*1.jsonl:3: broken JSON"):
         build(files, tokenizer, tmp_path / "out", strict=True)

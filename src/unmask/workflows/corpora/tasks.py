@@ -3,11 +3,11 @@ another one.
 
     FOLDER/NAME/.lock          held by whoever does the task
     FOLDER/NAME/done.json      what it was made from and its result, written last
-    FOLDER/NAME/begun.json     how often it was begun, in a call of a user
-    FOLDER/NAME/failed.json    why it is not done
+    FOLDER/NAME/begun-CALL     how often it was begun in a call of a user
+    FOLDER/NAME/failed-CALL    why it was not done in that call
 
 A task that fails because of its input fails at once; one that fails otherwise, or whose process ends without a word, is
-begun `ATTEMPTS` times. The others are done nevertheless.
+begun `ATTEMPTS` times in each call. The others are done nevertheless.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from unmask.support.errors import UnmaskError, UserError
 from unmask.support.fingerprint import fingerprint_values
 from unmask.support.workers import ATTEMPTS, PAUSE, taken
 
-_DONE, _BEGUN, _FAILED = "done.json", "begun.json", "failed.json"
+_DONE, _BEGUN, _FAILED = "done.json", "begun", "failed"
 
 
 class Result(msgspec.Struct):
@@ -33,20 +33,6 @@ class Result(msgspec.Struct):
 
     made_from: str
     value: Any = None
-
-
-class _Begun(msgspec.Struct):
-    """How often a task was begun in a call of a user, and in which."""
-
-    call: str
-    times: int
-
-
-class _Failure(msgspec.Struct):
-    """Why a task is not done, and in which call of a user that was."""
-
-    call: str
-    reason: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +60,8 @@ class Task:
 
     def failure(self, call: str) -> str:
         """Return why it was not done in a call of a user; "": it was, or has not failed."""
-        known = _read(self.folder / _FAILED, _Failure)
-        return known.reason if known is not None and known.call == call and self.result is None else ""
+        reason: str = _read(self.folder / f"{_FAILED}-{call}", str) or ""
+        return reason if reason and self.result is None else ""
 
     def fingerprint(self) -> str:
         """Return a fingerprint of what it is made from, given that those it needs are done."""
@@ -126,12 +112,12 @@ def work(tasks: Sequence[Task], call: str, report: Callable[[str], None]) -> Non
 
 def _attempt(task: Task, call: str) -> None:
     """Do a task in its locked folder, and write its result or why there is none."""
-    begun = _read(task.folder / _BEGUN, _Begun)
-    times = 1 + (begun.times if begun is not None and begun.call == call else 0)
+    begun = task.folder / f"{_BEGUN}-{call}"
+    times = 1 + (_read(begun, int) or 0)
     if times > ATTEMPTS:
         _fail(task, call, f"its process ended without a word {ATTEMPTS} times; is there enough memory?")
         return
-    replace_file(task.folder / _BEGUN, msgspec.json.encode(_Begun(call, times)))
+    replace_file(begun, msgspec.json.encode(times))
     try:
         made_from = task.fingerprint()
         value = task.run(task.folder)
@@ -145,7 +131,7 @@ def _attempt(task: Task, call: str) -> None:
 
 def _fail(task: Task, call: str, reason: str) -> None:
     task.folder.mkdir(parents=True, exist_ok=True)
-    replace_file(task.folder / _FAILED, msgspec.json.encode(_Failure(call, reason)))
+    replace_file(task.folder / f"{_FAILED}-{call}", msgspec.json.encode(reason))
 
 
 def _read(path: Path, kind: type[Any]) -> Any:
