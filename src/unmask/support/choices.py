@@ -42,6 +42,8 @@ PllKind = Literal["original", "word-l2r"]
 DownstreamKind = Literal["linear", "average", "difference", "rnn"]
 """Downstream models; see `unmask.nn.encoders.downstream`."""
 DOWNSTREAM_KINDS: tuple[str, ...] = get_args(DownstreamKind)
+Engine = Literal["local", "hosts", "ray"]
+"""Where the processes that build a corpus work; see `unmask.build_corpus`."""
 Files = str | Path | Sequence[str | Path]
 """A file, or several that form one set."""
 LabelNames = str | Sequence[str]

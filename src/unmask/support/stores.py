@@ -220,12 +220,12 @@ def _store(url: Url) -> tuple[Any, str]:
             file=url,
             remedy=f"pip install {package}" if package else "pip install 'unmask[remote]'",
         ) from None
-    except ValueError as error:
+    except ValueError:
         raise UserError(
             f"'{protocol}' is not a protocol that fsspec knows",
             file=url,
             remedy="use one such as s3, gs, https or hf",
-        ) from error
+        ) from None
 
 
 def _fetch_verified(url: Url, size: int, sha256: str, file: BinaryIO) -> None:

@@ -237,7 +237,9 @@ def test_urls_are_built_by_tasks_and_leave_no_secrets(store, files, tokenizer, t
         assert there[name] == here[name]
 
 
-def test_engines_refuse_what_can_be_read_only_once(tokenizer, tmp_path):
+def test_engines_refuse_what_can_be_read_only_once(files, tokenizer, tmp_path):
+    with pytest.raises(UserError, match=r"engine=.*: unknown; choose one of local, hosts, ray"):
+        build_corpus(files, tokenizer, tmp_path / "out", engine="spark")
     with pytest.raises(UserError, match=r"engine='?\"?hosts.* does not work with standard input"):
         build_corpus("-", tokenizer, tmp_path / "out", engine="hosts", quiet=True)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
@@ -18,12 +17,12 @@ from unmask.data.text.documents import TextOptions
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.model.directory import find_tokenizer
-from unmask.support.choices import Documents, Files, as_files
+from unmask.support.choices import Documents, Engine, Files, as_files, check_choice
 from unmask.support.environment import num_cores
 from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument
 from unmask.training.runs.display import Display
-from unmask.workflows.corpora.building import build_by_tasks, is_complete, is_divided
+from unmask.workflows.corpora.building import build_by_tasks, is_complete, portions
 
 _STUDENT = "quality"
 
@@ -44,7 +43,7 @@ def build_corpus(
     quality: str | Path | None = None,
     quality_label: str | None = None,
     min_quality: float | None = None,
-    engine: Literal["local", "hosts", "ray"] = "local",
+    engine: Engine = "local",
     quiet: bool = False,
 ) -> Corpus:
     """Tokenize text and write it as checksummed shards.
@@ -83,6 +82,7 @@ def build_corpus(
             f"{argument('workers', workers)}: at least one is needed", remedy=f"pass {argument('workers', 1)} or more"
         )
     check_count("workers", workers)
+    check_choice("engine", engine, Engine)
     display, paths, options = Display(quiet=quiet), as_files(files), TextOptions(field, documents, strict, encoding)
     processes = num_cores() if workers is None else workers
     rules = read_rules(as_files(clean), as_files(exclude_overlap))
@@ -98,12 +98,14 @@ def build_corpus(
     build.check_sources([*paths, *held], options)
     if quality is not None:
         rules = _with_quality(rules, quality, quality_label, min_quality, paths, options, folder, display)
-    if engine != "local" or is_divided(paths, Path(out)):
+    counts = [len(paths)] if Path(out).is_mount() else portions(paths)
+    if engine != "local" or len(counts) > 1:
         corpus = build_by_tasks(
             paths,
             tokenizer,
             Path(out),
             folder,
+            counts=counts,
             heldout=held,
             options=options,
             rules=rules,

@@ -85,7 +85,12 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def portions(paths: Sequence[str | Path]) -> list[int]:
-    """Return how many consecutive files form a portion, each: those that have `TASK_BYTES` together, at least."""
+    """Return how many consecutive files form each portion: those that have `TASK_BYTES` together, at least.
+
+    Standard input, which other processes cannot read, is in a single portion with all others.
+    """
+    if "-" in map(str, paths):
+        return [len(paths)]
     counts, size = [0], 0
     for path in paths:
         if size >= TASK_BYTES:
@@ -93,11 +98,6 @@ def portions(paths: Sequence[str | Path]) -> list[int]:
         counts[-1] += 1
         size += look_up(path)[0] if isinstance(path, Url) else Path(path).stat().st_size
     return counts
-
-
-def is_divided(paths: Sequence[str | Path], out: Path) -> bool:
-    """Return whether a text is built by several tasks, if it is built on this machine."""
-    return not out.is_mount() and "-" not in map(str, paths) and len(portions(paths)) > 1
 
 
 def is_complete(out: Path, paths: Sequence[str | Path], tokenizer: Tokenizer) -> Corpus | None:
@@ -115,6 +115,7 @@ def build_by_tasks(
     out: Path,
     cleaned: Path,
     *,
+    counts: Sequence[int],
     heldout: Sequence[str | Path],
     options: TextOptions,
     rules: Rules,
@@ -127,6 +128,7 @@ def build_by_tasks(
     Args:
         paths, tokenizer, out, heldout, options, report: see `write_corpus`.
         cleaned: the folder of cleaned text.
+        counts: number of files of each portion.
         rules: by which the text is cleaned.
         workers: number of processes that work at the same time.
         engine: where they run: "local", "ray", or "hosts": this machine, beside others that run the same command.
@@ -138,14 +140,13 @@ def build_by_tasks(
     if out.is_mount() or "-" in map(str, [*paths, *heldout]):
         problem = f"{argument('engine', engine)} does not work with standard input, or with a mount point as output"
         raise UserError(problem, remedy=f"write the text to a file, and choose a directory in it as {argument('out')}")
-    counts = portions(paths)
     held_options = replace(options, documents=resolve_documents(heldout, options)) if heldout else options
     plan = Plan(
         str(out),
         str(cleaned),
         str(Path.cwd()),
         [address_of(path) or str(path) for path in (*paths, *heldout)],
-        counts,
+        list(counts),
         len(heldout),
         replace(options, documents=resolve_documents(paths, options)),
         held_options,
