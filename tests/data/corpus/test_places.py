@@ -158,3 +158,33 @@ def test_what_is_no_argument_is_no_url(store):
     with pytest.raises(UserError, match="cannot be read"):
         list(read_documents([f"{store.url}/a.txt"], TextOptions(), Skipped()))
     assert not store.asked
+
+
+@pytest.mark.exhaustive
+def test_a_corpus_on_s3_is_that_on_this_machine(store, built, source, tokenizer, tmp_path, monkeypatch):
+    pytest.importorskip("s3fs", reason="s3fs is not installed")
+    server_of = pytest.importorskip("moto.server", reason="moto is not installed")
+    boto3 = pytest.importorskip("boto3", reason="boto3 is not installed")
+    for name, value in (("ACCESS_KEY_ID", "name"), ("SECRET_ACCESS_KEY", "SECRET"), ("DEFAULT_REGION", "us-east-1")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    server = server_of.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        client = boto3.client("s3")
+        client.create_bucket(Bucket="texts")
+        client.upload_file(str(source), "texts", "a.jsonl")
+        for path in built.directory.rglob("*"):
+            if path.is_file():
+                client.upload_file(str(path), "texts", f"corpus/{path.relative_to(built.directory).as_posix()}")
+        corpus = open_corpus("s3://texts/corpus")
+        corpus.verify()
+        assert corpus.manifest == built.manifest
+        there = write_corpus(as_files("s3://texts/a.jsonl"), tokenizer, tmp_path / "there", shard_tokens=2000)
+        assert (there.manifest.train, there.manifest.heldout) == (built.manifest.train, built.manifest.heldout)
+        for missing in ("s3://texts/none", "s3://nowhere/none"):
+            with pytest.raises(UserError, match=f"{missing}: does not exist"):
+                write_corpus(as_files(missing), tokenizer, tmp_path / "none")
+    finally:
+        server.stop()
