@@ -131,7 +131,7 @@ def test_D19_a_build_that_is_killed_at_any_moment_is_continued(files, tokenizer,
 
     changes = count_changes(tmp_path, call)
     moments = range(changes)
-    for moment in moments if request.config.getoption("--exhaustive") else random.Random(0).sample(moments, 8):
+    for moment in moments if request.config.getoption("--exhaustive") else random.Random(0).sample(moments, 4):
         shutil.rmtree(out, ignore_errors=True)
         kill(tmp_path, call, moment)
         if not out.exists():  # otherwise it was killed while it cleared up
