@@ -31,6 +31,7 @@ from unmask.training import machine
 from unmask.training.interrupt import Interrupted
 from unmask.training.loop import Trainer
 
+from .store_server import store  # noqa: F401
 from .undrawn import _undrawn, drawn  # noqa: F401
 
 for profile, examples in (("few", 25), ("exhaustive", 200)):

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from unmask.workflows.auditing.audit import audit
     from unmask.workflows.comparing.compare import compare
     from unmask.workflows.comparing.first_look import first_look
+    from unmask.workflows.corpora.build import build_corpus
     from unmask.workflows.corpora.diff import diff_corpora
     from unmask.workflows.corpora.reading import sample_corpus
     from unmask.workflows.corpora.report import report_corpus
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from unmask.workflows.pretraining.launch import pretrain
     from unmask.workflows.suggest import suggest
     from unmask.workflows.text import (
-        build_corpus,
         describe_corpus,
         extend_tokenizer,
         mix_corpora,
@@ -68,7 +68,7 @@ _MODULES = {
     "TokenClassifier": "unmask.workflows.estimators",
     "audit": "unmask.workflows.auditing.audit",
     "bench": "unmask.inference.calls",
-    "build_corpus": "unmask.workflows.text",
+    "build_corpus": "unmask.workflows.corpora.build",
     "compare": "unmask.workflows.comparing.compare",
     "describe_corpus": "unmask.workflows.text",
     "describe_run": "unmask.training.runs.report",

@@ -32,7 +32,7 @@ METAVARS = {
     **dict.fromkeys(
         ("text", "data", "train", "dev", "labelled", "unlabelled", "heldout", "files", "exclude_overlap"), "FILE"
     ),
-    **dict.fromkeys(("model", "models", "teacher", "init", "masked_lm", "against"), "MODEL"),
+    **dict.fromkeys(("model", "models", "teacher", "init", "masked_lm", "against", "quality"), "MODEL"),
     **dict.fromkeys(("texts", "text_b", "question", "passage", "title", "history"), "TEXT"),
     **{"clean": "RULE", "settings": "KEY=VALUE", "columns": "text=…,label=…", "runs": "RUN", "folders": "FOLDER"},
 }

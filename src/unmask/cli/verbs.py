@@ -350,7 +350,7 @@ VERBS = {
     "tokenizer train": Verb(f"{TEXT}:train_tokenizer", ("files",)),
     "tokenizer extend": Verb(f"{TEXT}:extend_tokenizer", ("files",)),
     "tokenizer encode": Verb(f"{TEXT}:tokenize", ("texts",), show_tokens),
-    "corpus build": Verb(f"{TEXT}:build_corpus", ("files",)),
+    "corpus build": Verb("unmask.workflows.corpora.build:build_corpus", ("files",)),
     "corpus mix": Verb(f"{TEXT}:mix_corpora", ("corpora",)),
     "corpus info": Verb(f"{TEXT}:describe_corpus", ("directory",), print_lines),
     "corpus sample": Verb("unmask.workflows.corpora.reading:sample_corpus", ("directory",), show_texts),

@@ -1,11 +1,15 @@
 """Values that parameters of several functions accept; the command line offers the same."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
+from unmask.support.urls import Url
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 """Where to compute: "auto" is CUDA if there is such a GPU, or else the CPU; "mps" is the GPU of Apple's processors."""
@@ -38,12 +42,17 @@ PllKind = Literal["original", "word-l2r"]
 DownstreamKind = Literal["linear", "average", "difference", "rnn"]
 """Downstream models; see `unmask.nn.encoders.downstream`."""
 DOWNSTREAM_KINDS: tuple[str, ...] = get_args(DownstreamKind)
+Engine = Literal["local", "hosts", "ray"]
+"""Where the processes that build a corpus work; see `unmask.build_corpus`."""
 Files = str | Path | Sequence[str | Path]
 """A file, or several that form one set."""
 LabelNames = str | Sequence[str]
 """Names of labels; a single string, the only form on the command line, has them separated by commas."""
 MAX_NAME = 255
 """Maximum length in bytes of a name in a path, on every common file system."""
+_URL = re.compile(r"([a-z][a-z0-9+.-]+)://.", re.IGNORECASE | re.DOTALL)
+_COLLAPSED = re.compile(r"[a-z][a-z0-9+.-]+:/+[^/]", re.IGNORECASE)  # what pathlib makes of a URL; no drive of Windows
+_LOCAL = ("file", "local")
 
 
 def check_choice(name: str, value: Any, choices: Any) -> None:
@@ -68,14 +77,15 @@ def as_texts(texts: str | Sequence[str]) -> Sequence[str]:
 
 
 def as_files(files: Files) -> Sequence[str | Path]:
-    """Return files as a sequence.
+    """Return files as a sequence; those that are URLs become a `Url`.
 
     Raises:
-        UserError: one is a text, too long for the name of a file.
+        UserError: one is a text, too long for the name of a file, or a URL that cannot be read.
     """
-    paths = [files] if isinstance(files, str | Path) else files
+    paths = [as_url(path) for path in ([files] if isinstance(files, str | Path) else files)]
     for path in paths:
-        refuse_text(path)
+        if not isinstance(path, Url):
+            refuse_text(path)
     return paths
 
 
@@ -99,3 +109,39 @@ def refuse_text(
     """
     if any(len(name.encode("utf8", "surrogateescape")) > MAX_NAME for name in str(path).split("/")):
         raise UserError(f"'{str(path)[:30]}…' is a text, where {what} is expected", remedy=remedy)
+
+
+def as_url(path: str | Path) -> str | Path:
+    """Return an argument as a `Url`, or as a path if it is one, also of a URL such as `file:///tmp/text`.
+
+    Raises:
+        UserError: it is a URL that cannot be read, or was changed by pathlib.
+    """
+    if isinstance(path, Path):
+        if _COLLAPSED.match(str(path)) and not path.exists():
+            raise UserError("is a URL as a Path, which changes it", file=path, remedy="pass it as a string")
+        return path
+    if isinstance(path, Url) or not (match := _URL.match(path)):
+        return path
+    try:
+        url = Url(path)
+    except ValueError as error:
+        raise UserError(f"'{match[1]}://…' is not a URL ({error})") from None
+    if "::" in path:
+        raise UserError("is a URL inside another", file=url, remedy="give that of a file")
+    return url2pathname(urlsplit(path).path) if match[1].lower() in _LOCAL else url
+
+
+def refuse_url(path: str | Path, name: str = "out") -> None:
+    """Raise a UserError if what is written is a URL.
+
+    Args:
+        path: the output.
+        name: the parameter that names it.
+    """
+    if _COLLAPSED.match(str(path)):
+        raise UserError(
+            "files are written on this machine only",
+            file=path if isinstance(path, Path) else Url(path),
+            remedy=f"choose a path as {argument(name)}, and copy it there afterwards",
+        )

@@ -19,6 +19,7 @@ from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
+from unmask.support.choices import refuse_url
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 
@@ -172,6 +173,7 @@ def refuse_filled(directory: Path) -> None:
     Raises:
         UserError: it is.
     """
+    refuse_url(directory)
     names = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
     if directory.is_file():
         raise UserError("is a file, not a directory", file=directory, remedy=f"choose another {argument('out')}")

@@ -61,6 +61,11 @@ class UserError(UnmaskError):
         super().__init__(location + message + (f"; {remedy}" if remedy else ""))
 
 
+def rename(error: UnmaskError, file: str | PathLike[str], name: str) -> None:
+    """Let an error name a file otherwise, such as by the URL that it is a copy of."""
+    UnmaskError.__init__(error, error.message.replace(str(file), name))
+
+
 def _restored(kind: type[UnmaskError], message: str) -> UnmaskError:
     """Return an error that another process has raised."""
     error = kind.__new__(kind, message)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,10 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unmask.data.batches.frame import Frame
-from unmask.data.cleaning.clean import clean_documents
-from unmask.data.cleaning.rules import read_rules
 from unmask.data.cleaning.tally import read_tally
-from unmask.data.corpus import build, mix
+from unmask.data.corpus import mix
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.corpus.manifest import CLEANING
 from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_idle_options, refuse_none
@@ -26,10 +23,9 @@ from unmask.data.tokenizers.load import load_tokenizer, read_length
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families.checkpoints.huggingface import read_settings
 from unmask.model.directory import find_tokenizer
-from unmask.support.choices import Documents, Files, as_files
+from unmask.support.choices import Documents, Files, as_files, as_url
 from unmask.support.durable import new_directory, refuse_filled
-from unmask.support.environment import num_cores
-from unmask.support.errors import UserError, check_count, check_unicode, counted
+from unmask.support.errors import UserError, check_unicode, counted
 from unmask.support.messages import argument
 from unmask.training.runs.display import Display
 
@@ -55,7 +51,8 @@ def train_tokenizer(
 
     Args:
         files: plain text or JSON Lines (.jsonl), optionally compressed (.gz, .bz2, .xz, .zst); Parquet, Arrow, or a
-            directory of datasets; WARC, WET and ARC files, HTML, dumps of MediaWiki, EPUB; - is standard input.
+            directory of datasets; WARC, WET and ARC files, HTML, dumps of MediaWiki, EPUB; also their URLs (https://…,
+            s3://…); - is standard input.
         out: directory of the new tokenizer.
         kind: WordPiece as in BERT, byte-level BPE as in RoBERTa, a SentencePiece unigram model as in ALBERT, or whole
             words as for ELMo, which reads their characters.
@@ -113,7 +110,8 @@ def extend_tokenizer(
 
     Args:
         files: plain text or JSON Lines (.jsonl), optionally compressed (.gz, .bz2, .xz, .zst); Parquet, Arrow, or a
-            directory of datasets; WARC, WET and ARC files, HTML, dumps of MediaWiki, EPUB; - is standard input.
+            directory of datasets; WARC, WET and ARC files, HTML, dumps of MediaWiki, EPUB; also their URLs (https://…,
+            s3://…); - is standard input.
         tokenizer: directory of a tokenizer, or of a model or run that has one, or name of a model on the Hub.
         out: directory of the extended tokenizer.
         add: maximum number of new tokens.
@@ -171,75 +169,8 @@ def tokenize(
     if encoding is not None and not data:
         raise UserError(f"{argument('encoding')} has no effect without {argument('data')}")
     check_unicode(texts)
-    lines = _lines(with_encoding(data, encoding)) if data else iter(texts)
+    lines = _lines(with_encoding(as_url(data), encoding)) if data else iter(texts)
     return _encoded(_load(tokenizer, special=special), lines, special=special)
-
-
-def build_corpus(
-    files: Files,
-    tokenizer: Tokenizer | str | Path,
-    out: str | Path,
-    *,
-    heldout: Files = (),
-    workers: int | None = None,
-    field: str = "text",
-    documents: Documents = "auto",
-    strict: bool = False,
-    encoding: str | None = None,
-    clean: Files = (),
-    exclude_overlap: Files = (),
-    quiet: bool = False,
-) -> Corpus:
-    """Tokenize text and write it as checksummed shards.
-
-    Args:
-        files: plain text or JSON Lines (.jsonl), optionally compressed (.gz, .bz2, .xz, .zst); Parquet, Arrow, or a
-            directory of datasets; WARC, WET and ARC files, HTML, dumps of MediaWiki, EPUB; - is standard input.
-        tokenizer: directory of a tokenizer, or of a model or run that has one, or name of a model on the Hub.
-        out: directory of the new corpus; an interrupted build there is continued.
-        heldout: text to hold out for evaluation during training; by default 1 % of the documents.
-        workers: number of processes that tokenize; by default one per core.
-        field: field of JSON Lines that holds the text.
-        documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
-            is blank-line for a single file, file for several.
-        strict: stop at the first unreadable document instead of skipping it.
-        encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
-        clean: rules by which documents are dropped or changed: web (those for English pages), gopher_quality,
-            gopher_repetition, c4, fineweb, duplicates, near_duplicates, repeated_passages, boilerplate,
-            repeated_lines, pii, or a .toml file with a table of settings for each, also [urls] and [language].
-        exclude_overlap: test files; documents that have 13 words in a row in common with them are dropped.
-        quiet: print only results and errors.
-
-    Raises:
-        UserError: the directory is not empty, the files hold no text to train on, or a rule is not known.
-    """
-    if workers == 0:
-        raise UserError(
-            f"{argument('workers', workers)}: at least one is needed", remedy=f"pass {argument('workers', 1)} or more"
-        )
-    check_count("workers", workers)
-    display, paths, options = Display(quiet=quiet), as_files(files), TextOptions(field, documents, strict, encoding)
-    processes = num_cores() if workers is None else workers
-    rules = read_rules(as_files(clean), as_files(exclude_overlap))
-    tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(find_tokenizer(tokenizer))
-    folder, cleaned = cleaning_folder(Path(out)), None
-    if rules:
-        build.check_out(out)
-        build.check_sources([*paths, *as_files(heldout)], options)
-        cleaned = clean_documents(paths, options, rules, folder, workers=processes, report=display.say)
-    corpus = build.write_corpus(
-        paths,
-        tokenizer,
-        out,
-        heldout=as_files(heldout),
-        options=options,
-        copy=cleaned,
-        workers=processes,
-        report=display.say,
-    )
-    shutil.rmtree(folder, ignore_errors=True)
-    display.say(f"corpus: {out}")
-    return corpus
 
 
 def mix_corpora(
@@ -256,7 +187,7 @@ def mix_corpora(
     """Mix corpora of the same vocabulary, such as text of a domain and general text.
 
     Args:
-        corpora: directories of the corpora.
+        corpora: directories or URLs of the corpora.
         out: directory of the new corpus; an interrupted mixture there is continued.
         shares: their shares of the tokens, such as 0.8,0.2; by default those of their sizes.
         temperature: in place of shares: the higher, the more equal are those of small and large corpora; 1 keeps the
@@ -296,17 +227,11 @@ def mix_corpora(
     return corpus
 
 
-def cleaning_folder(out: Path) -> Path:
-    """Return the folder in which the text of a corpus is cleaned."""
-    out = out.resolve()
-    return out / build.CLEANED if out.is_mount() else out.with_name(out.name + build.CLEANED)
-
-
 def describe_corpus(directory: str | Path) -> str:
     """Verify the checksums of a corpus and describe its content.
 
     Args:
-        directory: directory of a corpus.
+        directory: directory or URL of a corpus.
 
     Raises:
         UserError: there is no corpus, or it is damaged.
@@ -324,7 +249,7 @@ def describe_corpus(directory: str | Path) -> str:
         f"sources: {', '.join(manifest.sources)}",
         f"skipped: {manifest.skipped.count}",
         *(f"  {reason}" for reason in manifest.skipped.places),
-        *read_tally(Path(directory) / CLEANING).lines(),
+        *read_tally(corpus.directory / CLEANING).lines(),
     ]
     Display().say("all checksums match")
     return "\n".join(lines)

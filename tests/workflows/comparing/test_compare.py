@@ -373,7 +373,9 @@ def pretend(out, cell, share_right):
 
 def test_a_first_look_is_taken_by_this_process_alone(inputs, finished, tmp_path, monkeypatch):
     model = folder_of(finished[0], next(iter(planned(inputs).of("pretraining")))) / "run"
-    monkeypatch.setattr(compare_module, "local_workers", lambda count, arguments: nullcontext(counts.append(count)))
+    monkeypatch.setattr(
+        compare_module, "local_workers", lambda count, target, arguments: nullcontext(counts.append(count))
+    )
     counts = []
     files = {"train": inputs / "train.tsv", "test": inputs / "test.tsv", "arms": [f"{model}", f"{model}@frozen"]}
     outcome = unmask.compare(**files, first=True, workers=3, out=tmp_path / "out", **HERE)

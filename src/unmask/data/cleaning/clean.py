@@ -29,15 +29,17 @@ from unmask.data.corpus.encode import map_in_processes
 from unmask.data.text.documents import Skipped, SourceText, TextOptions, read_sources, resolve_documents
 from unmask.data.text.record_files import fingerprint_source
 from unmask.data.text.text_copy import TextCopy
-from unmask.support.durable import acquire, replace_file
+from unmask.support.durable import acquire, named, replace_file
 from unmask.support.errors import UserError, counted
 from unmask.support.fingerprint import fingerprint_values
 from unmask.support.messages import argument
 
 _LOCK = ".lock"
+DROPPED, REMOVED, JOINED = "dropped.npy", "removed.part", "joined.json"
+"""Files of all sources: what is known of each document and of each line, and counts."""
 
 
-class _Done(msgspec.Struct):
+class CleanedFile(msgspec.Struct):
     """What is known of a source that has been cleaned: what it was made from, bytes of its texts, and counts."""
 
     made_from: str
@@ -47,7 +49,7 @@ class _Done(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class _Task:
+class FileCleaning:
     """The cleaning of a source: its number, its path, how it is read, and the rules."""
 
     index: int
@@ -66,17 +68,22 @@ class CleanedText(TextCopy):
         dropped: what is known of each document, (documents,) uint8; those that are not `KEPT` are dropped.
         removed: what is known of each line, (lines,) uint8; those that are not `KEPT` are removed. None: all stay.
         tally: what was dropped.
+        chosen: numbers of the files whose documents are read; None: all.
     """
 
     num_sources: int
     dropped: np.ndarray
     removed: np.ndarray | None
     tally: Tally
+    chosen: range | None = None
 
     def sources(self) -> Iterator[SourceText]:
         """Yield the documents, holding at most one and a block of a file in memory."""
-        store, line = Store(self.directory, self.num_sources), 0
-        for number, (text, url) in enumerate(zip(store.texts(), store.urls(), strict=True)):
+        store, chosen = Store(self.directory, self.num_sources), self.chosen or range(self.num_sources)
+        first, line = int(store.starts[chosen.start]), 0
+        if self.removed is not None:
+            line = sum(int(store.column(index, "counts").sum()) for index in range(chosen.start))
+        for number, (text, url) in enumerate(zip(store.texts(chosen), store.urls(chosen), strict=True), first):
             if self.removed is not None:
                 lines = text.split("\n\n")
                 marks = self.removed[line : line + len(lines)]
@@ -90,6 +97,31 @@ class CleanedText(TextCopy):
     def summary(self) -> bytes:
         """The tally, as JSON."""
         return msgspec.json.format(msgspec.json.encode(self.tally), indent=2) + b"\n"
+
+    def save(self) -> None:
+        """Write what was dropped beside the documents, for other processes."""
+        with named(self.directory / DROPPED):
+            np.save(self.directory / DROPPED, self.dropped)
+        lines = None if self.removed is None else len(self.removed)
+        about = _Joined(self.num_sources, lines, self.tally, self.skipped)
+        replace_file(self.directory / JOINED, msgspec.json.encode(about))
+
+
+class _Joined(msgspec.Struct):
+    """What is known of all sources: their number, that of lines if some are removed, and counts."""
+
+    sources: int
+    lines: int | None
+    tally: Tally
+    skipped: Skipped
+
+
+def read_cleaned(folder: Path, chosen: range) -> CleanedText:
+    """Return the documents of some of the files that were cleaned; see `CleanedText.save`."""
+    about = msgspec.json.decode((folder / JOINED).read_bytes(), type=_Joined)
+    removed = None if about.lines is None else np.memmap(folder / REMOVED, np.uint8, "r", shape=(about.lines,))
+    dropped = np.load(folder / DROPPED, allow_pickle=False)
+    return CleanedText(folder, about.skipped, about.sources, dropped, removed, about.tally, chosen)
 
 
 def clean_documents(
@@ -114,27 +146,36 @@ def clean_documents(
         UserError: a file cannot be read, a rule cannot be built or has no effect, or nothing is left.
         UnmaskError: a worker process was killed.
     """
-    rules.judges()  # before anything is read
-    options = replace(options, documents=resolve_documents(paths, options))
-    folder.mkdir(parents=True, exist_ok=True)
+    tasks = file_cleanings(paths, options, rules, folder)
     lock = acquire(folder / _LOCK)
     if lock is None:
         raise UserError("another program is cleaning text there", file=folder, remedy="wait until it has finished")
     try:
-        tasks = [_Task(index, path, options, rules, folder) for index, path in enumerate(paths)]
         in_processes = min(workers, sum(str(path) != "-" for path in paths)) > 1
         elsewhere = [task for task in tasks if in_processes and str(task.path) != "-"]
-        done = {task.index: _clean_file(task) for task in tasks if task not in elsewhere}
+        done = {task.index: clean_file(task) for task in tasks if task not in elsewhere}
         if elsewhere:
-            results = map_in_processes(elsewhere, _clean_file, min(workers, len(elsewhere)))
+            results = map_in_processes(elsewhere, clean_file, min(workers, len(elsewhere)))
             done |= zip((task.index for task in elsewhere), results, strict=True)
-        return _joined([done[index] for index in range(len(tasks))], rules, folder, report)
+        return join_files([done[index] for index in range(len(tasks))], rules, folder, report)
     finally:
         lock.release()
 
 
-def _joined(done: Sequence[_Done], rules: Rules, folder: Path, report: Callable[[str], None]) -> CleanedText:
-    """Return the documents of all sources, without duplicates."""
+def file_cleanings(paths: Sequence[str | Path], options: TextOptions, rules: Rules, folder: Path) -> list[FileCleaning]:
+    """Return the tasks that clean each of several files; see `clean_documents`."""
+    rules.judges()  # before anything is read
+    options = replace(options, documents=resolve_documents(paths, options))
+    folder.mkdir(parents=True, exist_ok=True)
+    return [FileCleaning(index, path, options, rules, folder) for index, path in enumerate(paths)]
+
+
+def join_files(done: Sequence[CleanedFile], rules: Rules, folder: Path, report: Callable[[str], None]) -> CleanedText:
+    """Return the documents of all sources, without duplicates.
+
+    Raises:
+        UserError: a rule has no effect, or nothing is left.
+    """
     skipped, tally, store = Skipped(), Tally(), Store(folder, len(done))
     for each in done:
         skipped.merge(each.skipped)
@@ -154,7 +195,7 @@ def _joined(done: Sequence[_Done], rules: Rules, folder: Path, report: Callable[
     removed = None
     if rules.boilerplate is not None or rules.repeated_lines is not None:
         lines = int(bounds(store, "counts")[-1])
-        removed = np.memmap(folder / "removed.part", np.uint8, "w+", shape=(max(1, lines),))
+        removed = np.memmap(folder / REMOVED, np.uint8, "w+", shape=(max(1, lines),))
         if rules.boilerplate is not None:
             find_boilerplate(store, dropped, rules.boilerplate, removed)
         if rules.repeated_lines is not None:
@@ -221,7 +262,7 @@ def _count_lines(tally: Tally, parts: Sequence[str], marks: np.ndarray) -> None:
     tally.left -= left == 0
 
 
-def _clean_file(task: _Task) -> _Done:
+def clean_file(task: FileCleaning) -> CleanedFile:
     """Clean a file, or return what is known of it if that was done before."""
     content = fingerprint_source(task.path)
     made_from = fingerprint_values(
@@ -230,7 +271,7 @@ def _clean_file(task: _Task) -> _Done:
     record, texts = (task.folder / f"{task.index:05d}.{suffix}" for suffix in ("json", "texts"))
     if content is not None and record.exists():
         try:
-            done = msgspec.json.decode(record.read_bytes(), type=_Done)
+            done = msgspec.json.decode(record.read_bytes(), type=CleanedFile)
         except (msgspec.DecodeError, RecursionError):
             done = None
         if done is not None and done.made_from == made_from and texts.stat().st_size == done.size:
@@ -246,7 +287,7 @@ def _clean_file(task: _Task) -> _Done:
             if document is not None:
                 tally.left, tally.left_bytes = tally.left + 1, tally.left_bytes + len(document.text.encode())
                 writer.add(document.text, url)
-    done = _Done(made_from, texts.stat().st_size, tally, skipped)
+    done = CleanedFile(made_from, texts.stat().st_size, tally, skipped)
     replace_file(record, msgspec.json.encode(done))
     return done
 

@@ -21,6 +21,7 @@ from unmask.data.cleaning.language import Language
 from unmask.data.cleaning.overlap import Overlap
 from unmask.data.cleaning.passages import RepeatedPassages
 from unmask.data.cleaning.pii import PII
+from unmask.data.cleaning.quality import Quality
 from unmask.data.cleaning.rule import Judge
 from unmask.data.cleaning.urls import Urls
 from unmask.support.errors import UserError, nearest
@@ -32,8 +33,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Rules of cleaning; None: it does not apply.
 
     Attributes:
-        urls, language, gopher_repetition, gopher_quality, c4, fineweb, overlap, pii: rules for single documents, in
-            order.
+        urls, language, gopher_repetition, gopher_quality, c4, fineweb, quality, overlap, pii: rules for single
+            documents, in order.
         duplicates, near_duplicates, repeated_passages, boilerplate, repeated_lines: rules for all documents together,
             after these.
     """
@@ -44,6 +45,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     gopher_quality: GopherQuality | None = None
     c4: C4 | None = None
     fineweb: FineWeb | None = None
+    quality: Quality | None = None
     overlap: Overlap | None = None
     pii: PII | None = None
     duplicates: Duplicates | None = None
@@ -69,8 +71,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files that rules name: lists of addresses, and test files."""
-        return (*(self.urls.files if self.urls else ()), *(self.overlap.files if self.overlap else ()))
+        """The files that rules name: lists of addresses, test files, and those of the student of a classifier."""
+        return tuple(file for rule in (self.urls, self.overlap, self.quality) if rule for file in rule.files)
 
     def needed(self) -> frozenset[str]:
         """Return what must be stored of each document (store.py)."""
@@ -84,7 +86,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return frozenset(name for name, is_needed in names.items() if is_needed)
 
 
-_SINGLE = ("urls", "language", "gopher_repetition", "gopher_quality", "c4", "fineweb", "overlap", "pii")
+_SINGLE = ("urls", "language", "gopher_repetition", "gopher_quality", "c4", "fineweb", "quality", "overlap", "pii")
 WEB = Rules(
     gopher_repetition=GopherRepetition(),
     gopher_quality=GopherQuality(),
@@ -134,6 +136,7 @@ def read_rules(names: Sequence[str | Path], exclude_overlap: Sequence[str | Path
 
 _NEEDED = {
     "language": 'name the languages in a TOML file: [language] and keep = ["en"]',
+    "quality": f"pass {argument('quality', 'MODEL')}",
     "urls": 'name lists in a TOML file: [urls] and block = ["blocked.txt"]',
 }
 """Rules without a default, and what to do."""

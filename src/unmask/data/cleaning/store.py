@@ -133,14 +133,14 @@ class Store:
             file.seek(start)
             return file.read(int(ends[row]) - 1 - start).decode()
 
-    def texts(self) -> Iterator[str]:
-        """Yield the texts of all documents, in order."""
-        return self._strings("texts")
+    def texts(self, chosen: range | None = None) -> Iterator[str]:
+        """Yield the texts of all documents, or those of the chosen sources, in order."""
+        return self._strings("texts", chosen)
 
-    def urls(self) -> Iterator[str]:
-        """Yield the addresses of all documents, in order."""
-        return self._strings("urls")
+    def urls(self, chosen: range | None = None) -> Iterator[str]:
+        """Yield the addresses of all documents, or those of the chosen sources, in order."""
+        return self._strings("urls", chosen)
 
-    def _strings(self, name: str) -> Iterator[str]:
-        for index in range(self.sources):
+    def _strings(self, name: str, chosen: range | None) -> Iterator[str]:
+        for index in chosen or range(self.sources):
             yield from read_ended(self._path(index, name))

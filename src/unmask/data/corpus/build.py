@@ -8,10 +8,11 @@ whether or not the build was interrupted.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from itertools import chain, repeat, tee
 from pathlib import Path
+from typing import NamedTuple
 
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.corpus.encode import DocumentEncoder, encode_documents, refuse_unguarded
@@ -29,11 +30,16 @@ from unmask.data.text.documents import (
 from unmask.data.text.files import as_paths, display_name
 from unmask.data.text.text_copy import TextCopy
 from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.support.choices import refuse_url
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, check_unicode, counted
 from unmask.support.fingerprint import versions
 from unmask.support.messages import argument
+from unmask.support.stores import look_up
+from unmask.support.urls import Url, address_of
 
+SHARD_TOKENS = 16_000_000
+"""Number of tokens after which a shard ends."""
 MANY_TOKENS = 1000
 """Tokens of a single document from which on its lines may be documents."""
 ALWAYS_HELD = 2
@@ -57,7 +63,7 @@ def write_corpus(
     heldout: str | Path | Sequence[str | Path] | None = (),
     options: TextOptions = TextOptions(),  # noqa: B008 (frozen)
     copy: TextCopy | None = None,
-    shard_tokens: int = 16_000_000,
+    shard_tokens: int = SHARD_TOKENS,
     workers: int = 1,
     report: Callable[[str], None] = _silent,
 ) -> Corpus:
@@ -94,33 +100,16 @@ def write_corpus(
     skipped = Skipped() if copy is None else copy.skipped
     documents = read_sources(paths, options, skipped) if copy is None else copy.sources()
     report(f"documents: {resolve_documents(paths, options)}")
-    sampler = DocumentSampler()
-    divided = sampler.watch(_divide(documents, heldout, options, skipped, report))
-    dtype = "<u2" if tokenizer.size <= 2**16 else "<u4"
-    with PartialCorpus(
-        out,
-        _settings(tokenizer, shard_tokens),
-        dtype=dtype,
-        vocabulary=tokenizer.size,
-        shard_tokens=shard_tokens,
-        report=report,
-    ) as partial:
-        _encode_into(partial, divided, DocumentEncoder(tokenizer.closed, dtype), workers)
-        train, held, most_frequent = partial.finish()
-        manifest = CorpusManifest(
-            version=VERSION,
-            tokenizer=TokenizerEntry(tokenizer.sha256, tokenizer.size),
-            dtype=dtype,
-            train=train,
-            heldout=held,
-            sources=[str(path) for path in [*paths, *(heldout or ())]],
-            skipped=SkippedEntry(skipped.count, skipped.places),
-            most_frequent_token=most_frequent,
-        )
-        _check_yield(manifest, heldout, skipped.remedy)
-        if copy is not None and copy.summary:
-            replace_file(partial.corpus / CLEANING, copy.summary)
-        sampler.save(partial.corpus)
+    divided = _divide(documents, heldout, options, skipped, report)
+    settings = _settings(tokenizer, shard_tokens)
+    sources, summary = [str(path) for path in [*paths, *(heldout or ())]], b"" if copy is None else copy.summary
+    with _writing(out, divided, tokenizer, settings, sources, skipped, shard_tokens, workers, report) as (
+        partial,
+        manifest,
+    ):
+        check_yield(manifest, heldout, skipped.remedy)
+        if summary:
+            replace_file(partial.corpus / CLEANING, summary)
         partial.publish(manifest, tokenizer)
     report_yield(manifest, report)
     for note in skipped.notes():
@@ -130,8 +119,114 @@ def write_corpus(
     return open_corpus(out)
 
 
+@contextmanager
+def _writing(
+    out: Path,
+    divided: Iterable[tuple[str, SourceText]],
+    tokenizer: Tokenizer,
+    settings: dict[str, str],
+    sources: list[str],
+    skipped: Skipped,
+    shard_tokens: int,
+    workers: int,
+    report: Callable[[str], None],
+) -> Iterator[tuple[PartialCorpus, CorpusManifest]]:
+    """Write the shards and the sample of a corpus; yield it, to be published, with its manifest."""
+    sampler = DocumentSampler()
+    dtype = "<u2" if tokenizer.size <= 2**16 else "<u4"
+    with PartialCorpus(
+        out,
+        settings,
+        dtype=dtype,
+        vocabulary=tokenizer.size,
+        shard_tokens=shard_tokens,
+        report=report,
+    ) as partial:
+        _encode_into(partial, sampler.watch(divided), DocumentEncoder(tokenizer.closed, dtype), workers)
+        train, held, most_frequent = partial.finish()
+        manifest = CorpusManifest(
+            version=VERSION,
+            tokenizer=TokenizerEntry(tokenizer.sha256, tokenizer.size),
+            dtype=dtype,
+            train=train,
+            heldout=held,
+            sources=sources,
+            skipped=SkippedEntry(skipped.count, skipped.places),
+            most_frequent_token=most_frequent,
+        )
+        sampler.save(partial.corpus)
+        yield partial, manifest
+
+
+class Portion(NamedTuple):
+    """A portion of a corpus that was written.
+
+    Attributes:
+        smallest: the smallest hashes of its documents, `ALWAYS_HELD` of them, apart from those that are held out.
+        notes: what was left out or looks damaged.
+    """
+
+    smallest: list[int]
+    notes: list[str]
+
+
+def write_portion(
+    paths: Sequence[str | Path],
+    tokenizer: Tokenizer,
+    out: Path,
+    *,
+    part: str | None = None,
+    held: Collection[int] = (),
+    options: TextOptions,
+    copy: TextCopy | None = None,
+    shard_tokens: int = SHARD_TOKENS,
+    workers: int = 1,
+    report: Callable[[str], None] = _silent,
+) -> Portion:
+    """Build the corpus of some of the files of a larger one, which may have no text; see `write_corpus`.
+
+    Args:
+        paths, tokenizer, out, options, copy, shard_tokens, workers, report: see `write_corpus`.
+        part: part of all documents. None: 1 % are held out, by the hash of their text, but none is always.
+        held: hashes of documents that are held out, too.
+
+    Raises:
+        UserError: as `write_corpus`.
+    """
+    skipped = Skipped()
+    documents = read_sources(paths, options, skipped) if copy is None else copy.sources()
+    smallest: list[int] = []
+
+    def divided() -> Iterator[tuple[str, SourceText]]:
+        for document in documents:
+            if part is not None:
+                yield part, document
+                continue
+            value = _hash(document.text)
+            if value < _HELDOUT_BELOW or value in held:
+                yield "heldout", document
+                continue
+            if value not in smallest:
+                smallest[:] = sorted([*smallest, value])[:ALWAYS_HELD]
+            yield "train", document
+
+    settings = {**_settings(tokenizer, shard_tokens), "held out": " ".join(map(str, sorted(held)))}
+    sources = [str(path) for path in paths]
+    with _writing(out, divided(), tokenizer, settings, sources, skipped, shard_tokens, workers, report) as (
+        partial,
+        manifest,
+    ):
+        partial.publish(manifest, tokenizer)
+    return Portion(smallest, skipped.notes())
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
+
+
 def check_out(out: str | Path) -> None:
     """Raise a UserError if the directory of a new corpus exists and is not empty."""
+    refuse_url(out)
     resolved = Path(out).resolve()
     if resolved.exists() and (not resolved.is_dir() or {path.name for path in resolved.iterdir()} - OF_VOLUMES):
         raise UserError("exists and is not empty", file=out, remedy=f"choose another {argument('out')} or remove it")
@@ -179,18 +274,20 @@ def check_sources(paths: Sequence[str | Path], options: TextOptions) -> None:
     Raises:
         UserError: a file is missing, is a directory, or is given twice; an option has no effect on any of the files.
     """
-    refuse_idle_options(paths, options)
-    seen: set[Path] = set()
+    seen: set[Path | str] = set()
     for path in paths:
         check_unicode([str(path)])  # the manifest names it
-        resolved = Path(path) if str(path) == "-" else Path(path).resolve()
-        if resolved in seen:
+        place = address_of(path) or (Path(path) if str(path) == "-" else Path(path).resolve())
+        if place in seen:
             raise UserError("is given twice", file=display_name(path), remedy="give each file once")
-        if str(path) != "-" and not Path(path).exists():  # not `resolved`, which for a pipe is no path
+        seen.add(place)
+        if isinstance(path, Url):
+            look_up(path)
+        elif str(path) != "-" and not Path(path).exists():  # not `place`, which for a pipe is no path
             raise UserError("does not exist", file=path)
-        if resolved.is_dir():
+        elif Path(path).is_dir():
             raise UserError("is a directory", file=path, remedy=f"give its files, as in {path}/*.txt")
-        seen.add(resolved)
+    refuse_idle_options(paths, options)
 
 
 def held_out(documents: Iterable[str]) -> Iterator[str]:
@@ -208,7 +305,7 @@ def _hold_out(documents: Iterable[SourceText]) -> Iterator[tuple[str, SourceText
     waiting: dict[int, tuple[SourceText, int]] = {}  # hash to the last document with it, and number of copies
     trained = 0
     for document in documents:
-        value = int.from_bytes(hashlib.blake2b(document.text.encode(), digest_size=8).digest())
+        value = _hash(document.text)
         waiting[value] = document, waiting[value][1] + 1 if value in waiting else 1
         if len(waiting) > ALWAYS_HELD:
             value = max(waiting)
@@ -222,7 +319,12 @@ def _hold_out(documents: Iterable[SourceText]) -> Iterator[tuple[str, SourceText
         yield from repeat(("heldout" if rank < held else "train", other), copies)
 
 
-def _check_yield(manifest: CorpusManifest, heldout: Sequence[str | Path] | None, remedy: str) -> None:
+def check_yield(manifest: CorpusManifest, heldout: Sequence[str | Path] | None, remedy: str = "") -> None:
+    """Check that a corpus has text to train on, and held-out text if files are named for it.
+
+    Raises:
+        UserError: it has none.
+    """
     skipped, cause = manifest.skipped, ""
     if skipped.count:
         verb = "was" if skipped.count == 1 else "were"

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import copy
 import os
+import shutil
 import weakref
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +26,7 @@ import numpy.typing as npt
 
 from unmask.data.corpus.manifest import (
     BUILD_AGAIN,
+    CLEANING,
     NAME,
     CorpusManifest,
     PartEntry,
@@ -36,14 +39,22 @@ from unmask.data.corpus.manifest import (
     read_manifest,
     verify_shard,
 )
+from unmask.data.corpus.places import Place, copy_small_files, file_at, open_shard_file
+from unmask.data.corpus.sample import NAME as SAMPLE
 from unmask.data.tokenizers.load import load_tokenizer
-from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
-from unmask.support.errors import UserError
+from unmask.data.tokenizers.tokenizer import ALL_FILES, Ids, Tokenizer
+from unmask.support.choices import as_url
+from unmask.support.errors import UserError, rename
+from unmask.support.urls import Url
 
+SMALL_FILES = (NAME, CLEANING, SAMPLE, *(f"tokenizer/{name}" for name in ALL_FILES))
+"""Files of a corpus beside its shards."""
 BLOCK_TOKENS = 1 << 20
 """Number of tokens that `Documents.blocks` reads at a time, but for documents that are longer."""
 MOST_OPEN = 4096
 """Maximum number of shards that are open at once, each with four files."""
+COPIES_OPEN = 2
+"""Maximum number of shards of a corpus at a URL that are open at once: the cache has no room for others meanwhile."""
 
 
 def _max_open() -> int:
@@ -59,16 +70,17 @@ def _max_open() -> int:
 class _OpenShard:
     """The files of a shard, which are closed when the object is deleted."""
 
-    def __init__(self, directory: Path, shard: ShardEntry, tokens: str) -> None:
+    def __init__(self, directory: Place, shard: ShardEntry, tokens: str) -> None:
         self.entry = shard
         self._arrays: dict[str, tuple[int, int, np.dtype[Any]]] = {}
         handles: list[int] = []
         weakref.finalize(self, _close, handles)
-        flags, start = os.O_RDONLY | getattr(os, "O_BINARY", 0), directory / shard.name
         for (kind, dtype), count in zip(dtypes(tokens).items(), lengths(shard).values(), strict=True):
-            handles.append(os.open(f"{start}.{kind}.npy", flags))
+            name = f"{shard.name}.{kind}.npy"
+            entry = shard.files[name]
+            handles.append(open_shard_file(directory, name, entry.bytes, entry.sha256))
             # The array is at the end of its file, after a header whose contents are known from the manifest.
-            header = shard.files[f"{shard.name}.{kind}.npy"].bytes - count * dtype.itemsize
+            header = entry.bytes - count * dtype.itemsize
             self._arrays[kind] = handles[-1], header, dtype
 
     def read(self, kind: str, first: int, count: int) -> npt.NDArray[Any]:
@@ -111,18 +123,18 @@ class Documents:
     """The documents of a part, across all its shards. It is cheap to pickle: files are opened when first read.
 
     Args:
-        directory: directory of the corpus.
+        directory: directory or URL of the corpus.
         manifest: manifest of the corpus.
         part: entry of the part in the manifest.
     """
 
-    def __init__(self, directory: Path, manifest: CorpusManifest, part: PartEntry) -> None:
+    def __init__(self, directory: Place, manifest: CorpusManifest, part: PartEntry) -> None:
         self._directory = directory
         self._part = part
         self._dtype = manifest.dtype
         self._vocabulary = manifest.tokenizer.size
         self._starts = list(accumulate((shard.documents for shard in part.shards), initial=0))
-        self._most_open = _max_open()
+        self._most_open = _max_open() if isinstance(directory, Path) else COPIES_OPEN
         self._open: dict[int, _OpenShard] = {}  # the last one is that which was used last
         self._fetched: dict[int, list[Ids]] = {}
 
@@ -291,7 +303,9 @@ class Documents:
         """
         verify_shard(self._directory, shard, self._dtype, self._vocabulary)
         return UserError(
-            f"{what} of the corpus cannot be read ({error})", file=self._directory / shard.name, remedy=BUILD_AGAIN
+            f"{what} of the corpus cannot be read ({error})",
+            file=file_at(self._directory, shard.name),
+            remedy=BUILD_AGAIN,
         )
 
     def _shard(self, number: int) -> _OpenShard:
@@ -324,16 +338,18 @@ class Corpus:
     """A corpus on disk.
 
     Attributes:
-        directory: directory of the corpus.
+        directory: directory of the corpus; of one at a URL, a temporary one with all files but the shards.
+        place: directory of the corpus, or its URL.
         manifest: its manifest.
         train, heldout: the documents of its parts.
     """
 
-    def __init__(self, directory: Path, manifest: CorpusManifest) -> None:
+    def __init__(self, directory: Path, manifest: CorpusManifest, place: Place | None = None) -> None:
         self.directory = directory
+        self.place = place or directory
         self.manifest = manifest
-        self.train = Documents(directory, manifest, manifest.train)
-        self.heldout = Documents(directory, manifest, manifest.heldout)
+        self.train = Documents(self.place, manifest, manifest.train)
+        self.heldout = Documents(self.place, manifest, manifest.heldout)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -354,7 +370,7 @@ class Corpus:
         """
         for part in (self.manifest.train, self.manifest.heldout):
             for shard in part.shards:
-                verify_shard(self.directory, shard, self.manifest.dtype, self.manifest.tokenizer.size)
+                verify_shard(self.place, shard, self.manifest.dtype, self.manifest.tokenizer.size)
         _ = self.tokenizer
 
 
@@ -362,7 +378,7 @@ def open_corpus(directory: str | Path, *, tokenizer: Tokenizer | None = None) ->
     """Open a corpus; check the manifest and the sizes of all files.
 
     Args:
-        directory: directory of the corpus.
+        directory: directory of the corpus, or its URL.
         tokenizer: the tokenizer that it must have been built with.
 
     Returns:
@@ -371,18 +387,37 @@ def open_corpus(directory: str | Path, *, tokenizer: Tokenizer | None = None) ->
     Raises:
         UserError: it is not a corpus, files are missing or truncated (the message names the first one), or it was built
             with another tokenizer.
+        UnmaskError: the store at a URL fails.
     """
-    directory = Path(directory)
+    place = as_url(directory)
+    if isinstance(place, Url):
+        copied = Path(mkdtemp(prefix="unmask-corpus-"))
+        try:
+            copy_small_files(place, SMALL_FILES, copied)
+            corpus = _opened(copied, place, tokenizer)
+            _ = corpus.tokenizer
+        except BaseException as error:
+            shutil.rmtree(copied, ignore_errors=True)
+            if isinstance(error, UserError):
+                rename(error, copied, place)
+            raise
+        weakref.finalize(corpus, shutil.rmtree, copied, ignore_errors=True)
+        return corpus
+    return _opened(Path(place), Path(place), tokenizer)
+
+
+def _opened(directory: Path, place: Place, tokenizer: Tokenizer | None) -> Corpus:
+    """Return a corpus; see `open_corpus`."""
     manifest = read_manifest(directory / NAME)
     if tokenizer is not None:
         remedy = "build the corpus with the tokenizer of this model, or use the one of the corpus"
         check_tokenizer(tokenizer, manifest, directory, remedy)
     for name, part in (("train", manifest.train), ("heldout", manifest.heldout)):
         for shard in part.shards:
-            check_files(directory, shard)
+            check_files(place, shard)
         totals = [sum(getattr(shard, count) for shard in part.shards) for count in ("documents", "sentences", "tokens")]
         if totals != [part.documents, part.sentences, part.tokens]:
             raise UserError(
                 f"the counts of '{name}' do not match those of its shards", file=directory / NAME, remedy=BUILD_AGAIN
             )
-    return Corpus(directory, manifest)
+    return Corpus(directory, manifest, place)

@@ -13,6 +13,8 @@ train-00000.checksums.npy     uint32: the checksum of each document (`checksum`)
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from unmask.data.corpus.places import Place, drop_copy, file_at, shard_file
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.support.errors import UserError, counted
 from unmask.support.fingerprint import sha256
@@ -150,7 +153,7 @@ def read_manifest(path: Path) -> CorpusManifest:
     return manifest
 
 
-def verify_shard(directory: Path, shard: ShardEntry, dtype: str, vocabulary: int) -> None:
+def verify_shard(directory: Place, shard: ShardEntry, dtype: str, vocabulary: int) -> None:
     """Read the files of a shard; check their checksums, and that their contents are consistent.
 
     Args:
@@ -163,12 +166,23 @@ def verify_shard(directory: Path, shard: ShardEntry, dtype: str, vocabulary: int
         UserError: a file is missing or damaged.
     """
     check_files(directory, shard)
-    for name, entry in shard.files.items():
-        if sha256(directory / name) != entry.sha256:
-            raise UserError(
-                "is damaged: its sha256 differs", file=directory / name, remedy=f"copy it again or {BUILD_AGAIN}"
-            )
-    paths = {kind: directory / f"{shard.name}.{kind}.npy" for kind in ARRAYS}
+    with ExitStack() as stack:
+        files = {
+            name: stack.enter_context(shard_file(directory, name, entry.bytes, entry.sha256))
+            for name, entry in shard.files.items()
+        }
+        for name, path in files.items():
+            if sha256(path) != (known := shard.files[name].sha256):
+                remedy = f"copy it again or {BUILD_AGAIN}"
+                if drop_copy(directory, name, known):
+                    remedy = "its copy in the cache is removed; run the same command again"
+                raise UserError("is damaged: its sha256 differs", file=path, remedy=remedy)
+        paths = {kind: files[f"{shard.name}.{kind}.npy"] for kind in ARRAYS}
+        _check_arrays(paths, shard, dtype, vocabulary)
+
+
+def _check_arrays(paths: Mapping[str, Path], shard: ShardEntry, dtype: str, vocabulary: int) -> None:
+    """Check the content of the files of a shard; see `verify_shard`."""
     arrays = {kind: map_array(path) for kind, path in paths.items()}
     for kind in ("tokens", "checksums"):
         want, count = dtypes(dtype)[kind], lengths(shard)[kind]
@@ -211,8 +225,8 @@ def check_tokenizer(tokenizer: Tokenizer, manifest: CorpusManifest, path: Path, 
         )
 
 
-def check_files(directory: Path, shard: ShardEntry) -> None:
-    """Check that the files of a shard exist and have the right size.
+def check_files(directory: Place, shard: ShardEntry) -> None:
+    """Check that the files of a shard exist and have the right size; at a URL, they are checked when they are read.
 
     Raises:
         UserError: a file is missing or truncated.
@@ -220,9 +234,11 @@ def check_files(directory: Path, shard: ShardEntry) -> None:
     if set(shard.files) != {f"{shard.name}.{kind}.npy" for kind in ARRAYS} or Path(shard.name).name != shard.name:
         raise UserError(
             f"the files of shard '{shard.name}' are not those of a shard ({', '.join(ARRAYS)})",
-            file=directory / NAME,
+            file=file_at(directory, NAME),
             remedy=BUILD_AGAIN,
         )
+    if not isinstance(directory, Path):
+        return
     for name, entry in shard.files.items():
         path = directory / name
         if not path.is_file():

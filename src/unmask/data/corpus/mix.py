@@ -21,6 +21,7 @@ from unmask.data.corpus.corpus import Corpus, Documents, open_corpus
 from unmask.data.corpus.encode import EncodedDocument
 from unmask.data.corpus.manifest import NAME, VERSION, CorpusManifest, SkippedEntry, TokenizerEntry, checksum
 from unmask.data.corpus.partial import PartialCorpus
+from unmask.data.corpus.places import Place
 from unmask.data.corpus.sample import mix_samples
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import sha256
@@ -71,10 +72,10 @@ def write_mixture(
         if times > most_repeats:
             raise UserError(
                 f"would be read {times:.3g} times",
-                file=corpus.directory,
+                file=corpus.place,
                 remedy=f"lower its share or {argument('tokens')}, or raise {argument('max_repeats')}",
             )
-        report(f"{corpus.directory}: {100 * share / sum(wanted):.3g} %, read {times:.3g} times")
+        report(f"{corpus.place}: {100 * share / sum(wanted):.3g} %, read {times:.3g} times")
     settings = {
         "corpora": " ".join(sha256(corpus.directory / NAME)[:16] for corpus in corpora),
         "shares": " ".join(f"{share:.6g}" for share in wanted),
@@ -111,15 +112,16 @@ def write_mixture(
 
 def _check(corpora: Sequence[Corpus]) -> None:
     """Raise a UserError if a corpus is given twice, or has another vocabulary than the first one."""
-    first, seen = corpora[0], set[Path]()
+    first, seen = corpora[0], set[Place]()
     for corpus in corpora:
-        if corpus.directory.resolve() in seen:
-            raise UserError("is given twice", file=corpus.directory, remedy="give each corpus once, with its share")
+        place = corpus.place.resolve() if isinstance(corpus.place, Path) else corpus.place
+        if place in seen:
+            raise UserError("is given twice", file=corpus.place, remedy="give each corpus once, with its share")
         if corpus.manifest.tokenizer != first.manifest.tokenizer:
             raise UserError(
-                f"its vocabulary is not that of {first.directory}", file=corpus.directory, remedy="build it with that"
+                f"its vocabulary is not that of {first.place}", file=corpus.place, remedy="build it with that"
             )
-        seen.add(corpus.directory.resolve())
+        seen.add(place)
 
 
 def share_read(documents: Documents, copies: npt.NDArray[np.int64]) -> float:

@@ -1,8 +1,8 @@
 """Opening of raw and labeled files, and reading of their lines in bounded memory.
 
-Input: the path of a plain, `.gz`, `.bz2`, `.xz` or `.zst` file, or `-` for standard input. Output: bytes, or numbered
-lines; text in another encoding, which the path names or a byte-order mark declares, is read as UTF-8. What is not text
-by its content (content.py) is refused, whatever its name.
+Input: the path or the `Url` of a plain, `.gz`, `.bz2`, `.xz` or `.zst` file, or `-` for standard input. Output: bytes,
+or numbered lines; text in another encoding, which the path names or a byte-order mark declares, is read as UTF-8. What
+is not text by its content (content.py) is refused, whatever its name.
 
 Three limits bound what a file from elsewhere can make a reader allocate: `MAX_DOCUMENT` for a line, `MAX_JSON` for a
 file that is a single JSON value, and `MAX_RATIO` for what a compressed file may expand to. A plain file has no limit of
@@ -31,6 +31,7 @@ from unmask.data.text.encodings import SCRIPTS, EncodingError, in_utf8, suggest
 from unmask.data.text.json_keys import check_keys
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
+from unmask.support.urls import address_of, on_disk
 
 MAX_DOCUMENT = 10_000_000
 """Maximum size of a document, and so of a line and of a record, in bytes."""
@@ -68,10 +69,11 @@ class EncodedPath(str):
         """
         check_encoding(encoding)
         encoded = super().__new__(cls, path)
-        encoded.encoding = encoding
+        encoded.encoding, encoded.address = encoding, address_of(path)
         return encoded
 
     encoding: str
+    address: str
 
 
 def with_encoding(path: str | Path, encoding: str | None) -> str | Path:
@@ -230,7 +232,7 @@ def open_binary(path: str | Path) -> Iterator[io.BufferedReader]:
             much.
     """
     try:
-        with _open(Path(path)) as stream:
+        with on_disk(path) as file, _open(Path(file)) as stream:
             yield stream
     except (EOFError, DamagedError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
         raise UserError(
@@ -242,12 +244,13 @@ def open_binary(path: str | Path) -> Iterator[io.BufferedReader]:
 
 def pages_of(path: str | Path) -> str:
     """Return the format of pages that a file has by its content (`content.PAGES`); "" if it has none, or is no file."""
-    if not Path(path).is_file():
-        return ""
-    try:
-        content = recognize(_start(Path(path)))
-    except (UserError, OSError, zlib.error):  # which reading will raise again
-        return ""
+    with on_disk(path, start=True) as file:
+        if not Path(file).is_file():
+            return ""
+        try:
+            content = recognize(_start(Path(file)))
+        except (UserError, OSError, zlib.error):  # which reading will raise again
+            return ""
     return content.pages if content else ""
 
 

@@ -40,6 +40,7 @@ from unmask.data.text.files import (
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_path, fingerprint_values
 from unmask.support.plugins import Registry
+from unmask.support.urls import address_of, on_disk
 
 STATE, SPLITS, METADATA = "state.json", "dataset_dict.json", b"huggingface"
 """Files of directories of `datasets`, and where they keep the features in a schema's metadata."""
@@ -63,6 +64,9 @@ def fingerprint_source(path: str | Path) -> str | None:
         None for what can be read only once, such as standard input.
     """
     file, part = split_part(path)
+    if address_of(path):
+        with on_disk(path) as copy:
+            return fingerprint_path(copy)
     content = None if str(path) == "-" else fingerprint_path(file)
     return fingerprint_values([content, part]) if part else content
 
@@ -289,7 +293,8 @@ def read_file(path: str | Path) -> Iterator[tuple[int, Record]]:
     """
     refuse_encoding(path)
     read = READERS.get(_suffix(path), read_arrow)
-    yield from read(path)
+    with on_disk(path) as file:
+        yield from read(file)
 
 
 def _suffix(path: str | Path) -> str:

@@ -20,6 +20,7 @@ from unmask.data.text.content import START, recognize, recognize_binary
 from unmask.data.text.files import MAX_DOCUMENT, TOO_LONG, encoding_of, open_binary, read_at_most
 from unmask.data.text.html import PageError, decode_page, html_text
 from unmask.data.text.pages import Page
+from unmask.support.urls import on_disk
 
 _STATUS = re.compile(rb"HTTP/[\d.]+\s+(\d{3})\b[^\n]*\n|HTTP/[\d.]+\s*\n")
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([\w:.-]+)", re.IGNORECASE)
@@ -60,11 +61,11 @@ def read_html(path: str | Path) -> Iterator[Page]:
 
 def _read_archive(path: str | Path, read: Callable[[BinaryIO], Iterator[Record | Damage]]) -> Iterator[Page]:
     if Path(path).suffix.lower() == ".gz":  # its damage is dealt with where records are read
-        with Path(path).open("rb") as packed:
+        with on_disk(path) as file, Path(file).open("rb") as packed:
             yield from map(_page, read(packed))
     else:
-        with open_binary(path) as file:
-            yield from map(_page, read(file))
+        with open_binary(path) as stream:
+            yield from map(_page, read(stream))
 
 
 def _page(record: Record | Damage) -> Page:

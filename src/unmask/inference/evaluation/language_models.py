@@ -30,6 +30,7 @@ from unmask.data.labelled.minimal_pairs import MinimalPair
 from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_idle_options, refuse_none
 from unmask.inference.evaluation.likelihood import Likelihood, TokenizedText
 from unmask.metrics.intervals import intervals, mean_share, measure_all
+from unmask.support.choices import as_url
 from unmask.support.errors import UserError, counted
 from unmask.training.runs.display import Display
 
@@ -112,6 +113,7 @@ def read_texts(
     Raises:
         UserError: a file cannot be read, there is no text, or an option has no effect.
     """
+    paths = list(map(as_url, paths))
     refuse_idle_options(paths, options)
     skipped = Skipped()
     documents = list(islice(refuse_none(read_documents(paths, options, skipped), skipped, paths), limit))

@@ -31,6 +31,7 @@ from unmask.support.errors import UserError
 from unmask.support.fingerprint import differences, versions
 from unmask.support.messages import argument, rendered
 from unmask.support.settings import flatten
+from unmask.support.urls import without_secrets
 from unmask.training.runs.extras import Sinks
 
 LIBRARIES = ("torch", "numpy", "tokenizers", "safetensors")
@@ -82,7 +83,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
         libraries = versions(LIBRARIES)
         return cls(
             unmask=libraries.pop("unmask"),
-            command=[word.encode("utf8", "backslashreplace").decode() for word in sys.argv],
+            command=[without_secrets(word.encode("utf8", "backslashreplace").decode()) for word in sys.argv],
             python=platform.python_version(),
             platform=platform.platform(),
             libraries=libraries,

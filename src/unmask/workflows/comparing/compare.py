@@ -18,6 +18,7 @@ from unmask.model.model import load_model
 from unmask.support.choices import Device, Documents, Files, Format, Precision, as_files, as_texts, exists
 from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument
+from unmask.support.workers import local_workers, work_on_ray
 from unmask.tasks import TASKS
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display, duration
@@ -35,12 +36,11 @@ from unmask.workflows.comparing.settings import (
 )
 from unmask.workflows.comparing.work import (
     COMPARISON,
+    JOIN,
     array_script,
     expected_seconds,
-    local_workers,
     seconds_taken,
     work,
-    work_on_ray,
     write_plan,
 )
 from unmask.workflows.distillation.general import check_distillation
@@ -209,8 +209,8 @@ def _work(plan: Plan, out: Path, machine: Machine, workers: int, engine: str, *,
     attempt = uuid.uuid4().hex
     arguments = (str(out.resolve()), machine.device.type, machine.precision, attempt)
     if engine == "ray":
-        work_on_ray(workers, arguments)
-    with local_workers(workers - 1 if engine == "local" else 0, arguments):
+        work_on_ray(workers, JOIN, arguments)
+    with local_workers(workers - 1 if engine == "local" else 0, JOIN, arguments):
         work(plan, out, machine, attempt=attempt, quiet=quiet)
 
 

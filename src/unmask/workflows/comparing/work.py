@@ -13,13 +13,9 @@ directory.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -28,11 +24,11 @@ from typing import Any
 
 import msgspec
 
-from unmask.support.durable import acquire, replace_file
-from unmask.support.environment import num_cores
+from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
-from unmask.support.messages import argument, call, in_command, rendered
+from unmask.support.messages import call, in_command, rendered
 from unmask.support.settings import write
+from unmask.support.workers import ATTEMPTS, PAUSE, taken
 from unmask.training.interrupt import Interrupted
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display, duration
@@ -54,10 +50,8 @@ from unmask.workflows.comparing.settings import Comparison, read_budget, read_co
 from unmask.workflows.pretraining.search import cost, training_speed
 
 COMPARISON = "comparison.toml"
-ATTEMPTS = 3
-"""How often a cell is begun whose process ends without a word, such as one that the system kills for its memory."""
-PAUSE = 0.5
-"""Seconds between two looks for a cell, while others compute what is needed."""
+JOIN = "unmask.workflows.comparing.work:join"
+"""What other processes call."""
 GUESS = {
     "look": 15.0,
     "familiarity": 15.0,
@@ -94,7 +88,7 @@ def work(plan: Plan, out: Path, machine: Machine, *, attempt: str, quiet: bool) 
             if state == "waiting" or cell.key in held.waiting:
                 waiting = True
                 continue
-            with _taken(folder_of(out, cell)) as mine:
+            with taken(folder_of(out, cell)) as mine:
                 if not mine:
                     waiting = True
                 elif result_of(out, cell) is None:
@@ -128,20 +122,6 @@ def _state(out: Path, cell: Cell, attempt: str, done: set[str]) -> str:
         _fail(folder_of(out, cell), attempt, f"needs what failed: {broken.name}")
         return "failed"
     return "ready" if all(state == "done" for state in states) else "waiting"
-
-
-@contextmanager
-def _taken(folder: Path) -> Iterator[bool]:
-    """Lock the folder of a cell; yield whether nobody else has."""
-    if folder.is_symlink():
-        raise UserError("is a link, and results are not written elsewhere", file=folder, remedy="remove it")
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = acquire(folder / ".lock")
-    try:
-        yield lock is not None
-    finally:
-        if lock is not None:
-            lock.release()
 
 
 def _compute(cell: Cell, out: Path, machine: Machine, attempt: str) -> None:
@@ -231,51 +211,6 @@ def join(out: str, device: Any, precision: Any, attempt: str) -> None:
     machine = choose_machine(device, precision)
     plan = Planner(comparison, comparison.named_arms(), machine.precision).plan()
     work(plan, Path(out), machine, attempt=attempt, quiet=True)
-
-
-@contextmanager
-def local_workers(count: int, arguments: tuple[Any, ...]) -> Iterator[None]:
-    """Start processes that work beside this one, and wait for their end; see `join`.
-
-    Args:
-        count: how many.
-        arguments: those of `join`.
-    """
-    code = f"from unmask.workflows.comparing.work import join; join(*{arguments!r})"
-    environment = os.environ | {"OMP_NUM_THREADS": str(max(1, num_cores() // (count + 1)))}
-    processes = [subprocess.Popen([sys.executable, "-P", "-c", code], env=environment) for _ in range(count)]
-    try:
-        yield
-        for process in processes:
-            process.wait()
-    finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.wait()
-
-
-def work_on_ray(count: int, arguments: tuple[Any, ...]) -> None:
-    """Work in tasks of a Ray cluster whose machines share the directory; a task whose machine is lost starts anew.
-
-    Args:
-        count: how many tasks.
-        arguments: those of `join`.
-
-    Raises:
-        UserError: Ray is not installed.
-    """
-    try:
-        import ray
-    except ImportError as error:
-        raise UserError(f"{argument('engine', 'ray')} needs Ray", remedy="pip install 'unmask[cluster]'") from error
-    if not ray.is_initialized():
-        ray.init(address=os.environ.get("RAY_ADDRESS"), log_to_driver=False)
-    task = ray.remote(num_cpus=1, max_retries=-1, retry_exceptions=False)(join)
-    try:
-        ray.get([task.remote(*arguments) for _ in range(count)])
-    finally:
-        ray.shutdown()
 
 
 def array_script(out: Path, workers: int) -> str:

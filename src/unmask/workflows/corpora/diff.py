@@ -95,7 +95,7 @@ def diff_corpora(first: str | Path, second: str | Path, *, seed: int = 0) -> Dif
         common = round(in_both / share)
     sides = [
         Side(
-            name=str(corpus.directory),
+            name=str(corpus.place),
             documents=len(corpus.train),
             tokens=corpus.train.num_tokens,
             lengths=_quantiles(corpus),

@@ -19,7 +19,7 @@ def sample_corpus(directory: str | Path, *, count: int = 10, seed: int = 0, quie
     documents, the first 10,000 characters. If more are asked for, or it keeps none, tokens are decoded.
 
     Args:
-        directory: directory of a corpus.
+        directory: directory or URL of a corpus.
         count: number of documents.
         seed: of the choice.
         quiet: print only the texts.

@@ -154,7 +154,7 @@ def survey(corpus: Corpus, *, seed: int = 0) -> Survey:
     hosts = Counter(host for document in sample.texts if (host := host_of(document.url)))
     documents = [Document(text) for text in texts]
     return Survey(
-        name=str(corpus.directory),
+        name=str(corpus.place),
         manifest=corpus.manifest,
         frequent_token=corpus.tokenizer.token(corpus.manifest.most_frequent_token.id),
         lengths=_lengths(corpus.train),

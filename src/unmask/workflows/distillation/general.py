@@ -254,7 +254,7 @@ def check_corpus(teacher: Model, corpus: Corpus, recipe: Recipe, source: str) ->
     if why or corpus.tokenizer.size != teacher.tokenizer.size:
         raise UserError(
             f"the corpus was not built with the tokenizer of {source}" + (f": {why}" if why else ""),
-            file=corpus.directory,
+            file=corpus.place,
             remedy=f"rebuild it: {call('corpus build', 'FILES', tokenizer=source, out='DIR')}",
         )
     longest, length = teacher.encoder.longest, max(stage.layout.length for stage in recipe.every_stage)

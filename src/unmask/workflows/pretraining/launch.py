@@ -64,9 +64,10 @@ def pretrain(
     Args:
         recipe: name of a shipped recipe or a .toml file; by default the best one for the text, the machine and the
             budget, or with init the recipe adapt.
-        corpus: training text with the tokenizer that it was built with: a directory of build_corpus.
+        corpus: training text with the tokenizer that it was built with: a directory of build_corpus,
+            or its URL.
         out: run directory to write.
-        text: files of raw text, in place of a corpus; the tokenizer and the corpus are created inside the run.
+        text: files or URLs of raw text, in place of a corpus; the tokenizer and the corpus are created inside the run.
         init: model to start from, whose shape replaces that of the recipe: a run directory, Hugging Face model
             directory or name on the Hub, or directory of AllenNLP's ELMo.
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.

@@ -211,7 +211,7 @@ def load_base(init: str | Path, recipe: Recipe, corpus: Corpus, *, allow_pickle:
     if base.tokenizer.sha256 != corpus.tokenizer.sha256 and (why := difference(base.tokenizer, corpus.tokenizer)):
         raise UserError(
             f"the corpus was not built with the tokenizer of {init} or with one that extends it: {why}",
-            file=corpus.directory,
+            file=corpus.place,
             remedy=f"rebuild it: {call('corpus build', 'FILES', tokenizer=init, out='DIR')}",
         )
     return base

@@ -1,0 +1,142 @@
+"""Pure tasks in a shared directory: each is done once, by whoever takes it first, and not again unless its input is
+another one.
+
+    FOLDER/NAME/.lock          held by whoever does the task
+    FOLDER/NAME/done.json      what it was made from and its result, written last
+    FOLDER/NAME/begun-CALL     how often it was begun in a call of a user
+    FOLDER/NAME/failed-CALL    why it was not done in that call
+
+A task that fails because of its input fails at once; one that fails otherwise, or whose process ends without a word, is
+begun `ATTEMPTS` times in each call. The others are done nevertheless.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from unmask.support.durable import replace_file
+from unmask.support.errors import UnmaskError, UserError
+from unmask.support.fingerprint import fingerprint_values
+from unmask.support.workers import ATTEMPTS, PAUSE, taken
+
+_DONE, _BEGUN, _FAILED = "done.json", "begun", "failed"
+
+
+class Result(msgspec.Struct):
+    """What done.json says: a fingerprint of what a task was made from, and its result."""
+
+    made_from: str
+    value: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A task.
+
+    Attributes:
+        name: what it is called in progress and errors, which names its folder, too.
+        folder: its folder, which only one process at a time works in.
+        made_from: returns what its result depends on, beside the tasks it needs, as values that JSON can represent.
+        run: does it in its folder; returns a result that JSON can represent.
+        needs: tasks that are done before.
+    """
+
+    name: str
+    folder: Path
+    made_from: Callable[[], Any]
+    run: Callable[[Path], Any]
+    needs: Sequence[Task] = field(default=())
+
+    @property
+    def result(self) -> Result | None:
+        """Its result; None: it is not done."""
+        return _read(self.folder / _DONE, Result)
+
+    def failure(self, call: str) -> str:
+        """Return why it was not done in a call of a user; "": it was, or has not failed."""
+        reason: str = _read(self.folder / f"{_FAILED}-{call}", str) or ""
+        return reason if reason and self.result is None else ""
+
+    def fingerprint(self) -> str:
+        """Return a fingerprint of what it is made from, given that those it needs are done."""
+        results = [needed.result for needed in self.needs]
+        return fingerprint_values([self.made_from(), [result.made_from if result else None for result in results]])
+
+
+def check_done(tasks: Sequence[Task]) -> None:
+    """Forget the results that were made from something else, of tasks in the order of their needs."""
+    for task in tasks:
+        done = task.result
+        is_right = all(needed.result for needed in task.needs) and done and done.made_from == task.fingerprint()
+        if done and not is_right:
+            (task.folder / _DONE).unlink(missing_ok=True)
+
+
+def work(tasks: Sequence[Task], call: str, report: Callable[[str], None]) -> None:
+    """Do all tasks that nobody else does, until each is done or has failed.
+
+    Args:
+        tasks: the tasks, in the order of their needs.
+        call: identifies the call of a user: what failed in another one is tried again.
+        report: called with a line for each task that is begun.
+    """
+    left = list(enumerate(tasks, 1))
+    while left:
+        waiting = worked = False
+        for number, task in [*left]:
+            if task.result or task.failure(call):
+                left.remove((number, task))
+                continue
+            if failed := next((needed.name for needed in task.needs if needed.failure(call)), ""):
+                _fail(task, call, f"needs what failed: {failed}")
+                continue
+            if not all(needed.result for needed in task.needs):
+                waiting = True
+                continue
+            with taken(task.folder) as is_mine:
+                if is_mine and not task.result and not task.failure(call):
+                    report(f"[{number}/{len(tasks)}] {task.name}")
+                    _attempt(task, call)
+                    worked = True
+                    break
+                waiting = True
+        if waiting and not worked:
+            time.sleep(PAUSE)
+
+
+def _attempt(task: Task, call: str) -> None:
+    """Do a task in its locked folder, and write its result or why there is none."""
+    begun = task.folder / f"{_BEGUN}-{call}"
+    times = 1 + (_read(begun, int) or 0)
+    if times > ATTEMPTS:
+        _fail(task, call, f"its process ended without a word {ATTEMPTS} times; is there enough memory?")
+        return
+    replace_file(begun, msgspec.json.encode(times))
+    try:
+        made_from = task.fingerprint()
+        value = task.run(task.folder)
+    except Exception as error:
+        if isinstance(error, UserError) or times == ATTEMPTS:
+            known = error.message if isinstance(error, UnmaskError) else f"{type(error).__name__}: {error}"
+            _fail(task, call, known if isinstance(error, UserError) else f"{known} ({ATTEMPTS} attempts)")
+        return
+    replace_file(task.folder / _DONE, msgspec.json.encode(Result(made_from, value)))
+
+
+def _fail(task: Task, call: str, reason: str) -> None:
+    task.folder.mkdir(parents=True, exist_ok=True)
+    replace_file(task.folder / f"{_FAILED}-{call}", msgspec.json.encode(reason))
+
+
+def _read(path: Path, kind: type[Any]) -> Any:
+    """Return the content of a file of a task; None: there is none, or it is damaged."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
+        return None

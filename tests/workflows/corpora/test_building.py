@@ -1,0 +1,269 @@
+"""A corpus that tasks build is the same for any number of processes, wherever they run and whatever ends them."""
+
+import json
+import multiprocessing
+import random
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from unmask.data.corpus.corpus import open_corpus
+from unmask.support.errors import UnmaskError, UserError
+from unmask.workflows.corpora import building, tasks
+from unmask.workflows.corpora.build import build_corpus
+
+from ...killing import count_changes, kill
+
+RULES = ["duplicates", "repeated_lines"]
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    monkeypatch.setattr(building, "TASK_BYTES", 3000)
+    monkeypatch.setattr(building, "SHARD_TOKENS", 400)
+    monkeypatch.setattr(tasks, "PAUSE", 0.02)
+
+
+@pytest.fixture
+def files(tmp_path, documents):
+    """Six files, of which the second and third, and the fourth and fifth form portions; copies and a broken line."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    texts = [*documents[:90], *documents[20:30], *documents[90:120]]
+    ends = [0, 40, 42, 70, 75, 110, 130]
+    for number in range(6):
+        lines = [json.dumps({"text": text}) for text in texts[ends[number] : ends[number + 1]]]
+        (folder / f"{number}.jsonl").write_text("\n".join([*lines, "broken"] if number == 1 else lines))
+    return sorted(folder.iterdir())
+
+
+def build(files, tokenizer, out, **options):
+    """Build a corpus in this process, unless options say otherwise; return the content of its files."""
+    directory = build_corpus(files, tokenizer, out, **{"workers": 1, "quiet": True, **options}).directory
+    assert not list(out.parent.glob(f"{out.name}.*"))
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def texts(corpus, part):
+    """Return the tokens of the documents of a part, in any order."""
+    documents = getattr(corpus, part)
+    return sorted([ids.tolist() for ids in documents.sentences(index)] for index in range(len(documents)))
+
+
+@pytest.mark.parametrize("clean", [(), RULES])
+def test_tasks_give_the_documents_that_one_process_gives(files, tokenizer, tmp_path, monkeypatch, clean):
+    assert building.portions(files) == [1, 2, 2, 1]
+    build(files, tokenizer, tmp_path / "tasks", clean=clean)
+    monkeypatch.setattr(building, "TASK_BYTES", 1e9)
+    build(files, tokenizer, tmp_path / "one", clean=clean)
+    divided, one = open_corpus(tmp_path / "tasks"), open_corpus(tmp_path / "one")
+    divided.verify()
+    assert all(texts(divided, part) == texts(one, part) for part in ("train", "heldout"))
+    assert divided.manifest.most_frequent_token == one.manifest.most_frequent_token
+    assert (divided.manifest.skipped, divided.manifest.sources) == (one.manifest.skipped, one.manifest.sources)
+    assert divided.manifest.skipped.count == 1
+    if clean:
+        cleaning = [(tmp_path / name / "cleaning.json").read_bytes() for name in ("tasks", "one")]
+        assert cleaning[0] == cleaning[1]
+        assert len(divided.train) + len(divided.heldout) < 130
+
+
+def test_a_text_of_one_portion_is_the_same_by_tasks(files, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(building, "TASK_BYTES", 1e9)
+    monkeypatch.setattr(building, "SHARD_TOKENS", 16_000_000)
+    for clean in ((), RULES):
+        alone = build(files, tokenizer, tmp_path / "alone", clean=clean)
+        assert build(files, tokenizer, tmp_path / "tasks", clean=clean, engine="hosts") == alone
+        shutil.rmtree(tmp_path / "alone")
+        shutil.rmtree(tmp_path / "tasks")
+
+
+def test_held_out_files_are_held_out(files, tokenizer, tmp_path):
+    build(files[:-1], tokenizer, tmp_path / "out", heldout=files[-1:])
+    corpus = open_corpus(tmp_path / "out")
+    assert (len(corpus.train), len(corpus.heldout)) == (110, 20)
+    with pytest.raises(UserError, match="given twice"):
+        build(files, tokenizer, tmp_path / "again", heldout=files[-1:])
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 9])
+def test_few_documents_are_held_out_as_by_one_process(documents, tokenizer, tmp_path, monkeypatch, count):
+    monkeypatch.setattr(building, "TASK_BYTES", 1)
+    paths = [tmp_path / f"{number}.txt" for number in range(count)]
+    for path, text in zip(paths, documents, strict=False):
+        path.write_text(text)
+    build(paths, tokenizer, tmp_path / "tasks")
+    monkeypatch.setattr(building, "TASK_BYTES", 1e9)
+    build(paths, tokenizer, tmp_path / "one")
+    divided, one = open_corpus(tmp_path / "tasks"), open_corpus(tmp_path / "one")
+    assert all(texts(divided, part) == texts(one, part) for part in ("train", "heldout"))
+
+
+def _build_on_host(files, tokenizer, out):
+    build_corpus(files, tokenizer, out, workers=1, clean=RULES, engine="hosts", quiet=True)
+
+
+def test_processes_and_hosts_give_the_same_bytes(files, tokenizer_directory, tmp_path):
+    alone = build(files, tokenizer_directory, tmp_path / "alone", clean=RULES)
+    assert build(files, tokenizer_directory, tmp_path / "processes", clean=RULES, workers=3) == alone
+    context = multiprocessing.get_context("fork")
+    hosts = [
+        context.Process(target=_build_on_host, args=(files, tokenizer_directory, tmp_path / "hosts")) for _ in range(3)
+    ]
+    for host in hosts:
+        host.start()
+    for host in hosts:
+        host.join()
+        assert host.exitcode == 0
+    assert build(files, tokenizer_directory, tmp_path / "hosts", clean=RULES, engine="hosts") == alone
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # files that a killed call had open
+def test_D19_a_build_that_is_killed_at_any_moment_is_continued(files, tokenizer, tmp_path, request):
+    paths, out = files[1:5], tmp_path / "out"
+    whole = build(paths, tokenizer, tmp_path / "whole", clean=RULES)
+
+    def call():
+        build(paths, tokenizer, out, clean=RULES)
+
+    changes = count_changes(tmp_path, call)
+    moments = range(changes)
+    for moment in moments if request.config.getoption("--exhaustive") else random.Random(0).sample(moments, 4):
+        shutil.rmtree(out, ignore_errors=True)
+        kill(tmp_path, call, moment)
+        if not out.exists():  # otherwise it was killed while it cleared up
+            assert build(paths, tokenizer, out, clean=RULES) == whole
+        assert {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()} == whole
+        for rest in (*tmp_path.glob("out.*"), *tmp_path.glob(".out.*")):
+            shutil.rmtree(rest) if rest.is_dir() else rest.unlink()
+
+
+def test_D19_a_task_that_fails_three_times_is_named_and_the_others_are_done(files, tokenizer, tmp_path, monkeypatch):
+    whole, real, calls = build(files, tokenizer, tmp_path / "whole"), building.write_portion, []
+
+    def fail(paths, *arguments, **options):
+        calls.append([*map(Path, paths)])
+        if calls[-1] == files[1:3]:
+            raise RuntimeError("no luck")
+        return real(paths, *arguments, **options)
+
+    monkeypatch.setattr(building, "write_portion", fail)
+    with pytest.raises(UnmaskError, match=r"1 task of 5 failed \(encode 2: RuntimeError: no luck \(3 att") as caught:
+        build(files, tokenizer, tmp_path / "out")
+    assert caught.value.status == 1
+    assert calls.count(files[1:3]) == 3 and len(calls) == 6
+    assert not (tmp_path / "out").exists()
+    calls.clear()
+    monkeypatch.setattr(building, "write_portion", lambda *a, **b: calls.append([*map(Path, a[0])]) or real(*a, **b))
+    assert build(files, tokenizer, tmp_path / "out") == whole
+    assert calls == [files[1:3]]
+
+
+def test_a_task_whose_process_ends_without_a_word_is_begun_three_times(tmp_path):
+    def end(folder):
+        raise KeyboardInterrupt
+
+    task = tasks.Task("a", tmp_path / "a", list, end)
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            tasks.work([task], "call", str)
+    tasks.work([task], "call", str)
+    assert task.failure("call").startswith("its process ended without a word 3 times")
+    assert not task.failure("another")
+
+
+def test_D19_hosts_that_fail_in_turns_come_to_an_end(tmp_path):
+    calls = []
+
+    def fail(folder):
+        calls.append(folder)
+        raise RuntimeError("no luck")
+
+    task = tasks.Task("a", tmp_path / "a", list, fail)
+    hosts = [threading.Thread(target=tasks.work, args=([task], name, str), daemon=True) for name in "AB"]
+    for host in hosts:
+        host.start()
+    for host in hosts:
+        host.join(20)
+        assert not host.is_alive()
+    assert len(calls) == 6 and task.failure("A") and task.failure("B")
+
+
+def test_what_cannot_be_read_is_named_at_once(files, tokenizer, tmp_path):
+    with pytest.raises(UnmaskError, match=r"encode 2: .*1.jsonl:3: broken JSON"):
+        build(files, tokenizer, tmp_path / "out", strict=True)
+
+
+def test_files_that_change_before_a_build_is_continued_are_read_anew(files, tokenizer, tmp_path, monkeypatch):
+    real = building.merge_corpora
+
+    def end(*_, **__):
+        raise KeyboardInterrupt
+
+    for clean in ((), RULES):
+        monkeypatch.setattr(building, "merge_corpora", end)
+        with pytest.raises(KeyboardInterrupt):
+            build(files, tokenizer, tmp_path / "out", clean=clean)
+        monkeypatch.setattr(building, "merge_corpora", real)
+        files[0].write_text(files[0].read_text().replace("river", "mouse"))
+        continued = build(files, tokenizer, tmp_path / "out", clean=clean)
+        assert continued == build(files, tokenizer, tmp_path / "new", clean=clean)
+        files[0].write_text(files[0].read_text().replace("mouse", "river"))
+        shutil.rmtree(tmp_path / "new")
+        shutil.rmtree(tmp_path / "out")
+    monkeypatch.setattr(building, "merge_corpora", end)
+    with pytest.raises(KeyboardInterrupt):
+        build(files, tokenizer, tmp_path / "out")
+    with pytest.raises(UserError, match=r"out.tasks: contains an interrupted build with other settings: rules was"):
+        build(files, tokenizer, tmp_path / "out", clean=RULES)
+
+
+def test_urls_are_built_by_tasks_and_leave_no_secrets(store, files, tokenizer, tmp_path, monkeypatch):
+    store.put(files[0].parent)
+    real, kept = building.merge_corpora, []
+
+    def look(*arguments, **options):
+        kept.extend(path.read_bytes() for path in tmp_path.glob("out.tasks/**/*") if path.is_file())
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(building, "merge_corpora", look)
+    urls = [f"{store.url}/{path.name}?sig=SECRET" for path in files]
+    there, here = build(urls, tokenizer, tmp_path / "out", workers=2), build(files, tokenizer, tmp_path / "here")
+    assert kept and not any(b"SECRET" in content for content in kept)
+    for name in here.keys() - {"manifest.json"}:
+        assert there[name] == here[name]
+
+
+def test_engines_refuse_what_can_be_read_only_once(files, tokenizer, tmp_path):
+    with pytest.raises(UserError, match=r"engine=.*: unknown; choose one of local, hosts, ray"):
+        build_corpus(files, tokenizer, tmp_path / "out", engine="spark")
+    with pytest.raises(UserError, match=r"engine='?\"?hosts.* does not work with standard input"):
+        build_corpus("-", tokenizer, tmp_path / "out", engine="hosts", quiet=True)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(900)
+def test_a_lost_node_of_a_ray_cluster_changes_nothing(files, tokenizer, tmp_path, monkeypatch):
+    pytest.importorskip("ray", reason="Ray is not installed")
+    from ray.cluster_utils import Cluster
+
+    alone = build(files, tokenizer, tmp_path / "alone", clean=RULES)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    try:
+        node = cluster.add_node(num_cpus=1)
+        monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+
+        def lose_a_node():
+            while len(list(tmp_path.glob("out.tasks/*/done.json"))) < 2:
+                time.sleep(0.02)
+            cluster.remove_node(node, allow_graceful=False)
+
+        losing = threading.Thread(target=lose_a_node, daemon=True)
+        losing.start()
+        assert build(files, tokenizer, tmp_path / "out", clean=RULES, engine="ray", workers=2) == alone
+        assert not losing.is_alive()
+    finally:
+        cluster.shutdown()
