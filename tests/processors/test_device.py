@@ -24,8 +24,6 @@ SHAPES = {
     "bert-mini recompute": SMALL | {"batch.recompute": True},
 }
 """A recipe and a word for each family that reads subwords of the corpus, and its settings."""
-RAW = {"elmo-mini": {"encoder.width": 32, "encoder.cells": 32}, "roberta-mini": SMALL}
-"""Recipes with vocabularies of another kind, which are made of text."""
 RAW = {"elmo-mini": {"encoder.width": 32, "encoder.cells": 32, "layout.length": 8}, "roberta-mini": SMALL}
 """Recipes with vocabularies of another kind, which are made of text."""
 LONG = {"quac": 64, "coqa": 64, "hotpotqa": 64}
