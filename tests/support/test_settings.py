@@ -24,7 +24,7 @@ from unmask.training.settings import BatchSettings, BudgetSettings
             "masking.longest=3",
             "unknown key `longest` - at `masking`; it requires masking.kind = ngram or span or permutation$",
         ),
-        ("zzz=1", "unknown key `zzz`; known: batch, budget, encoder, .*, seed, stages, tokenizer$"),
+        ("zzz=1", "unknown key `zzz`; known: batch, budget, card, encoder, .*, seed, stages, tokenizer$"),
         ("encoder.lenght=3", "unknown key `lenght` - at `encoder`; known: activation, .*, width$"),
         ("optimizer.lr=1", "unknown key `lr` - at `optimizer`; known: average, .*, weight_decay$"),
         ("learning_rate=3", r"unknown key `learning_rate`; did you mean 'optimizer\.learning_rate'\?$"),

@@ -139,12 +139,15 @@ def field_of(request: Request, texts: Collection[str]) -> str:
 
 
 def main_field(request: Request) -> str:
-    """Return a reference to the largest field of a request, of those that it must have and of lists of texts."""
+    """Return a reference to the largest field of a request, of those that it must have and of lists of texts.
+
+    Texts and lists come before objects, such as parameters.
+    """
     sizes = {}
     for field in msgspec.structs.fields(request):
         value = getattr(request, field.name)
         if field.required or (isinstance(value, list | dict) and any(_strings(value))):
-            sizes[field.name] = len(msgspec.json.encode(value))
+            sizes[field.name] = (not isinstance(value, msgspec.Struct), len(msgspec.json.encode(value)))
     return argument(max(sizes, key=lambda name: sizes[name], default=request.__struct_fields__[0]))
 
 
