@@ -1,7 +1,8 @@
 """Each command in each precision works or says in one line why not, on a processor with AVX2 alone.
 
 Environment variables restrict oneDNN, torch's own kernels, MKL, and the oneDNN inside of OpenVINO to AVX2. ONNX Runtime
-knows no such restriction: see test_emulated.py.
+knows no such restriction: see test_emulated.py. On a processor with AVX2 alone all other tests run like this, so these
+run with --exhaustive only.
 """
 
 import json
@@ -13,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 from filelock import FileLock
 
 from unmask.inference.load import load
@@ -23,6 +25,8 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the variables are of x86"),
 ]
+if torch.backends.cpu.get_cpu_capability() == "AVX2":
+    pytestmark.append(pytest.mark.exhaustive)
 for library in ("onnxruntime", "onnxscript", "openvino", "nncf", "starlette"):
     if find_spec(library) is None:  # importing them here takes seconds
         pytest.skip("the extras onnx, openvino and serve are not installed", allow_module_level=True)
