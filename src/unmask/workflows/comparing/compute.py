@@ -5,6 +5,7 @@ A cell that was interrupted continues: runs are resumed from their checkpoints, 
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +24,7 @@ from unmask.data.tokenizers.train import TokenizerSettings, train_vocabulary
 from unmask.inference.backend import TorchBackend
 from unmask.inference.bench import measure_engines
 from unmask.inference.evaluation.language_models import document_bits
-from unmask.inference.evaluation.likelihood import Likelihood
+from unmask.inference.evaluation.likelihood import Likelihood, TokenizedText
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import CORRELATIONS, SHARES, intervals, measure_all, resampled
 from unmask.model.directory import find
@@ -55,8 +56,8 @@ from unmask.workflows.pretraining.restarts import started
 
 LOOKED_AT = 1000
 """Maximum number of examples of a first look."""
-FAMILIAR = 200
-"""Maximum number of training and of test texts whose bits are compared."""
+FAMILIAR, FAMILIAR_TOKENS = 200, 32
+"""Maximum number of training and of test texts whose bits are compared, and of their first tokens."""
 MAX_MISTAKES, MAX_TEXT = 5_000, 400
 """Number of mistakes that are stored, and of characters of their texts."""
 HELD_OUT = 20_000
@@ -122,7 +123,7 @@ def look_first(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Ma
 
 
 def compare_familiarity(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
-    """Compare how well a language model predicts test texts and training texts, in bits per character.
+    """Compare how well a language model predicts the first tokens of test texts and training texts, in bits per token.
 
     Both are of one distribution: a model that has read the test texts, but not the others, predicts them better.
 
@@ -137,9 +138,9 @@ def compare_familiarity(cell: Cell, folder: Path, needed: Mapping[str, Path], ma
     rates = []
     for examples in (parts.train, parts.held):
         spaced = examples[:: max(1, len(examples) // FAMILIAR)][:FAMILIAR]
-        texts = [text[:MAX_TEXT] for example in spaced if (text := " ".join(task.texts(example)).strip())]
-        scored = document_bits(likelihood, texts, Display(quiet=True))
-        rates.append(scored.bits / scored.characters)
+        texts = likelihood.encode([" ".join(task.texts(example)) for example in spaced])
+        starts = [TokenizedText(*(part[:FAMILIAR_TOKENS] for part in text)) for text in texts if len(text.ids)]
+        rates.append(np.array([-row.mean() / math.log(2) for row in likelihood(starts)]))
     if min(map(len, rates)) < 2:
         return {}
     train, test = rates

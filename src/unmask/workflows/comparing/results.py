@@ -366,7 +366,7 @@ def _warnings(plan: Plan, out: Path, arms: Sequence[ArmOutcome], scores: Scores)
         compared = result_of(out, cell) or {}
         if "z" in compared and compared["z"] < KNOWN and compared["test"] < CLEARLY * compared["train"]:
             warnings.append(
-                f"{cell.arm} predicts the test texts of {cell.task} with {compared['test']:.2f} bits per character, "
+                f"{cell.arm} predicts the test texts of {cell.task} with {compared['test']:.2f} bits per token, "
                 f"the training texts with {compared['train']:.2f}: it may have been trained on the test texts."
             )
     for task in plan.tasks:
