@@ -256,15 +256,16 @@ def main() -> None:
     """Plant wrong labels, audit, and write what was found."""
     options = parse(__doc__, [*DATA, PUBLISHED], seeds=SEEDS, corrected="")
     for name in options.names:
+        if name == PUBLISHED and not options.corrected:
+            continue
         with tempfile.TemporaryDirectory() as folder:
             if name == PUBLISHED:
-                if options.corrected:
-                    task = TASKS["token-classification"]()
-                    files = SHARED / CONLL / "eng.testb.xz", Path(options.corrected)
-                    given, corrected = (task.read([file], columns={}) for file in files)
-                    result = published(given, corrected, Path(folder))
-                    rate = round(100 * result["wrong"] / result["examples"], 1)
-                    add("audit", {"data": "conll2003", "noise": PUBLISHED, "rate": rate, "seed": 0}, result)
+                task = TASKS["token-classification"]()
+                files = SHARED / CONLL / "eng.testb.xz", Path(options.corrected)
+                given, corrected = (task.read([file], columns={}) for file in files)
+                result = published(given, corrected, Path(folder))
+                rate = round(100 * result["wrong"] / result["examples"], 1)
+                add("audit", {"data": "conll2003", "noise": PUBLISHED, "rate": rate, "seed": 0}, result)
                 continue
             labels, size = read(name, Path(folder))
             for noise in NOISES:

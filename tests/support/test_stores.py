@@ -41,9 +41,9 @@ def test_messages_and_pickles_name_a_url_without_secrets():
 
 
 def test_arguments_become_urls_or_paths():
-    url, path, local = as_files(["S3://bucket/a.txt", "a.txt", "file:///tmp/a%20b"])
+    url, path, local = as_files(["S3://bucket/a.txt", "a.txt", "file:///texts/a%20b"])
     assert isinstance(url, Url) and url.address == "S3://bucket/a.txt"
-    assert [path, local] == ["a.txt", "/tmp/a b"]
+    assert [path, local] == ["a.txt", "/texts/a b"]
     assert as_files("https://host/a?" + 300 * "x")[0] == "https://host/a"
     for wrong in ("zip://a::s3://b", "http://[/a", Path("s3://bucket/a")):
         with pytest.raises(UserError, match="URL"):

@@ -112,7 +112,7 @@ def refuse_text(
 
 
 def as_url(path: str | Path) -> str | Path:
-    """Return an argument as a `Url`, or as a path if it is one, also of a URL such as `file:///tmp/text`.
+    """Return an argument as a `Url`, or as a path if it is one, also of a URL such as `file:///texts/a.txt`.
 
     Raises:
         UserError: it is a URL that cannot be read, or was changed by pathlib.
