@@ -1,5 +1,7 @@
 """The checks of parts: those of unmask pass them, and planted faults are found."""
 
+import itertools
+
 import msgspec
 import numpy as np
 import pytest
@@ -88,7 +90,8 @@ def test_faults_of_maskings_are_found(monkeypatch):
         sample.ids[3] = self.mask
         return sample
 
-    monkeypatch.setattr(TokenMasking, "draw", lambda self, masked, rng: np.random.default_rng().random(len(masked)))
+    draws = itertools.cycle([0.0, 0.95])  # every token is masked, then every one stays
+    monkeypatch.setattr(TokenMasking, "draw", lambda self, masked, rng: np.full(len(masked), next(draws)))
     with pytest.raises(AssertionError, match="another source than its rng"):
         check_masking("token")
     monkeypatch.setattr(TokenMasking, "__call__", in_place)
@@ -97,7 +100,7 @@ def test_faults_of_maskings_are_found(monkeypatch):
 
 
 def test_faults_of_layouts_are_found(monkeypatch):
-    cut, rng = Single.cut, np.random.default_rng()
+    cut, rng = Single.cut, np.random.default_rng(0)
     monkeypatch.setattr(Single, "cut", lambda *args: [one.add(ids=rng.permutation(one.ids)) for one in cut(*args)])
     with pytest.raises(AssertionError, match="another source than its rng"):
         check_layout("single")
