@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from unmask.data.tokenizers.word_level import train_words
     from unmask.data.tokenizers.wordpiece import train_wordpiece
     from unmask.demo.demonstration import run_demo
-    from unmask.inference.calls import bench, embed, fill, predict, write_features
+    from unmask.inference.calls import bench, fill, predict
+    from unmask.inference.embed import embed, write_features
     from unmask.inference.evaluation.evaluate_model import evaluate
     from unmask.inference.load import load
     from unmask.inference.predictor import Predictor
@@ -76,7 +77,7 @@ _MODULES = {
     "diff_recipes": "unmask.workflows.library",
     "distill": "unmask.workflows.distillation.distill",
     "doctor": "unmask.workflows.doctor",
-    "embed": "unmask.inference.calls",
+    "embed": "unmask.inference.embed",
     "evaluate": "unmask.inference.evaluation.evaluate_model",
     "export": "unmask.workflows.formats",
     "extend_tokenizer": "unmask.workflows.text",
@@ -113,7 +114,7 @@ _MODULES = {
     "train_unigram": "unmask.data.tokenizers.unigram",
     "train_wordpiece": "unmask.data.tokenizers.wordpiece",
     "train_words": "unmask.data.tokenizers.word_level",
-    "write_features": "unmask.inference.calls",
+    "write_features": "unmask.inference.embed",
 }
 
 __all__ = [

@@ -5,7 +5,8 @@ import pandas
 import pytest
 from safetensors.numpy import load_file
 
-from unmask.inference.calls import embed, predict, write_features
+from unmask.inference.calls import predict
+from unmask.inference.embed import embed, write_features
 from unmask.inference.predictor import Predictor
 from unmask.model.model import save_model
 from unmask.support.errors import UserError

@@ -64,7 +64,7 @@ def test_features_of_pairs(predictor, directory):
 
 @pytest.mark.parametrize("planted", ["layer", "words", "order"])
 def test_the_comparison_notices_a_planted_fault(predictor, directory, monkeypatch, planted):
-    from unmask.inference import predictor as inference
+    from unmask.inference import encoder_model as inference
 
     if planted == "layer":
         right = inference.resolve_layers

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from unmask.serving.playground import describe
 from unmask.serving.refusals import Refusal
 from unmask.serving.run import ModelSource, load_served
 from unmask.serving.served import Served
+from unmask.serving.tokens import features
 from unmask.serving.types import EmbedRequest, FeaturesRequest, FillRequest
 from unmask.support.errors import UserError
 from unmask.tasks.routes import PredictRequest, TagRequest
@@ -35,7 +37,7 @@ def refused(function, request):
 
 def test_S4_a_long_text_is_refused_or_truncated(serving):
     masked, classes = serving("masked", "classes").models.values()
-    for function, kind in ((masked.embed, EmbedRequest), (masked.features, FeaturesRequest)):
+    for function, kind in ((masked.embed, EmbedRequest), (partial(features, masked), FeaturesRequest)):
         assert refused(function, kind(inputs=LONG)) == 422
         (sample,) = function(kind(inputs=LONG, truncate=True)).samples
         assert len(sample) == 40

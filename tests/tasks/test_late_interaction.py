@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from unmask.cli.main import main
 from unmask.data.batches.batch import collate
 from unmask.families.bert import BertSettings
-from unmask.inference.calls import embed
+from unmask.inference.embed import embed
 from unmask.inference.evaluation.evaluate_model import evaluate
 from unmask.inference.load import load
 from unmask.inference.search import NearestTokens
@@ -317,7 +317,8 @@ def test_the_server_embeds_tokens_and_reranks(run):
     predictor = load(run, device="cpu")
     served = Served("late", predictor, Limits(), Meter())
     served.warm_up()
-    assert served.has("/embed") and served.has("/rerank") and not served.reranks
+    assert served.has("/embed_all") and served.has("/rerank") and not served.reranks
+    assert not any(map(served.has, ("/embed", "/similarity"))), "it makes no vectors of texts"
     for name, expected in (("query", "query"), (None, "document")):
         job = embed_all(served, EmbedAllRequest(inputs=TEXTS, prompt_name=name))
         answer = job.read(served.compute(job.head, job.samples))

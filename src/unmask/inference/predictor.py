@@ -10,34 +10,24 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
-import numpy as np
-
 from unmask.data.labelled.choices_file import Choices
-from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.question_files import Question
 from unmask.data.labelled.table import Data, is_table
 from unmask.families import family_of
-from unmask.families.checkpoints.heads import Pooling, supported
 from unmask.inference.backend import Backend, TorchBackend
+from unmask.inference.encoder_model import EncoderModel
 from unmask.inference.explanation import Explainer
 from unmask.inference.exported import ExportedBackend
-from unmask.inference.features import Features, collect_features, frame_words, write_features
-from unmask.inference.fill import Filling, fill_masks
-from unmask.inference.influence import Attention, Influence, measure_influence, read_attention
-from unmask.inference.pooling import EXCLUDED, embed_samples, finished, frame_tokens, prompt_tokens
 from unmask.model.model import Model
-from unmask.nn.encoders.downstream import resolve_layers
-from unmask.support.choices import ExplainMethod, PoolingKind, PromptName, as_texts, check_choice
+from unmask.support.choices import ExplainMethod, as_texts
 from unmask.support.environment import check_memory
 from unmask.support.errors import InputWarning, UserError, counted
 from unmask.support.messages import call
 from unmask.tasks.entity_task import TAG
 from unmask.tasks.extraction import ANSWER, Texts
-from unmask.tasks.late_interaction import VECTORS, LateInteraction
 from unmask.tasks.multiple_choice import CHOOSE, Chosen
 from unmask.tasks.relations import RELATE, Related
 from unmask.tasks.routes import Route
-from unmask.tasks.rows import as_rows, frame_rows
 from unmask.tasks.tagged import Tagged, iterate_examples, read_examples
 from unmask.tasks.task import Columns, Framed, Task
 from unmask.training.machine import Machine, choose_machine
@@ -65,7 +55,7 @@ SCORE_BYTES = 80
 labels is predicted."""
 
 
-class Predictor(Generic[P]):
+class Predictor(EncoderModel, Generic[P]):
     """A loaded model ready for inference; `P` is the type of its predictions.
 
     `predict` and `run` perform the task that it was fine-tuned for, `tag` finds entities, `relate` relations between
@@ -100,11 +90,10 @@ class Predictor(Generic[P]):
         *,
         backend: Backend | None = None,
     ) -> None:
-        self.model = model
+        super().__init__(model, backend or TorchBackend(model, machine or choose_machine(precision="float32"), display))
         self.window = max(1, min(self.window, MAX_SCORES // max(1, len(model.labels))))
         if model.task is not None:
             self.window = max(1, min(self.window, MAX_NUMBERS // model.task.outputs(model.encoder.vocabulary)))
-        self.backend = backend or TorchBackend(model, machine or choose_machine(precision="float32"), display)
 
     def __repr__(self) -> str:
         model, settings = self.model, self.model.encoder.settings
@@ -338,167 +327,6 @@ class Predictor(Generic[P]):
             warnings.warn("; ".join(notes), InputWarning, stacklevel=3)
         return predictions
 
-    def features(
-        self, texts: str | Sequence[str], layers: Sequence[int] = (-1,), texts_b: str | Sequence[str] | None = None
-    ) -> Features:
-        """Return the hidden states of all tokens of texts or pairs.
-
-        Args:
-            texts: one or more texts; truncated at their end if longer than the model's maximum length.
-            layers: layer numbers; 0 is the embeddings, negative numbers count from the last layer.
-            texts_b: the second texts of pairs.
-
-        Raises:
-            UserError: the model has no such layer.
-        """
-        encoder = self.model.encoder
-        numbers = resolve_layers(layers, encoder.num_layers)
-        rows = as_rows(as_texts(texts), None if texts_b is None else as_texts(texts_b))
-        words = frame_words(self.model.tokenizer, rows, encoder.longest)
-        return collect_features(self.backend, words, numbers, encoder.width)
-
-    def attention(self, text: str, text_b: str | None = None) -> Attention:
-        """Return what each attention head of the encoder attends to, computed in float32 on the CPU.
-
-        Args:
-            text: the text.
-            text_b: the second text of a pair.
-
-        Raises:
-            UserError: the encoder has no attention (ELMo), or the text is too long.
-        """
-        encoder = self.model.encoder
-        texts = [text] if text_b is None else [text, text_b]
-        sample, tokens = frame_tokens(self.model.tokenizer, texts, encoder.longest)
-        return Attention(tokens, read_attention(encoder, sample))
-
-    def influence(self, text: str, layer: int = -1) -> Influence:
-        """Return how much the vector of each word changes when each other word is left out, for any encoder.
-
-        The text is read once as a whole and once without each word.
-
-        Args:
-            text: at least two words.
-            layer: number of the layer whose vectors are compared; negative numbers count from the last layer.
-
-        Raises:
-            UserError: the model has no such layer, or the text has fewer than two words or too many tokens.
-        """
-        encoder = self.model.encoder
-        (number,) = resolve_layers([layer], encoder.num_layers)
-        return measure_influence(self.backend, self.model.tokenizer, text, number, encoder.longest)
-
-    def fingerprint(self) -> str:
-        """Return the fingerprint of the model; of an exported one that of its files, as they hold its weights."""
-        backend = self.backend
-        return backend.fingerprint if isinstance(backend, ExportedBackend) else self.model.fingerprint()
-
-    def write_features(self, examples: Sequence[Row], layers: Sequence[int], path: Path) -> tuple[int, int]:
-        """Stream the hidden states of examples to a safetensors file (see inference/features.py).
-
-        Returns:
-            The number of tokens written, and the number of texts truncated.
-
-        Raises:
-            UserError: the model has no such layer.
-        """
-        encoder, backend = self.model.encoder, self.backend
-        numbers = resolve_layers(layers, encoder.num_layers)
-        words = frame_words(self.model.tokenizer, examples, encoder.longest)
-        about = {"model": self.fingerprint(), "layers": ",".join(map(str, numbers)), "texts": str(len(examples))}
-        about |= {"cut": str(words.cut), "precision": backend.precision}
-        rows, shape = backend.layers(words.samples, numbers), (len(numbers), encoder.width)
-        write_features(path, rows, words.offsets, shape, word_ids=words.word_ids, about=about)
-        return int(words.offsets[-1]), words.cut
-
-    def embed(
-        self,
-        texts: str | Sequence[str],
-        *,
-        pooling: PoolingKind | None = None,
-        normalize: bool | None = None,
-        prompt_name: PromptName | None = None,
-        dimensions: int | None = None,
-    ) -> np.ndarray:
-        """Return one vector per text, (texts, width) float32; see docs/embeddings.md.
-
-        Truncated and empty texts are counted in an `InputWarning`. The prompt of the model begins each text.
-
-        Args:
-            texts: one or more texts.
-            pooling: see `nn.encoders.pooled.pool`; None: that of the model, otherwise the mean. With a pooling that is
-                named, the dense layers of the model are not used.
-            normalize: whether vectors are divided by their norm; None: as the model specifies, otherwise yes.
-            prompt_name: "query" or "document", if the model has a prompt for these; None: its default prompt.
-            dimensions: number of first components that vectors are cut to, before they are normalized; None: as the
-                model specifies, otherwise all.
-
-        Raises:
-            UserError: the model's own vectors have a step that is not supported or fewer dimensions, or the pooling is
-                unknown.
-        """
-        vectors, notes = self.vectors(
-            texts, pooling=pooling, normalize=normalize, prompt_name=prompt_name, dimensions=dimensions
-        )
-        if notes:
-            warnings.warn("; ".join(notes), InputWarning, stacklevel=2)
-        return vectors
-
-    def embed_tokens(
-        self, texts: str | Sequence[str], *, prompt_name: PromptName = "document", notes: list[str] | None = None
-    ) -> list[np.ndarray]:
-        """Return the vectors of the tokens of each text, (tokens, width) float32, of norm 1, for late interaction.
-
-        Args:
-            texts: one or more texts.
-            prompt_name: whether they are queries or documents, which are read differently.
-            notes: receives notes that count texts.
-
-        Raises:
-            UserError: the model was not trained for late interaction.
-        """
-        check_choice("prompt_name", prompt_name, PromptName)
-        task = self.task
-        if not isinstance(task, LateInteraction):
-            raise UserError(
-                f"this model is for {task.part.replace('_', ' ')}, and makes no vectors of tokens to compare",
-                remedy=f"use {call('features', 'MODEL')}, or a model of the task late-interaction",
-            )
-        framed = task.frame_texts(self.model.tokenizer, as_rows(as_texts(texts)), prompt_name)
-        count = sum(len(sample.positions[VECTORS]) for sample in framed.samples)
-        check_memory(4 * count * task.width, f"{count:,} vectors of tokens", "embed several parts")
-        if notes is not None:
-            notes += framed.notes
-        return self.backend.logits(task.part, framed.samples)
-
-    def vectors(
-        self,
-        texts: str | Sequence[str],
-        *,
-        pooling: PoolingKind | None = None,
-        normalize: bool | None = None,
-        prompt_name: PromptName | None = None,
-        dimensions: int | None = None,
-    ) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Return what `embed` returns, and notes that count texts."""
-        if pooling is not None:
-            check_choice("pooling", pooling, PoolingKind)
-        if prompt_name is not None:
-            check_choice("prompt_name", prompt_name, PromptName)
-        encoder = self.model.encoder
-        own = supported(self.model.pooling) if pooling is None else Pooling(kind=pooling)
-        own = own.changed(encoder.width, normalize=normalize, dimensions=dimensions)
-        prompt = own.prompt_of(prompt_name)
-        rows = as_rows([prompt + text for text in as_texts(texts)])
-        excluded = prompt_tokens(self.model.tokenizer, prompt, own)
-        samples, _, notes = frame_rows(
-            self.model.tokenizer,
-            rows,
-            min(own.length or encoder.longest, encoder.longest),
-            labels={EXCLUDED: np.full((len(rows), 1), excluded)} if excluded else None,
-        )
-        return finished(embed_samples(self.backend, self.model, samples, own), own), notes
-
     def with_dimensions(self, dimensions: int | None) -> Predictor:
         """Return a predictor whose vectors of texts are cut to so many first components; None: itself.
 
@@ -508,11 +336,3 @@ class Predictor(Generic[P]):
         if dimensions is None:
             return self
         return Predictor(self.model.with_dimensions(dimensions), backend=self.backend)
-
-    def fill(self, texts: Sequence[str], *, top: int = 5) -> list[Filling]:
-        """Return the `top` most probable tokens for each mask of each text.
-
-        Raises:
-            UserError: the model has no masked-LM head, or a text has no mask or is too long.
-        """
-        return fill_masks(self.model, self.backend, as_texts(texts), top)

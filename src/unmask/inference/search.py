@@ -63,7 +63,7 @@ def embed_sparse(predictor: Predictor, texts: Sequence[str], notes: list[str]) -
     """Return the sparse vectors of texts, computed in windows, so that few weights that are 0 are in memory at a time.
 
     Args:
-        predictor: a model of the task `sparse`.
+        predictor: a model of sparse vectors (`Task.sparse`).
         texts: the texts.
         notes: receives notes that count texts.
 

@@ -6,7 +6,6 @@ MODEL is what has a directory (directory.py), or `random:RECIPE` with a tokenize
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,44 +13,34 @@ import msgspec
 import torch
 from torch import Tensor
 
-from unmask.data.batches.frame import adopt_framing
 from unmask.data.batches.rng import derive_seed
-from unmask.data.tokenizers.load import load_tokenizer, read_length
+from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.tokenizer import ALL_FILES as TOKENIZER_FILES
 from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.data.tokenizers.word_level import without_words
 from unmask.families import BodySettings
-from unmask.families.checkpoints import allennlp, hub, huggingface
-from unmask.families.checkpoints.check import check_checksums, check_size, write_checksums
-from unmask.families.checkpoints.colbert import read_interaction, write_interaction
-from unmask.families.checkpoints.heads import DENSE, DENSE_PART, POOLED, Pooling, width_of, write_pooling, write_splade
-from unmask.families.checkpoints.sentence_files import read_dense, read_pooling, read_splade
-from unmask.families.format import Pretrained
+from unmask.families.checkpoints import hub, huggingface
+from unmask.families.checkpoints.check import check_size, write_checksums
+from unmask.families.checkpoints.heads import DENSE, DENSE_PART, POOLED, Pooling, width_of, write_pooling
+from unmask.families.checkpoints.sentence_files import read_dense, read_pooling
 from unmask.model.directory import find, find_tokenizer
+from unmask.model.stored import num_new, read_beside, read_directory, read_task
 from unmask.nn.encoders.downstream import Downstream, DownstreamSettings
 from unmask.nn.encoders.encoder import TOKEN_EMBEDDINGS, Encoder
-from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import Objective, decoder_of
 from unmask.recipes.recipe import read_recipe
 from unmask.support.durable import replace_file
-from unmask.support.environment import SMALLER, naming_shortage, warn_if_shared
+from unmask.support.environment import SMALLER, naming_shortage
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint, fingerprint_values
 from unmask.support.messages import argument
 from unmask.support.model_card import NAME as CARD
 from unmask.support.model_card import BaseModel, read_card
-from unmask.support.settings import convert
-from unmask.tasks import TASKS, AnyTask
-from unmask.tasks.late_interaction import LateInteraction
-from unmask.tasks.sparse import Sparse
-from unmask.tasks.task import Task
+from unmask.tasks.task import ModelFiles, Task
 
 WORDS = "embeddings.words.weight"
 """Name of the token embeddings among the tensors of an encoder."""
 NEW_POOLER = "the pooler"
 """What `Model.created` has if the pooler is newly initialized: files of models that do not use it lack it."""
-MAX_NEW = 100
-"""Maximum number of added tokens that may lack weights, which are then newly initialized."""
 
 
 @dataclass(frozen=True)
@@ -235,8 +224,8 @@ def load_model(
     if tokenizer is not None:
         raise UserError(f"{argument('tokenizer')} has no effect: the model has its own", remedy="remove it")
     directory = find(source, allow_pickle=allow_pickle)
-    pretrained, words = _read(directory, allow_pickle=allow_pickle)
-    new = _num_new(pretrained, words, directory)
+    pretrained, words = read_directory(directory, allow_pickle=allow_pickle)
+    new = num_new(pretrained, words, directory)
     encoder = build_encoder(
         pretrained.settings,
         pretrained.vocabulary + new,
@@ -257,12 +246,9 @@ def load_model(
             remedy="the file is incomplete: copy it again",
         )
     created = (*((NEW_POOLER,) if missing else ()), *((f"{new} special tokens",) if new else ()))
-    task, downstream = _task(pretrained, directory)
-    longest = read_splade(directory) if task is None else None
-    if longest is not None and Sparse.adopts in heads:
-        task, heads = Sparse(length=min(longest, pretrained.settings.positions)), {**heads, Sparse.part: {}}
-    if task is None or isinstance(task, LateInteraction):
-        task, heads = _late(task, heads, directory, words, pretrained.settings)
+    task, downstream = read_task(pretrained, directory)
+    task, beside = read_beside(task, ModelFiles(directory, words, pretrained.settings, frozenset(heads)))
+    heads = {**heads, **beside}
     heads = {"downstream": {}, **heads} if downstream else heads  # averaging has no tensors
     revision, pooling = hub.revision_of(directory), read_pooling(directory, words)
     if pooling is not None and pooling.dense:
@@ -272,54 +258,6 @@ def load_model(
     if downstream is not None:
         _check_downstream(model, directory)
     return model
-
-
-def _read(directory: Path, *, allow_pickle: bool) -> tuple[Pretrained, Tokenizer]:
-    """Return the contents of the files of a model, of whichever program, and its tokenizer.
-
-    Raises:
-        UserError: a file is damaged.
-    """
-    warn_if_shared(directory)
-    with ThreadPoolExecutor(1) as pool:  # while the files are read
-        checked = pool.submit(check_checksums, directory)
-        if published := allennlp.is_directory(directory):
-            words = load_tokenizer(directory) if (directory / "vocab.txt").exists() else without_words()
-            pretrained = allennlp.read(directory, words.size)
-        else:
-            pretrained = huggingface.read(directory, allow_pickle=allow_pickle)
-        checked.result()
-    if not published:
-        words = load_tokenizer(directory)
-    known = {*OBJECTIVES, "downstream", *(task().part for task in TASKS.values())}
-    if unknown := sorted(pretrained.heads.keys() - known):
-        raise UserError(f"unknown head '{unknown[0]}'", file=directory / "model.safetensors")
-    words.summary = pretrained.settings.summary
-    adopt_framing(words, directory)
-    kind = (pretrained.task or {}).get("kind")
-    if isinstance(kind, str) and kind in TASKS and TASKS[kind].weightless:
-        pretrained = replace(pretrained, heads={**pretrained.heads, TASKS[kind].part: {}})
-    return pretrained, words
-
-
-def _num_new(pretrained: Pretrained, words: Tokenizer, directory: Path) -> int:
-    """Return how many added tokens of the tokenizer lack weights.
-
-    Raises:
-        UserError: the tokenizer is not that of the model.
-    """
-    new, wrong = max(0, words.size - pretrained.vocabulary), ""
-    if not pretrained.settings.reads(words.kind.name):
-        wrong = f"the model cannot read the tokenizer beside it, which is of the kind {words.kind.name}"
-    elif pretrained.settings.mismatch(words.pad):
-        wrong = f"the padding id in config.json differs from that of the tokenizer, {words.pad}"
-    elif new > words.added:
-        wrong = f"the tokenizer has {words.size} tokens, but the model {pretrained.vocabulary}"
-    elif new > MAX_NEW:
-        wrong = f"the tokenizer has {new:,} added tokens without weights, more than {MAX_NEW}"
-    if wrong:
-        raise UserError(wrong, file=directory, remedy="use the tokenizer that belongs to the model")
-    return new
 
 
 def _untrained(source: str, tokenizer: str | Path | None, dropout: float | None, seed: int) -> Model:
@@ -368,60 +306,6 @@ def _extend(
     return {**encoder, WORDS: rows}, extended
 
 
-def _task(pretrained: Pretrained, directory: Path) -> tuple[Task | None, DownstreamSettings | None]:
-    """Return the settings of the task and of the downstream model, None each if there are none.
-
-    The settings of the task are those stored under "unmask"; in a directory of another library they follow from the
-    head, with default values.
-
-    Raises:
-        UserError: the stored settings are damaged, or the head that they require is missing.
-    """
-    kind = next((kind for kind, task in TASKS.items() if task().part in pretrained.heads), None)
-    if kind is None and pretrained.task is not None and "downstream" in pretrained.task:
-        raise UserError("the head on the downstream model is missing", file=directory / "model.safetensors")
-    if kind is None:
-        return None, None
-    length = min(pretrained.settings.positions, read_length(directory))
-    activation = {"activation": pretrained.activation} if pretrained.activation else {}
-    written = pretrained.task or {"kind": kind, "length": length, **activation}
-    settings = {key: value for key, value in written.items() if key != "downstream"}
-    table = {"task": settings, "downstream": written.get("downstream")}
-    read = convert(table, _Task, f"{directory / 'config.json'}: unmask")
-    task = read.task
-    if task.part not in pretrained.heads or task.length > pretrained.settings.positions:
-        raise UserError("the settings under 'unmask' do not match the weights", file=directory / "config.json")
-    return task, read.downstream
-
-
-def _late(
-    task: LateInteraction | None,
-    heads: Mapping[str, Mapping[str, Tensor]],
-    directory: Path,
-    words: Tokenizer,
-    settings: BodySettings,
-) -> tuple[Task | None, Mapping[str, Mapping[str, Tensor]]]:
-    """Return the task of a model of token vectors and its heads, as the files of PyLate or another library have them.
-
-    Raises:
-        UserError: a file is damaged or missing, or states what is not supported.
-    """
-    found = read_interaction(directory, words, settings.width)
-    if found is None and task is not None:
-        raise UserError("the dense layers over the vectors of tokens are missing", file=directory)
-    if found is None:
-        return None, heads
-    stated = {name: getattr(found[0], name) for name in LateInteraction.inherits}
-    lengths = {name: min(stated[name], settings.positions) for name in ("length", "query_length")}
-    task = msgspec.structs.replace(task or LateInteraction(), **stated | lengths)
-    return task, {**heads, LateInteraction.part: found[1]}
-
-
-class _Task(msgspec.Struct):
-    task: AnyTask
-    downstream: DownstreamSettings | None = None
-
-
 def _check_downstream(model: Model, directory: Path) -> None:
     """Check that the tensors of a downstream model and the head on it are those that their settings imply.
 
@@ -467,20 +351,21 @@ def save_model(directory: str | Path, model: Model, card: str) -> None:
     task = None if model.task is None else msgspec.to_builtins(model.task)
     if task is not None and model.downstream is not None:
         task["downstream"] = msgspec.to_builtins(model.downstream)
-    heads = {**model.heads}
-    part = LateInteraction.part if isinstance(model.task, LateInteraction) else DENSE
-    dense = {name: value for name, value in heads.get(part, {}).items() if name.startswith(DENSE_PART)}
-    if dense:  # stored as sentence-transformers does; the head of the task has no other tensors
-        heads[part] = {}
-    huggingface.write(directory, model.encoder, heads, model.labels, task, model.tokenizer.pad, model.tokens)
+    heads, shape = {**model.heads}, model.encoder.settings
     length = model.task.length if model.task else model.encoder.longest
-    shape = model.encoder.settings
+    directory.mkdir(parents=True, exist_ok=True)
     model.tokenizer.save(directory, length=length, summary=shape.summary, segments=shape.segments > 1)
-    if isinstance(model.task, Sparse):
-        write_splade(directory, length, model.encoder.vocabulary)
-    elif isinstance(model.task, LateInteraction):
-        write_interaction(directory, model.task.interaction, dense)
-    elif model.pooling is not None:
+    dense = {name: value for name, value in heads.get(DENSE, {}).items() if name.startswith(DENSE_PART)}
+    if dense:  # stored as sentence-transformers does; the head of the task has no other tensors
+        heads[DENSE] = {}
+    beside = None
+    if model.task is not None:
+        part = model.task.part
+        beside = model.task.write_files(directory, model.encoder, model.heads.get(part, {}))
+        if beside:
+            heads[part] = {name: value for name, value in heads[part].items() if name not in beside}
+    if beside is None and model.pooling is not None:
         write_pooling(directory, model.pooling, model.encoder.width, shape.summary, dense)
+    huggingface.write(directory, model.encoder, heads, model.labels, task, model.tokenizer.pad, model.tokens)
     replace_file(directory / CARD, card.encode())
     write_checksums(directory, ("config.json", "model.safetensors", *TOKENIZER_FILES))

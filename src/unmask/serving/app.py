@@ -37,8 +37,6 @@ from unmask.serving.types import Info, Limits, OpenAIModel, OpenAIModels, Server
 from unmask.support import __version__
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
-from unmask.tasks.ranking import Ranking
-from unmask.tasks.sparse import Sparse
 
 Value = TypeVar("Value")
 
@@ -206,14 +204,8 @@ class Service:
             kind: dict[str, dict[str, Any]] = {
                 "classifier": {"id2label": names, "label2id": {label: int(index) for index, label in names.items()}}
             }
-        elif isinstance(task, Ranking):
-            kind = {"reranker": {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}}
-        elif isinstance(task, Sparse):
-            kind = {"embedding": {"pooling": "splade"}}
-        elif task is not None and task.vectors is not None:
-            kind = {"embedding": {"pooling": task.vectors.kind}}
         elif task is not None:
-            kind = {task.part: {"labels": list(labels)}}
+            kind = task.describe_model(labels)
         else:
             kind = {"embedding": {"pooling": served.pooling.kind}}
         return Info(

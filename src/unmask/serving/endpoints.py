@@ -18,6 +18,7 @@ import numpy as np
 from unmask.data.batches.batch import total_length
 from unmask.serving import rerank, tokens, types
 from unmask.serving.batcher import ComputeJob
+from unmask.serving.explain import explain
 from unmask.serving.served import Served
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
@@ -129,7 +130,6 @@ ENDPOINTS = (
         tokens.embed_all,
         f"{_INPUTS}: {_TEXT}",
         {"inputs": "What is deep learning?"},
-        of="/embed",
     ),
     Endpoint(
         "/tokenize",
@@ -196,7 +196,7 @@ ENDPOINTS = (
         "Return what each word contributes to what the model predicts.",
         types.ExplainRequest,
         types.ExplainResponse,
-        Served.explain,
+        explain,
         f"{_INPUTS}: {_TEXT}; the model reads pairs of texts, and this is a single one, or the reverse; or it reads "
         "the text in several windows, or tags words without reading masks, which is not explained",
         {"inputs": "A wonderful film."},
@@ -215,7 +215,7 @@ ENDPOINTS = (
         "Return the hidden states of each token.",
         types.FeaturesRequest,
         types.FeaturesResponse,
-        Served.features,
+        tokens.features,
         f"{argument('layers')}: the model has no such layer",
         {"inputs": "A text.", "layers": [-1]},
     ),

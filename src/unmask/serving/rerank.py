@@ -27,8 +27,6 @@ from unmask.serving.refusals import invalid, too_long
 from unmask.serving.served import Served, cut
 from unmask.support.choices import PromptName
 from unmask.support.messages import argument
-from unmask.tasks.ranking import Ranking
-from unmask.tasks.regression import Regression
 from unmask.tasks.routes import Direction, Request, is_left
 from unmask.tasks.rows import cut_longer
 
@@ -217,9 +215,9 @@ def _score(
         most: maximum number of tokens of a text; None: as many as the model reads.
     """
     task = served.model.task
-    if served.late is not None:
+    if served.token_vectors is not None:
         return _compare_tokens(served, request, query, texts, truncate=truncate, left=left, most=most)
-    if not isinstance(task, Ranking | Regression) or not served.reranks:
+    if task is None or not served.reranks:
         names: list[PromptName | None] = ["query", "document"]
         return _compare(served, request, query, texts, names, truncate=truncate, left=left, most=most)
     prompts = [""] * (len(texts) + 1)
@@ -233,7 +231,7 @@ def _score(
     for ids in others:
         first, second = cut_longer(len(question), len(ids), capacity)
         samples.append(frame.wrap(cut(question, int(first), left), cut(ids, int(second), left)))
-    is_logit = not (isinstance(task, Regression) and task.activation == "sigmoid")
+    is_logit = task.reranks_by_logits
 
     def read(rows: list[np.ndarray]) -> np.ndarray:
         scores = np.concatenate(rows)[:, 0].astype(np.float64)  # (texts,)
@@ -294,17 +292,19 @@ def _compare_tokens(
     most: int | None = None,
 ) -> ComputeJob:
     """Return the job of the late interaction of a query with texts, (texts,); the arguments are those of `_score`."""
-    task = served.late
-    assert task is not None
+    task = served.predictor.task
+    queries, documents = task.token_vectors, task.token_vectors
+    if most is not None:
+        documents = msgspec.structs.replace(task, length=min(task.length, most + SPECIAL)).token_vectors
+    assert queries is not None and documents is not None
     query, *others = _texts(served, request, [query, *texts], truncate=truncate, left=left)
-    shorter = task if most is None else msgspec.structs.replace(task, length=min(task.length, most + SPECIAL))
     samples = [
-        *served.frame_tokens(request, task, [query], "query", truncate=truncate, left=left),
-        *served.frame_tokens(request, shorter, others, "document", truncate=truncate, left=left),
+        *served.frame_tokens(request, queries, [query], "query", truncate=truncate, left=left),
+        *served.frame_tokens(request, documents, others, "document", truncate=truncate, left=left),
     ]
 
     def read(rows: list[np.ndarray]) -> np.ndarray:
-        scores: np.ndarray = task.comparison(rows)(np.zeros(1, np.int64), np.arange(1, len(rows)))
+        scores: np.ndarray = queries.comparison(rows)(np.zeros(1, np.int64), np.arange(1, len(rows)))
         return scores[0]
 
     return ComputeJob(task.part, served.checked(request, samples), read)

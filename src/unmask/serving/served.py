@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -19,27 +18,25 @@ from unmask.data.tokenizers.tokenizer import Ids
 from unmask.families.checkpoints.heads import supported
 from unmask.inference.backend import in_order
 from unmask.inference.entailment import knows_labels
-from unmask.inference.explanation import Explainer, explains
-from unmask.inference.features import frame_words
+from unmask.inference.explanation import explains
 from unmask.inference.fill import HEADS, Mask, MaskFiller, find_masks, mask_head, read_candidates
 from unmask.inference.pooling import embed_samples, normalized
 from unmask.inference.predictor import Predictor
-from unmask.nn.encoders.downstream import resolve_layers
 from unmask.serving.batcher import Batcher, ComputeJob, Head
 from unmask.serving.metrics import Meter
 from unmask.serving.refusals import field_of, invalid, main_field, too_large, too_long
-from unmask.serving.types import EmbedRequest, ExplainRequest, FeaturesRequest, FillRequest, Limits, TextFeatures
+from unmask.serving.types import EmbedRequest, FillRequest, Limits
 from unmask.support.choices import PromptName
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
-from unmask.tasks.explained import Explanation
-from unmask.tasks.late_interaction import LateInteraction
 from unmask.tasks.routes import Request, Route, TaskRequest, VectorsRequest, is_left
 from unmask.tasks.rows import TextTask, as_rows, cut_longer
-from unmask.tasks.sparse import Sparse
+from unmask.tasks.token_vectors import TokenEncoder
 
-OF_LAYERS = ("/embed", "/similarity", "/features", "/playground/influence")
+OF_LAYERS = ("/embed_all", "/features", "/playground/influence")
 """Routes that need hidden states."""
+OF_VECTORS = ("/embed", "/similarity")
+"""Routes of models that make vectors of texts: of all with hidden states, but those that make vectors of tokens."""
 OF_ALL = ("/tokenize", "/decode", "/playground/attention")
 """Routes of all models."""
 ZERO_SHOT = "/pipeline/zero-shot-classification"
@@ -75,11 +72,11 @@ class Served:
         self.model, self.tokenizer = predictor.model, predictor.model.tokenizer
         most = min(limits.batch_tokens, limits.request_tokens, self.model.encoder.longest)
         self.longest = most if self.pooling.length is None else min(most, self.pooling.length)
-        if isinstance(self.model.task, Sparse | LateInteraction):
-            self.longest = min(self.longest, self.model.task.length)
         self.mask_head = mask_head(self.model)
         self.route: Route | None = None
         task = self.model.task
+        if task is not None and (task.sparse or task.token_vectors is not None):
+            self.longest = min(self.longest, task.length)
         if task is not None and isinstance(task.route, Route) and predictor.backend.has_head(task.part):
             self.route = task.route
 
@@ -89,10 +86,10 @@ class Served:
         return self.route is not None and self.predictor.task.reranks
 
     @property
-    def late(self) -> LateInteraction | None:
-        """The task, if it makes vectors of tokens to compare."""
+    def token_vectors(self) -> TokenEncoder | None:
+        """How it makes vectors of tokens to compare; None: it does not."""
         task = self.model.task
-        return task if isinstance(task, LateInteraction) and self.predictor.backend.has_head(task.part) else None
+        return task.token_vectors if task is not None and self.predictor.backend.has_head(task.part) else None
 
     @property
     def compares(self) -> bool:
@@ -123,9 +120,9 @@ class Served:
             jobs.append(self.fill(FillRequest(inputs="[MASK]")))
         if self.route is not None:
             jobs.append(self.ask(self.route.request_to(self.model.task)))
-        if self.late is not None:
-            samples = self.frame_tokens(EmbedRequest(inputs=""), self.late, ["a"], "query", truncate=True)
-            jobs.append(ComputeJob(self.late.part, samples, lambda rows: rows))
+        if self.token_vectors is not None:
+            samples = self.frame_tokens(EmbedRequest(inputs=""), self.token_vectors, ["a"], "query", truncate=True)
+            jobs.append(ComputeJob(self.predictor.task.part, samples, lambda rows: rows))
         for job in jobs:
             rows = self.compute(job.head, job.samples)
             if not job.sound(rows):
@@ -136,8 +133,10 @@ class Served:
         """Return whether the model can do what a route does."""
         if path in OF_LAYERS:
             return self.predictor.backend.has_layers
+        if path in OF_VECTORS:
+            return self.predictor.backend.has_layers and self.token_vectors is None
         if path == RERANK:
-            return self.reranks or self.compares or self.late is not None
+            return self.reranks or self.compares or self.token_vectors is not None
         if path == "/explain":
             return self.route is not None and explains(self.predictor.task)
         if path == "/fill":
@@ -272,7 +271,7 @@ class Served:
     def frame_tokens(
         self,
         request: Request,
-        task: LateInteraction,
+        encoder: TokenEncoder,
         texts: Sequence[str],
         name: PromptName,
         *,
@@ -286,11 +285,11 @@ class Served:
         """
         if left:
             raise invalid(f'{argument("truncation_direction")}: this model truncates texts at their end; pass "right"')
-        framed = task.frame_texts(self.tokenizer, as_rows(texts), name)
-        if not truncate and any(framed.cut):
-            most = task.query_length if name == "query" else task.length
+        samples, were_cut, _ = encoder.frame_texts(self.tokenizer, as_rows(texts), name)
+        if not truncate and any(were_cut):
+            most = encoder.query_length if name == "query" else encoder.length
             raise invalid(too_long(request, f"{most} tokens, special ones included"))
-        return self.checked(request, framed.samples)
+        return self.checked(request, samples)
 
     def vectors(self, samples: Sequence[Sample]) -> list[np.ndarray]:
         """Return the vector of each text, (width,); the hidden states of its tokens do not leave the batch."""
@@ -380,65 +379,6 @@ class Served:
 
         filler = MaskFiller(self.tokenizer, self.predictor.backend, self.mask_head, request.top)
         return ComputeJob(filler, self.checked(request, [sample for _, sample in framed]), read)
-
-    def explain(self, request: ExplainRequest) -> ComputeJob:
-        """Return the job of `/explain`; it reads the explanations of what is predicted of a text, by occlusion.
-
-        Raises:
-            Refusal: the text is empty or too long, or there are too many words or logits without each of them.
-            UserError: the task or the encoder cannot be explained on it.
-        """
-        task, labels, limits = self.predictor.task, self.predictor.labels, self.limits
-        texts = self.texts(request, request.inputs)
-        framed = task.frame(self.tokenizer, task.from_texts(*([text] for text in texts)), labels, gold=False)
-        if any(framed.cut):
-            raise invalid(too_long(request, f"{task.length} tokens"))
-        explainer = Explainer(self.model, task, self.predictor.backend)
-        words = [explainer.words(framed, number) for number in range(len(framed.samples))]
-        if (count := sum(len(of.words) for of in words)) > limits.words:
-            raise too_large(f"{main_field(request)}: {count:,} words, more than {limits.words} that can be explained")
-        occluded = [explainer.occluded(*pair) for pair in zip(framed.samples, words, strict=True)]
-        targets = sum(len(of) * max(map(len, of[0].positions.values()), default=1) for of in occluded)
-        if targets * len(labels) > limits.logits:
-            raise too_large(f"{main_field(request)}: more than {limits.logits:,} scores; shorten the text")
-        samples = [sample for of in occluded for sample in of]
-        if total_length(samples) > limits.request_tokens:
-            raise too_large(
-                f"{main_field(request)}: the text is too long to be read once without each word; shorten it"
-            )
-        ends = np.cumsum([0, *map(len, occluded)]).tolist()
-
-        def read(rows: list[np.ndarray]) -> list[Explanation]:
-            parts = zip(framed.samples, words, pairwise(ends), strict=True)
-            return [
-                explanation
-                for sample, of, (start, end) in parts
-                for explanation in explainer.read_occlusion(sample, of, rows[start:end])
-            ]
-
-        return ComputeJob(task.part, samples, read)
-
-    def features(self, request: FeaturesRequest) -> ComputeJob:
-        """Return the job of `/features`; it reads the hidden states of each text."""
-        encoder = self.model.encoder
-        texts = self.texts(request, request.inputs, truncate=request.truncate)
-        layers = resolve_layers(request.layers, encoder.num_layers)
-        words = frame_words(self.tokenizer, as_rows(texts), self.longest)
-        if words.cut and not request.truncate:
-            raise invalid(too_long(request, f"{self.longest} tokens"))
-        if int(words.offsets[-1]) * len(layers) * encoder.width > self.limits.values:
-            inputs, wanted = argument("inputs"), argument("layers")
-            raise too_large(f"more than {self.limits.values:,} numbers; ask for fewer {inputs} or {wanted}")
-        samples, offsets = self.checked(request, words.samples), words.offsets
-        ids = np.split(words.word_ids, offsets[1:-1])
-
-        def read(rows: list[np.ndarray]) -> list[TextFeatures]:
-            return [
-                TextFeatures(word.tolist(), states.swapaxes(0, 1).tolist())
-                for word, states in zip(ids, rows, strict=True)
-            ]
-
-        return ComputeJob(layers, samples, read)
 
     def texts(
         self,

@@ -1,4 +1,4 @@
-"""The routes about tokens: `/tokenize`, `/decode` and `/embed_all`, those of Text Embeddings Inference."""
+"""The routes about tokens: `/tokenize`, `/decode` and `/embed_all` of Text Embeddings Inference, and `/features`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,22 @@ import numpy as np
 
 from unmask.data.batches.batch import total_length
 from unmask.data.batches.frame import Frame
+from unmask.inference.features import frame_words
+from unmask.nn.encoders.downstream import resolve_layers
 from unmask.serving.batcher import ComputeJob
-from unmask.serving.refusals import invalid, too_large
+from unmask.serving.refusals import invalid, too_large, too_long
 from unmask.serving.served import Served
-from unmask.serving.types import DecodeRequest, EmbedAllRequest, SimpleToken, TokenizeRequest
+from unmask.serving.types import (
+    DecodeRequest,
+    EmbedAllRequest,
+    FeaturesRequest,
+    SimpleToken,
+    TextFeatures,
+    TokenizeRequest,
+)
 from unmask.support.messages import argument
 from unmask.tasks.routes import is_left
+from unmask.tasks.rows import as_rows
 
 
 def tokenize(served: Served, request: TokenizeRequest) -> ComputeJob:
@@ -62,21 +72,43 @@ def embed_all(served: Served, request: EmbedAllRequest) -> ComputeJob:
             late interaction is given token ids.
     """
     truncate, left = bool(request.truncate), is_left(request.truncation_direction)
-    encoder, task = served.model.encoder, served.late
-    if task is not None:
+    encoder, tokens = served.model.encoder, served.token_vectors
+    if tokens is not None:
         if served.given_ids(request, request.inputs) is not None:
             raise invalid(f"{argument('inputs')}: this model adds tokens to queries and documents; pass texts")
         texts = served.texts(request, cast("str | list[str]", request.inputs), truncate=truncate)
         name = request.prompt_name or "document"
-        samples, width = served.frame_tokens(request, task, texts, name, truncate=truncate, left=left), task.width
+        samples, width = served.frame_tokens(request, tokens, texts, name, truncate=truncate, left=left), tokens.width
     else:
         ids = served.encode(request, request.inputs, truncate=truncate, left=left, prompt_name=request.prompt_name)
         samples, width = served.framed(request, ids, truncate=truncate, left=left), encoder.width
     if total_length(samples) * width > served.limits.values:
         raise too_large(f"{argument('inputs')}: more than {served.limits.values:,} numbers; send several requests")
-    if task is not None:
-        return ComputeJob(task.part, samples, lambda rows: [vectors.tolist() for vectors in rows])
+    if tokens is not None:
+        return ComputeJob(served.predictor.task.part, samples, lambda rows: [vectors.tolist() for vectors in rows])
     return ComputeJob((encoder.num_layers,), samples, lambda rows: [states[:, 0].tolist() for states in rows])
+
+
+def features(served: Served, request: FeaturesRequest) -> ComputeJob:
+    """Return the job of `/features`; it reads the hidden states of each text."""
+    encoder = served.model.encoder
+    texts = served.texts(request, request.inputs, truncate=request.truncate)
+    layers = resolve_layers(request.layers, encoder.num_layers)
+    words = frame_words(served.tokenizer, as_rows(texts), served.longest)
+    if words.cut and not request.truncate:
+        raise invalid(too_long(request, f"{served.longest} tokens"))
+    if int(words.offsets[-1]) * len(layers) * encoder.width > served.limits.values:
+        inputs, wanted = argument("inputs"), argument("layers")
+        raise too_large(f"more than {served.limits.values:,} numbers; ask for fewer {inputs} or {wanted}")
+    samples, offsets = served.checked(request, words.samples), words.offsets
+    ids = np.split(words.word_ids, offsets[1:-1])
+
+    def read(rows: list[np.ndarray]) -> list[TextFeatures]:
+        return [
+            TextFeatures(word.tolist(), states.swapaxes(0, 1).tolist()) for word, states in zip(ids, rows, strict=True)
+        ]
+
+    return ComputeJob(layers, samples, read)
 
 
 def _without_computing(response: Any) -> ComputeJob:

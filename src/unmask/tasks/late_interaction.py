@@ -14,9 +14,10 @@ PyLate, `MultiVectorMultipleNegativesRankingLoss` of sentence-transformers). che
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain
+from pathlib import Path
 from typing import ClassVar
 
 import msgspec
@@ -29,7 +30,7 @@ from unmask.data.batches.plan import Plan
 from unmask.data.labelled.columns import Fields
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.tokenizers.tokenizer import Tokenizer
-from unmask.families.checkpoints.colbert import Interaction
+from unmask.families.checkpoints.colbert import Interaction, read_interaction, write_interaction
 from unmask.nn.encoders.encoder import UNSEEN_TOKENS, Encoded, Encoder, HeadSpec
 from unmask.nn.encoders.pooled import Dense, DenseLayers, unit_vectors
 from unmask.nn.layers.max_sim import max_sim, select
@@ -41,11 +42,10 @@ from unmask.support.errors import UserError
 from unmask.support.messages import argument, setting
 from unmask.support.transfer import to_device
 from unmask.tasks.rows import FramedRows, are_pairs, frame_rows, texts_of
-from unmask.tasks.task import Framed, Reason, Refusals
-from unmask.tasks.text_pairs import TEXT, Compare, PairHead, PairTask, Similarity, ranking_loss
+from unmask.tasks.task import Framed, ModelFiles, Reason, Refusals
+from unmask.tasks.text_pairs import TEXT, PairHead, PairTask, Similarity, ranking_loss
+from unmask.tasks.token_vectors import VECTORS, Compare
 
-VECTORS = "vectors"
-"""Name of the positions of the tokens whose vectors are compared."""
 DEFAULT = Interaction()
 
 
@@ -127,6 +127,30 @@ class LateInteraction(PairTask, frozen=True, kw_only=True, tag="late-interaction
     def width(self) -> int:
         """Width of the vectors."""
         return self.dense[-1].width
+
+    @property
+    def token_vectors(self) -> LateInteraction:
+        """See `Task`."""
+        return self
+
+    @classmethod
+    def read_files(
+        cls, files: ModelFiles, task: LateInteraction | None
+    ) -> tuple[LateInteraction, Mapping[str, Tensor]] | None:
+        """See `Task`: those of PyLate, of a `MultiVectorEncoder` of sentence-transformers, or of ColBERT."""
+        found = read_interaction(files.directory, files.tokenizer, files.settings.width)
+        if found is None and task is not None:
+            raise UserError("the dense layers over the vectors of tokens are missing", file=files.directory)
+        if found is None:
+            return None
+        stated = {name: getattr(found[0], name) for name in cls.inherits}
+        lengths = {name: min(stated[name], files.settings.positions) for name in ("length", "query_length")}
+        return msgspec.structs.replace(task or cls(), **stated | lengths), found[1]
+
+    def write_files(self, directory: Path, encoder: Encoder, head: Mapping[str, Tensor]) -> Collection[str]:
+        """See `Task`: those of PyLate, with the dense layers, which are all the weights of the head."""
+        write_interaction(directory, self.interaction, head)
+        return head.keys()
 
     @property
     def interaction(self) -> Interaction:

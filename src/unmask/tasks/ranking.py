@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -99,6 +99,10 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
             raise ValueError("least must be a number below most")
         if self.windows > 1 or not self.pairs:
             raise ValueError("a query and a passage are a pair of texts in one window")
+
+    def describe_model(self, labels: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """See `Task`."""
+        return {"reranker": {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}}
 
     @property
     def grouped(self) -> str:

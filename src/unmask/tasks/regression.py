@@ -110,6 +110,11 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
         if self.mean is not None and not math.isfinite(self.mean):
             raise ValueError("mean must be a number")
 
+    @property
+    def reranks_by_logits(self) -> bool:
+        """See `Task`."""
+        return self.activation != "sigmoid"
+
     def read(
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
     ) -> list[Row]:

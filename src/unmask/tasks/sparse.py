@@ -16,8 +16,9 @@ FLOPS.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -30,6 +31,8 @@ from unmask.data.batches.plan import Plan
 from unmask.data.labelled.columns import Fields
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.families.checkpoints.heads import write_splade
+from unmask.families.checkpoints.sentence_files import read_splade
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.nn.layers.max_logits import max_logits
 from unmask.objectives.flops import head_flops, matrices
@@ -39,7 +42,7 @@ from unmask.support.environment import check_memory
 from unmask.support.messages import argument
 from unmask.tasks.routes import Route, VectorsRequest
 from unmask.tasks.rows import are_pairs, frame_rows
-from unmask.tasks.task import Framed, Reason, Refusals
+from unmask.tasks.task import Framed, ModelFiles, Reason, Refusals
 from unmask.tasks.text_pairs import PairHead, PairTask, Sides, Similarity, ranking_loss
 
 OFFSETS = "offsets"
@@ -124,6 +127,7 @@ class Sparse(PairTask, frozen=True, kw_only=True, tag="sparse"):
     usage = '"A text."'
     weightless = True
     adopts: ClassVar[str] = "masked_lm"
+    sparse = True
     route = EMBED_SPARSE
     refusals: ClassVar[Refusals] = {
         **dict.fromkeys(
@@ -146,6 +150,23 @@ class Sparse(PairTask, frozen=True, kw_only=True, tag="sparse"):
             raise ValueError("query_flops and document_flops must not be negative")
         if not 0 <= self.flops_warmup <= 1:
             raise ValueError("flops_warmup must be from 0 to 1")
+
+    @classmethod
+    def read_files(cls, files: ModelFiles, task: Sparse | None) -> tuple[Sparse, Mapping[str, Tensor]] | None:
+        """See `Task`: those of a `SparseEncoder` of sentence-transformers."""
+        longest = read_splade(files.directory) if task is None else None
+        if longest is None or cls.adopts not in files.heads:
+            return None
+        return cls(length=min(longest, files.settings.positions)), {}
+
+    def write_files(self, directory: Path, encoder: Encoder, head: Mapping[str, Tensor]) -> Collection[str]:
+        """See `Task`: those of a `SparseEncoder` of sentence-transformers."""
+        write_splade(directory, self.length, encoder.vocabulary)
+        return ()
+
+    def describe_model(self, labels: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """See `Task`."""
+        return {"embedding": {"pooling": "splade"}}
 
     def outputs(self, vocabulary: int) -> int:
         """See `Task`."""

@@ -10,18 +10,20 @@ A `Mistake` shows people a wrong prediction: the texts, the gold answer and the 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 import numpy as np
+from torch import Tensor
 
 from unmask.data.batches.batch import Sample
 from unmask.data.labelled.identities import Identities
 from unmask.data.labelled.table import Source
 from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.families.body import BodySettings
 from unmask.families.checkpoints.heads import Pooling
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoder, HeadSpec
@@ -30,6 +32,7 @@ from unmask.support.errors import UserError
 from unmask.tasks.explained import Decision, SampleWords
 from unmask.tasks.holding_out import parted
 from unmask.tasks.routes import Route
+from unmask.tasks.token_vectors import TokenEncoder
 
 
 @dataclass(frozen=True)
@@ -153,6 +156,23 @@ class Framed:
     words: Callable[[int], SampleWords] | None = None
 
 
+@dataclass(frozen=True)
+class ModelFiles:
+    """The directory of a model, of whichever library, in which a task looks for files of its own.
+
+    Attributes:
+        directory: the directory of the encoder.
+        tokenizer: its tokenizer.
+        settings: the settings of its body.
+        heads: the names of the heads in its weights.
+    """
+
+    directory: Path
+    tokenizer: Tokenizer
+    settings: BodySettings
+    heads: Collection[str]
+
+
 class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
     """Base class of tasks. The types of examples and predictions depend on the task.
 
@@ -172,6 +192,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             "": none.
         route: how the server asks it; a `Reason`: it is not served, and why.
         infinite: whether its logits may be minus infinity.
+        sparse: whether its models make sparse vectors of texts: for a single text its head predicts the weights of the
+            tokens of the vocabulary, (1, vocabulary), none below 0, and the prediction is a `sparse.SparseVector`.
         tables: suffixes of the files of predictions that it writes as tables.
         training: what the rule for defaults of fine-tuning must know of it.
         refusals: what cannot be done with it, and why; see `Operation`.
@@ -191,6 +213,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     adopts: ClassVar[str] = ""
     route: ClassVar[Route | Reason] = Reason("it declares no route", "set `route` in its class")
     infinite: ClassVar[bool] = False
+    sparse: ClassVar[bool] = False
     tables: ClassVar[tuple[str, ...]] = ()
     training: ClassVar[Training] = Training()
     refusals: ClassVar[Refusals] = {}
@@ -225,8 +248,56 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return False
 
     @property
+    def reranks_by_logits(self) -> bool:
+        """Whether this number is a logit as the head predicts it; otherwise it is a probability."""
+        return True
+
+    @property
     def vectors(self) -> Pooling | None:
         """How a model that it trained makes vectors of texts; None: it does not train them."""
+        return None
+
+    @property
+    def token_vectors(self) -> TokenEncoder | None:
+        """How a model that it trained makes vectors of tokens, instead of vectors of texts; None: it does not."""
+        return None
+
+    def describe_model(self, labels: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return what `/info` of the server says of a model, as `model_type` of Text Embeddings Inference."""
+        if self.vectors is not None:
+            return {"embedding": {"pooling": self.vectors.kind}}
+        return {self.part: {"labels": [*labels]}}
+
+    @classmethod
+    def read_files(cls, files: ModelFiles, task: Self | None) -> tuple[Self, Mapping[str, Tensor]] | None:
+        """Return the task that files beside the weights declare, and the tensors of its head that they hold.
+
+        It is called for models of this task, and for those that state no task, such as those of other libraries.
+
+        Args:
+            files: the directory.
+            task: the task that the model states; None: it states none.
+
+        Returns:
+            None if there are no such files.
+
+        Raises:
+            UserError: a file is damaged or missing, or states what is not supported.
+        """
+        return None
+
+    def write_files(self, directory: Path, encoder: Encoder, head: Mapping[str, Tensor]) -> Collection[str] | None:
+        """Write the files by which other libraries read a model of this task, beside its weights.
+
+        Args:
+            directory: the directory, which has the files of the tokenizer.
+            encoder: the encoder.
+            head: the tensors of the task's head.
+
+        Returns:
+            The tensors of the head that these files hold, which are not stored with the weights; None: there are no
+            such files, so that those of the model's vectors (`Model.pooling`) are written, if it has any.
+        """
         return None
 
     def with_pooling(self, pooling: Pooling | None) -> Self:

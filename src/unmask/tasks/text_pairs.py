@@ -35,6 +35,7 @@ from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.tasks.rows import FramedRows, RowTask, are_pairs, frame_rows, passages, texts_of
 from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths
+from unmask.tasks.token_vectors import Compare
 
 SIDE, TEXT = "side", "text_number"
 """Names of labels: whether a sequence is a first (0), a second (1) or a negative text (2 and above); the number of its
@@ -43,8 +44,6 @@ POOL = 1000
 """Maximum number of pairs, in order, among whose second texts a second text is ranked."""
 TIE = 1e-6
 """Difference of scores that rounding can explain, so that equal texts have equal ranks."""
-Compare = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""Returns the scores of some texts with others, (texts, others), given their numbers."""
 
 
 class Similarity(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -41,8 +41,6 @@ from unmask.metrics.intervals import Measure, differences, intervals, measure_al
 from unmask.metrics.retrieval import measure_queries, query_metrics
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
-from unmask.tasks.late_interaction import LateInteraction
-from unmask.tasks.sparse import Sparse
 
 BM25 = "bm25"
 """Name of BM25 in place of a model."""
@@ -155,13 +153,14 @@ def _rank(
     if str(system) == BM25:
         return rank_by_bm25(collection, depth or DEPTH)
     predictor = load(system)
-    if isinstance(predictor.model.task, Sparse):
+    task = predictor.model.task
+    if task is not None and task.sparse:
         return rank_by_sparse_vectors(predictor, collection, depth or DEPTH)
-    if isinstance(predictor.model.task, LateInteraction):
+    if task is not None and task.token_vectors is not None:
         if first is None:
             return rank_by_token_vectors(predictor, collection, depth or DEPTH)
         return rerank(partial(score_by_tokens, predictor, {}), collection, first, depth or RERANKED)
-    if predictor.model.task is None or not predictor.model.task.reranks:
+    if task is None or not task.reranks:
         return rank_by_vectors(predictor, collection, depth or DEPTH)
     if first is None:
         raise UserError(
