@@ -11,7 +11,6 @@ import numpy as np
 from unmask.data.labelled.labelled_file import Row
 from unmask.families.checkpoints.heads import Pooling, supported
 from unmask.inference.backend import Backend
-from unmask.inference.exported import ExportedBackend
 from unmask.inference.features import Features, collect_features, frame_words, write_features
 from unmask.inference.fill import Filling, fill_masks
 from unmask.inference.influence import Attention, Influence, measure_influence, read_attention
@@ -88,9 +87,8 @@ class EncoderModel:
         return measure_influence(self.backend, self.model.tokenizer, text, number, encoder.longest)
 
     def fingerprint(self) -> str:
-        """Return the fingerprint of the model; of an exported one that of its files, as they hold its weights."""
-        backend = self.backend
-        return backend.fingerprint if isinstance(backend, ExportedBackend) else self.model.fingerprint()
+        """Return the fingerprint of the model."""
+        return self.model.fingerprint()
 
     def write_features(self, examples: Sequence[Row], layers: Sequence[int], path: Path) -> tuple[int, int]:
         """Stream the hidden states of examples to a safetensors file (see inference/features.py).

@@ -115,6 +115,11 @@ class Predictor(EncoderModel, Generic[P]):
             raise UserError("an exported model is pickled by its directory", remedy=f"load it by {call('load', 'DIR')}")
         return partial(type(self), backend=self.backend), (self.model,), state
 
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the model; of an exported one that of its files, as they hold its weights."""
+        backend = self.backend
+        return backend.fingerprint if isinstance(backend, ExportedBackend) else super().fingerprint()
+
     @property
     def task(self) -> Task:
         """The task that the model was fine-tuned for.
