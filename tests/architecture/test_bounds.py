@@ -9,10 +9,10 @@ from unmask.data.tokenizers.bounds import MAX_GROWTH, MAX_PIECE, MAX_WORD
 from unmask.inference.explanation import MAX_OCCLUDED, STEP_TOKENS
 from unmask.inference.fill import MAX_LOGITS
 from unmask.inference.predictor import MAX_SCORES, SCORE_BYTES
-from unmask.serving.app import LARGE_AT_ONCE
 from unmask.serving.endpoints import ENDPOINTS
 from unmask.serving.playground import ENDPOINTS as VIEWS
 from unmask.serving.playground import MAX_WEIGHTS, MAX_WORDS
+from unmask.serving.service import LARGE_AT_ONCE
 from unmask.serving.types import Limits
 from unmask.tasks.classification import MAX_CONFUSION
 from unmask.workflows.comparing.checks import MAX_MODELS

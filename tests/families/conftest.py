@@ -42,8 +42,9 @@ def assert_exported(settings, tokenizer, folder):
 def assert_served(settings, tokenizer):
     """Check that a masked LM answers a request to fill a mask and one for an embedding."""
     testclient = pytest.importorskip("starlette.testclient", reason="the extra serve is not installed")
-    from unmask.serving.app import Service, create_app
+    from unmask.serving.app import create_app
     from unmask.serving.served import Served
+    from unmask.serving.service import Service
 
     predictor, limits, meter = (
         Predictor(model_of(settings, tokenizer), choose_machine("cpu", "float32")),

@@ -19,10 +19,11 @@ from unmask.model.model import Model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
-from unmask.serving.app import Service, create_app
+from unmask.serving.app import create_app
 from unmask.serving.metrics import Meter
 from unmask.serving.run import listen, make_server
 from unmask.serving.served import Served
+from unmask.serving.service import Service
 from unmask.serving.types import Limits
 from unmask.tasks.answer_beams import AnswerBeams
 from unmask.tasks.classification import Classification

@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from tests.serving.conftest import FAST, LIMITS
-from unmask.serving.protocol import Gate
+from unmask.serving.gate import Gate
 from unmask.serving.refusals import Refusal
 from unmask.serving.types import Limits
 

@@ -17,9 +17,9 @@ from selenium.webdriver.support.select import Select
 from tests.serving.browser import TEXT, UNLABELED, served
 from unmask.data.labelled.labelled_file import read_rows
 from unmask.inference.selection import balanced_order
-from unmask.serving.app import Service
 from unmask.serving.metrics import Meter
 from unmask.serving.served import Served
+from unmask.serving.service import Service
 from unmask.serving.types import Limits
 from unmask.workflows.suggest import uncertainty
 

@@ -7,10 +7,11 @@ import pytest
 
 from unmask.inference.predictor import Predictor
 from unmask.model.model import save_model
-from unmask.serving.app import Service, create_app
+from unmask.serving.app import create_app
 from unmask.serving.metrics import Meter
 from unmask.serving.pipelines import PIPELINES
 from unmask.serving.served import Served
+from unmask.serving.service import Service
 from unmask.training.machine import choose_machine
 
 from .conftest import LIMITS, testclient

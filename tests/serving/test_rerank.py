@@ -12,10 +12,11 @@ import torch
 from unmask.families.checkpoints.heads import Pooling
 from unmask.inference.predictor import Predictor
 from unmask.model.model import Model
-from unmask.serving.app import Service, create_app
+from unmask.serving.app import create_app
 from unmask.serving.metrics import Meter
 from unmask.serving.openapi import describe
 from unmask.serving.served import Served
+from unmask.serving.service import Service
 from unmask.tasks.embedding import Embedding
 from unmask.tasks.ranking import Ranking
 from unmask.tasks.regression import Regression

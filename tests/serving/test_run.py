@@ -15,10 +15,11 @@ from tests.serving.conftest import FAST, KINDS, LIMITS, SHAPE, testclient
 from unmask.inference.load import load
 from unmask.model.directory import write_tasks
 from unmask.model.model import Model, save_model
-from unmask.serving.app import Service, create_app
+from unmask.serving.app import create_app
 from unmask.serving.metrics import Meter
 from unmask.serving.run import address, greeting, is_loopback, listen, load_served, make_server, parse_sources
 from unmask.serving.serve import serve
+from unmask.serving.service import Service
 from unmask.serving.types import Limits
 from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine

@@ -11,13 +11,13 @@ from unmask.inference.export import Export, export_model
 from unmask.inference.load import load
 from unmask.inference.predictor import Predictor
 from unmask.model.model import Model, save_model
-from unmask.serving.app import Service
 from unmask.serving.batcher import ComputeJob
 from unmask.serving.metrics import Meter
 from unmask.serving.playground import describe
 from unmask.serving.refusals import Refusal
 from unmask.serving.run import ModelSource, load_served
 from unmask.serving.served import Served
+from unmask.serving.service import Service
 from unmask.serving.tokens import features
 from unmask.serving.types import EmbedRequest, FeaturesRequest, FillRequest
 from unmask.support.errors import UserError

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from unmask.inference.predictor import Predictor
-from unmask.serving.app import Service
 from unmask.serving.endpoints import ENDPOINTS
 from unmask.serving.guard import Keys
 from unmask.serving.metrics import Meter
 from unmask.serving.served import Served
+from unmask.serving.service import Service
 from unmask.serving.types import Limits
 from unmask.tasks.embedding import Embedding
 from unmask.training.machine import choose_machine

@@ -27,6 +27,8 @@ from unmask.serving.types import Limits
 Head = str | tuple[int, ...] | Callable[[Sequence[Sample]], list[np.ndarray]]
 """What to compute of samples: the logits of a head, the hidden states of layers, or a function's result."""
 Compute = Callable[[Head, Sequence[Sample]], list[np.ndarray]]
+Watch = Callable[["asyncio.Future[list[np.ndarray]]"], None]
+"""See `Batcher.run`."""
 
 SMOOTHING = 0.1
 """Share of the last batch in the moving average of the speed."""
@@ -106,16 +108,25 @@ class Batcher:
         """Number of tokens that wait or are computed."""
         return self._pending
 
-    async def run(self, job: ComputeJob) -> list[np.ndarray]:
-        """Return the rows of a job's samples; if the caller is cancelled, what is not computed yet is dropped.
+    async def run(self, job: ComputeJob, watch: Watch | None = None) -> list[np.ndarray]:
+        """Return the rows of a job's samples; if the waiting is ended, what is not computed yet is dropped.
+
+        Args:
+            job: the job.
+            watch: called with the future that is waited for, which the caller may end by an exception of its own; None:
+                the caller can only be cancelled.
 
         Raises:
             Refusal: the queue is full (429), the server stops (503), or computing fails (424).
         """
         work = self._submit(job)
         try:
+            if watch is not None:
+                watch(work.future)
             return await work.future
-        except asyncio.CancelledError:
+        except Refusal:
+            raise
+        except BaseException:
             self._drop(work)
             raise
 

@@ -11,17 +11,17 @@ import hashlib
 import hmac
 import os
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from pathlib import Path
 
 import msgspec
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import compile_path
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from unmask.serving.metrics import Meter
+from unmask.serving.protocol import exchange_of
 from unmask.serving.refusals import Kind, Refusal, failure_at
 from unmask.support.errors import UserError
 
@@ -46,12 +46,14 @@ class Keys:
 
     def allow(self, authorization: bytes) -> bool:
         """Return whether the value of an Authorization header, `Bearer KEY`, has one of the keys."""
+        if not self._digests:
+            return True
         scheme, _, key = authorization.partition(b" ")
         presented = _digest(key.strip())
         matches = False
         for digest in self._digests:  # all of them, so that the time does not depend on which one it is
             matches |= hmac.compare_digest(digest, presented)
-        return (matches and scheme.lower() == b"bearer") or not self._digests
+        return matches and scheme.lower() == b"bearer"
 
 
 def read_keys(path: str | Path | None) -> Keys:
@@ -91,11 +93,17 @@ HEADERS = (
     (b"cache-control", b"no-store"),
 )
 """Headers of all responses."""
+JSON_HEADERS = ((b"content-type", b"application/json"), *HEADERS)
+"""Headers of a successful response in JSON."""
 ANY = "*"
 """Stands for all hosts."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """Names of this machine's loopback interface."""
 KINDS: dict[int, Kind] = {401: "Unauthorized", 403: "Unauthorized", 404: "NotFound"}
+
+
+Inner = Callable[[Scope, Receive, Send], Awaitable[bytes | None]]
+"""An ASGI application, which may also return the body of a successful response, in JSON, for `Guard` to send."""
 
 
 class Guard:
@@ -113,7 +121,7 @@ class Guard:
 
     def __init__(
         self,
-        app: ASGIApp,
+        app: Inner,
         *,
         keys: Keys,
         hosts: Collection[str],
@@ -147,8 +155,13 @@ class Guard:
 
         self._meter.enter()
         try:
-            self._check(Headers(scope=scope), "" if scope["method"] == "POST" else path)
-            await self._app(scope, receive, answer)
+            self._check(scope["headers"], "" if scope["method"] == "POST" else path)
+            body = await self._app(scope, receive, answer)
+            if body is not None and (exchange := exchange_of(scope)) is not None:
+                status = 200
+                await exchange.respond(JSON_HEADERS, body)
+            elif body is not None:
+                await Response(body, media_type="application/json")(scope, receive, answer)
         except Refusal as refusal:
             await refuse(refusal, path)(scope, receive, answer)
         except HTTPException as error:
@@ -165,7 +178,7 @@ class Guard:
         """Return the route with parameters that a path belongs to; "other" if there is none."""
         return next((route for pattern, route in self._patterns if pattern.match(path)), "other")
 
-    def _check(self, headers: Headers, path: str) -> None:
+    def _check(self, headers: Iterable[tuple[bytes, bytes]], path: str) -> None:
         """Check the headers of a request.
 
         Args:
@@ -176,16 +189,21 @@ class Guard:
             Refusal: its length or its host is stated twice, its body belongs to another protocol, the host is unknown,
                 or the key is missing or wrong.
         """
-        if "content-length" in headers and "transfer-encoding" in headers:
+        first: dict[bytes, bytes] = {}  # the first value of each name
+        hosts = 0
+        for name, value in headers:
+            hosts += name == b"host"
+            first.setdefault(name, value)
+        if b"content-length" in first and b"transfer-encoding" in first:
             raise Refusal(400, "Validation", "Content-Length and Transfer-Encoding exclude each other")
-        has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
-        if has_body and "upgrade" in headers.get("connection", "").lower():
+        has_body = first.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in first
+        if has_body and b"upgrade" in first.get(b"connection", b"").lower():
             raise Refusal(400, "Validation", "send the request without Upgrade: its body is not read with it")
-        if len(headers.getlist("host")) > 1:  # a proxy may have checked the other one
+        if hosts > 1:  # a proxy may have checked the other one
             raise Refusal(400, "Validation", "there are several Host headers")
-        if ANY not in self._hosts and host_name(headers.get("host", "")) not in self._hosts:
+        if ANY not in self._hosts and host_name(first.get(b"host", b"").decode("latin1")) not in self._hosts:
             raise Refusal(403, "Unauthorized", "this host is not one of the server's names")
-        if path not in self._public and not self._keys.allow(headers.get("authorization", "").encode("latin1")):
+        if path not in self._public and not self._keys.allow(first.get(b"authorization", b"")):
             raise Refusal(401, "Unauthorized", "send an API key: Authorization: Bearer KEY")
 
 

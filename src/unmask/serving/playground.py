@@ -42,7 +42,7 @@ from unmask.support.messages import argument
 from unmask.tasks.routes import Request
 
 if TYPE_CHECKING:
-    from unmask.serving.app import Service
+    from unmask.serving.service import Service
 
 PAGE = resources.files("unmask.serving") / "page"
 MAX_WEIGHTS = 1_500_000

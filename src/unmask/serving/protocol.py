@@ -2,107 +2,19 @@
 
 If all places are taken, a new client gets that of the connection that has waited longest for its client.
 
-Reading a request's body within its limits of size and time.
+Requests that are answered by the thousand go around the messages of ASGI: an `Exchange`, which a request has beside
+them, says whether its body has arrived, calls back when the client leaves, and sends a whole response at once.
 """
 
 from __future__ import annotations
 
-import asyncio
 from asyncio import BaseTransport, TimerHandle
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any, cast
 
-from starlette.requests import ClientDisconnect, Request
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
-from unmask.serving.refusals import Refusal, overloaded, too_large
-from unmask.serving.types import Limits
-
-__all__ = ["ClientDisconnect", "Gate"]
-
-
-class Gate:
-    """Admits requests while their number, and the size of all bodies in memory, are within the limits.
-
-    Args:
-        limits: `requests`, `bodies`, `body` and `body_seconds`.
-    """
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._requests = self._bytes = 0
-
-    @contextmanager
-    def admit(self) -> Iterator[None]:
-        """Count a request.
-
-        Raises:
-            Refusal: there are too many (429).
-        """
-        if self._requests >= self._limits.requests:
-            raise overloaded("too many requests; try again later")
-        self._requests += 1
-        try:
-            yield
-        finally:
-            self._requests -= 1
-
-    @contextmanager
-    def read(self) -> Iterator[Reader]:
-        """Yield a reader of a body, which counts as long as the body is needed."""
-        reader = Reader(self, self._limits)
-        try:
-            yield reader
-        finally:
-            self._bytes -= reader.size
-
-    def reserve(self, size: int) -> None:
-        """Count bytes.
-
-        Raises:
-            Refusal: all bodies together are too large (429).
-        """
-        if self._bytes + size > self._limits.bodies:
-            raise overloaded("too many large requests; try again later")
-        self._bytes += size
-
-
-class Reader:
-    """Reads one body; `size` is the number of bytes that it has counted."""
-
-    def __init__(self, gate: Gate, limits: Limits) -> None:
-        self._gate, self._limits, self.size = gate, limits, 0
-
-    async def __call__(self, request: Request) -> bytes:
-        """Return the body of a request.
-
-        Raises:
-            Refusal: it is not JSON (415), too large (413), too slow (408), or all bodies together are too large (429).
-            ClientDisconnect: the client has gone.
-        """
-        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise Refusal(415, "Validation", "send Content-Type: application/json")
-        declared = request.headers.get("content-length", "")
-        if declared.isdecimal() and int(declared[:20]) > self._limits.body:
-            raise self._too_large()
-        chunks: list[bytes] = []
-        try:
-            async with asyncio.timeout(self._limits.body_seconds):
-                async for chunk in request.stream():
-                    if self.size + len(chunk) > self._limits.body:
-                        raise self._too_large()
-                    self._gate.reserve(len(chunk))
-                    self.size += len(chunk)
-                    chunks.append(chunk)
-        except TimeoutError as error:
-            raise Refusal(408, "Validation", "the body did not arrive in time") from error
-        return b"".join(chunks)
-
-    def _too_large(self) -> Refusal:
-        return too_large(f"the body has more than {self._limits.body:,} bytes")
-
+from starlette.types import Scope
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 LARGEST = 32_768
 """Maximum size of a request's line and headers in bytes."""
@@ -116,6 +28,65 @@ FIRST, NEXT, BODY = range(3)
 """What a connection waits for, in the order in which connections are closed for new ones."""
 
 
+EXCHANGE = "unmask.exchange"
+"""Name of the `Exchange` among the extensions of a request's scope."""
+
+
+class Exchange:
+    """A request with its response to come, on a connection of `BoundedProtocol`.
+
+    Args:
+        connection: the connection.
+        cycle: uvicorn's state of the request.
+    """
+
+    __slots__ = ("_connection", "_cycle")
+
+    def __init__(self, connection: BoundedProtocol, cycle: RequestResponseCycle) -> None:
+        self._connection, self._cycle = connection, cycle
+
+    @property
+    def has_body(self) -> bool:
+        """Whether the body has arrived."""
+        return not self._cycle.more_body
+
+    def when_gone(self, tell: Callable[[], None] | None) -> None:
+        """Call a function as soon as the client has gone; None: no more."""
+        self._connection.gone = tell
+        if tell is not None and (self._cycle.disconnected or self._connection.transport.is_closing()):
+            tell()
+
+    async def respond(self, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
+        """Send a successful response in one piece, as `RequestResponseCycle.send` does in two messages.
+
+        Args:
+            headers: its headers, but for the length.
+            body: its body.
+        """
+        cycle = self._cycle
+        if cycle.flow.write_paused and not cycle.disconnected:
+            await cycle.flow.drain()
+        if cycle.disconnected:
+            return
+        cycle.response_started, cycle.waiting_for_100_continue = True, False
+        length = (b"content-length", b"%d" % len(body))
+        lines = [b"%s: %s\r\n" % header for header in (*cycle.default_headers, length, *headers)]
+        if not cycle.keep_alive:
+            lines.append(b"connection: close\r\n")
+        cycle.transport.write(b"".join((STATUS_LINE[200], *lines, b"\r\n", body)))
+        cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            cycle.transport.close()
+        cycle.on_response()
+
+
+def exchange_of(scope: Scope) -> Exchange | None:
+    """Return the exchange of a request; None: its connection is of another server, such as a test client's."""
+    exchange: Exchange | None = scope.get("extensions", {}).get(EXCHANGE)
+    return exchange
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """A connection that is closed if headers are too large or too slow, or if the client does not read the response.
 
@@ -123,11 +94,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     Attributes:
         seconds: time in which a request's line and headers must arrive.
+        gone: called when the connection is lost; None: nothing is.
         waiting: connections of the server that wait for their clients: for the first request, for another one, and for
             a body; of each, the one that has waited longest comes first.
     """
 
     seconds = 10.0
+    gone: Callable[[], None] | None = None
     waiting: tuple[dict[BoundedProtocol, None], ...]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -149,6 +122,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_waiting()
         self._wait_for(None)
         super().connection_lost(exc)
+        if self.gone is not None:
+            self.gone()
 
     def data_received(self, data: bytes) -> None:
         """Read data; refuse headers that do not end."""
@@ -156,8 +131,12 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._received += len(data)
         super().data_received(data)
-        if self._in_headers and self._received > LARGEST and not self.transport.is_closing():
-            self.send_400_response("the headers are too large")
+        if self.transport.is_closing():
+            return
+        if self._in_headers:
+            if self._received > LARGEST:
+                self.send_400_response("the headers are too large")
+            self._expect()
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Answer a client that has sent all of a request and closed its side of the connection."""
@@ -180,7 +159,6 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._size = 0
         self._in_headers = True
-        self._expect()
 
     def on_url(self, url: bytes) -> None:
         """Read a part of the path."""
@@ -197,6 +175,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_waiting()
         self._in_headers, self._received = False, 0
         super().on_headers_complete()
+        cast(Any, self.scope)["extensions"] = {EXCHANGE: Exchange(self, self.cycle)}
         self._wait_for(None if self.pipeline else BODY)  # None: an earlier request is not answered yet
         if self.parser.should_upgrade():  # the parser reads nothing after these headers
             self.cycle.keep_alive = False

@@ -35,7 +35,7 @@ from unmask.support.messages import argument
 from unmask.training.machine import Machine, keep_few_kernels
 
 if TYPE_CHECKING:
-    from unmask.serving.app import Service
+    from unmask.serving.service import Service
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """What names of models look like."""

@@ -60,10 +60,11 @@ def serve(
     """
     try:
         from unmask.serving import run
-        from unmask.serving.app import Service, create_app
+        from unmask.serving.app import create_app
         from unmask.serving.guard import LOOPBACK, read_keys
         from unmask.serving.metrics import Meter
         from unmask.serving.playground import playground_routes, public_paths
+        from unmask.serving.service import Service
         from unmask.serving.types import Limits
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in PACKAGES:

@@ -167,9 +167,9 @@ def _outputs(predictor: Predictor, examples: list[Any]) -> list[np.ndarray]:
 
 def _serve(model: Path, data: str | Path, folder: Path) -> None:
     """Serve a model, and ask it the example of its route; the answer is that of the predictor."""
-    from unmask.serving.app import Service
     from unmask.serving.metrics import Meter
     from unmask.serving.served import Served
+    from unmask.serving.service import Service
     from unmask.serving.types import Limits
 
     predictor = load(model, device="cpu")
