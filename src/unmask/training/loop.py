@@ -275,6 +275,8 @@ class Trainer:
     def save(self) -> None:
         """Start to write a checkpoint in the background; `saver.wait` waits for it. All processes must call it."""
         model, carry, shards = self.replicas.state_dict(), self.carry.gather(), self.replicas.shards
+        size = self.processes.size
+        self.run.save_usage(processes=size, gpus=0 if self.machine.device.type == "cpu" else size)
         if self.processes.is_main or shards is not None:
             self.saver.save(model, self.optimizer.state(), self.progress, carry, shards)
 

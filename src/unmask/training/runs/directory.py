@@ -4,6 +4,7 @@ RUN/
   recipe.toml      the recipe, with all settings resolved
   provenance.json  version, command, libraries, hardware, and fingerprints of all inputs
   metrics.jsonl    one line per step and per evaluation
+  usage.json       what each start of the program has used of the machine
   events/          the same for TensorBoard, if it is installed
   plots/*.png      the same as plots, if matplotlib is installed
   checkpoints/     see training/checkpoint.py
@@ -33,6 +34,8 @@ from unmask.support.messages import argument, rendered
 from unmask.support.settings import flatten
 from unmask.support.urls import without_secrets
 from unmask.training.runs.extras import Sinks
+from unmask.training.runs.usage import FILE as USAGE
+from unmask.training.runs.usage import Usage, UsageLog, read_usage
 
 LIBRARIES = ("torch", "numpy", "tokenizers", "safetensors")
 CHECKPOINTS = "checkpoints"
@@ -52,7 +55,7 @@ RESCUED = "rescued"
 FIRST = "step-00000000"
 """The checkpoint that is written before the first step."""
 PARTS = {".recipe.toml.part", ".provenance.json.part"}
-UNSTARTED = {*PARTS, "recipe.toml", "provenance.json", "metrics.jsonl", "events", CHECKPOINTS}
+UNSTARTED = {*PARTS, "recipe.toml", "provenance.json", "metrics.jsonl", USAGE, f".{USAGE}.part", "events", CHECKPOINTS}
 """Entries that may exist in a run directory before the first checkpoint; its preparation is kept (`BEFORE`)."""
 _KEPT: dict[Path, FileLock] = {}
 """Locks of the directories in which runs were prepared, until they start: another program must not start them first."""
@@ -118,6 +121,7 @@ class RunDirectory:
         self._inputs: Mapping[str, str] = {}
         self._held: FileLock | None = None
         self._is_new = False
+        self._usage: UsageLog | None = None
 
     @classmethod
     def open(
@@ -330,6 +334,21 @@ class RunDirectory:
         if self.is_main:
             self._write_provenance(msgspec.structs.replace(self.read_provenance(), machine=dict(description)))
 
+    def save_usage(self, *, processes: int | None = None, gpus: int | None = None) -> None:
+        """Write what the run has used until now; see `UsageLog` for the parameters; None: as before."""
+        if self._usage is not None:
+            self._usage.processes = self._usage.processes if processes is None else processes
+            self._usage.gpus = self._usage.gpus if gpus is None else gpus
+            self._usage.save()
+
+    def read_usage(self) -> list[Usage]:
+        """Return what each start of the program has used for this run, as it was last written.
+
+        Raises:
+            UserError: the file is damaged.
+        """
+        return read_usage(self.path / USAGE)
+
     def report(self, text: str) -> None:
         """Write report.md, with references to parameters and commands as in messages."""
         replace_file(self.path / "report.md", rendered(text).encode())
@@ -391,6 +410,7 @@ class RunDirectory:
                 file=self.path,
                 remedy=f"wait for it or choose another {argument('out')}",
             )
+        self._usage = UsageLog(self.path / USAGE)
 
     def _lines(self) -> Iterator[dict[str, Any]]:
         for text in self.metrics.read_bytes().splitlines() if self.metrics.exists() else ():

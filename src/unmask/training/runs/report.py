@@ -14,6 +14,7 @@ from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display, duration
 from unmask.training.runs.plots import can_draw, draw_runs
 from unmask.training.runs.summary import find_runs, read_run, read_seeds, run_page, runs_table, seeds_page
+from unmask.training.runs.usage import check_price, describe_usage
 
 
 def list_runs(folders: Files) -> str:
@@ -45,17 +46,19 @@ def list_runs(folders: Files) -> str:
     return runs_table(runs) if runs else ""
 
 
-def describe_run(run: str | Path) -> str:
-    """Describe a run: recipe and data, progress, and held-out metrics.
+def describe_run(run: str | Path, *, price: float | None = None) -> str:
+    """Describe a run: recipe and data, progress, what it used of the machine, and held-out metrics.
 
     Args:
         run: run directory, or directory of a fine-tuning with several seeds.
+        price: price of an hour of the machine, or of all together, in any currency: what the run costs at it is shown.
 
     Raises:
-        UserError: there is no run, or it is damaged.
+        UserError: there is no run, it is damaged, or the price is negative.
     """
+    check_price(price)
     seeds = read_seeds(Path(run))
-    return seeds_page(Path(run), seeds) if seeds else run_page(read_run(run))
+    return seeds_page(Path(run), seeds, price) if seeds else run_page(read_run(run), price)
 
 
 def plot_runs(
@@ -129,7 +132,7 @@ def pretraining_report(run: RunDirectory, name: str, progress: FinalProgress, re
         remarks: remarks on the run.
     """
     heldout = run.read_metrics("heldout")
-    lines = [f"# {name}, {remarks.how[0].lower()}{remarks.how[1:]}", "", _totals(progress), ""]
+    lines = [f"# {name}, {remarks.how[0].lower()}{remarks.how[1:]}", "", _totals(run, progress), ""]
     lines += [line for change in remarks.changes for line in (f"{change[0].upper()}{change[1:]}.", "")]
     if remarks.stages:
         lines += ["Stages:", "", *(f"- {line}" for line in remarks.stages), ""]
@@ -172,7 +175,7 @@ def finetuning_report(
     lines = [
         f"# {task.title}" + (f": {', '.join(labels)}" if labels else ""),
         "",
-        f"{examples:,} training examples. {_totals(progress)}",
+        f"{examples:,} training examples. {_totals(run, progress)}",
         "",
     ]
     if metrics:
@@ -220,7 +223,7 @@ def multitask_report(run: RunDirectory, tasks: Mapping[str, TaskSummary], progre
     lines = [
         f"# Several tasks: {', '.join(tasks)}",
         "",
-        f"One encoder. {_totals(progress)}",
+        f"One encoder. {_totals(run, progress)}",
         "",
         "| task | | training examples | epochs | dev data, not used for any choice |",
         "|---|---|---|---|---|",
@@ -265,11 +268,14 @@ def _plot(run: RunDirectory, name: str) -> list[str]:
     return ["", f"![{name}](plots/{name}.png)"] if (run.plots / f"{name}.png").exists() else []
 
 
-def _totals(progress: FinalProgress) -> str:
+def _totals(run: RunDirectory, progress: FinalProgress) -> str:
+    """Return what the run did, and what it used until now, over all starts of the program."""
     text = f"{progress.step:,} steps, {progress.tokens:,} tokens, {duration(progress.seconds)} in steps"
     rate = progress.tokens / progress.seconds if progress.seconds else 0
     skipped = f"; {progress.skipped} steps were not finite and were skipped" if progress.skipped else ""
-    return f"{text} ({rate:,.0f} tokens/s){skipped}."
+    run.save_usage()
+    used = describe_usage(run.read_usage())
+    return f"{text} ({rate:,.0f} tokens/s){skipped}." + (f" Used: {used}." if used else "")
 
 
 def _number(value: float | None) -> str:

@@ -20,6 +20,8 @@ from unmask.support.messages import argument, rendered
 from unmask.support.settings import flatten
 from unmask.training.runs.directory import BEFORE, CHECKPOINTS, Provenance, RunDirectory
 from unmask.training.runs.display import duration, speed
+from unmask.training.runs.usage import FILE as USAGE
+from unmask.training.runs.usage import Usage, describe_usage, read_usage
 
 MARKS = {"recipe.toml", "provenance.json", "metrics.jsonl"}
 """A folder with at least two of these files is considered a run, intact or damaged."""
@@ -69,6 +71,7 @@ class Summary:
         running: whether a program is writing to it.
         reached: its progress: that of its log while it runs, otherwise that of the checkpoint it would resume from.
         train, heldout: lines of metrics.jsonl up to that step, in order.
+        usage: what each start of the program has used of the machine.
     """
 
     path: Path
@@ -78,6 +81,7 @@ class Summary:
     reached: Reached
     train: Sequence[Mapping[str, Any]]
     heldout: Sequence[Mapping[str, Any]]
+    usage: Sequence[Usage] = ()
 
     @property
     def name(self) -> str:
@@ -142,7 +146,7 @@ def read_run(path: str | Path) -> Summary:
     if logged and (running or not reached.total):
         reached = msgspec.structs.replace(logged[-1], total=reached.total, skipped=reached.skipped)
     train, heldout = ([line for line in lines if line["step"] <= reached.step] for lines in (train, heldout))
-    return Summary(path, recipe, provenance, running, reached, train, heldout)
+    return Summary(path, recipe, provenance, running, reached, train, heldout, run.read_usage())
 
 
 def read_seeds(path: Path) -> Seeds | None:
@@ -191,15 +195,23 @@ def runs_table(runs: Sequence[Summary]) -> str:
     return _columns(rows)
 
 
-def run_page(run: Summary) -> str:
-    """Return a page on a run: settings, inputs, progress, scores and files."""
+def run_page(run: Summary, price: float | None = None) -> str:
+    """Return a page on a run: settings, inputs, progress, usage and its cost (`describe_usage`), scores and files."""
     hint = f"; continue with the same command and {argument('resume', True)}" if run.state.startswith("stopped") else ""
-    parts = [f"{run.path}: {run.name}, {run.kind}, {run.state}{hint}", _origin(run), _progress(run), _scores(run)]
+    parts = [
+        f"{run.path}: {run.name}, {run.kind}, {run.state}{hint}",
+        _origin(run),
+        _progress(run, price),
+        _scores(run),
+    ]
     return rendered("\n\n".join(part for part in [*parts, _files(run.path)] if part))
 
 
-def seeds_page(path: Path, runs: Seeds) -> str:
-    """Return a page on fine-tuning runs with several seeds: the scores of each, their mean and standard deviation."""
+def seeds_page(path: Path, runs: Seeds, price: float | None = None) -> str:
+    """Return a page on fine-tuning runs with several seeds: the scores of each, their mean and standard deviation.
+
+    What all runs together have used is shown, and its cost; see `describe_usage`.
+    """
     parts = [f"{path}: fine-tuning, {counted(len(runs.seeds), 'seed')}"]
     if runs.rates:
         rates = [(f"{float(rate):g}", f"{score:.2f}") for rate, score in runs.rates.items()]
@@ -211,7 +223,10 @@ def seeds_page(path: Path, runs: Seeds) -> str:
     if len(runs.seeds) > 1:
         scores["standard deviation"] = [stdev(column) for column in columns]
     rows = [(run, *(f"{score:.2f}" for score in row)) for run, row in scores.items()]
-    parts += [_columns([("dev data", *names), *rows]), _files(path)]
+    parts.append(_columns([("dev data", *names), *rows]))
+    if used := describe_usage([usage for run in find_runs(path) for usage in read_usage(run / USAGE)], price):
+        parts.append(_columns([("used", used)]))
+    parts.append(_files(path))
     return "\n\n".join(part for part in parts if part)
 
 
@@ -233,7 +248,7 @@ def _origin(run: Summary) -> str:
     return _columns(rows)
 
 
-def _progress(run: Summary) -> str:
+def _progress(run: Summary, price: float | None) -> str:
     reached = run.reached
     steps = f"{reached.step:,} of {reached.total:,} steps" if reached.total else f"{reached.step:,} steps"
     epochs = "".join(f", {value:.2f} epochs" for value in _values(run.train[-1:], "epochs"))
@@ -242,6 +257,8 @@ def _progress(run: Summary) -> str:
     if tokens and flops:
         rows.append(("speed", f"{median(tokens):,.0f} tokens/s, {speed(median(flops), run.peak)}, median of the steps"))
     rows.append(("skipped", f"{reached.skipped:,} steps, loss or gradient not finite"))
+    if used := describe_usage(run.usage, price):
+        rows.append(("used", used))
     return _columns(rows)
 
 

@@ -22,6 +22,7 @@ from unmask.support.workers import local_workers, work_on_ray
 from unmask.tasks import TASKS
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display, duration
+from unmask.training.runs.usage import check_price
 from unmask.workflows.comparing.cells import Plan, about, failure_of, result_of
 from unmask.workflows.comparing.checks import check_comparison
 from unmask.workflows.comparing.design import read_factors
@@ -75,6 +76,7 @@ def compare(
     vary: Sequence[str] = (),
     documents: Documents = "auto",
     at_most: Sequence[str] = (),
+    price: float | None = None,
     workers: int = 1,
     engine: Literal["local", "ray"] = "local",
     recompute: bool = False,
@@ -115,6 +117,7 @@ def compare(
         documents: what counts as a document in plain text: a whole file, a block between blank lines, or a line; auto
             is blank-line for a single file, file for several.
         at_most: limits of what is recommended, such as 5ms or 50MB.
+        price: price of an hour of a machine, in any currency: the report then says what the comparison has cost.
         workers: number of processes that work at the same time.
         engine: where they run: on this machine, or as tasks of a Ray cluster.
         recompute: compute again what the comparison has changed of finished cells.
@@ -132,6 +135,7 @@ def compare(
         UnmaskError: the work was interrupted; it is saved.
     """
     check_count("workers", workers)
+    check_price(price)
     restrictions = limits(as_texts(at_most))
     machine, display, out = choose_machine(device, precision), Display(quiet=quiet), Path(out)
     if comparison is not None:
@@ -198,7 +202,7 @@ def compare(
     if first:  # others would compute all cells of the comparison
         workers, engine = 1, "local"
     _work(plan, out, machine, workers, engine, quiet=quiet)
-    outcome = conclude(plan, out, machine, restrictions)
+    outcome = conclude(plan, out, machine, restrictions, price)
     write_report(outcome, out)
     display.say(f"report: {out / 'report.html'}")
     return outcome

@@ -183,6 +183,7 @@ class Outcome(msgspec.Struct, frozen=True):
         seeds: number of seeds.
         machine: on what.
         versions: of this package and of libraries.
+        used: what all cells used of the machines, in words, with what it costs if a price was given; "": not known.
         script: a batch script, if it was asked for instead.
     """
 
@@ -202,6 +203,7 @@ class Outcome(msgspec.Struct, frozen=True):
     seeds: int = 0
     machine: dict[str, Any] = {}
     versions: dict[str, str] = {}
+    used: str = ""
     script: str = ""
 
     def arm(self, name: str) -> ArmOutcome:

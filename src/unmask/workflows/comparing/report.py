@@ -330,10 +330,11 @@ def _about(outcome: Outcome) -> str:
     if any(arm.pseudo for arm in outcome.arms):
         bits += "Those of masked language models are of the pseudo-log-likelihood: compare them with each other only. "
     tested = "test examples" if outcome.tasks else "documents"
+    used = f"All cells together used {outcome.used}. " if outcome.used else ""
     return (
         f"Means of {seeds}; {budget}intervals of 95 % include the variation over seeds and over {tested}; those "
         "of 'behind the best' hold for all arms at once. What a checkpoint cost before is not counted. "
-        f"{bits}Speed was measured last, while nothing else of the comparison ran. {machine}. "
+        f"{bits}Speed was measured last, while nothing else of the comparison ran. {used}{machine}. "
         f"unmask {outcome.versions.get('unmask', '')}."
     )
 

@@ -23,12 +23,15 @@ from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument
 from unmask.support.settings import to_table
 from unmask.training.machine import Machine
+from unmask.training.runs.usage import FILE as USAGE
+from unmask.training.runs.usage import describe_usage, read_usage
 from unmask.workflows.comparing.cells import (
     MISTAKES,
     Cell,
     Plan,
     content_of,
     failure_of,
+    folder_of,
     result_of,
 )
 from unmask.workflows.comparing.outcome import (
@@ -126,7 +129,9 @@ def limits(words: Sequence[str]) -> list[Limit]:
     return read
 
 
-def conclude(plan: Plan, out: Path, machine: Machine, restrictions: Sequence[Limit] = ()) -> Outcome:
+def conclude(
+    plan: Plan, out: Path, machine: Machine, restrictions: Sequence[Limit] = (), price: float | None = None
+) -> Outcome:
     """Return what the finished cells say.
 
     Args:
@@ -134,6 +139,7 @@ def conclude(plan: Plan, out: Path, machine: Machine, restrictions: Sequence[Lim
         out: the directory of the comparison.
         machine: device and precision.
         restrictions: what is recommended must be within them.
+        price: of an hour of a machine; see `describe_usage`.
     """
     scores = Scores(plan, out)
     overall = scores.overall()
@@ -174,6 +180,7 @@ def conclude(plan: Plan, out: Path, machine: Machine, restrictions: Sequence[Lim
         seeds=plan.comparison.seeds,
         machine=machine.describe(),
         versions=plan.cells[0].inputs["versions"],
+        used=describe_usage([of for cell in plan.cells for of in read_usage(folder_of(out, cell) / USAGE)], price),
     )
 
 

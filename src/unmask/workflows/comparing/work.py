@@ -9,6 +9,7 @@ directory.
     OUT/cells/KEY/cell.json       what a cell is, and what its key is made of
     OUT/cells/KEY/result.json     its result, written last
     OUT/cells/KEY/failed.json     or why there is none
+    OUT/cells/KEY/usage.json      what was used of the machine, unless its process was killed
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from unmask.support.workers import ATTEMPTS, PAUSE, taken
 from unmask.training.interrupt import Interrupted
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display, duration
+from unmask.training.runs.usage import FILE as USAGE
+from unmask.training.runs.usage import UsageLog
 from unmask.workflows.comparing.cells import (
     ABOUT,
     FAILED,
@@ -148,7 +151,8 @@ def _compute(cell: Cell, out: Path, machine: Machine, attempt: str) -> None:
         return
     from unmask.workflows.comparing.compute import COMPUTE, tidy  # all that trains
 
-    start = time.monotonic()
+    start, usage = time.monotonic(), UsageLog(folder / USAGE)
+    usage.gpus = int(machine.device.type != "cpu")
     try:
         result = COMPUTE[cell.kind](cell, folder, needed, machine, True)
     except (Interrupted, KeyboardInterrupt):
@@ -157,6 +161,8 @@ def _compute(cell: Cell, out: Path, machine: Machine, attempt: str) -> None:
         trace = "" if isinstance(error, UserError) else traceback.format_exc()
         _fail(folder, attempt, str(error) or type(error).__name__, trace)
         return
+    finally:
+        usage.save()
     elapsed = time.monotonic() - start
     write_result(folder, cell, {**result, "elapsed": elapsed})
     tidy(cell, folder)
