@@ -48,7 +48,7 @@ def test_the_files_of_a_run_are_there(finished):
     out, _ = finished
     names = {path.name for path in out.iterdir()}
     assert names == {
-        *("recipe.toml", "provenance.json", "metrics.jsonl", "report.md", ".lock"),
+        *("recipe.toml", "provenance.json", "metrics.jsonl", "usage.json", "report.md", ".lock"),
         *("events", "plots", "checkpoints", "model"),
     }
     assert {"config.json", "model.safetensors", "tokenizer.json", "vocab.txt", "README.md"} <= {
