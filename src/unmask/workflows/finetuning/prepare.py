@@ -29,6 +29,7 @@ from unmask.support.errors import UserError
 from unmask.support.messages import argument, call, setting
 from unmask.support.settings import convert, put
 from unmask.tasks import TASKS
+from unmask.tasks.holding_out import DEV_SHARE, ENOUGH
 from unmask.tasks.rows import TextTask
 from unmask.tasks.task import Framed, Task
 from unmask.training.machine import Machine
@@ -58,14 +59,16 @@ class Prepared:
         base: the model to fine-tune.
         recipe: the recipe with all settings resolved.
         data: the training examples and the examples that results are reported on.
-        split: the examples of `data`; with early stopping, or if a setting of the task is tuned, the training examples
-            divided into those to train on and a tenth for this choice.
+        split: the examples of `data`; with early stopping, or if a setting of the task is tuned without folds, the
+            training examples divided into those to train on and a tenth for this choice.
         learner: encoder and head, on the device.
         reuses_head: whether the head is that of the model.
         train, held: samples to train on, and samples to evaluate on during training.
         inputs: fingerprints of model and examples.
         source: name of what the model was made of, in messages; empty: `notes` name it.
         how: what the run does, for the card of its model.
+        folds: whether the task is tuned on folds of the training examples, before the run is trained on all of them.
+        tuned: the task that was tuned so.
         few: the rule for few labels; None: it does not apply.
         notes: lines to print at the start.
         teacher: what objectives learn from, if they do.
@@ -83,6 +86,8 @@ class Prepared:
     inputs: dict[str, str]
     source: str
     how: str
+    folds: bool = False
+    tuned: Task | None = None
     few: FewLabels | None = None
     notes: tuple[str, ...] = ()
     teacher: Teacher | None = None
@@ -116,14 +121,27 @@ def prepare(job: FinetuningJob, machine: Machine, display: Display, *, choosing:
     data = read.inner(unsettled) if choosing else read
     few = few_labels(job, data.train, len(data.labels), tokens=base.tokens, marked=base.marks_pairs)
     recipe = _resolve(job, table, base, data, few)
-    ready = assemble(base, recipe, data, f"{job.start.model}", machine)
+    ready = assemble(base, recipe, data, f"{job.start.model}", machine, folds=_by_folds(recipe, data.train))
     if job.files.dev and (choosing or ready.stops_early):  # used at the end or by another run: check them now
         recipe.task.frame(base.tokenizer, read.held, data.labels, gold=True)
     return replace(ready, few=few)
 
 
+def _by_folds(recipe: FinetuningRecipe, examples: Sequence[Any]) -> bool:
+    """Return whether a tenth of the examples would be too few to tune settings of the task by."""
+    tunes = recipe.task.tunes and recipe.task.training.probe and recipe.budget.patience is None
+    return tunes and DEV_SHARE * len(examples) < ENOUGH
+
+
 def assemble(
-    base: Model, recipe: FinetuningRecipe, data: Examples, source: str, machine: Machine, teacher: Teacher | None = None
+    base: Model,
+    recipe: FinetuningRecipe,
+    data: Examples,
+    source: str,
+    machine: Machine,
+    teacher: Teacher | None = None,
+    *,
+    folds: bool = False,
 ) -> Prepared:
     """Build the learner, and convert the examples to samples.
 
@@ -134,6 +152,7 @@ def assemble(
         source: see `Prepared`.
         machine: the device of the learner.
         teacher: what objectives learn from.
+        folds: see `Prepared`.
 
     Raises:
         UserError: examples, recipe and model are inconsistent.
@@ -144,7 +163,7 @@ def assemble(
     learner.to(machine.device)
     stops_early = recipe.budget.patience is not None
     # examples for early stopping or for tuning a setting are neither trained on nor reported on
-    split = data.inner(task) if stops_early or task.tunes else data
+    split = data.inner(task) if stops_early or (task.tunes and not folds) else data
     with ThreadPoolExecutor(1) as aside:
         inputs = aside.submit(lambda: {**base.inputs("model"), **data.fingerprints()})
         train = frame_examples(task, base, split.train, data.labels, "training")
@@ -152,7 +171,19 @@ def assemble(
         held = frame_examples(task, base, evaluated, data.labels, "evaluation")
     how = "Trained on frozen features" if recipe.frozen else "Fine-tuned"
     return Prepared(
-        base, recipe, data, split, learner, reuses_head, train, held, inputs.result(), source, how, teacher=teacher
+        base,
+        recipe,
+        data,
+        split,
+        learner,
+        reuses_head,
+        train,
+        held,
+        inputs.result(),
+        source,
+        how,
+        folds,
+        teacher=teacher,
     )
 
 

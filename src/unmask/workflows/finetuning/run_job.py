@@ -36,11 +36,12 @@ from unmask.training.loop import Trainer
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.opening import open_run
 from unmask.training.processes import Processes
-from unmask.training.runs.directory import FEATURES, RunDirectory
+from unmask.training.runs.directory import FEATURES, FOLDS, RunDirectory
 from unmask.training.runs.display import Display
 from unmask.training.runs.plots import plot_confusion, plot_training, try_to_draw
 from unmask.training.runs.report import finetuning_report, metric_name
 from unmask.training.settings import FEWEST_EVALUATIONS, FORWARDS_PER_STEP, BudgetSettings, TrainingSettings
+from unmask.workflows.finetuning.folds import changes, tuned_on_folds
 from unmask.workflows.finetuning.frozen import Reindex, freeze, only_used_rows
 from unmask.workflows.finetuning.job import FewLabels, FinetuningJob
 from unmask.workflows.finetuning.prepare import Phase, Prepared, finished_model, prepare
@@ -123,15 +124,12 @@ def run_prepared(
         if processes.is_main:  # the scores are those of an earlier end of the run
             (run.path / SCORES).unlink(missing_ok=True)
         _announce(ready, display)
-        parts = _samples(ready, features or run.path / FEATURES, machine, processes, display)
-        if ready.recipe.probe and not resume:
-            display.say(_probe(ready, parts[0], machine))
-        with _reduced(ready, parts) as reindex:
-            trainer = _trainer(ready, *parts, reindex, run, machine, processes, display)
-            trainer.complete(resume=resume)
+        features = features or run.path / FEATURES
+        tuned = _tuned_on_folds(ready, run, features, machine, processes, display) if ready.folds else None
+        progress = _train(ready, run, features, machine, processes, display, resume=resume)
         if not processes.is_main:
             return run.model
-        result = _finish(run, ready, trainer.progress, machine, display)
+        result = _finish(run, replace(ready, tuned=tuned), progress, machine, display)
     if compared := result.get("thresholds"):
         display.say(f"dev: {describe_effect(compared)}")
     if metrics := result["metrics"]:
@@ -140,6 +138,41 @@ def run_prepared(
     for remark in (*result.get("warnings", ()), *remarks, f"model: {run.model}"):
         display.say(remark)
     return run.model
+
+
+def _train(
+    ready: Prepared,
+    run: RunDirectory,
+    features: Path,
+    machine: Machine,
+    processes: Processes,
+    display: Display,
+    *,
+    resume: bool,
+) -> Progress:
+    """Train the learner that was prepared."""
+    parts = _samples(ready, features, machine, processes, display)
+    if ready.recipe.probe and not resume:
+        display.say(_probe(ready, parts[0], machine))
+    with _reduced(ready, parts) as reindex:
+        trainer = _trainer(ready, *parts, reindex, run, machine, processes, display)
+        trainer.complete(resume=resume)
+    return trainer.progress
+
+
+def _tuned_on_folds(
+    ready: Prepared, run: RunDirectory, features: Path, machine: Machine, processes: Processes, display: Display
+) -> Task:
+    """Return the task, tuned on predictions of models that are trained in the run's directory."""
+    quiet = Display(quiet=True)
+
+    def train(fold: Prepared, path: Path) -> None:
+        resume = processes.broadcast(processes.is_main and started(path))
+        with open_run(path, write(fold.recipe), fold.inputs, machine, processes, resume=resume) as part:
+            _train(fold, part, features, machine, processes, quiet, resume=resume)
+
+    exact = replace(machine, precision="float32")
+    return tuned_on_folds(ready, run.path / FOLDS, train, exact, processes, display)
 
 
 def _samples(
@@ -248,7 +281,8 @@ def _finish(
         save_trained(aside, ready, model, result)
     shutil.rmtree(run.plots, ignore_errors=True)  # plots of an earlier end of the run
     run.report(finetuning_report(run, recipe.task, data.labels, progress, trained_on, result))
-    shutil.rmtree(run.path / FEATURES, ignore_errors=True)
+    for folder in (FEATURES, FOLDS):
+        shutil.rmtree(run.path / folder, ignore_errors=True)
     replace_file(run.path / SCORES, msgspec.json.format(msgspec.json.encode(result)))
     if "confusion" in result:
         counts = np.array(result["confusion"])
@@ -263,7 +297,10 @@ def score_trained(ready: Prepared, machine: Machine, display: Display) -> tuple[
     data, exact = ready.data, replace(machine, precision="float32")
     task: Task = ready.recipe.task
     model = finished_model(ready.base, ready.learner, data.labels, task)
-    if task.tunes:
+    if ready.tuned is not None:
+        task = ready.tuned
+        model = replace(model, task=task)
+    elif task.tunes:
         task = _tune(task, model, ready.split.held, exact, display)
         model = replace(model, task=task)
     alone = task.exclusive and not task.grouped  # a decision depends on the logits of one sample
@@ -334,19 +371,15 @@ def _is_finished(run: RunDirectory) -> bool:
 def _tune(task: Task, model: Model, aside: Sequence[Any], machine: Machine, display: Display) -> Task:
     """Return the task tuned by a model's predictions on training examples that were set aside."""
     tuned_task = task.tune(aside, Predictor(model, machine, display).run(aside))
-    before, after = msgspec.to_builtins(task), msgspec.to_builtins(tuned_task)
-    tuned = ", ".join(
-        f"{name} {', '.join(f'{number:.4g}' for number in (value if isinstance(value, tuple | list) else (value,)))}"
-        for name, value in after.items()
-        if value != before[name]
-    )
-    display.say(f"tuned on {len(aside):,} training examples set aside for it: {tuned}")
+    display.say(f"tuned on {len(aside):,} training examples set aside for it: {changes(task, tuned_task)}")
     return tuned_task
 
 
 def _describe_rule(few: FewLabels) -> str:
     """Return what the rule for few labels does, and how to have it otherwise."""
     longer = argument("frozen", False)
+    if few.downstream is None:
+        return "all parameters are trained, and probabilities are calibrated on parts of the examples"
     if few.epochs:
         return (
             f"a logistic regression on the encoder's features, then {few.epochs:g} epochs of all parameters; "
