@@ -17,10 +17,10 @@ from unmask.model.model import Model, build_encoder, load_model, save_model
 from unmask.support.errors import UserError
 from unmask.tasks.holding_out import assign_folds
 from unmask.training.settings import BudgetSettings
+from unmask.workflows.finetuning.announcements import describe_overfitting
 from unmask.workflows.finetuning.finetune import finetune
 from unmask.workflows.finetuning.job import FewLabels, FinetuningJob, InitialModel, LabelledFiles, few_labels
 from unmask.workflows.finetuning.probe import LOWER, MAX_FOLDS, STRENGTHS, Features, cross_validate
-from unmask.workflows.finetuning.run_job import describe_overfitting
 
 from ...conftest import MEANINGS
 
