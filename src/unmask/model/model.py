@@ -248,7 +248,7 @@ def load_model(
     created = (*((NEW_POOLER,) if missing else ()), *((f"{new} special tokens",) if new else ()))
     task, downstream = read_task(pretrained, directory)
     task, beside = read_beside(task, ModelFiles(directory, words, pretrained.settings, frozenset(heads)))
-    heads = {**heads, **beside}
+    heads = {**heads, **{part: {**heads.get(part, {}), **tensors} for part, tensors in beside.items()}}
     heads = {"downstream": {}, **heads} if downstream else heads  # averaging has no tensors
     revision, pooling = hub.revision_of(directory), read_pooling(directory, words)
     if pooling is not None and pooling.dense:
