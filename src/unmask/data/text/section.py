@@ -1,0 +1,77 @@
+"""Sections of large files: consecutive parts that begin and end with records, so that tasks can divide a file.
+
+A `Section` is a path, and everywhere a path like any other, except where records are read: there, those of the section
+alone, with the numbers that they have in the whole file. dividing.py finds sections.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+from typing import Any
+
+from unmask.support.urls import address_of
+
+_BLOCK = 1 << 20
+
+
+class Section(str):
+    """A part of a file.
+
+    Attributes:
+        start, stop: its bounds in bytes, as the file is stored; of Parquet, the first bytes of row groups.
+        before: number of records, or of lines, that are before it in the file.
+        address: the address of the file, if it is at a URL.
+    """
+
+    start: int
+    stop: int
+    before: int
+    address: str
+
+    def __new__(cls, path: str | Path, start: int, stop: int, before: int) -> Section:
+        """Return the section of a file, a path or a `Url`."""
+        section = super().__new__(cls, path)
+        section.start, section.stop, section.before, section.address = start, stop, before, address_of(path)
+        return section
+
+    def of(self, copy: str | Path) -> Section:
+        """Return the same section of a copy of the file."""
+        return self if copy is self else Section(copy, self.start, self.stop, self.before)
+
+
+class Part(io.RawIOBase):
+    """The bytes of a file between two places, which it reads as if they were all."""
+
+    def __init__(self, file: io.FileIO, start: int, stop: int) -> None:
+        self._file, self._size, self._left = file, stop - start, stop - start
+        file.seek(start)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with memoryview(buffer) as view:
+            count = self._file.readinto(view[: self._left]) if self._left > 0 else 0
+        self._left -= count
+        return count
+
+    def tell(self) -> int:
+        return self._size - self._left
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def open_raw(path: str | Path) -> io.RawIOBase:
+    """Open a file, or a section of it, as it is stored."""
+    file = io.FileIO(path)
+    return Part(file, path.start, path.stop) if isinstance(path, Section) else file
+
+
+def fingerprint_bytes(path: Path, start: int, stop: int) -> str:
+    """Return the sha256 of a part of a file."""
+    with Part(io.FileIO(path), start, stop) as part:
+        return hashlib.file_digest(io.BufferedReader(part, _BLOCK), "sha256").hexdigest()
