@@ -306,6 +306,11 @@ def _form(path: str | Path) -> str:
     return "records" if suffixes and suffixes[-1] in _JSON_SUFFIXES else "text"
 
 
+def is_json_lines(path: str | Path) -> bool:
+    """Return whether a file is JSON Lines, by its suffix."""
+    return _form(path) == "records" and not has_reader(path)
+
+
 def _groups(lines: Iterator[Line], mode: str) -> Iterator[Iterator[Line]]:
     """Yield the lines of each document as an iterator, which need not be exhausted."""
     if mode == "file":

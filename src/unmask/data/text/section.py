@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 from pathlib import Path
 from typing import Any
 
-from unmask.support.urls import address_of
+from unmask.support.urls import Url, address_of
 
 _BLOCK = 1 << 20
 
@@ -22,34 +23,52 @@ class Section(str):
     Attributes:
         start, stop: its bounds in bytes, as the file is stored; of Parquet, the first bytes of row groups.
         before: number of records, or of lines, that are before it in the file.
+        is_last: whether the file ends with it.
         address: the address of the file, if it is at a URL.
     """
 
     start: int
     stop: int
     before: int
+    is_last: bool
     address: str
 
-    def __new__(cls, path: str | Path, start: int, stop: int, before: int) -> Section:
+    def __new__(cls, path: str | Path, start: int, stop: int, before: int, *, is_last: bool) -> Section:
         """Return the section of a file, a path or a `Url`."""
         section = super().__new__(cls, path)
-        section.start, section.stop, section.before, section.address = start, stop, before, address_of(path)
+        section.start, section.stop, section.before, section.is_last = start, stop, before, is_last
+        section.address = address_of(path)
         return section
+
+    @property
+    def whole(self) -> str | Path:
+        """The file."""
+        return Url(self.address) if self.address else Path(self)
 
     def of(self, copy: str | Path) -> Section:
         """Return the same section of a copy of the file."""
-        return self if copy is self else Section(copy, self.start, self.stop, self.before)
+        return Section(copy, self.start, self.stop, self.before, is_last=self.is_last)
 
 
 class Part(io.RawIOBase):
     """The bytes of a file between two places, which it reads as if they were all."""
 
     def __init__(self, file: io.FileIO, start: int, stop: int) -> None:
-        self._file, self._size, self._left = file, stop - start, stop - start
-        file.seek(start)
+        self._file, self._start, self._size = file, start, max(0, stop - start)
+        self.seek(0)
 
     def readable(self) -> bool:
         return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self.tell() if whence == os.SEEK_CUR else 0, os.SEEK_END: self._size}[whence]
+        place = max(0, base + offset)
+        self._file.seek(self._start + place)
+        self._left = self._size - place
+        return place
 
     def readinto(self, buffer: Any) -> int:
         with memoryview(buffer) as view:
