@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import BinaryIO, NamedTuple
 
 from unmask.data.text.files import FREE, MAX_DOCUMENT, MAX_RATIO, TOO_LONG

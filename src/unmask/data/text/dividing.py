@@ -15,7 +15,6 @@ to end are right, beginning with the first, and others are read again (`join_sca
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +28,7 @@ from unmask.data.text.documents import TextOptions, is_json_lines
 from unmask.data.text.encodings import MARKS
 from unmask.data.text.files import COMPRESSED, open_binary, pages_of
 from unmask.data.text.record_files import READERS, has_reader, read_arrow, row_groups
-from unmask.data.text.section import Part, Section
+from unmask.data.text.section import Section, open_part
 from unmask.data.text.wikipedia import count_pages, find_pages, is_in_utf8
 from unmask.support.urls import on_disk
 
@@ -37,7 +36,7 @@ _BLOCK = 1 << 20
 _BLANK = re.compile(rb"\n[ \t\r\0]{0,64}\n")
 _LINE = re.compile(rb"\n")
 _LONGEST_BLANK = 66
-_AHEAD = 1 << 18
+AHEAD = 1 << 18
 """Number of bytes behind the end of a section that decide where it is."""
 
 
@@ -100,14 +99,14 @@ def scan(
         limit = size if most is None else min(size, low + most)
         if form == "parquet":
             return _scan_groups(Path(copy), low, high)
-        with io.BufferedReader(Part(io.FileIO(copy), 0, limit), _BLOCK) as file:
+        with open_part(copy, 0, limit) as file:
             if start is None:
                 start = 0 if low == 0 else _find(file, form, low)
             if start is None or start >= limit:
                 return Scan()
             file.seek(0)
             count, stop = _count(file, form, start, high)
-    near = stop is not None and limit < size and stop > limit - _AHEAD  # which the rest could change
+    near = stop is not None and limit < size and stop > limit - AHEAD  # which the rest could change
     return Scan(start, None if near else stop, count)
 
 

@@ -50,11 +50,11 @@ class Section(str):
         return Section(copy, self.start, self.stop, self.before, is_last=self.is_last)
 
 
-class Part(io.RawIOBase):
+class _Part(io.RawIOBase):
     """The bytes of a file between two places, which it reads as if they were all."""
 
     def __init__(self, file: io.FileIO, start: int, stop: int) -> None:
-        self._file, self._start, self._size = file, start, max(0, stop - start)
+        self._file, self._start, self._size, self._left = file, start, max(0, stop - start), 0
         self.seek(0)
 
     def readable(self) -> bool:
@@ -64,8 +64,9 @@ class Part(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self.tell() if whence == os.SEEK_CUR else 0, os.SEEK_END: self._size}[whence]
-        place = max(0, base + offset)
+        before = {os.SEEK_CUR: self.tell, os.SEEK_END: lambda: self._size}
+        offset += before[whence]() if whence in before else 0
+        place = max(0, offset)
         self._file.seek(self._start + place)
         self._left = self._size - place
         return place
@@ -87,10 +88,15 @@ class Part(io.RawIOBase):
 def open_raw(path: str | Path) -> io.RawIOBase:
     """Open a file, or a section of it, as it is stored."""
     file = io.FileIO(path)
-    return Part(file, path.start, path.stop) if isinstance(path, Section) else file
+    return _Part(file, path.start, path.stop) if isinstance(path, Section) else file
+
+
+def open_part(path: str | Path, start: int, stop: int) -> io.BufferedReader:
+    """Open the bytes of a file between two places, as it is stored."""
+    return io.BufferedReader(_Part(io.FileIO(path), start, stop), _BLOCK)
 
 
 def fingerprint_bytes(path: Path, start: int, stop: int) -> str:
     """Return the sha256 of a part of a file."""
-    with Part(io.FileIO(path), start, stop) as part:
-        return hashlib.file_digest(io.BufferedReader(part, _BLOCK), "sha256").hexdigest()
+    with open_part(path, start, stop) as part:
+        return hashlib.file_digest(part, "sha256").hexdigest()  # type: ignore[arg-type]

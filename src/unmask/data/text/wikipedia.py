@@ -237,7 +237,7 @@ class _Counter:
 
     Attributes:
         count: number of pages.
-        stop: the place at which, or after which, a page ends counting, in a file that is not compressed; None: none does.
+        stop: in a file that is not compressed, the place from which on a page ends counting; None: none does.
         stopped: where that page begins.
     """
 
