@@ -158,7 +158,7 @@ def test_damaged_files_are_divided_as_they_are_read(tmp_path_factory, data):
                 del content[place : place + data.draw(st.integers(1, 30))]
             case _:
                 content[place:place] = data.draw(
-                    st.sampled_from([b"\n\n", b"WARC/1.0\r\n", b"\x1f\x8b\x08", b"<page>", bytes(40)])
+                    st.sampled_from([b"\n\n", b"WARC/1.0\r\n", b"\x1f\x8b\x08", b"<page>", bytes(4)])
                 )
     path = tmp_path_factory.mktemp("files") / name
     path.write_bytes(content)

@@ -37,7 +37,7 @@ _BLANK = re.compile(rb"\n[ \t\r\0]{0,64}\n")
 _LINE = re.compile(rb"\n")
 _LONGEST_BLANK = 66
 AHEAD = 1 << 18
-"""Number of bytes behind the end of a section that decide where it is."""
+"""Number of bytes behind the end of a section that decide where it is: more than damaged archives are searched back."""
 
 
 class Scan(msgspec.Struct, frozen=True):

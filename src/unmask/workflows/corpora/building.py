@@ -41,7 +41,7 @@ from unmask.data.text.section import Section
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.support.choices import as_url
-from unmask.support.durable import new_directory, replace_file
+from unmask.support.durable import new_directory, only_writer, replace_file
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import differences, versions
 from unmask.support.messages import argument
@@ -254,7 +254,7 @@ class Build:
             UserError: it is that of another one.
         """
         plan = self.plan
-        now = {
+        settings = {
             "tokenizer": tokenizer.sha256,
             "files": [str(path) for path in (*self._train, *self._held)],
             "held-out files": plan.heldout,
@@ -264,23 +264,21 @@ class Build:
             "tokens of a shard": plan.shard_tokens,
             **versions(("tokenizers", "sentencex")),
         }
+        now = msgspec.json.decode(msgspec.json.encode(settings), type=dict[str, Any])
         self.folder.mkdir(parents=True, exist_ok=True)
         file = self.folder / PLAN
         before = msgspec.json.decode(file.read_bytes(), type=dict[str, Any]) if file.exists() else now
-        if changed := differences(before, msgspec.json.decode(msgspec.json.encode(now))):
+        if changed := differences(before, now):
             raise UserError(
                 f"contains an interrupted build with other settings: {'; '.join(changed)[:500]}",
                 file=self.folder,
                 remedy="run the command that started it to resume it, or remove the folder to start from scratch",
             )
-        if not (self.folder / TOKENIZER).exists():
-            try:
+        with only_writer(file, wait=True):  # hosts may begin at the same time
+            if not (self.folder / TOKENIZER).exists():
                 with new_directory(self.folder / TOKENIZER) as aside:
                     tokenizer.save(aside)
-            except UserError:
-                if not (self.folder / TOKENIZER).exists():  # another host was quicker
-                    raise
-        replace_file(file, msgspec.json.encode(now))
+            replace_file(file, msgspec.json.encode(now))
         return self.folder
 
     def work(self, call: str, report: Callable[[str], None]) -> None:
