@@ -40,6 +40,8 @@ from unmask.support.choices import (
 from unmask.support.durable import new_directory, only_writer, refuse_filled
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
+from unmask.support.stores import look_up
+from unmask.support.urls import Url, address_of
 from unmask.tasks.explained import describe
 from unmask.tasks.late_interaction import LateInteraction
 from unmask.tasks.tagged import read_unlabeled
@@ -208,6 +210,9 @@ def _check_exists(file: str | Path, *, resume: bool) -> None:
     Raises:
         UserError: there is no such file, or a run that is resumed reads from standard input or from a pipe.
     """
+    if address := address_of(file):
+        look_up(Url(address))
+        return
     (source,) = as_files(file)
     path, _ = split_part(source)  # the file of a sheet or a table, the directory of a split
     if resume and not (path.is_file() or path.is_dir()) and (str(path) == "-" or path.exists()):
