@@ -11,7 +11,6 @@ the last kind, so decompressing a file by another program is the way around it.
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import io
 import lzma
@@ -26,6 +25,7 @@ from typing import Any, BinaryIO, cast
 
 import msgspec
 
+from unmask.data.text.concatenated import read_bzip2, read_xz
 from unmask.data.text.content import START, Content, recognize, recognize_binary
 from unmask.data.text.encodings import SCRIPTS, EncodingError, in_utf8, suggest
 from unmask.data.text.json_keys import check_keys
@@ -308,9 +308,9 @@ def _decompressed(path: str | Path) -> io.BufferedReader:
         case ".gz":
             return io.BufferedReader(_Expanded(path, lambda packed: gzip.GzipFile(fileobj=packed)), _BLOCK)
         case ".bz2":
-            return io.BufferedReader(_Expanded(path, bz2.BZ2File), _BLOCK)
+            return io.BufferedReader(_Expanded(path, read_bzip2), _BLOCK)
         case ".xz":
-            return io.BufferedReader(_Expanded(path, lzma.LZMAFile), _BLOCK)
+            return io.BufferedReader(_Expanded(path, read_xz), _BLOCK)
         case ".zst":
             return io.BufferedReader(_Expanded(path, _zstandard(path)), _BLOCK)
         case _:

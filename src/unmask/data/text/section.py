@@ -64,8 +64,10 @@ class _Part(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        before = {os.SEEK_CUR: self.tell, os.SEEK_END: lambda: self._size}
-        offset += before[whence]() if whence in before else 0
+        if whence == os.SEEK_CUR:
+            offset += self.tell()
+        elif whence == os.SEEK_END:
+            offset += self._size
         place = max(0, offset)
         self._file.seek(self._start + place)
         self._left = self._size - place
@@ -99,4 +101,4 @@ def open_part(path: str | Path, start: int, stop: int) -> io.BufferedReader:
 def fingerprint_bytes(path: Path, start: int, stop: int) -> str:
     """Return the sha256 of a part of a file."""
     with open_part(path, start, stop) as part:
-        return hashlib.file_digest(part, "sha256").hexdigest()  # type: ignore[arg-type]
+        return hashlib.file_digest(part, "sha256").hexdigest()

@@ -169,6 +169,8 @@ def _decompressed(body: bytes, encoding: str) -> bytes:
         elif encoding == "deflate" and not body.lstrip().startswith(b"<"):
             inflater = zlib.decompressobj(zlib.MAX_WBITS if body[0] & 15 == 8 else -zlib.MAX_WBITS)
             content = inflater.decompress(body, MAX_DOCUMENT + 1)
+            if not inflater.eof and len(content) <= MAX_DOCUMENT:
+                raise EOFError("it is cut off")
         elif encoding in ("gzip", "x-gzip", "deflate") or body.lstrip().startswith(b"<"):
             return body
         else:
