@@ -13,6 +13,7 @@ from unmask.tasks.tuning import (
     divisor,
     find_temperature,
     find_threshold,
+    smoothed,
 )
 
 
@@ -46,8 +47,8 @@ def drawn(classes, scale, size=3000):
 @pytest.mark.parametrize("scale", [0.4, 1.0, 3.0])
 def test_the_temperature_has_the_smallest_loss(classes, scale):
     gold, logits = drawn(classes, scale)
-    rows = np.arange(len(gold))
-    least = minimize_scalar(lambda t: -log_softmax(logits / t, 1)[rows, gold].mean(), bounds=(0.05, 20))
+    targets = smoothed(np.eye(classes)[gold])
+    least = minimize_scalar(lambda t: -(targets * log_softmax(logits / t, 1)).sum(1).mean(), bounds=(0.05, 20))
     found = find_temperature(softmax(logits, 1), gold)
     assert found == pytest.approx(least.x, rel=1e-3)
     assert found == pytest.approx(scale, rel=0.15)
@@ -69,10 +70,31 @@ def test_the_error_falls_and_both_are_described():
     assert after["temperature"] == temperature
 
 
-def test_without_a_minimum_the_temperature_stays():
-    sure, right = np.array([[0.9, 0.1], [0.3, 0.7]]), np.array([0, 1])
-    assert find_temperature(sure, right) == 1
+def test_few_predictions_that_are_right_do_not_make_others_certain():
+    sure, right = np.array([[0.99, 0.01], [0.01, 0.99]] * 4), np.array([0, 1] * 4)
+    calibrated = at_temperature(sure, find_temperature(sure, right))
+    assert calibrated.max(1) == pytest.approx((4 + 1) / (4 + 2), abs=1e-6)  # Platt 1999, four examples of a class
     assert find_temperature(sure, 1 - right) == HOTTEST
+    assert find_temperature(sure, np.eye(2)[right]) == find_temperature(sure, right)
+
+
+def test_examples_count_by_their_weights():
+    gold, logits = drawn(3, 2.0, 40)
+    weights = np.random.default_rng(0).uniform(0.5, 2, 40)[:, None]
+    targets = weights * smoothed(np.eye(3)[gold])
+    least = minimize_scalar(lambda t: -(targets * log_softmax(logits / t, 1)).sum(), bounds=(0.05, 20))
+    assert find_temperature(softmax(logits, 1), weights * np.eye(3)[gold]) == pytest.approx(least.x, rel=1e-3)
+
+
+@pytest.mark.seeds(20)
+def test_smoothed_targets_are_distributions(seed):
+    rng = np.random.default_rng(seed)
+    gold = rng.integers(0, int(rng.integers(2, 6)), int(rng.integers(1, 40)))
+    classes = int(gold.max()) + 1 + (gold.max() == 0)
+    targets = smoothed(np.eye(classes)[gold])
+    assert targets.sum(1) == pytest.approx(1) and (targets > 0).all()
+    counts = np.bincount(gold, minlength=classes)
+    assert targets[np.arange(len(gold)), gold] == pytest.approx((counts[gold] + 1) / (counts[gold] + 2))
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, np.inf, np.nan])

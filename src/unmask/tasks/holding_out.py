@@ -21,6 +21,8 @@ from unmask.support.messages import argument
 
 DEV_SHARE = 0.1
 """Share of the training examples that is held out if no dev data is given."""
+ENOUGH = 100
+"""Number of examples, predicted by a model that was not trained on them, that are enough to tune a setting by."""
 MOST_NAMED = 3
 """Equal examples that a note names."""
 Example = TypeVar("Example")

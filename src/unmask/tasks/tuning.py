@@ -1,9 +1,9 @@
 """What is tuned on examples that were set aside: the temperature of probabilities, and thresholds of decisions.
 
 Input: scores on these examples, and their gold labels. Output: the number that logits are divided by, so that
-probabilities match how often the classifier is right (Guo et al. 2017, section 4.2), which changes no decision between
-labels; the best threshold between two answers; or the probabilities that labels need to be predicted, which change no
-probability.
+probabilities match how often the classifier is right (Guo et al. 2017, section 4.2; with the targets of Platt 1999,
+section 2.2), which changes no decision between labels; the best threshold between two answers; or the probabilities
+that labels need to be predicted, which change no probability.
 
 A rare label seldom has a probability above one half, even where a model ranks its texts first: the threshold with the
 best F1 is lower, half of that F1 if probabilities are calibrated (Lipton et al. 2014, theorem 1).
@@ -87,31 +87,48 @@ def divisor(temperature: Temperature) -> float:
 
 
 def find_temperature(probabilities: np.ndarray, gold: np.ndarray) -> float:
-    """Return the temperature with the smallest cross-entropy; 1 if no finite one has it, as all are right.
+    """Return the temperature with the smallest cross-entropy with `smoothed` targets.
 
     The cross-entropy is convex in the inverse of the temperature: the root of its derivative is found by bisection.
 
     Args:
         probabilities: those at temperature 1, (examples, classes).
-        gold: the index of the gold class, (examples,).
+        gold: the index of the gold class, (examples,) int, or the weight of each class, (examples, classes); the weight
+            of an example is the sum of its row.
     """
     logits = np.log(np.maximum(probabilities.astype(float), _TINY))
-    right = np.take_along_axis(logits, gold[:, None], 1)
+    gold = np.eye(logits.shape[1])[gold] if gold.ndim == 1 else gold.astype(float)
+    weight = gold.sum(1, keepdims=True)
+    expected = (weight * smoothed(gold / weight) * logits).sum()
 
     def slope(inverse: float) -> float:
         scaled = inverse * logits
-        weights = np.exp(scaled - scaled.max(1, keepdims=True))
-        return float(((weights * (logits - right)).sum(1) / weights.sum(1)).sum())
+        return float((weight * softmax(scaled) * logits).sum() - expected)
 
     low, high = 1 / HOTTEST, 1 / COLDEST
     if slope(high) <= 0:
-        return 1.0
+        return COLDEST
     if slope(low) >= 0:
         return HOTTEST
     for _ in range(60):
         middle = (low * high) ** 0.5
         low, high = (middle, high) if slope(middle) < 0 else (low, middle)
     return float(1 / low)
+
+
+def smoothed(targets: np.ndarray) -> np.ndarray:
+    """Return targets that are as sure as their number makes one: of n of a class, (n + 1) / (n + 2) (Platt 1999).
+
+    So a few predictions, all of which are right, do not make all others certain. The rest is spread evenly over the
+    other classes.
+
+    Args:
+        targets: the probability of each class, (examples, classes), at least two classes.
+    """
+    counts = targets.sum(0)
+    sure = targets * (counts + 1) / (counts + 2)
+    absent = 1 - targets
+    return np.asarray(sure + (1 - sure.sum(1, keepdims=True)) * absent / absent.sum(1, keepdims=True))
 
 
 def at_temperature(probabilities: np.ndarray, temperature: float) -> np.ndarray:

@@ -5,6 +5,8 @@ import json
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, softmax
 from sklearn.linear_model import LogisticRegression
 from transformers import AutoModel, AutoTokenizer
 
@@ -15,10 +17,10 @@ from unmask.model.model import Model, build_encoder, load_model, save_model
 from unmask.support.errors import UserError
 from unmask.tasks.holding_out import assign_folds
 from unmask.training.settings import BudgetSettings
+from unmask.workflows.finetuning.announcements import describe_overfitting
 from unmask.workflows.finetuning.finetune import finetune
 from unmask.workflows.finetuning.job import FewLabels, FinetuningJob, InitialModel, LabelledFiles, few_labels
-from unmask.workflows.finetuning.probe import LOWER, MAX_FOLDS, STRENGTHS, Features, choose_strength
-from unmask.workflows.finetuning.run_job import describe_overfitting
+from unmask.workflows.finetuning.probe import LOWER, MAX_FOLDS, STRENGTHS, Features, cross_validate
 
 from ...conftest import MEANINGS
 
@@ -54,6 +56,12 @@ def mean_layers(model, texts, texts_b=None):
     return torch.stack(rows).numpy()  # (texts, layers, width)
 
 
+def distance_to_sklearn(ours, features, gold, fresh, strength):
+    """Return how far probabilities are from those of scikit-learn's regression at the nearest temperature."""
+    logits = np.log(predictions_of_sklearn(features, gold, fresh, strength))
+    return minimize_scalar(lambda t: np.abs(softmax(logits / t, 1) - ours).max(), bounds=(0.05, 20)).fun
+
+
 def predictions_of_sklearn(features, gold, fresh, strength):
     """Return the probabilities of a regression on features, (texts, layers, width), the last layer weighted most."""
     shares = np.array([LOWER] * 3 + [1.0]) / np.linalg.norm([LOWER] * 3 + [1.0])
@@ -74,7 +82,7 @@ def test_few_labels_give_the_regression_of_scikit_learn(published, tmp_path, lab
     predictions = load(run).predict([text for text, _ in test])
     ours = np.array([[prediction.scores[label] for label in sorted(labels)] for prediction in predictions])
     gold = [label for _, label in train]
-    distances = [np.abs(predictions_of_sklearn(features, gold, fresh, one) - ours).max() for one in STRENGTHS]
+    distances = [distance_to_sklearn(ours, features, gold, fresh, strength) for strength in STRENGTHS]
     assert min(distances) < 2e-2  # stored features are float16, and the fit ends at a tolerance
 
 
@@ -101,7 +109,7 @@ def test_few_pairs_are_told_apart_by_the_differences_of_their_texts(published, t
     assert np.mean([prediction.label == label for prediction, label in zip(predictions, gold, strict=True)]) > 0.8
     a, b, known = (list(column) for column in zip(*train, strict=True))
     features, fresh = mean_layers(published, a, b), mean_layers(published, first, second)
-    distances = [np.abs(predictions_of_sklearn(features, known, fresh, one) - ours).max() for one in STRENGTHS]
+    distances = [distance_to_sklearn(ours, features, known, fresh, strength) for strength in STRENGTHS]
     assert min(distances) < 1e-2
     with pytest.raises(UserError, match="the model was trained on pairs of texts"):
         model.predict(first)
@@ -135,7 +143,7 @@ def test_with_more_labels_training_is_brief_and_begins_at_the_regression(publish
 @pytest.mark.parametrize(
     "seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(5, 50))]
 )
-def test_the_strength_is_that_of_the_smallest_held_out_loss(seed):
+def test_strength_and_temperature_are_those_of_the_smallest_held_out_loss(seed):
     rng = np.random.default_rng(seed)
     classes, each = int(rng.integers(2, 5)), int(rng.integers(2, 9))
     gold = rng.permutation(np.repeat(np.arange(classes), each))
@@ -145,14 +153,14 @@ def test_the_strength_is_that_of_the_smallest_held_out_loss(seed):
     features = Features(
         torch.from_numpy(vectors).float(), torch.nn.functional.one_hot(torch.from_numpy(gold)).float(), True
     )
-    strength, number = choose_strength(features, names)
+    strength, temperature, number = cross_validate(features, names)
     if number == 0:
-        assert strength == 0.1
+        assert (strength, temperature) == (0.1, 1.0)
         return
     assert number <= MAX_FOLDS
     folds = assign_folds(names, gold.tolist(), number, seed=0)
-    losses = []
-    for tried in STRENGTHS:
+    losses, held = [], np.zeros((len(STRENGTHS), len(gold), classes))
+    for number, tried in enumerate(STRENGTHS):
         loss = 0.0
         for fold in np.unique(folds):
             c = 1 / tried * (2 if len(set(gold[folds != fold])) == 2 and classes == 2 else 1)
@@ -160,9 +168,21 @@ def test_the_strength_is_that_of_the_smallest_held_out_loss(seed):
             rows = np.flatnonzero(folds == fold)
             sure = fitted.predict_log_proba(vectors[rows])
             loss -= sum(sure[place, list(fitted.classes_).index(gold[row])] for place, row in enumerate(rows))
+            held[number][rows] = -50.0
+            held[number][np.ix_(rows, fitted.classes_)] = sure
         losses.append(loss)
     chosen = losses[STRENGTHS.index(strength)]
     assert chosen <= min(losses) * (1 + 2e-3)
+    logits, counts = held[STRENGTHS.index(strength)], np.bincount(gold)
+    targets = np.full((len(gold), classes), np.nan)
+    for row, label in enumerate(gold):  # Platt 1999: of n examples, (n + 1) / (n + 2)
+        targets[row] = 1 / (counts[label] + 2) / (classes - 1)
+        targets[row, label] = (counts[label] + 1) / (counts[label] + 2)
+
+    def loss_at(t):
+        return -(targets * log_softmax(logits / t, 1)).sum()
+
+    assert loss_at(temperature) <= minimize_scalar(loss_at, bounds=(0.05, 20)).fun * (1 + 2e-3)
 
 
 def test_a_single_example_of_a_label_leaves_nothing_to_choose_by(published, tmp_path, capsys):
@@ -188,11 +208,12 @@ def test_labels_are_few_unless_something_says_how_to_train():
     frozen, brief = FewLabels("average", 0.0), FewLabels("average", 2.0)
     assert rule(64) == rule(64, settings={"task.length": 64, "seed": 3}) == rule(64, task="multi-label") == frozen
     assert rule(65) == rule(512) == rule(512, marked=False) == brief
-    assert rule(513) is rule(64, tokens=100_000_000) is rule(65, tokens=0) is None
+    assert rule(64, tokens=100_000_000) == rule(512, tokens=1000) == rule(65, tokens=0) == FewLabels()
+    assert rule(513) is rule(513, tokens=1000) is None
     assert rule(65, tokens=200_000_000) == brief and rule(64, tokens=200_000_000) == frozen
     pair = ("text_b", "another")
     assert (rule(64, pair), rule(65, pair)) == (FewLabels("difference", 0.0), FewLabels("difference", 2.0))
-    assert rule(64, pair, marked=False) is rule(513, pair) is None
+    assert rule(64, pair, marked=False) == FewLabels() and rule(513, pair) is None
     assert rule(64, model="random:bert-mini") is rule(10, task="regression", labels=0) is None
     for more in ({"frozen": False}, {"frozen": True}, {"downstream": "rnn"}, {"settings": {"budget.epochs": 3}}):
         assert rule(64, **more) is rule(500, **more) is None

@@ -103,7 +103,10 @@ def test_a_threshold_can_be_given(start, rare, tmp_path, threshold):
 def test_thresholds_are_tuned_on_examples_set_aside(start, many, tmp_path, capsys):
     settings = {**PROBE, "task.threshold": "tuned"}
     finetune("classification", start, many, tmp_path / "run", dev=many, settings=settings, **OPTIONS)
-    assert "tuned on 70 training examples set aside for it: threshold 0." in capsys.readouterr().err
+    assert (
+        "tuned on 140 training examples, predicted by models that were not trained on them: threshold 0."
+        in capsys.readouterr().err
+    )
     thresholds = load_model(tmp_path / "run").task.threshold
     assert sum(thresholds) == pytest.approx(1) and thresholds[0] < 0.3
 

@@ -43,7 +43,9 @@ SEARCHED = "search"
 """Folder of a run with the short runs by which its learning rate was chosen (pretrain search)."""
 FEATURES = "features"
 """Folder with the features of a frozen encoder until the run, or all of several runs that share them, have ended."""
-BEFORE = (PREPARED, SEARCHED, FEATURES)
+FOLDS = "folds"
+"""Folder of a run with the models by which its probabilities are calibrated, until it has ended (finetuning folds)."""
+BEFORE = (PREPARED, SEARCHED, FEATURES, FOLDS)
 """Folders that may exist before the run starts."""
 MARK = ".made-by-unmask"
 """File that marks these folders, so that no other folder of such a name is ever removed; it records their inputs."""

@@ -31,9 +31,10 @@ from unmask.training.runs.display import Display
 from unmask.workflows.distillation.lesson import Lesson, read_lesson, with_predictions
 from unmask.workflows.distillation.student import student_of, student_settings, vocabulary_difference
 from unmask.workflows.distillation.targets import TargetStore, check_targets
+from unmask.workflows.finetuning.checks import check_effects
 from unmask.workflows.finetuning.examples import Examples
 from unmask.workflows.finetuning.job import defaults
-from unmask.workflows.finetuning.prepare import Phase, Prepared, assemble, check_effects
+from unmask.workflows.finetuning.prepare import Phase, Prepared, assemble
 
 INTERMEDIATE = 0.5
 """Share of the steps in which only layers are matched, by default."""

@@ -158,13 +158,15 @@ OF_TRAINING = ("optimizer.", "schedule.", "budget.", "objective.", "reset", "dro
 class FewLabels(NamedTuple):
     """The rule for few labels: a logistic regression on the features of the encoder, then a brief training, if any.
 
+    Without a regression, all parameters are trained, and probabilities are calibrated.
+
     Attributes:
-        downstream: what the regression reads.
-        epochs: number of epochs in which all parameters are trained; 0: the encoder is frozen.
+        downstream: what the regression reads; None: there is none.
+        epochs: number of epochs in which all parameters are trained; 0: the encoder is frozen; None: as usual.
     """
 
-    downstream: DownstreamKind
-    epochs: float
+    downstream: DownstreamKind | None = None
+    epochs: float | None = None
 
 
 def few_labels(
@@ -172,7 +174,7 @@ def few_labels(
 ) -> FewLabels | None:
     """Return the rule for few labels, or None if they are many, or if something that was passed says how to train.
 
-    It does not apply to encoders that were pretrained on little text: what they know is not enough for a regression.
+    What encoders know that were pretrained on little text is not enough for a regression.
     docs/fine-tuning.md states on which splits of training data the numbers were chosen.
 
     Args:
@@ -185,13 +187,14 @@ def few_labels(
     unprobed = (f"task.{name}" for name in TASKS[job.task].training.unprobed)
     trained = any(key.startswith((*OF_TRAINING, *unprobed)) for key in job.settings)
     chosen = job.frozen is not None or job.downstream is not None or job.recipe is not None
-    possible = TASKS[job.task].training.probe and job.start.pretrained and (tokens is None or tokens > LITTLE_TEXT)
+    possible = TASKS[job.task].training.probe and job.start.pretrained
     if not possible or chosen or trained or not 0 < len(examples) <= BRIEF_PER_LABEL * labels:
         return None
+    pairs = len(TASKS[job.task]().texts(examples[0])) > 1
+    if (tokens is not None and tokens <= LITTLE_TEXT) or (pairs and not marked):
+        return FewLabels()
     epochs = 0.0 if len(examples) <= FEW_PER_LABEL * labels else BRIEF_EPOCHS
-    if len(TASKS[job.task]().texts(examples[0])) > 1:
-        return FewLabels("difference", epochs) if marked else None
-    return FewLabels("average", epochs)
+    return FewLabels("difference" if pairs else "average", epochs)
 
 
 PRETRAINED_RATE = 5e-5
@@ -232,10 +235,12 @@ def defaults(
     higher the learning rate; the fewer the examples, the smaller the batch and the more epochs, so that few runs have
     fewer than `MIN_STEPS` steps, and none fewer than its task needs. docs/fine-tuning.md states on which splits of
     training data the rule was chosen. With a frozen encoder, only the small model is trained, from random weights: it
-    uses a higher rate and more steps, which are cheap (docs/features.md). With `few` labels it begins as a regression.
+    uses a higher rate and more steps, which are cheap (docs/features.md). With `few` labels it begins as a regression,
+    or its temperature is tuned.
     """
-    if few:
+    if few is not None:
         frozen, downstream = few.epochs == 0, few.downstream
+    probed = few is not None and few.downstream is not None
     sequences = 16 if examples < FEW_EXAMPLES else 32
     task = TASKS[kind]()
     epochs = min(MAX_EPOCHS, max(task.training.epochs, math.ceil(MIN_STEPS * sequences / examples)))
@@ -248,17 +253,21 @@ def defaults(
     chosen: dict[str, object] = {}
     if frozen or downstream:
         layers = [-1] if downstream in (None, "linear") else list(range(-min(LAYERS, settings.layers), 0))
-        small = {"kind": downstream or "linear", "layers": layers, **({"normalize": True} if few else {})}
-        chosen = {"frozen": frozen, "downstream": small, **({"probe": True} if few else {})}
+        small = {"kind": downstream or "linear", "layers": layers, **({"normalize": True} if probed else {})}
+        chosen = {"frozen": frozen, "downstream": small, **({"probe": True} if probed else {})}
     elif LEFT_TO_RIGHT in settings.provides and not task.grouped:
         chosen = {"objective": {"causal_lm": {"weight": LM_WEIGHT}}}
     return {
         **chosen,
-        "task": {"kind": kind, "length": min(task.length, settings.positions)},
+        "task": {
+            "kind": kind,
+            "length": min(task.length, settings.positions),
+            **({"temperature": "tuned"} if few is not None and not probed else {}),
+        },
         "batch": {"sequences": sequences},
         "optimizer": {"kind": "adamw", "learning_rate": float(f"{rate:.2g}")},
         "schedule": {"kind": "linear", "warmup": 0.1},
-        "budget": {"epochs": few.epochs if few else float(epochs)},
+        "budget": {"epochs": float(epochs) if few is None or few.epochs is None else few.epochs},
     }
 
 

@@ -14,25 +14,24 @@ from typing import Annotated, Any, cast
 import msgspec
 import torch
 
-from unmask.data.batches.masking import WHOLE_TEXT
 from unmask.data.batches.rng import derive_seed
 from unmask.families.checkpoints.check import check_size, on_meta
 from unmask.model.model import Model, load_model
-from unmask.nn.encoders.downstream import Downstream, DownstreamSettings, resolve_layers
-from unmask.nn.encoders.encoder import POOLER, SEPARATE_LAYERS, Encoder, WithPooler
+from unmask.nn.encoders.downstream import Downstream
+from unmask.nn.encoders.encoder import POOLER, SEPARATE_LAYERS, WithPooler
 from unmask.objectives.learner import Learner, loss_weights
 from unmask.objectives.objective import BuildContext, Objective
-from unmask.objectives.teacher import TEACHER, Teacher
+from unmask.objectives.teacher import Teacher
 from unmask.recipes.recipe import FinetuningRecipe, recipe_table
-from unmask.recipes.requirements import describe
 from unmask.support.errors import UserError
-from unmask.support.messages import argument, call, setting
+from unmask.support.messages import argument, setting
 from unmask.support.settings import convert, put
 from unmask.tasks import TASKS
-from unmask.tasks.rows import TextTask
+from unmask.tasks.holding_out import DEV_SHARE, ENOUGH
 from unmask.tasks.task import Framed, Task
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
+from unmask.workflows.finetuning.checks import check_difference, check_downstream, check_effects
 from unmask.workflows.finetuning.examples import Examples, drawn, frame_examples, read_examples
 from unmask.workflows.finetuning.job import FewLabels, FinetuningJob, InitialModel, defaults, few_labels
 
@@ -58,14 +57,16 @@ class Prepared:
         base: the model to fine-tune.
         recipe: the recipe with all settings resolved.
         data: the training examples and the examples that results are reported on.
-        split: the examples of `data`; with early stopping, or if a setting of the task is tuned, the training examples
-            divided into those to train on and a tenth for this choice.
+        split: the examples of `data`; with early stopping, or if a setting of the task is tuned without folds, the
+            training examples divided into those to train on and a tenth for this choice.
         learner: encoder and head, on the device.
         reuses_head: whether the head is that of the model.
         train, held: samples to train on, and samples to evaluate on during training.
         inputs: fingerprints of model and examples.
         source: name of what the model was made of, in messages; empty: `notes` name it.
         how: what the run does, for the card of its model.
+        folds: whether the task is tuned on folds of the training examples, before the run is trained on all of them.
+        tuned: the task that was tuned so.
         few: the rule for few labels; None: it does not apply.
         notes: lines to print at the start.
         teacher: what objectives learn from, if they do.
@@ -83,6 +84,8 @@ class Prepared:
     inputs: dict[str, str]
     source: str
     how: str
+    folds: bool = False
+    tuned: Task | None = None
     few: FewLabels | None = None
     notes: tuple[str, ...] = ()
     teacher: Teacher | None = None
@@ -116,14 +119,27 @@ def prepare(job: FinetuningJob, machine: Machine, display: Display, *, choosing:
     data = read.inner(unsettled) if choosing else read
     few = few_labels(job, data.train, len(data.labels), tokens=base.tokens, marked=base.marks_pairs)
     recipe = _resolve(job, table, base, data, few)
-    ready = assemble(base, recipe, data, f"{job.start.model}", machine)
+    ready = assemble(base, recipe, data, f"{job.start.model}", machine, folds=_by_folds(recipe, data.train))
     if job.files.dev and (choosing or ready.stops_early):  # used at the end or by another run: check them now
         recipe.task.frame(base.tokenizer, read.held, data.labels, gold=True)
     return replace(ready, few=few)
 
 
+def _by_folds(recipe: FinetuningRecipe, examples: Sequence[Any]) -> bool:
+    """Return whether a tenth of the examples would be too few to tune settings of the task by."""
+    tunes = recipe.task.tunes and recipe.task.training.probe and recipe.budget.patience is None
+    return tunes and DEV_SHARE * len(examples) < ENOUGH
+
+
 def assemble(
-    base: Model, recipe: FinetuningRecipe, data: Examples, source: str, machine: Machine, teacher: Teacher | None = None
+    base: Model,
+    recipe: FinetuningRecipe,
+    data: Examples,
+    source: str,
+    machine: Machine,
+    teacher: Teacher | None = None,
+    *,
+    folds: bool = False,
 ) -> Prepared:
     """Build the learner, and convert the examples to samples.
 
@@ -134,6 +150,7 @@ def assemble(
         source: see `Prepared`.
         machine: the device of the learner.
         teacher: what objectives learn from.
+        folds: see `Prepared`.
 
     Raises:
         UserError: examples, recipe and model are inconsistent.
@@ -144,7 +161,7 @@ def assemble(
     learner.to(machine.device)
     stops_early = recipe.budget.patience is not None
     # examples for early stopping or for tuning a setting are neither trained on nor reported on
-    split = data.inner(task) if stops_early or task.tunes else data
+    split = data.inner(task) if stops_early or (task.tunes and not folds) else data
     with ThreadPoolExecutor(1) as aside:
         inputs = aside.submit(lambda: {**base.inputs("model"), **data.fingerprints()})
         train = frame_examples(task, base, split.train, data.labels, "training")
@@ -152,7 +169,19 @@ def assemble(
         held = frame_examples(task, base, evaluated, data.labels, "evaluation")
     how = "Trained on frozen features" if recipe.frozen else "Fine-tuned"
     return Prepared(
-        base, recipe, data, split, learner, reuses_head, train, held, inputs.result(), source, how, teacher=teacher
+        base,
+        recipe,
+        data,
+        split,
+        learner,
+        reuses_head,
+        train,
+        held,
+        inputs.result(),
+        source,
+        how,
+        folds,
+        teacher=teacher,
     )
 
 
@@ -180,57 +209,6 @@ def load_initial(start: InitialModel, settings: Mapping[str, Any]) -> Model:
     )
 
 
-def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | None = None) -> None:
-    """Raise an error for settings without effect, and for objectives that the model does not support."""
-    if recipe.frozen:
-        recipe.task.check("frozen")
-    if recipe.probe and not recipe.task.training.probe:
-        raise UserError(
-            f"probe fits heads that classify texts, not that of {recipe.task.part.replace('_', ' ')}",
-            remedy="remove it",
-        )
-    if recipe.probe and recipe.budget.epochs == 0:
-        _check_probed(recipe.task)
-    if recipe.downstream is not None:
-        recipe.task.check("downstream")
-    for name, settings in recipe.objectives.items():
-        if recipe.task.grouped:
-            title, windows = recipe.task.part.replace("_", " "), recipe.task.grouped == "windows"
-            instead = f" or {setting('task.windows', 1)} and {setting('task.stride', 0)}" if windows else ""
-            raise UserError(
-                f"objective.{name} does not work with {title}, whose examples are groups of {recipe.task.grouped}",
-                remedy=f"pass {setting(f'objective.{name}', False)}{instead}",
-            )
-        if recipe.frozen or recipe.downstream is not None:
-            raise UserError(
-                f"objective.{name} goes with neither a frozen encoder nor a downstream model", remedy="remove it"
-            )
-        if teacher is None and TEACHER in settings.requires:
-            raise UserError(
-                f"objective.{name} learns from a teacher",
-                remedy=f"use it with {call('distill', 'RECIPE', teacher='MODEL')}",
-            )
-        if missing := sorted(settings.requires - body.provides - {WHOLE_TEXT, TEACHER}):
-            raise UserError(
-                f"objective.{name} needs {describe(missing[0])}, which neither this model nor labeled examples provide",
-                remedy="remove it",
-            )
-    if recipe.frozen and recipe.optimizer.layer_decay != 1:
-        raise UserError("optimizer.layer_decay has no effect on a frozen encoder", remedy="remove it")
-    if recipe.frozen and recipe.reset is not None:
-        raise UserError(
-            "reset has no effect on a frozen encoder: the new weights would not be trained", remedy="remove it"
-        )
-    if recipe.frozen and recipe.batch.recompute:
-        raise UserError("batch.recompute has no effect on a frozen encoder", remedy="remove it")
-    if not recipe.frozen and recipe.downstream is not None and recipe.downstream.plain(body.num_layers):
-        raise UserError(
-            f"{argument('downstream', 'linear')} has no effect without {argument('frozen')}: it is the default "
-            "of fine-tuning",
-            remedy=f"pass {argument('frozen', True)}, or remove it",
-        )
-
-
 def build_learner(
     base: Model, labels: Sequence[str], recipe: FinetuningRecipe, teacher: Teacher | None = None
 ) -> tuple[Learner, bool]:
@@ -251,9 +229,9 @@ def build_learner(
         check_size(lambda: Downstream(chosen, base.encoder), "a downstream model")
         with on_meta():
             at = recipe.task.build_on(Downstream(chosen, base.encoder), labels).at
-        _check_downstream(chosen, layers, recipe.task.part, at)
+        check_downstream(chosen, layers, recipe.task.part, at)
         if chosen.kind == "difference":
-            _check_difference(base, recipe.task)
+            check_difference(base, recipe.task)
     small = None if chosen is None else Downstream(chosen, base.encoder)
     body = base.encoder if small is None else small
     adopted = recipe.task.adopts
@@ -337,44 +315,6 @@ def _resolve(
     check_effects(recipe, base.encoder)
     task = recipe.task.settle(data.train, data.labels).with_pooling(base.pooling)
     return msgspec.structs.replace(recipe, task=task)
-
-
-def _check_probed(task: Task) -> None:
-    """Raise an error for settings that the logistic regression ignores, if it is the whole training."""
-    for name in task.training.unprobed:
-        if getattr(task, name) != getattr(type(task)(), name):
-            raise UserError(
-                f"task.{name} has no effect on a logistic regression",
-                remedy=f"remove it, or train with {setting('budget.epochs', 10)} or {argument('frozen', False)}",
-            )
-
-
-def _check_downstream(chosen: DownstreamSettings, layers: int, part: str, at: str) -> None:
-    if chosen.kind in ("average", "difference") and at != "summary":
-        raise UserError(
-            f"{argument('downstream', chosen.kind)} yields one vector per text, but {part.replace('_', ' ')} "
-            "needs one per token",
-            remedy="use linear or rnn",
-        )
-    if chosen.kind == "linear" and at == "summary" and resolve_layers(chosen.layers, layers) == (0,):
-        raise UserError(
-            "layer 0 of [CLS] is the same for every text", remedy=f"use {argument('downstream', 'average')} or rnn"
-        )
-
-
-def _check_difference(base: Model, task: Task) -> None:
-    remedy = f"use {argument('downstream', 'average')}"
-    if not isinstance(task, TextTask) or not task.pairs:
-        raise UserError(
-            f"{argument('downstream', 'difference')} compares two texts, but these examples are not pairs",
-            remedy=remedy,
-        )
-    if not base.marks_pairs:
-        raise UserError(
-            f"{argument('downstream', 'difference')} needs segment ids, by which this model does not tell the texts of "
-            "a pair apart",
-            remedy=remedy,
-        )
 
 
 def _reset(base: Model, layers: int, seed: int) -> None:

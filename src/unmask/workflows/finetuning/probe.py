@@ -3,8 +3,9 @@
 Input: a learner with an untrained head, and its samples. Output: the learner, its head fitted.
 
 With few examples, that is the whole training: the regression has one minimum, which L-BFGS finds in a second, and the
-strength of its regularization is what predicts examples best that it was not fitted on (cross-validation), so that its
-probabilities are neither too sure nor too timid. With more examples, fine-tuning that begins there distorts the
+strength of its regularization is what predicts examples best that it was not fitted on (cross-validation). By the same
+predictions, its logits are then divided by a temperature, so that its probabilities are neither too sure nor too timid,
+even where a few examples happen to be predicted well. With more examples, fine-tuning that begins there distorts the
 features less than one that begins with a random head (Kumar et al. 2022).
 
 The features are scaled to a mean squared norm of 1 before, so that the same grid of strengths suits every encoder; of
@@ -30,6 +31,7 @@ from unmask.data.batches.batch import Sample, collate, split
 from unmask.objectives.learner import Learner
 from unmask.tasks.holding_out import assign_folds
 from unmask.tasks.pooled_head import ProbedHead
+from unmask.tasks.tuning import find_temperature
 from unmask.training.machine import Machine
 
 MAX_STEPS = 500
@@ -125,9 +127,17 @@ class Features:
         """Return the regression."""
         return fit_probe(self.vectors, self.targets, self.targets.shape[1], strength, exclusive=self.exclusive)
 
-    def loss(self, probe: Probe) -> float:
-        """Return the summed cross-entropy of a regression."""
-        return float(summed_loss(probe.logits(self.vectors), self.targets, exclusive=self.exclusive))
+    def loss(self, logits: Tensor) -> float:
+        """Return the summed cross-entropy of logits, (examples, labels)."""
+        return float(summed_loss(logits, self.targets, exclusive=self.exclusive))
+
+    def temperature(self, logits: Tensor) -> float:
+        """Return what logits, (examples, labels), are to be divided by."""
+        if self.exclusive:
+            return find_temperature(logits.double().softmax(1).numpy(), self.targets.double().numpy())
+        has = logits.double().sigmoid().reshape(-1).numpy()
+        gold = self.targets.double().reshape(-1).numpy()
+        return find_temperature(np.stack([1 - has, has], 1), np.stack([1 - gold, gold], 1))
 
 
 def begin_with_probe(
@@ -157,34 +167,45 @@ def begin_with_probe(
     features = _read(learner, head, [prepare(samples[index]) for index in order], machine)
     scales = _scales(features.vectors, learner.encoder.reads)
     scaled = Features(features.vectors * scales, features.targets, features.exclusive)
-    strength, folds = choose_strength(scaled, [texts[index] for index in order])
+    strength, temperature, folds = cross_validate(scaled, [texts[index] for index in order])
     probe = scaled.fit(strength)
     with torch.no_grad():
-        head.out.weight.copy_(probe.weights * scales)
+        head.out.weight.copy_(probe.weights * scales / temperature)
         if head.out.bias is not None:
-            head.out.bias.copy_(probe.bias)
+            head.out.bias.copy_(probe.bias / temperature)
     how = f"of {len(STRENGTHS)} by {folds}-fold cross-validation" if folds else "the usual one"
-    return f"logistic regression on {len(samples):,} examples, C = {1 / strength:.3g} ({how})"
+    calibrated = f", temperature {temperature:.2g}" if folds else ""
+    return f"logistic regression on {len(samples):,} examples, C = {1 / strength:.3g} ({how}){calibrated}"
 
 
-def choose_strength(features: Features, texts: Sequence[Hashable]) -> tuple[float, int]:
-    """Return the strength whose regressions predict examples best that they were not fitted on, and how many folds.
+def cross_validate(features: Features, texts: Sequence[Hashable]) -> tuple[float, float, int]:
+    """Return the strength and the temperature of regressions, by examples that they were not fitted on.
 
     Equal texts are in the same fold. If a label has a single text, nothing is left to choose by: the strength is then
-    the usual one, without folds.
+    the usual one, without folds, and the temperature 1.
+
+    Returns:
+        The strength whose regressions predict examples best, the temperature of these, the number of folds.
     """
     labels = features.targets.argmax(1).tolist() if features.exclusive else [0] * len(texts)
     distinct = Counter(dict(zip(texts, labels, strict=True)).values())
     number = min(MAX_FOLDS, *distinct.values())
     if number < 2:
-        return USUAL, 0
+        return USUAL, 1.0, 0
     folds = assign_folds(texts, labels, number, seed=0)
-    parts = [
-        (features.part(np.flatnonzero(folds != fold)), features.part(np.flatnonzero(folds == fold)))
-        for fold in range(number)
-    ]
-    losses = [sum(held.loss(train.fit(strength)) for train, held in parts) for strength in STRENGTHS]
-    return STRENGTHS[int(np.argmin(losses))], number
+    parts = [(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)) for fold in range(number)]
+
+    def predicted(strength: float) -> Tensor:
+        logits = torch.empty_like(features.targets)  # (examples, labels)
+        for inside, outside in parts:
+            logits[torch.from_numpy(outside)] = (
+                features.part(inside).fit(strength).logits(features.part(outside).vectors)
+            )
+        return logits
+
+    every = {strength: predicted(strength) for strength in STRENGTHS}
+    best = min(STRENGTHS, key=lambda strength: features.loss(every[strength]))
+    return best, features.temperature(every[best]), number
 
 
 @torch.no_grad()

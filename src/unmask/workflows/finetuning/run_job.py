@@ -26,7 +26,7 @@ from unmask.model.model import Model, save_model
 from unmask.nn.encoders.encoder import TOKEN_EMBEDDINGS, Encoder, WithTokenEmbeddings
 from unmask.support import __version__
 from unmask.support.durable import replace_file, replaced_directory
-from unmask.support.messages import argument, setting
+from unmask.support.messages import argument
 from unmask.support.model_card import Origin, model_card
 from unmask.support.settings import write
 from unmask.tasks.task import Task
@@ -36,13 +36,15 @@ from unmask.training.loop import Trainer
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.opening import open_run
 from unmask.training.processes import Processes
-from unmask.training.runs.directory import FEATURES, RunDirectory
+from unmask.training.runs.directory import FEATURES, FOLDS, RunDirectory
 from unmask.training.runs.display import Display
 from unmask.training.runs.plots import plot_confusion, plot_training, try_to_draw
 from unmask.training.runs.report import finetuning_report, metric_name
-from unmask.training.settings import FEWEST_EVALUATIONS, FORWARDS_PER_STEP, BudgetSettings, TrainingSettings
+from unmask.training.settings import FEWEST_EVALUATIONS, FORWARDS_PER_STEP, TrainingSettings
+from unmask.workflows.finetuning.announcements import announce, describe_overfitting
+from unmask.workflows.finetuning.folds import changes, tuned_on_folds
 from unmask.workflows.finetuning.frozen import Reindex, freeze, only_used_rows
-from unmask.workflows.finetuning.job import FewLabels, FinetuningJob
+from unmask.workflows.finetuning.job import FinetuningJob
 from unmask.workflows.finetuning.prepare import Phase, Prepared, finished_model, prepare
 from unmask.workflows.finetuning.probe import begin_with_probe
 from unmask.workflows.pretraining.restarts import restarted, started
@@ -53,10 +55,6 @@ MIN_EVALUATED, MAX_EVALUATED = 50, 1000
 """Minimum and maximum number of held-out samples for evaluations during training; all are scored at the end."""
 SCORES = "dev.json"
 """File name of the scores of a finished run."""
-FREEZE = argument("frozen", True)
-"""What also avoids overfitting, besides early stopping."""
-RISEN = 1.2
-"""Ratio of the held-out loss at the end to its minimum from which on a run has overfitted."""
 EVALUATION_TOKENS = 8192
 """Number of tokens in an evaluation batch."""
 
@@ -122,16 +120,13 @@ def run_prepared(
             return run.model
         if processes.is_main:  # the scores are those of an earlier end of the run
             (run.path / SCORES).unlink(missing_ok=True)
-        _announce(ready, display)
-        parts = _samples(ready, features or run.path / FEATURES, machine, processes, display)
-        if ready.recipe.probe and not resume:
-            display.say(_probe(ready, parts[0], machine))
-        with _reduced(ready, parts) as reindex:
-            trainer = _trainer(ready, *parts, reindex, run, machine, processes, display)
-            trainer.complete(resume=resume)
+        announce(ready, display)
+        features = features or run.path / FEATURES
+        tuned = _tuned_on_folds(ready, run, features, machine, processes, display) if ready.folds else None
+        progress = _train(ready, run, features, machine, processes, display, resume=resume)
         if not processes.is_main:
             return run.model
-        result = _finish(run, ready, trainer.progress, machine, display)
+        result = _finish(run, replace(ready, tuned=tuned), progress, machine, display)
     if compared := result.get("thresholds"):
         display.say(f"dev: {describe_effect(compared)}")
     if metrics := result["metrics"]:
@@ -140,6 +135,41 @@ def run_prepared(
     for remark in (*result.get("warnings", ()), *remarks, f"model: {run.model}"):
         display.say(remark)
     return run.model
+
+
+def _train(
+    ready: Prepared,
+    run: RunDirectory,
+    features: Path,
+    machine: Machine,
+    processes: Processes,
+    display: Display,
+    *,
+    resume: bool,
+) -> Progress:
+    """Train the learner that was prepared."""
+    parts = _samples(ready, features, machine, processes, display)
+    if ready.recipe.probe and not resume:
+        display.say(_probe(ready, parts[0], machine))
+    with _reduced(ready, parts) as reindex:
+        trainer = _trainer(ready, *parts, reindex, run, machine, processes, display)
+        trainer.complete(resume=resume)
+    return trainer.progress
+
+
+def _tuned_on_folds(
+    ready: Prepared, run: RunDirectory, features: Path, machine: Machine, processes: Processes, display: Display
+) -> Task:
+    """Return the task, tuned on predictions of models that are trained in the run's directory."""
+    quiet = Display(quiet=True)
+
+    def train(fold: Prepared, path: Path) -> None:
+        resume = processes.broadcast(processes.is_main and started(path))
+        with open_run(path, write(fold.recipe), fold.inputs, machine, processes, resume=resume) as part:
+            _train(fold, part, features, machine, processes, quiet, resume=resume)
+
+    exact = replace(machine, precision="float32")
+    return tuned_on_folds(ready, run.path / FOLDS, train, exact, processes, display)
 
 
 def _samples(
@@ -248,7 +278,8 @@ def _finish(
         save_trained(aside, ready, model, result)
     shutil.rmtree(run.plots, ignore_errors=True)  # plots of an earlier end of the run
     run.report(finetuning_report(run, recipe.task, data.labels, progress, trained_on, result))
-    shutil.rmtree(run.path / FEATURES, ignore_errors=True)
+    for folder in (FEATURES, FOLDS):
+        shutil.rmtree(run.path / folder, ignore_errors=True)
     replace_file(run.path / SCORES, msgspec.json.format(msgspec.json.encode(result)))
     if "confusion" in result:
         counts = np.array(result["confusion"])
@@ -263,7 +294,10 @@ def score_trained(ready: Prepared, machine: Machine, display: Display) -> tuple[
     data, exact = ready.data, replace(machine, precision="float32")
     task: Task = ready.recipe.task
     model = finished_model(ready.base, ready.learner, data.labels, task)
-    if task.tunes:
+    if ready.tuned is not None:
+        task = ready.tuned
+        model = replace(model, task=task)
+    elif task.tunes:
         task = _tune(task, model, ready.split.held, exact, display)
         model = replace(model, task=task)
     alone = task.exclusive and not task.grouped  # a decision depends on the logits of one sample
@@ -297,35 +331,6 @@ def _files(examples: Sequence[Any]) -> list[str]:
     return sorted({file for example in examples if (file := getattr(example, "file", ""))})
 
 
-def describe_overfitting(
-    evaluations: Sequence[Mapping[str, float]], samples: int, budget: BudgetSettings, instead: str = FREEZE
-) -> str:
-    """Return a warning if the held-out loss of a run fell and then rose again, by more than chance explains; or "".
-
-    Args:
-        evaluations: what was logged of each evaluation.
-        samples: number of held-out samples.
-        budget: the budget of the run; one with `patience` returns to the lowest loss anyway.
-        instead: what else to try.
-    """
-    losses = [line["loss"] for line in evaluations]
-    if budget.patience is not None or len(losses) < 2 or samples < MIN_EVALUATED or not all(map(math.isfinite, losses)):
-        return ""
-    lowest, last = min(losses), losses[-1]
-    if last < RISEN * lowest:
-        return ""
-    best, total = evaluations[losses.index(lowest)]["step"], evaluations[-1]["step"]
-    fewer = (
-        f" or {setting('budget.epochs', float(f'{budget.epochs * best / total:.2g}'))}"
-        if budget.epochs and best
-        else ""
-    )
-    return (
-        f"overfitted: the held-out loss rose from {lowest:.2f} at step {best:.0f} to {last:.2f}, so probabilities are "
-        f"too sure; try {setting('budget.patience', 3)}{fewer}, {instead}, or more examples"
-    )
-
-
 def _is_finished(run: RunDirectory) -> bool:
     """Return whether a run has written all its files except plots; the scores are the last to be written."""
     return (run.path / SCORES).exists() and (run.model / "config.json").exists()
@@ -334,49 +339,5 @@ def _is_finished(run: RunDirectory) -> bool:
 def _tune(task: Task, model: Model, aside: Sequence[Any], machine: Machine, display: Display) -> Task:
     """Return the task tuned by a model's predictions on training examples that were set aside."""
     tuned_task = task.tune(aside, Predictor(model, machine, display).run(aside))
-    before, after = msgspec.to_builtins(task), msgspec.to_builtins(tuned_task)
-    tuned = ", ".join(
-        f"{name} {', '.join(f'{number:.4g}' for number in (value if isinstance(value, tuple | list) else (value,)))}"
-        for name, value in after.items()
-        if value != before[name]
-    )
-    display.say(f"tuned on {len(aside):,} training examples set aside for it: {tuned}")
+    display.say(f"tuned on {len(aside):,} training examples set aside for it: {changes(task, tuned_task)}")
     return tuned_task
-
-
-def _describe_rule(few: FewLabels) -> str:
-    """Return what the rule for few labels does, and how to have it otherwise."""
-    longer = argument("frozen", False)
-    if few.epochs:
-        return (
-            f"a logistic regression on the encoder's features, then {few.epochs:g} epochs of all parameters; "
-            f"to train longer: {longer}"
-        )
-    of = " of the differences between the two texts" if few.downstream == "difference" else ""
-    return f"the encoder stays frozen under a logistic regression{of}; to train it: {longer}"
-
-
-def _announce(ready: Prepared, display: Display) -> None:
-    """Print what was repaired, truncated or left out in the examples, and the main settings of the run."""
-    for note in (*ready.notes, *ready.train.notes, *(f"dev: {note}" for note in ready.held.notes)):
-        display.say(note)
-    base, recipe, data, source = ready.base, ready.recipe, ready.data, ready.source
-    title = recipe.task.part.replace("_", " ")
-    previous = f" (its own is for {', '.join(base.labels)})" if base.labels else ""
-    new = [*base.created, *(() if ready.reuses_head else (f"the {title} head{previous}",))]
-    labels = f", labels: {', '.join(data.labels)}" if data.labels else ""
-    lacking = f", as {source} lacks it" if source else ""
-    weights = f"newly initialized{lacking}: {', '.join(new)}" if new else f"all weights from {source}" if source else ""
-    if ready.few is not None:
-        each = len(ready.split.train) / len(data.labels)
-        display.say(f"few labels, {each:.0f} examples of each: {_describe_rule(ready.few)}")
-    if remark := recipe.task.remark(data.labels):
-        display.say(remark)
-    display.say(f"{len(ready.split.train):,} training examples, {len(data.held):,} evaluation examples{labels}")
-    if recipe.budget.epochs != 0:
-        display.say(
-            f"learning rate {recipe.optimizer.learning_rate:g}, {recipe.batch.sequences or recipe.batch.tokens} "
-            f"{'sequences' if recipe.batch.sequences else 'tokens'} per step, seed {recipe.seed}"
-        )
-    if weights:
-        display.say(weights)

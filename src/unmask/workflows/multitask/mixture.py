@@ -44,9 +44,10 @@ from unmask.tasks import TASKS, AnyTask
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
 from unmask.training.settings import TrainingSettings
+from unmask.workflows.finetuning.checks import check_effects
 from unmask.workflows.finetuning.examples import Examples, read_examples
 from unmask.workflows.finetuning.job import InitialModel, LabelledFiles, defaults
-from unmask.workflows.finetuning.prepare import Prepared, assemble, check_effects, load_initial
+from unmask.workflows.finetuning.prepare import Prepared, assemble, load_initial
 
 TaskTables: TypeAlias = Any
 """A TOML file, or a mapping of names to tables: see `TaskTable`."""

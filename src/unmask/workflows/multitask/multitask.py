@@ -39,12 +39,12 @@ from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
 from unmask.training.runs.plots import plot_training, try_to_draw
 from unmask.training.runs.report import TaskSummary, multitask_report
+from unmask.workflows.finetuning.announcements import describe_overfitting
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel
 from unmask.workflows.finetuning.run_job import (
     EVALUATION_SHARE,
     EVALUATION_TOKENS,
     SCORES,
-    describe_overfitting,
     evaluated,
     reduced_embeddings,
     run_job,

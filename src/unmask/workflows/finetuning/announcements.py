@@ -1,0 +1,88 @@
+"""What a fine-tuning run says to its user at the start, and at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from unmask.support.messages import argument, setting
+from unmask.training.runs.display import Display
+from unmask.training.settings import BudgetSettings
+from unmask.workflows.finetuning.job import FewLabels
+from unmask.workflows.finetuning.prepare import Prepared
+
+FREEZE = argument("frozen", True)
+"""What also avoids overfitting, besides early stopping."""
+RISEN = 1.2
+"""Ratio of the held-out loss at the end to its minimum from which on a run has overfitted."""
+ENOUGH_HELD = 50
+"""Minimum number of held-out samples by whose loss a run is said to have overfitted."""
+
+
+def announce(ready: Prepared, display: Display) -> None:
+    """Print what was repaired, truncated or left out in the examples, and the main settings of the run."""
+    for note in (*ready.notes, *ready.train.notes, *(f"dev: {note}" for note in ready.held.notes)):
+        display.say(note)
+    base, recipe, data, source = ready.base, ready.recipe, ready.data, ready.source
+    title = recipe.task.part.replace("_", " ")
+    previous = f" (its own is for {', '.join(base.labels)})" if base.labels else ""
+    new = [*base.created, *(() if ready.reuses_head else (f"the {title} head{previous}",))]
+    labels = f", labels: {', '.join(data.labels)}" if data.labels else ""
+    lacking = f", as {source} lacks it" if source else ""
+    weights = f"newly initialized{lacking}: {', '.join(new)}" if new else f"all weights from {source}" if source else ""
+    if ready.few is not None:
+        each = len(ready.split.train) / len(data.labels)
+        display.say(f"few labels, {each:.0f} examples of each: {_describe_rule(ready.few)}")
+    if remark := recipe.task.remark(data.labels):
+        display.say(remark)
+    display.say(f"{len(ready.split.train):,} training examples, {len(data.held):,} evaluation examples{labels}")
+    if recipe.budget.epochs != 0:
+        display.say(
+            f"learning rate {recipe.optimizer.learning_rate:g}, {recipe.batch.sequences or recipe.batch.tokens} "
+            f"{'sequences' if recipe.batch.sequences else 'tokens'} per step, seed {recipe.seed}"
+        )
+    if weights:
+        display.say(weights)
+
+
+def describe_overfitting(
+    evaluations: Sequence[Mapping[str, float]], samples: int, budget: BudgetSettings, instead: str = FREEZE
+) -> str:
+    """Return a warning if the held-out loss of a run fell and then rose again, by more than chance explains; or "".
+
+    Args:
+        evaluations: what was logged of each evaluation.
+        samples: number of held-out samples.
+        budget: the budget of the run; one with `patience` returns to the lowest loss anyway.
+        instead: what else to try.
+    """
+    losses = [line["loss"] for line in evaluations]
+    if budget.patience is not None or len(losses) < 2 or samples < ENOUGH_HELD or not all(map(math.isfinite, losses)):
+        return ""
+    lowest, last = min(losses), losses[-1]
+    if last < RISEN * lowest:
+        return ""
+    best, total = evaluations[losses.index(lowest)]["step"], evaluations[-1]["step"]
+    fewer = (
+        f" or {setting('budget.epochs', float(f'{budget.epochs * best / total:.2g}'))}"
+        if budget.epochs and best
+        else ""
+    )
+    return (
+        f"overfitted: the held-out loss rose from {lowest:.2f} at step {best:.0f} to {last:.2f}, so probabilities are "
+        f"too sure; try {setting('budget.patience', 3)}{fewer}, {instead}, or more examples"
+    )
+
+
+def _describe_rule(few: FewLabels) -> str:
+    """Return what the rule for few labels does, and how to have it otherwise."""
+    longer = argument("frozen", False)
+    if few.downstream is None:
+        return "all parameters are trained, and probabilities are calibrated on parts of the examples"
+    if few.epochs:
+        return (
+            f"a logistic regression on the encoder's features, then {few.epochs:g} epochs of all parameters; "
+            f"to train longer: {longer}"
+        )
+    of = " of the differences between the two texts" if few.downstream == "difference" else ""
+    return f"the encoder stays frozen under a logistic regression{of}; to train it: {longer}"
