@@ -1,6 +1,6 @@
 """Masking follows BERT's rules, and the checks fail on planted faults."""
 
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 import pytest
@@ -80,7 +80,7 @@ class LeaksTargets(TokenMasking):
         return Sample(key=(), ids=masked.ids, segments=masked.segments, positions=masked.positions, labels=labels)
 
 
-@cache
+@lru_cache(maxsize=1)
 def mask_all(masking):
     """Return pairs of a sample before and after masking."""
     found = []
