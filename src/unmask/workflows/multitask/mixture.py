@@ -48,7 +48,7 @@ from unmask.training.settings import TrainingSettings
 from unmask.workflows.finetuning.checks import check_effects
 from unmask.workflows.finetuning.examples import Examples, read_examples
 from unmask.workflows.finetuning.job import InitialModel, LabelledFiles, defaults
-from unmask.workflows.finetuning.prepare import Prepared, assemble, load_initial
+from unmask.workflows.finetuning.prepare import Prepared, assemble, inherited, load_initial
 
 TaskTables: TypeAlias = Any
 """A TOML file, or a mapping of names to tables: see `TaskTable`."""
@@ -273,7 +273,11 @@ def _rule(
         rule: dict[str, Any] = defaults(
             table.task, base.encoder.settings, number, pretrained=start.pretrained, tokens=base.tokens
         )
-        of_task = put({"task": rule["task"]}, {f"task.{key}": value for key, value in table.settings.items()}, _OneTask)
+        of_task = put(
+            {"task": rule["task"] | inherited(table.task, base)},
+            {f"task.{key}": value for key, value in table.settings.items()},
+            _OneTask,
+        )
         tasks[name] = to_table(convert(of_task, _OneTask, f"{name}: settings").task)
         rates.append(rule["optimizer"]["learning_rate"])
         sequences.append(rule["batch"]["sequences"])
