@@ -19,6 +19,8 @@ PAGES = {
     **{page: page.name for page in sorted((ROOT / "docs").glob("*.md"))},
 }
 """Pages and their names on the site, where all are in one folder."""
+REPORTS = sorted((ROOT / "docs").glob("*.html"))
+"""Pages that commands have written, as they are."""
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -30,8 +32,8 @@ def convert(page: Path, text: str) -> str:
         file = (page.parent / target).resolve()
         if file in PAGES:
             return f"[{words}]({PAGES[file]}{anchor or ''})"
-        if image:
-            return f"![{words}]({file.name})"
+        if image or file in REPORTS:
+            return f"{image}[{words}]({file.name})"
         return words
 
     return LINK.sub(link, text)
@@ -43,8 +45,8 @@ def copy(folder: Path) -> None:
     folder.mkdir(parents=True)
     for page, name in PAGES.items():
         (folder / name).write_text(convert(page, page.read_text(encoding="utf8")), encoding="utf8")
-    for picture in (ROOT / "docs").glob("*.png"):
-        shutil.copy(picture, folder)
+    for file in (*(ROOT / "docs").glob("*.png"), *REPORTS):
+        shutil.copy(file, folder)
 
 
 def main() -> int:

@@ -124,6 +124,20 @@ def test_building_a_corpus_is_measured(benchmark_module, tokenizer_directory, sh
 
 
 @pytest.mark.shared
+def test_the_cost_of_a_crawl_is_calculated_from_its_stages(benchmark_module, tokenizer_directory, shared, tmp_path):
+    module = benchmark_module("crawl")
+    module.write_lines(tmp_path / "a.jsonl", 0.05, shared / "data")
+    measured = {
+        key["stage"]: record for key, record in module.measure(tmp_path / "a.jsonl", "text", tokenizer_directory, 1)
+    }
+    assert min(record["text"] for record in measured.values()) > 40_000
+    stages = {("text", stage): {"text": 1e9, "seconds": 3600.0} for stage in measured}
+    found = {(key["clean"], key["cores"]): record for key, record in module.costs(stages)}
+    assert found["no", 16]["hours"] == pytest.approx(160 * (2 / 16 + 1))
+    assert found["web", 1000]["hours"] == pytest.approx(160 * (3 / 1000 + 2))
+
+
+@pytest.mark.shared
 def test_sentence_segmenters_are_scored(benchmark_module, records, run_main, shared):
     run_main(benchmark_module("sentences"), "--megabytes", "0.01")
     found = {(one["library"].split()[0], one["language"]): one for one in records("sentences")}

@@ -45,6 +45,11 @@ def test_a_model_does_not_differ_from_itself():
         assert compared["interval"][1] == -compared["interval"][0] > half / 2
 
 
+def accuracies(*models):
+    """Return measures of the accuracy alone of models, given whether they are right on each example."""
+    return [lambda chosen, right=right: {"accuracy": 100 * right[chosen].mean()} for right in models]
+
+
 def outcome(only_first, only_second, number, both=None):
     """Return measures of two models of which each alone is right on some examples; both are right on half the others.
 
@@ -55,8 +60,7 @@ def outcome(only_first, only_second, number, both=None):
     both = others // 2 if both is None else both
     first = np.repeat([1, 0, 1, 0], [only_first, only_second, both, others - both])
     second = np.repeat([0, 1, 1, 0], [only_first, only_second, both, others - both])
-    gold = np.ones(number, np.int64)
-    return [classification.measure(gold, predicted, 2) for predicted in (first, second)]
+    return accuracies(first, second)
 
 
 def bonett_price(only_first, only_second, number):
@@ -127,11 +131,9 @@ def test_intervals_of_differences_of_dependent_examples_contain_the_difference()
     for _ in range(300):
         ease = np.repeat(rng.normal(size=40), 10)
         first, second = (rng.normal(size=400) + 1.0 + weight * ease > 0 for weight in (1, -1))
-        gold = np.ones(400, np.int64)
-        measures = [classification.measure(gold, right.astype(np.int64), 2) for right in (first, second)]
         before, module.RESAMPLES = module.RESAMPLES, 60
         try:
-            low, high = differences(*measures, 400, groups=groups)["accuracy"]["interval"]
+            low, high = differences(*accuracies(first, second), 400, groups=groups)["accuracy"]["interval"]
         finally:
             module.RESAMPLES = before
         covered += low <= 0 <= high  # both are right equally often
@@ -171,7 +173,8 @@ def test_the_same_examples_are_drawn_for_both():
     assert low > 0, "a difference of 4 points is significant"
 
 
-def test_differences_are_reproducible_for_any_metric():
+def test_differences_are_reproducible_for_any_metric(monkeypatch):
+    monkeypatch.setattr(module, "RESAMPLES", 200)
     rng = np.random.default_rng(0)
     gold = rng.normal(size=SIZE)
     first, second = (regression.measure(gold, gold + noise * rng.normal(size=SIZE)) for noise in (0.5, 1.0))
@@ -179,7 +182,7 @@ def test_differences_are_reproducible_for_any_metric():
     assert found == differences(first, second, SIZE)
     assert found != differences(first, second, SIZE, seed=1)
     assert found.keys() == {"pearson", "spearman"}
-    assert all(one["p"] == 1 / RESAMPLES and one["interval"][0] > 0 for one in found.values())
+    assert all(one["p"] == 1 / module.RESAMPLES and one["interval"][0] > 0 for one in found.values())
 
 
 @pytest.mark.parametrize("number", [30, 50, 100, 300, 1000])

@@ -101,7 +101,7 @@ def tiny(tokenizer):
     return {**models, "sparse": sparse}
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def serving(tiny):
     """Make the service of some of the models."""
 

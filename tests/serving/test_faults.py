@@ -47,7 +47,7 @@ LISTS = {
 """Fields that hold texts; of other routes `inputs`."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def ask(serving):
     """Post a request that is refused, and return the message."""
     service = serving("masked", *dict.fromkeys(MODELS.values()))

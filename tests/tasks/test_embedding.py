@@ -279,7 +279,11 @@ def base(recipe, tokenizer, tmp_path) -> Path:
 
 def test_the_pooling_of_the_model_is_kept(base, tmp_path):
     data = write_pairs(tmp_path / "train.tsv", scores=False)
-    write_pooling(base, Pooling(kind="cls", normalize=False), 32)
+    write_pooling(base, Pooling(kind="cls", normalize=False, length=20), 32)
+    own = unmask.finetune(
+        "embedding", base, data, tmp_path / "own", settings={"budget.steps": 1}, quiet=True, device="cpu"
+    )
+    assert read_pooling(own) == Pooling(kind="cls", length=20)
     run = finetune(base, data, tmp_path / "run")
     assert read_pooling(run / "model") == Pooling(kind="cls", length=24)
     (base / "1_Pooling/config.json").write_text(json.dumps({"pooling_mode": ["mean", "max"]}))

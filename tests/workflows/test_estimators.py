@@ -56,11 +56,15 @@ def checked(kind):
 
 
 @parametrize_with_checks(
-    [checked(kind) for kind in (unmask.TextClassifier, unmask.TextRegressor, unmask.TokenClassifier)],
-    expected_failed_checks=lambda estimator: FAILED,
+    [checked(kind) for kind in (unmask.TextClassifier, unmask.TextRegressor, unmask.TokenClassifier)]
 )
 def test_checks_of_scikit_learn(estimator, check):
-    check(estimator)
+    """Checks in `FAILED` are not marked as such: for each mark, pytest would format the traceback of a failure."""
+    try:
+        check(estimator)
+    except Exception:
+        if check.func.__name__ not in FAILED:
+            raise
 
 
 @pytest.fixture(scope="module")

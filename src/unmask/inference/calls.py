@@ -35,6 +35,8 @@ from unmask.support.choices import (
 from unmask.support.durable import only_writer
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
+from unmask.support.stores import look_up
+from unmask.support.urls import Url, address_of
 from unmask.tasks.explained import describe
 from unmask.tasks.task import Task
 from unmask.training.machine import choose_machine
@@ -201,6 +203,9 @@ def _check_exists(file: str | Path, *, resume: bool) -> None:
     Raises:
         UserError: there is no such file, or a run that is resumed reads from standard input or from a pipe.
     """
+    if address := address_of(file):
+        look_up(Url(address))
+        return
     (source,) = as_files(file)
     path, _ = split_part(source)  # the file of a sheet or a table, the directory of a split
     if resume and not (path.is_file() or path.is_dir()) and (str(path) == "-" or path.exists()):

@@ -49,7 +49,8 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
     """The recipe's [task] for `kind = "embedding"`; see `Task`.
 
     Attributes:
-        length: maximum number of tokens of a text, special tokens included; longer texts are truncated.
+        length: maximum number of tokens of a text, special tokens included; longer texts are truncated. By default that
+            of the model, if it makes vectors of texts.
         pooling: see `nn.encoders.pooled.pool`; None: that of the model, otherwise the mean.
         dense: dense layers over the pooled vector; None: those of the model, if it has any.
         dimensions: number of first components that vectors are cut to; None: all.
@@ -64,6 +65,7 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
         least, most: the scores that correspond to a cosine of 0 and of 1; None: the extremes of the training examples.
     """
 
+    length: int = 256
     pooling: PoolingKind | None = None
     dense: tuple[Dense, ...] | None = None
     dimensions: int | None = None

@@ -67,6 +67,7 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
         activation: what is applied to the score: "sigmoid" or "identity"; None: "sigmoid" if the loss is binary.
     """
 
+    length: int = 512
     pairs: bool | None = True
     loss: Loss = "binary"
     least: float | None = None

@@ -112,6 +112,7 @@ class Sparse(PairTask, frozen=True, kw_only=True, tag="sparse"):
         flops_warmup: share of the run in which these weights grow from 0.
     """
 
+    length: int = 256
     temperature: float = 1.0
     query_flops: float = 5e-5
     document_flops: float = 3e-5

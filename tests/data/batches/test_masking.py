@@ -1,5 +1,7 @@
 """Masking follows BERT's rules, and the checks fail on planted faults."""
 
+from functools import cache, lru_cache
+
 import numpy as np
 import pytest
 
@@ -14,13 +16,15 @@ CONTINUATION = 40
 """Ids from here on continue a word."""
 
 
+@cache
 def texts(number, longest=120):
-    """Yield pairs of random texts, with [UNK] among their tokens."""
-    rng = np.random.default_rng(0)
+    """Return pairs of random texts, with [UNK] among their tokens."""
+    rng, found = np.random.default_rng(0), []
     for _ in range(number):
         first, second = (rng.integers(5, VOCABULARY, rng.integers(1, longest // 2)) for _ in range(2))
         first[rng.random(len(first)) < 0.05] = UNK
-        yield Frame(CLS, SEP).wrap(first, second)
+        found.append(Frame(CLS, SEP).wrap(first, second))
+    return found
 
 
 def build(settings=TokenMaskingSettings(), kind=TokenMasking):  # noqa: B008 (frozen)
@@ -76,6 +80,7 @@ class LeaksTargets(TokenMasking):
         return Sample(key=(), ids=masked.ids, segments=masked.segments, positions=masked.positions, labels=labels)
 
 
+@lru_cache(maxsize=1)
 def mask_all(masking):
     """Return pairs of a sample before and after masking."""
     found = []
@@ -143,9 +148,14 @@ def check_epochs_differ(masking):
 CHECKS = [check_number, check_masked_tokens, check_shares, check_random_tokens, check_epochs_differ]
 
 
+@pytest.fixture(scope="module")
+def masking():
+    return build()
+
+
 @pytest.mark.parametrize("check", CHECKS)
-def test_masking(check):
-    check(build())
+def test_masking(masking, check):
+    check(masking)
 
 
 @pytest.mark.parametrize(

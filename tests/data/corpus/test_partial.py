@@ -18,6 +18,8 @@ from unmask.data.text.documents import TextOptions
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.support.errors import UserError
 
+from ... import forking
+
 SHARD = 2000
 
 
@@ -297,8 +299,9 @@ def test_D13_kill_before_and_after_each_call(tokenizer, make_documents, tmp_path
     source.write_text("".join(json.dumps({"text": text}) + "\n" for text in make_documents(100)))
     tokenizer.save(tmp_path / "tokenizer")
     whole = write_corpus([source], tokenizer, tmp_path / "whole", shard_tokens=700)
-    command = [sys.executable, "-c", KILLER, str(source), str(tmp_path / "tokenizer"), str(tmp_path / "killed")]
-    reused = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    done = forking.run(["-c", KILLER, source, tmp_path / "tokenizer", tmp_path / "killed"])
+    assert done.returncode == 0, done.stderr
+    reused = done.stdout.split()
     expected = files_of(whole.directory)
     for number in range(1, len(reused) + 1):
         assert files_of(tmp_path / "killed" / f"{number:03d}") == expected

@@ -84,6 +84,29 @@ def test_damage_at_the_end_of_a_member_swallows_none_of_those_after_it():
         assert blocks == sent or (blocks == [*sent[:3], sent[4]] and len(reasons) == 1), place
 
 
+@pytest.mark.parametrize("size", [100, 30_000, 64_000, 100_000])
+def test_a_large_damaged_member_swallows_none_of_those_after_it(size):
+    """It is cut off in a block that claims 64 KB, of which more may be read before the damage is found."""
+    sent = numbered(6)
+    members = [gzip.compress(warc(block)) for block in (*sent, *numbered(1, 100_000))]
+    head = members[0][:10]
+    stored = b"".join(
+        bytes([0]) + len(part).to_bytes(2, "little") + (65535 - len(part)).to_bytes(2, "little") + part
+        for part in (warc(b"x" * size)[start : start + 60_000] for start in range(0, size, 60_000))
+    )
+    cut_off = head + stored + b"\0\xff\xff\0\0" + b"y" * 100
+    blocks, reasons = split(read(members[0] + cut_off + b"".join(members[1:])))
+    assert [block for block in blocks if block.strip(b"x")] == [*sent, *numbered(1, 100_000)]
+    assert len(reasons) == 1
+
+
+@pytest.mark.parametrize("zeros", [1, 500, 65_400, 65_536])
+def test_zeros_between_members_are_no_damage(zeros):
+    sent = numbered(3)
+    blocks, reasons = split(read(bytes(zeros).join(gzip.compress(warc(block)) for block in sent) + bytes(zeros)))
+    assert (blocks, reasons) == (sent, [])
+
+
 @pytest.mark.parametrize("is_packed", [True, False])
 def test_a_file_that_is_cut_off_is_told_wherever_it_ends(is_packed):
     sent = numbered(3, 40)

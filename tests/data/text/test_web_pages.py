@@ -162,3 +162,17 @@ def test_a_cut_archive_keeps_the_pages_before_the_cut_and_says_so(tmp_path):
     read = list(read_pages(path, "warc"))
     assert [page.fault for page in read if page.fault] == ["the file is cut off"]
     assert read[-1].fault and len(read) > 300
+
+
+def test_pages_without_text_are_counted_and_cut_off_ones_are_damaged(tmp_path):
+    body = zlib.compress(PAGE.encode() * 20)
+    records = [
+        response(PAGE.encode()),
+        response(b"<html><body><nav><a>Home</a></nav></body></html>"),
+        response(body[: len(body) // 2], fields="Content-Encoding: deflate\r\n"),
+    ]
+    (tmp_path / "a.warc.gz").write_bytes(b"".join(records))
+    skipped = Skipped()
+    assert list(read_documents([tmp_path / "a.warc.gz"], TextOptions(), skipped)) == [STORY]
+    assert skipped.left_out == {"page without text": 1}
+    assert skipped.places == [f"{tmp_path}/a.warc.gz:3: its content cannot be decompressed (it is cut off)"]

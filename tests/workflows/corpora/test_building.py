@@ -29,7 +29,10 @@ def _small(monkeypatch):
 
 @pytest.fixture
 def files(tmp_path, documents):
-    """Six files, of which the second and third, and the fourth and fifth form portions; copies and a broken line."""
+    """Six files with copies and a broken line.
+
+    The second and third, and the fourth and fifth form portions; the first and the last are divided.
+    """
     folder = tmp_path / "files"
     folder.mkdir()
     texts = [*documents[:90], *documents[20:30], *documents[90:120]]
@@ -151,10 +154,10 @@ def test_D19_a_task_that_fails_three_times_is_named_and_the_others_are_done(file
         return real(paths, *arguments, **options)
 
     monkeypatch.setattr(building, "write_portion", fail)
-    with pytest.raises(UnmaskError, match=r"1 task of 5 failed \(encode 2: RuntimeError: no luck \(3 att") as caught:
+    with pytest.raises(UnmaskError, match=r"1 task of 9 failed \(encode 4: RuntimeError: no luck \(3 att") as caught:
         build(files, tokenizer, tmp_path / "out")
     assert caught.value.status == 1
-    assert calls.count(files[1:3]) == 3 and len(calls) == 6
+    assert calls.count(files[1:3]) == 3 and len(calls) == 10
     assert not (tmp_path / "out").exists()
     calls.clear()
     monkeypatch.setattr(building, "write_portion", lambda *a, **b: calls.append([*map(Path, a[0])]) or real(*a, **b))
@@ -193,7 +196,7 @@ def test_D19_hosts_that_fail_in_turns_come_to_an_end(tmp_path):
 
 
 def test_what_cannot_be_read_is_named_at_once(files, tokenizer, tmp_path):
-    with pytest.raises(UnmaskError, match=r"encode 2: .*1.jsonl:3: broken JSON"):
+    with pytest.raises(UnmaskError, match=r"encode 4: .*1.jsonl:3: broken JSON"):
         build(files, tokenizer, tmp_path / "out", strict=True)
 
 

@@ -163,11 +163,11 @@ class Portion(NamedTuple):
 
     Attributes:
         smallest: the smallest hashes of its documents, `ALWAYS_HELD` of them, apart from those that are held out.
-        notes: what was left out or looks damaged.
+        skipped: what was left out or looks damaged.
     """
 
     smallest: list[int]
-    notes: list[str]
+    skipped: Skipped
 
 
 def write_portion(
@@ -217,7 +217,7 @@ def write_portion(
         manifest,
     ):
         partial.publish(manifest, tokenizer)
-    return Portion(smallest, skipped.notes())
+    return Portion(smallest, skipped)
 
 
 def _hash(text: str) -> int:

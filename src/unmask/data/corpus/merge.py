@@ -65,7 +65,7 @@ def merge_corpora(
             dtype=first.dtype,
             train=parts["train"],
             heldout=parts["heldout"],
-            sources=[source for corpus in corpora for source in corpus.manifest.sources],
+            sources=[*dict.fromkeys(source for corpus in corpora for source in corpus.manifest.sources)],
             skipped=SkippedEntry(sum(entry.count for entry in entries), places[:SHOWN]),
             most_frequent_token=_most_frequent(aside, parts["train"], first.tokenizer.size),
         )

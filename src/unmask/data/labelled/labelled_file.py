@@ -30,6 +30,7 @@ from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.text.files import display_name, read_text_lines
 from unmask.support.errors import UserError, counted, nearest
 from unmask.support.messages import argument
+from unmask.support.urls import address_of
 
 TEXTS = ("text", "text_b")
 """Our names of the columns of texts."""
@@ -254,7 +255,7 @@ def _format(path: str | Path, kind: str | None) -> str:
                 file=display_name(path),
                 remedy="use tsv, csv or jsonl",
             )
-        if str(path) != "-" and not Path(path).exists():
+        if str(path) != "-" and not address_of(path) and not Path(path).exists():
             raise UserError("does not exist", file=path, remedy="texts in memory are passed as {'text': [...]}")
         raise UserError(
             "the format of labeled examples is determined by the file's suffix",

@@ -20,6 +20,7 @@ from unmask.data.text.record_files import Record, class_names, name_classes
 from unmask.support.choices import refuse_text
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
+from unmask.support.urls import address_of
 
 CONTENT = ("text", "label"), ("text", "text_b", "label")
 """Names of the columns of two and of three sequences."""
@@ -76,10 +77,10 @@ def as_sources(data: Data, encoding: str | None = None) -> list[Source]:
     """Return labeled examples, wherever they are, as a list of sources.
 
     Args:
-        data: a path or several, or names of data sets on the Hub (see hub_data.py); a pandas or Polars data frame, a
-            pyarrow table, or a data set of `datasets`; a mapping of column names to values; records; a tuple of texts
-            and labels, or of texts, second texts and labels (for token classification, of lists of words and lists of
-            tags).
+        data: a path or several, also URLs of files, or names of data sets on the Hub (see hub_data.py); a pandas or
+            Polars data frame, a pyarrow table, or a data set of `datasets`; a mapping of column names to values;
+            records; a tuple of texts and labels, or of texts, second texts and labels (for token classification, of
+            lists of words and lists of tags).
         encoding: encoding of the files, which becomes part of their paths; None: they are taken as they are.
 
     Raises:
@@ -100,8 +101,10 @@ def _with_encoding(source: Source, encoding: str | None) -> Source:
     if not isinstance(source, ExampleTable):
         from unmask.data.labelled.hub_data import locate  # which reads descriptions of data sets
 
-        refuse_text(split_part(source)[0])
-        return with_encoding(locate(source), encoding)
+        located = locate(source)
+        if not address_of(located):
+            refuse_text(split_part(located)[0])
+        return with_encoding(located, encoding)
     if encoding is not None:
         raise UserError(f"{argument('encoding')} has no effect on examples in memory", file=source.name)
     return source

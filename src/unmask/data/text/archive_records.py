@@ -9,6 +9,9 @@ it without a word: here it is named, and reading goes on at the next record that
     size    a block of more than `MAX_DOCUMENT` bytes is passed over in bounded memory; a member that expands to more
             than `MAX_RATIO` times its size is not read on
 
+What is read from a place on does not depend on what is before it, nor on blocks: a member, or a record of a plain
+file, is read in the same way from wherever reading begins. So a large file can be read in sections (`Bounds`).
+
 ISO 28500:2017 (WARC 1.1), of which all versions since 0.17 are read; ARC 1 and 2 (Burner and Kahle 1996).
 """
 
@@ -16,7 +19,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import BinaryIO, NamedTuple
 
 from unmask.data.text.files import FREE, MAX_DOCUMENT, MAX_RATIO, TOO_LONG
@@ -31,6 +34,8 @@ _NEWLINE = ord("\n")
 _MEMBER = b"\x1f\x8b\x08"
 _WARC = re.compile(rb"WARC/\d+\.\d+\r?\n")
 _ARC = re.compile(rb"(\w[\w+.-]*:\S*) \S+ \d{8,14} (\S*)[^\r\n]*? (\d+)\r?\n")
+
+_STARTS = {"warc": _WARC, "arc": _ARC}
 
 
 class Record(NamedTuple):
@@ -58,6 +63,20 @@ class Damage(NamedTuple):
     reason: str
 
 
+class Bounds(NamedTuple):
+    """Which records of a file are read: those that begin from a place on, up to the first that begins at another one.
+
+    Attributes:
+        start: the place in the file, in bytes, of a record (of a member that begins with one, if they are compressed).
+        stop: the other place; None: all.
+        before: number of records before the first.
+    """
+
+    start: int = 0
+    stop: int | None = None
+    before: int = 0
+
+
 class _Header(NamedTuple):
     kind: str
     url: str
@@ -71,22 +90,52 @@ class _Stream:
     Args:
         file: the file.
         starts: matches the start of a record.
+        start: where reading begins.
+        stop: reading ends at the first record from there on; None: at the end of the file.
 
     Attributes:
         fault: what ended the segment; "" if it is a new record or the end of the file.
+        is_packed: whether the file is compressed by gzip.
+        stopped: where the first record from `stop` on begins; None: it was not reached, or there is none.
     """
 
-    def __init__(self, file: BinaryIO, starts: re.Pattern[bytes]) -> None:
-        self._file, self._starts = file, starts
+    def __init__(self, file: BinaryIO, starts: re.Pattern[bytes], start: int = 0, stop: int | None = None) -> None:
+        self._file, self._starts, self._stop = file, starts, stop
         self._content = bytearray()
         self._packed = file.read(_BLOCK)
-        self._is_packed = self._packed.startswith(_MEMBER[:2])
+        self.is_packed = self._packed.startswith(_MEMBER[:2])
+        if start:
+            file.seek(start)
+            self._packed = file.read(_BLOCK)
+        self._end = start + len(self._packed)  # of what was read of the file
         self._inflater: zlib._Decompress | None = None
+        self._member = 0  # where the member begins
+        self._due = 0  # bytes that the inflater is given next, packed
         self._read = self._size = 0  # bytes of the member, packed and unpacked
         self._behind = b""  # the last of them, packed
         self._ahead = b""  # what begins the next segment
         self._is_lost = False  # a member that begins with a record is to be found
         self.fault = ""
+        self.stopped: int | None = None
+
+    @property
+    def place(self) -> int:
+        """Where the content begins, in a file that is not compressed."""
+        return self._end - len(self._packed) - len(self._content)
+
+    def seek_record(self) -> int | None:
+        """Return where the next record begins, at the earliest after the first byte; None: there is none."""
+        if self.is_packed:
+            self._packed, self._is_lost = self._packed[1:], True
+            return self._member if self._begin_member() else None
+        self.find()
+        return self.place if self.peek(1) else None
+
+    def stops(self) -> bool:
+        """Return whether reading ends at the record that begins here, in a file that is not compressed."""
+        if not self.is_packed and self._stop is not None and self.place >= self._stop:
+            self.stopped = self.place
+        return self.stopped is not None
 
     def advance(self) -> bool:
         """Begin the next segment if this one has ended; return whether there is more, content or a fault."""
@@ -126,27 +175,35 @@ class _Stream:
 
     def find(self) -> None:
         """Go on at the next start of a record in this segment, after the first byte, or at the end of the segment."""
+        self.peek(1)
+        is_line = self._content[:1] == b"\n"
         del self._content[:1]
         while True:
             match = self._starts.search(self._content)
-            while match and match.start() and self._content[match.start() - 1] != _NEWLINE:
+            while match and not (self._content[match.start() - 1] == _NEWLINE if match.start() else is_line):
                 match = self._starts.search(self._content, match.start() + 1)
             if match:
                 del self._content[: match.start()]
                 return
             rest = self._content.rfind(b"\n") + 1  # a line may be the start of a header
-            del self._content[: max(rest, len(self._content) - _MAX_HEADER)]
+            surplus = max(rest, len(self._content) - _MAX_HEADER)
+            is_line = surplus == rest and (rest > 0 or is_line)
+            del self._content[:surplus]
             if not self._fill():
                 self._content.clear()
                 return
 
     def _fill(self) -> bool:
         """Read on; return False at the end of the segment."""
-        if self.fault or self._ahead:
+        if self.fault or self._ahead or self.stopped is not None:
             return False
-        content = self._inflated() if self._is_packed else self._packed or self._file.read(_BLOCK)
-        if not self._is_packed:
+        if self.is_packed:
+            content = self._inflated()
+        elif content := self._packed:
             self._packed = b""
+        else:
+            content = self._file.read(_BLOCK)
+            self._end += len(content)
         self._content += content
         return bool(content)
 
@@ -158,7 +215,10 @@ class _Stream:
                 return b""
             content = self._inflate()
             if begins and self._starts.match(content):
-                self._ahead = content
+                if self._stop is not None and self._member >= self._stop:
+                    self.stopped = self._member
+                else:
+                    self._ahead = content
                 return b""
             if content or self.fault:
                 return content
@@ -166,20 +226,24 @@ class _Stream:
     def _inflate(self) -> bytes:
         """Return the next decompressed bytes of a member, if what was read gives any."""
         assert self._inflater is not None
-        if not self._packed and not self._read_on():
+        while len(self._packed) < self._due and self._read_on():
+            pass
+        given = self._packed[: self._due]
+        if not given:
             self._packed = self._behind[1:]  # the member itself begins at 0, if it does
             return self._lose("the file is cut off")
         try:
-            content = self._inflater.decompress(self._packed, _BLOCK)
+            content = self._inflater.decompress(given, _BLOCK)
         except zlib.error as error:
-            self._packed = self._packed[self._read == 0 :]  # else the same member would be found again
+            self._packed = (self._behind + self._packed)[1:]
             return self._lose(f"it cannot be decompressed ({error})")
         rest = self._inflater.unused_data if self._inflater.eof else self._inflater.unconsumed_tail
-        read = len(self._packed) - len(rest)
-        self._behind = (self._behind + self._packed[:read])[-_BEHIND:]
+        read = len(given) - len(rest)
+        self._behind = (self._behind + given[:read])[-_BEHIND:]
+        self._due = self._due - read or _BLOCK
         self._read += read
         self._size += len(content)
-        self._packed = rest
+        self._packed = self._packed[read:]
         if self._inflater.eof:
             self._inflater = None
         if self._size > max(FREE, MAX_RATIO * self._read):
@@ -195,6 +259,7 @@ class _Stream:
         """Read more of the file; return False at its end."""
         packed = self._file.read(_BLOCK)
         self._packed += packed
+        self._end += len(packed)
         return bool(packed)
 
     def _begin_member(self) -> bool:
@@ -202,18 +267,20 @@ class _Stream:
         while True:
             while len(self._packed) < _START and self._read_on():
                 pass
+            if not self._is_lost:
+                self._packed = self._packed.lstrip(b"\0")  # padding
             place = self._packed.find(_MEMBER)
             if not self._is_lost and place != 0:
-                if self._packed.strip(b"\0"):
+                if self._packed:
                     self._lose("what follows is not compressed by gzip")
                     return False
-                self._packed = b""  # padding
             elif place >= 0:
                 self._packed = self._packed[place:]
                 while len(self._packed) < _START and self._read_on():
                     pass
                 if not self._is_lost or self._starts.match(_beginning(self._packed)):
                     self._inflater, self._is_lost = zlib.decompressobj(31), False
+                    self._member, self._due = self._end - len(self._packed), _BLOCK
                     self._read, self._size, self._behind = 0, 0, b""
                     return True
                 self._packed = self._packed[1:]
@@ -232,28 +299,55 @@ def _beginning(packed: bytes) -> bytes:
         return b""
 
 
-def read_warc_records(file: BinaryIO) -> Iterator[Record | Damage]:
+def read_warc_records(file: BinaryIO, bounds: Bounds = Bounds()) -> Iterator[Record | Damage]:  # noqa: B008 (frozen)
     """Read the records of a WARC file.
 
     Args:
         file: the file; compressed by gzip, or not.
+        bounds: which records.
     """
-    return _read_records(file, _WARC, _warc_header)
+    return _read_records(_Stream(file, _WARC, bounds.start, bounds.stop), _WARC, bounds.before)
 
 
-def read_arc_records(file: BinaryIO) -> Iterator[Record | Damage]:
+def read_arc_records(file: BinaryIO, bounds: Bounds = Bounds()) -> Iterator[Record | Damage]:  # noqa: B008 (frozen)
     """Read the records of an ARC file.
 
     Args:
         file: the file; compressed by gzip, or not.
+        bounds: which records.
     """
-    return _read_records(file, _ARC, _arc_header)
+    return _read_records(_Stream(file, _ARC, bounds.start, bounds.stop), _ARC, bounds.before)
 
 
-def _read_records(
-    file: BinaryIO, starts: re.Pattern[bytes], read_header: Callable[[_Stream], _Header | None]
-) -> Iterator[Record | Damage]:
-    stream, number = _Stream(file, starts), 0
+def find_record(file: BinaryIO, form: str, start: int) -> int | None:
+    """Return the first place from `start` on where a record seems to begin; None: there is none.
+
+    What is stored in a record may look like one. Reading from where one begins tells (`count_records`).
+
+    Args:
+        file: the file; compressed by gzip, or not.
+        form: "warc" or "arc".
+        start: a place in the file, after 0.
+    """
+    return _Stream(file, _STARTS[form], start - 1).seek_record()
+
+
+def count_records(file: BinaryIO, form: str, start: int, stop: int | None) -> tuple[int, int | None]:
+    """Return the number of records, damaged ones too, from one place to another, and where the next one begins.
+
+    Args:
+        file: the file; compressed by gzip, or not.
+        form: "warc" or "arc".
+        start: where a record begins.
+        stop: where the next one is sought.
+    """
+    stream = _Stream(file, _STARTS[form], start, stop)
+    count = sum(1 for _ in _read_records(stream, _STARTS[form], 0))
+    return count, stream.stopped
+
+
+def _read_records(stream: _Stream, starts: re.Pattern[bytes], number: int) -> Iterator[Record | Damage]:
+    read_header = _arc_header if starts is _ARC else _warc_header
     while stream.advance():
         while stream.peek(1) in (b"\r", b"\n"):
             stream.skip(1)
@@ -262,6 +356,8 @@ def _read_records(
                 number += 1
                 yield Damage(number, stream.fault)
             continue
+        if stream.stops():
+            return
         number += 1
         header = read_header(stream) if starts.match(stream.peek(_MAX_HEADER if starts is _ARC else 32)) else None
         if header is None:

@@ -44,6 +44,7 @@ SHOWN = 10
 """How many of many things messages list: skipped documents, kinds of records."""
 _SHOWN = 10  # fields of a line that an error message lists
 _PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
+_EMPTY = "page without text"
 _URL = "url"  # the field of records that has the address of a page, as in C4 and FineWeb
 
 
@@ -192,7 +193,7 @@ def read_documents(
         options: how they are read.
         skipped: records the documents that are skipped: those that are not UTF-8, are longer than `MAX_DOCUMENT` bytes,
             are not a JSON object with a string in the text field, or are damaged records of an archive; and counts
-            records that are no text. Empty documents are dropped and not recorded.
+            records that are no text, and pages without text. Other empty documents are dropped and not recorded.
         lines: whether each line of a record is a paragraph, as it is in pages; by default lines are joined.
 
     Yields:
@@ -292,6 +293,8 @@ def _read_pages(path: str | Path, form: str, options: TextOptions, skipped: Skip
             skipped.damaged.add(damage, f"{display_name(path)}:{page.number}")
         if document := _tidy(as_paragraphs(page.text)):
             yield SourceText(document, page.url)
+        else:
+            skipped.left_out[_EMPTY] = skipped.left_out.get(_EMPTY, 0) + 1
 
 
 def _form(path: str | Path) -> str:
@@ -304,6 +307,11 @@ def _form(path: str | Path) -> str:
     if pages_of(path):
         return "pages"
     return "records" if suffixes and suffixes[-1] in _JSON_SUFFIXES else "text"
+
+
+def is_json_lines(path: str | Path) -> bool:
+    """Return whether a file is JSON Lines, by its suffix."""
+    return _form(path) == "records" and not has_reader(path)
 
 
 def _groups(lines: Iterator[Line], mode: str) -> Iterator[Iterator[Line]]:

@@ -11,7 +11,6 @@ the last kind, so decompressing a file by another program is the way around it.
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import io
 import lzma
@@ -26,9 +25,11 @@ from typing import Any, BinaryIO, cast
 
 import msgspec
 
+from unmask.data.text.concatenated import read_bzip2, read_xz
 from unmask.data.text.content import START, Content, recognize, recognize_binary
 from unmask.data.text.encodings import SCRIPTS, EncodingError, in_utf8, suggest
 from unmask.data.text.json_keys import check_keys
+from unmask.data.text.section import Section, open_raw
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.support.urls import address_of, on_disk
@@ -118,8 +119,8 @@ class DamagedError(Exception):
 class _Expanded(io.RawIOBase):
     """The decompressed bytes of a file, which must not be many more than those it was read from."""
 
-    def __init__(self, path: Path, unpack: Callable[[BinaryIO], Any]) -> None:
-        self._packed = path.open("rb")
+    def __init__(self, path: str | Path, unpack: Callable[[BinaryIO], Any]) -> None:
+        self._packed = cast(BinaryIO, open_raw(path))
         self._archive = unpack(self._packed)
         self._size = 0
 
@@ -184,6 +185,9 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
             yield _standard_input(encoding_of(path))
             return
         with open_binary(path) as stream:
+            if isinstance(path, Section) and path.start:  # what the file is, its start says
+                yield stream
+                return
             try:
                 text = _as_text(stream, path)
             except ExpansionError as error:
@@ -232,7 +236,7 @@ def open_binary(path: str | Path) -> Iterator[io.BufferedReader]:
             much.
     """
     try:
-        with on_disk(path) as file, _open(Path(file)) as stream:
+        with on_disk(path) as file, _open(path.of(file) if isinstance(path, Section) else file) as stream:
             yield stream
     except (EOFError, DamagedError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
         raise UserError(
@@ -286,7 +290,7 @@ def expands_too_much(path: str | Path, line: int | None = None) -> UserError:
     )
 
 
-def _open(path: Path) -> io.BufferedReader:
+def _open(path: str | Path) -> io.BufferedReader:
     """Open a plain or compressed file.
 
     Raises:
@@ -298,22 +302,22 @@ def _open(path: Path) -> io.BufferedReader:
         raise UserError(f"cannot be read ({error.strerror})", file=path) from error
 
 
-def _decompressed(path: Path) -> io.BufferedReader:
-    match path.suffix.lower():
+def _decompressed(path: str | Path) -> io.BufferedReader:
+    match Path(path).suffix.lower():
         # The buffer avoids a call into the archive classes, which are written in Python, for each line.
         case ".gz":
             return io.BufferedReader(_Expanded(path, lambda packed: gzip.GzipFile(fileobj=packed)), _BLOCK)
         case ".bz2":
-            return io.BufferedReader(_Expanded(path, bz2.BZ2File), _BLOCK)
+            return io.BufferedReader(_Expanded(path, read_bzip2), _BLOCK)
         case ".xz":
-            return io.BufferedReader(_Expanded(path, lzma.LZMAFile), _BLOCK)
+            return io.BufferedReader(_Expanded(path, read_xz), _BLOCK)
         case ".zst":
             return io.BufferedReader(_Expanded(path, _zstandard(path)), _BLOCK)
         case _:
-            return io.BufferedReader(path.open("rb", buffering=0), _BLOCK)
+            return io.BufferedReader(open_raw(path), _BLOCK)
 
 
-def _zstandard(path: Path) -> Callable[[BinaryIO], Any]:
+def _zstandard(path: str | Path) -> Callable[[BinaryIO], Any]:
     """Return what decompresses Zstandard: pyarrow, which raises OSError for a damaged archive."""
     try:
         from pyarrow import CompressedInputStream
@@ -388,7 +392,7 @@ def _blocks(path: str | Path) -> Iterator[tuple[int, bytes, bool]]:
     block = min(_LINES, MAX_DOCUMENT)
     most = MAX_DOCUMENT + len(_MARK) + 1  # 1: a carriage return
     begun: list[bytes] = []  # parts of a line whose end is not read yet; dropped if they are more than `most`
-    number, size = 1, 0
+    number, size = 1 + (path.before if isinstance(path, Section) else 0), 0
     with open_bytes(path) as stream:
         read = cast(io.BufferedReader, stream).read1  # from a pipe, whatever there is
         try:

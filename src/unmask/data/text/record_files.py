@@ -37,6 +37,7 @@ from unmask.data.text.files import (
     refuse_encoding,
     split_part,
 )
+from unmask.data.text.section import Section, fingerprint_bytes
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_path, fingerprint_values
 from unmask.support.plugins import Registry
@@ -63,6 +64,10 @@ def fingerprint_source(path: str | Path) -> str | None:
     Returns:
         None for what can be read only once, such as standard input.
     """
+    if isinstance(path, Section):
+        with on_disk(path) as copy:
+            content = fingerprint_bytes(Path(copy), path.start, path.stop)
+        return fingerprint_values([content, path.start, path.before])
     file, part = split_part(path)
     if address_of(path):
         with on_disk(path) as copy:
@@ -85,7 +90,7 @@ def import_pyarrow(path: str | Path) -> ModuleType:
 
 
 def read_arrow(path: str | Path) -> Iterator[tuple[int, Record]]:
-    """Read the rows of a file, or of a directory of `datasets`.
+    """Read the rows of a file, of a section of Parquet, or of a directory of `datasets`.
 
     Yields:
         The number of the row, from 1, and its values by column.
@@ -95,10 +100,11 @@ def read_arrow(path: str | Path) -> Iterator[tuple[int, Record]]:
             no name.
     """
     pyarrow = import_pyarrow(path)
-    number = 0
+    section = path if isinstance(path, Section) else None
+    number = section.before if section else 0
     for file in _files(Path(path)):
         read, most = 0.0, max(FREE, MAX_RATIO * _size(file))
-        for batch, names in _batches(file, pyarrow, most):
+        for batch, names in _batches(file, pyarrow, most, section):
             sizes = sizes_of_rows(batch)
             read += float(sizes.sum())
             if read > most:
@@ -188,19 +194,53 @@ def _size(path: Path) -> int:
         raise UserError(f"cannot be read ({error.strerror})", file=path) from error
 
 
-def _batches(file: Path, pyarrow: ModuleType, most: int) -> Iterator[tuple[Any, Mapping[str, tuple[str, ...]]]]:
+def row_groups(path: Path) -> list[tuple[int, int]]:
+    """Return where each row group of a Parquet file begins, and how many rows it has; none if they are in disorder.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    pyarrow = import_pyarrow(path)
+    from pyarrow import parquet
+
+    with _naming(path, pyarrow):
+        metadata = parquet.read_metadata(path)
+        groups = [(_start(group), int(group.num_rows)) for group in map(metadata.row_group, _numbers(metadata))]
+    starts = [start for start, _ in groups]
+    return groups if starts == sorted(set(starts)) else []
+
+
+def _numbers(metadata: Any) -> range:
+    return range(metadata.num_row_groups)
+
+
+def _start(group: Any) -> int:
+    """Return the first byte of a row group in its file; 0: it is not known."""
+    columns = [group.column(number) for number in range(group.num_columns)]
+    places = [(column.dictionary_page_offset, column.data_page_offset) for column in columns]
+    return int(min((place for each in places for place in each if place), default=0))
+
+
+def _batches(
+    file: Path, pyarrow: ModuleType, most: int, section: Section | None
+) -> Iterator[tuple[Any, Mapping[str, tuple[str, ...]]]]:
     """Yield the batches of a file, validated, without unusable columns, with the names of the classes in them."""
     with _naming(file, pyarrow):
         if file.suffix.lower() == ".parquet":
             from pyarrow import parquet
 
             opened = parquet.ParquetFile(file)
-            groups = [opened.metadata.row_group(number) for number in range(opened.metadata.num_row_groups)]
+            groups = [opened.metadata.row_group(number) for number in _numbers(opened.metadata)]
             if sum(group.total_byte_size for group in groups) > most:
                 raise expands_too_much(file)
             schema = opened.schema_arrow
             columns = _usable(schema, pyarrow)
-            batches = _joined(opened.iter_batches(DECODED, columns=columns), pyarrow)
+            chosen = [
+                number
+                for number, group in enumerate(groups)
+                if section is None or section.start <= _start(group) < section.stop
+            ]
+            batches = _joined(opened.iter_batches(DECODED, row_groups=chosen, columns=columns), pyarrow)
         else:
             from pyarrow import ipc
 
@@ -219,9 +259,9 @@ def _batches(file: Path, pyarrow: ModuleType, most: int) -> Iterator[tuple[Any, 
         about = msgspec.json.decode((schema.metadata or {}).get(METADATA, b"{}"), type=dict[str, Any])
         names = class_names(about.get("info", {}).get("features") if isinstance(about.get("info"), dict) else None)
         for batch in batches:
-            chosen = batch.select(columns)
-            chosen.validate(full=True)
-            yield chosen, names
+            usable = batch.select(columns)
+            usable.validate(full=True)
+            yield usable, names
 
 
 def _joined(batches: Iterator[Any], pyarrow: ModuleType) -> Iterator[Any]:
@@ -294,7 +334,7 @@ def read_file(path: str | Path) -> Iterator[tuple[int, Record]]:
     refuse_encoding(path)
     read = READERS.get(_suffix(path), read_arrow)
     with on_disk(path) as file:
-        yield from read(file)
+        yield from read(path.of(file) if isinstance(path, Section) else file)
 
 
 def _suffix(path: str | Path) -> str:

@@ -15,11 +15,12 @@ from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
-from unmask.data.text.archive_records import Damage, Record, read_arc_records, read_warc_records
+from unmask.data.text.archive_records import Bounds, Damage, Record, read_arc_records, read_warc_records
 from unmask.data.text.content import START, recognize, recognize_binary
 from unmask.data.text.files import MAX_DOCUMENT, TOO_LONG, encoding_of, open_binary, read_at_most
 from unmask.data.text.html import PageError, decode_page, html_text
 from unmask.data.text.pages import Page
+from unmask.data.text.section import Section
 from unmask.support.urls import on_disk
 
 _STATUS = re.compile(rb"HTTP/[\d.]+\s+(\d{3})\b[^\n]*\n|HTTP/[\d.]+\s*\n")
@@ -59,13 +60,14 @@ def read_html(path: str | Path) -> Iterator[Page]:
         yield Page(1, fault=str(error))
 
 
-def _read_archive(path: str | Path, read: Callable[[BinaryIO], Iterator[Record | Damage]]) -> Iterator[Page]:
-    if Path(path).suffix.lower() == ".gz":  # its damage is dealt with where records are read
-        with on_disk(path) as file, Path(file).open("rb") as packed:
-            yield from map(_page, read(packed))
+def _read_archive(path: str | Path, read: Callable[[BinaryIO, Bounds], Iterator[Record | Damage]]) -> Iterator[Page]:
+    section = Bounds(path.start, path.stop, path.before) if isinstance(path, Section) else None
+    if section or Path(path).suffix.lower() == ".gz":  # its damage is dealt with where records are read
+        with on_disk(path) as file, Path(file).open("rb") as stored:
+            yield from map(_page, read(stored, section or Bounds()))
     else:
         with open_binary(path) as stream:
-            yield from map(_page, read(stream))
+            yield from map(_page, read(stream, Bounds()))
 
 
 def _page(record: Record | Damage) -> Page:
@@ -167,6 +169,8 @@ def _decompressed(body: bytes, encoding: str) -> bytes:
         elif encoding == "deflate" and not body.lstrip().startswith(b"<"):
             inflater = zlib.decompressobj(zlib.MAX_WBITS if body[0] & 15 == 8 else -zlib.MAX_WBITS)
             content = inflater.decompress(body, MAX_DOCUMENT + 1)
+            if not inflater.eof and len(content) <= MAX_DOCUMENT:
+                raise EOFError("it is cut off")
         elif encoding in ("gzip", "x-gzip", "deflate") or body.lstrip().startswith(b"<"):
             return body
         else:

@@ -12,12 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from unmask.data.labelled.hub_data import PREFIX, is_url, refuse_urls
 from unmask.inference.evaluation.likelihood import HEADS, lm_head
 from unmask.model.directory import find
 from unmask.model.model import load_model
 from unmask.support.choices import Device, Documents, Files, Format, Precision, as_files, as_texts, exists
 from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument
+from unmask.support.urls import Url
 from unmask.support.workers import local_workers, work_on_ray
 from unmask.tasks import TASKS
 from unmask.training.machine import Machine, choose_machine
@@ -152,12 +154,14 @@ def compare(
         if idle := [argument(name) for name, value in given.items() if value]:
             raise UserError(f"{', '.join(idle)}: the file says what is compared", remedy="write it there")
         settings = read_comparison(comparison)
+        named = [file for each in settings.tasks.values() for file in (*each.train, *each.test, *each.unlabelled)]
+        refuse_urls(named, comparison)
     else:
         words = arms.split(",") if isinstance(arms, str) else [word for part in arms for word in part.split(",")]
         data = TaskData(
             task=task,
-            train=[str(file) for file in as_files(train)],
-            test=[str(file) for file in as_files(test)],
+            train=_names(train),
+            test=_names(test),
             metric=metric or "",
             columns=dict(columns or {}),
             format=format,
@@ -206,6 +210,28 @@ def compare(
     write_report(outcome, out)
     display.say(f"report: {out / 'report.html'}")
     return outcome
+
+
+def _names(files: Files) -> list[str]:
+    """Return labeled files as the plan of a comparison names them.
+
+    Raises:
+        UserError: one is a URL with what may be secret, which a plan does not keep.
+    """
+    names = []
+    for file in [files] if isinstance(files, str | Path) else files:
+        if str(file).startswith(PREFIX) and not is_url(file):
+            names.append(str(file))
+            continue
+        (url,) = as_files([file])
+        if isinstance(url, Url) and url.address != str(url):
+            raise UserError(
+                "has a user, password or query, which a comparison does not keep for its other processes",
+                file=url,
+                remedy="download it first, or give credentials as the library of the store reads them",
+            )
+        names.append(str(url))
+    return names
 
 
 def _work(plan: Plan, out: Path, machine: Machine, workers: int, engine: str, *, quiet: bool) -> None:

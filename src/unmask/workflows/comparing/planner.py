@@ -341,7 +341,7 @@ def _contents(name: str, files: Sequence[str]) -> list[str]:
     contents = []
     for path in as_sources(list(files)):
         try:
-            content = fingerprint_source(str(path))
+            content = fingerprint_source(path)
         except OSError as error:
             raise UserError(f"cannot be read ({error.strerror})", file=str(path)) from error
         if content is None:

@@ -22,7 +22,7 @@ from unmask.support.environment import num_cores
 from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument
 from unmask.training.runs.display import Display
-from unmask.workflows.corpora.building import build_by_tasks, is_complete, portions
+from unmask.workflows.corpora.building import build_by_tasks, is_complete, needs_tasks
 
 _STUDENT = "quality"
 
@@ -98,14 +98,12 @@ def build_corpus(
     build.check_sources([*paths, *held], options)
     if quality is not None:
         rules = _with_quality(rules, quality, quality_label, min_quality, paths, options, folder, display)
-    counts = [len(paths)] if Path(out).is_mount() else portions(paths)
-    if engine != "local" or len(counts) > 1:
+    if engine != "local" or (not Path(out).is_mount() and needs_tasks(paths, options)):
         corpus = build_by_tasks(
             paths,
             tokenizer,
             Path(out),
             folder,
-            counts=counts,
             heldout=held,
             options=options,
             rules=rules,

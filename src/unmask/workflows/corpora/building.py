@@ -2,8 +2,11 @@
 
 Input: files, a tokenizer and rules. Output: the corpus, the same for any number of processes, wherever they run, and
 whether or not some of them were killed. A small text is one task, the same as `write_corpus`; of a large one, each
-task encodes consecutive files of about `TASK_BYTES` together (`portions`), into shards of their own.
+task encodes consecutive files of about `TASK_BYTES` together (`portions`), into shards of their own. Larger files are
+divided before, where records begin (dividing.py); from then on, their sections are files like any other.
 
+    scan 1, 2, …       a section of a large file each
+    divide             sections of all large files
     clean 1, 2, …      a file each (data/cleaning/clean.py), if there are rules
     join               duplicates among all files
     encode 1, 2, …     a portion each -> OUT.tasks/encode-1/corpus
@@ -16,7 +19,6 @@ is passed as JSON; nothing is pickled, and no URL with credentials is written.
 from __future__ import annotations
 
 import shutil
-import uuid
 from collections.abc import Callable, Sequence
 from contextlib import chdir
 from dataclasses import asdict, replace
@@ -35,17 +37,18 @@ from unmask.data.corpus.manifest import NAME, SkippedEntry
 from unmask.data.corpus.merge import merge_corpora
 from unmask.data.text.documents import Skipped, TextOptions, resolve_documents
 from unmask.data.text.record_files import fingerprint_source
+from unmask.data.text.section import Section
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.support.choices import as_url
-from unmask.support.durable import new_directory, replace_file
-from unmask.support.errors import UnmaskError, UserError, counted
+from unmask.support.durable import new_directory, only_writer, replace_file
+from unmask.support.errors import UserError
 from unmask.support.fingerprint import differences, versions
 from unmask.support.messages import argument
 from unmask.support.stores import look_up
 from unmask.support.urls import Url, address_of
-from unmask.support.workers import local_workers, work_on_ray
-from unmask.workflows.corpora.tasks import Task, check_done, work
+from unmask.workflows.corpora.dividing import Bounds, divide, large_files, size_of
+from unmask.workflows.corpora.tasks import Task, check_failures, work, work_together
 
 TASK_BYTES = 256_000_000
 """Number of bytes of files, as they are stored, from which on a portion of them is a task."""
@@ -63,7 +66,8 @@ class Plan(msgspec.Struct, frozen=True):
         cleaned: the folder of cleaned text.
         current: the current folder, in which relative paths are.
         paths: files, or addresses of URLs.
-        portions: number of files of each portion; those that are held out follow.
+        sections: sections of the files that are divided, by the number of the file.
+        portions: number of files and sections of each portion; those that are held out follow.
         heldout: number of files that are held out, the last ones.
         options, held_options: how files are read, and those that are held out.
         rules: by which text is cleaned.
@@ -75,13 +79,34 @@ class Plan(msgspec.Struct, frozen=True):
     cleaned: str
     current: str
     paths: list[str]
+    sections: dict[int, list[Bounds]]
     portions: list[int]
     heldout: int
     options: TextOptions
     held_options: TextOptions
     rules: Rules
+    task_bytes: int
     shard_tokens: int
     workers: int
+
+    @property
+    def train(self) -> list[str | Path]:
+        """The files that are not held out, and the sections of those that are divided."""
+        return [
+            part
+            for index, path in enumerate(map(as_url, self.paths[: len(self.paths) - self.heldout]))
+            for part in self._parts(index, path)
+        ]
+
+    @property
+    def held(self) -> list[str | Path]:
+        """The files that are held out."""
+        return list(map(as_url, self.paths[len(self.paths) - self.heldout :]))
+
+    def _parts(self, index: int, path: str | Path) -> list[str | Path]:
+        bounds = self.sections.get(index, [])
+        last = len(bounds) - 1
+        return [Section(path, *each, is_last=number == last) for number, each in enumerate(bounds)] or [path]
 
 
 def portions(paths: Sequence[str | Path]) -> list[int]:
@@ -96,8 +121,13 @@ def portions(paths: Sequence[str | Path]) -> list[int]:
         if size >= TASK_BYTES:
             counts, size = [*counts, 0], 0
         counts[-1] += 1
-        size += look_up(path)[0] if isinstance(path, Url) else Path(path).stat().st_size
+        size += size_of(path)
     return counts
+
+
+def needs_tasks(paths: Sequence[str | Path], options: TextOptions) -> bool:
+    """Return whether files are more than one task has."""
+    return len(portions(paths)) > 1 or bool(large_files(paths, options, TASK_BYTES))
 
 
 def is_complete(out: Path, paths: Sequence[str | Path], tokenizer: Tokenizer) -> Corpus | None:
@@ -115,7 +145,6 @@ def build_by_tasks(
     out: Path,
     cleaned: Path,
     *,
-    counts: Sequence[int],
     heldout: Sequence[str | Path],
     options: TextOptions,
     rules: Rules,
@@ -128,7 +157,6 @@ def build_by_tasks(
     Args:
         paths, tokenizer, out, heldout, options, report: see `write_corpus`.
         cleaned: the folder of cleaned text.
-        counts: number of files of each portion.
         rules: by which the text is cleaned.
         workers: number of processes that work at the same time.
         engine: where they run: "local", "ray", or "hosts": this machine, beside others that run the same command.
@@ -142,27 +170,29 @@ def build_by_tasks(
         raise UserError(problem, remedy=f"write the text to a file, and choose a directory in it as {argument('out')}")
     held_options = replace(options, documents=resolve_documents(heldout, options)) if heldout else options
     plan = Plan(
-        str(out),
-        str(cleaned),
-        str(Path.cwd()),
-        [address_of(path) or str(path) for path in (*paths, *heldout)],
-        list(counts),
-        len(heldout),
-        replace(options, documents=resolve_documents(paths, options)),
-        held_options,
-        rules,
-        SHARD_TOKENS,
-        max(1, workers // len(counts)),
+        out=str(out),
+        cleaned=str(cleaned),
+        current=str(Path.cwd()),
+        paths=[address_of(path) or str(path) for path in (*paths, *heldout)],
+        sections={},
+        portions=[],
+        heldout=len(heldout),
+        options=replace(options, documents=resolve_documents(paths, options)),
+        held_options=held_options,
+        rules=rules,
+        task_bytes=TASK_BYTES,
+        shard_tokens=SHARD_TOKENS,
+        workers=1,
     )
-    build = Build(plan)
-    build.prepare(tokenizer)
-    check_done(build.tasks)
-    call, others = uuid.uuid4().hex, min(workers, len(build.tasks)) - 1
-    arguments = [msgspec.json.encode(plan).decode(), call]
-    if engine == "ray":
-        work_on_ray(workers, JOIN, arguments)
-    with local_workers(0 if engine == "ray" else others, JOIN, arguments):
-        build.work(call, report)
+    folder = Build(plan).prepare(tokenizer)
+    large = large_files(paths, options, TASK_BYTES)
+    sections = divide(large, folder, task_bytes=TASK_BYTES, workers=workers, engine=engine, report=report)
+    plan = msgspec.structs.replace(plan, sections={index: each for index, each in sections.items() if len(each) > 1})
+    counts = portions(plan.train)
+    build = Build(msgspec.structs.replace(plan, portions=counts, workers=max(1, workers // len(counts))))
+    call = work_together(
+        build.tasks, JOIN, build.plan, workers=workers, engine=engine, do=lambda call: build.work(call, report)
+    )
     return build.finish(call, report)
 
 
@@ -188,8 +218,7 @@ class Build:
     def __init__(self, plan: Plan) -> None:
         self.plan, self.out, self._cleaned = plan, Path(plan.out), Path(plan.cleaned)
         self.folder = self.out.with_name(self.out.name + TASKS)
-        files = list(map(as_url, plan.paths))
-        self._train, self._held = files[: len(files) - plan.heldout], files[len(files) - plan.heldout :]
+        self._train, self._held = plan.train, plan.held
         ends = [0, *accumulate(plan.portions)]
         self._portions = [range(*bounds) for bounds in pairwise(ends)]
 
@@ -206,7 +235,7 @@ class Build:
         for number, chosen in enumerate(self._portions):
             read = [] if plan.rules else self._train[chosen.start : chosen.stop]
             with_held = self._held if len(self._portions) == 1 else []
-            made_from = partial(self._content, [*read, *with_held])
+            made_from = partial(self._content, [*read, *with_held], chosen)
             encoding.append(self._task(f"encode {number + 1}", made_from, partial(self._encode, number), needs))
         if self._held and len(self._portions) > 1:
             made_from = partial(self._content, self._held)
@@ -218,40 +247,39 @@ class Build:
     ) -> Task:
         return Task(name, self.folder / name.replace(" ", "-"), made_from, run, needs)
 
-    def prepare(self, tokenizer: Tokenizer) -> None:
-        """Create the folder of tasks, or check that it is that of the same build.
+    def prepare(self, tokenizer: Tokenizer) -> Path:
+        """Create the folder of tasks, or check that it is that of the same build; return it.
 
         Raises:
             UserError: it is that of another one.
         """
         plan = self.plan
-        now = {
+        settings = {
             "tokenizer": tokenizer.sha256,
             "files": [str(path) for path in (*self._train, *self._held)],
             "held-out files": plan.heldout,
-            "portions": plan.portions,
+            "bytes of a task": plan.task_bytes,
             "options": [asdict(plan.options), asdict(plan.held_options)],
             "rules": msgspec.to_builtins(plan.rules),
             "tokens of a shard": plan.shard_tokens,
             **versions(("tokenizers", "sentencex")),
         }
+        now = msgspec.json.decode(msgspec.json.encode(settings), type=dict[str, Any])
         self.folder.mkdir(parents=True, exist_ok=True)
         file = self.folder / PLAN
         before = msgspec.json.decode(file.read_bytes(), type=dict[str, Any]) if file.exists() else now
-        if changed := differences(before, msgspec.json.decode(msgspec.json.encode(now))):
+        if changed := differences(before, now):
             raise UserError(
                 f"contains an interrupted build with other settings: {'; '.join(changed)[:500]}",
                 file=self.folder,
                 remedy="run the command that started it to resume it, or remove the folder to start from scratch",
             )
-        if not (self.folder / TOKENIZER).exists():
-            try:
+        with only_writer(file, wait=True):  # hosts may begin at the same time
+            if not (self.folder / TOKENIZER).exists():
                 with new_directory(self.folder / TOKENIZER) as aside:
                     tokenizer.save(aside)
-            except UserError:
-                if not (self.folder / TOKENIZER).exists():  # another host was quicker
-                    raise
-        replace_file(file, msgspec.json.encode(now))
+            replace_file(file, msgspec.json.encode(now))
+        return self.folder
 
     def work(self, call: str, report: Callable[[str], None]) -> None:
         """Do tasks until the corpus is there, or no task is left."""
@@ -267,26 +295,29 @@ class Build:
         Raises:
             UnmaskError: tasks failed.
         """
-        failed = [(task.name, reason) for task in self.tasks if (reason := task.failure(call))]
-        if failed and not (self.out / NAME).exists():
-            causes = [(name, reason) for name, reason in failed if not reason.startswith("needs what failed")]
-            listed = "; ".join(f"{name}: {reason}" for name, reason in causes[:10])
-            more = f"; and {len(causes) - 10} others" if len(causes) > 10 else ""
-            raise UnmaskError(
-                f"{counted(len(causes), 'task')} of {len(self.tasks)} failed ({listed}{more}); what is done is kept in "
-                f"{self.folder}, and the same command continues"
-            )
+        if not (self.out / NAME).exists():
+            check_failures(self.tasks, call, self.folder)
+        skipped = Skipped()
         for task in self.tasks:
-            for line in (task.result.value or {}).get("notes", []) if task.result else []:
+            value = (task.result.value if task.result else None) or {}
+            for line in value.get("notes", []):
                 report(line)
+            skipped.merge(msgspec.convert(value.get("skipped", {}), Skipped))
+        for line in skipped.notes():
+            report(line)
         corpus = open_corpus(self.out)
         for folder in (self.folder, self._cleaned):
             shutil.rmtree(folder, ignore_errors=True)
         return corpus
 
-    def _content(self, paths: Sequence[str | Path]) -> list[Any]:
-        """Return fingerprints of what is in files; of URLs, their sizes and versions."""
-        return [look_up(path) if isinstance(path, Url) else fingerprint_source(path) for path in paths]
+    def _content(self, paths: Sequence[str | Path], chosen: range = range(0)) -> list[Any]:
+        """Return fingerprints of what is in files; of URLs, their sizes and versions; and which files are chosen."""
+        contents: list[Any] = []
+        for path in paths:
+            address = address_of(path)
+            bounds = (path.start, path.stop, path.before) if isinstance(path, Section) else ()
+            contents.append([look_up(Url(address)) if address else fingerprint_source(path), *bounds])
+        return [contents, chosen.start, chosen.stop]
 
     def _clean(self, cleaning: FileCleaning, place: Path) -> dict[str, Any]:
         """Clean a file."""
@@ -320,7 +351,7 @@ class Build:
             return {"notes": notes}
         part = "train" if self._held else None
         portion = write_portion(files, self._tokenizer(), out, part=part, held=held, **settings)
-        return {"smallest": portion.smallest, "notes": portion.notes}
+        return {"smallest": portion.smallest, "skipped": msgspec.to_builtins(portion.skipped)}
 
     def _encode_held(self, place: Path) -> dict[str, Any]:
         """Build the corpus of the files that are held out."""
@@ -335,7 +366,7 @@ class Build:
             shard_tokens=plan.shard_tokens,
             workers=plan.workers,
         )
-        return {"notes": portion.notes}
+        return {"skipped": msgspec.to_builtins(portion.skipped)}
 
     def _merge(self, encoding: Sequence[Task], place: Path) -> dict[str, Any]:
         """Merge the corpora of all portions."""

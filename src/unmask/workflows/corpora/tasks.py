@@ -13,6 +13,7 @@ begun `ATTEMPTS` times in each call. The others are done nevertheless.
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,11 +22,12 @@ from typing import Any
 import msgspec
 
 from unmask.support.durable import replace_file
-from unmask.support.errors import UnmaskError, UserError
+from unmask.support.errors import UnmaskError, UserError, counted
 from unmask.support.fingerprint import fingerprint_values
-from unmask.support.workers import ATTEMPTS, PAUSE, taken
+from unmask.support.workers import ATTEMPTS, PAUSE, local_workers, taken, work_on_ray
 
 _DONE, _BEGUN, _FAILED = "done.json", "begun", "failed"
+_NEEDS = "needs what failed"
 
 
 class Result(msgspec.Struct):
@@ -78,6 +80,48 @@ def check_done(tasks: Sequence[Task]) -> None:
             (task.folder / _DONE).unlink(missing_ok=True)
 
 
+def work_together(
+    tasks: Sequence[Task],
+    target: str,
+    plan: msgspec.Struct,
+    *,
+    workers: int,
+    engine: str,
+    do: Callable[[str], None],
+) -> str:
+    """Do tasks, together with other processes; return what identifies the call.
+
+    Args:
+        tasks: the tasks, in the order of their needs.
+        target: what other processes call, as MODULE:NAME, with the plan as JSON and the call.
+        plan: what the tasks are made from.
+        workers, engine: how many processes work, and where; see `unmask.build_corpus`.
+        do: does the tasks of a call in this process.
+    """
+    check_done(tasks)
+    call, others = uuid.uuid4().hex, min(workers, len(tasks)) - 1
+    arguments = [msgspec.json.encode(plan).decode(), call]
+    if engine == "ray":
+        work_on_ray(workers, target, arguments)
+    with local_workers(0 if engine == "ray" else others, target, arguments):
+        do(call)
+    return call
+
+
+def check_failures(tasks: Sequence[Task], call: str, folder: Path) -> None:
+    """Raise an UnmaskError that names the tasks in a folder that failed in a call, if any did."""
+    failed = [(task.name, reason) for task in tasks if (reason := task.failure(call))]
+    if not failed:
+        return
+    causes = [(name, reason) for name, reason in failed if not reason.startswith(_NEEDS)]
+    listed = "; ".join(f"{name}: {reason}" for name, reason in causes[:10])
+    more = f"; and {len(causes) - 10} others" if len(causes) > 10 else ""
+    raise UnmaskError(
+        f"{counted(len(causes), 'task')} of {len(tasks)} failed ({listed}{more}); what is done is kept in {folder}, "
+        "and the same command continues"
+    )
+
+
 def work(tasks: Sequence[Task], call: str, report: Callable[[str], None]) -> None:
     """Do all tasks that nobody else does, until each is done or has failed.
 
@@ -94,7 +138,7 @@ def work(tasks: Sequence[Task], call: str, report: Callable[[str], None]) -> Non
                 left.remove((number, task))
                 continue
             if failed := next((needed.name for needed in task.needs if needed.failure(call)), ""):
-                _fail(task, call, f"needs what failed: {failed}")
+                _fail(task, call, f"{_NEEDS}: {failed}")
                 continue
             if not all(needed.result for needed in task.needs):
                 waiting = True

@@ -290,6 +290,16 @@ def _table(job: FinetuningJob) -> dict[str, Any]:
     return table
 
 
+def inherited(kind: str, base: Model) -> dict[str, Any]:
+    """Return the settings of a task that are by default those of the model: of its own task, and of its vectors."""
+    own: dict[str, Any] = {}
+    if TASKS[kind]().vectors is not None and base.pooling is not None and base.pooling.length is not None:
+        own["length"] = min(base.pooling.length, base.encoder.longest)
+    if isinstance(base.task, TASKS[kind]):
+        own |= {name: msgspec.to_builtins(getattr(base.task, name)) for name in base.task.inherits}
+    return own
+
+
 def _resolve(
     job: FinetuningJob, table: dict[str, Any], base: Model, data: Examples, few: FewLabels | None
 ) -> FinetuningRecipe:
@@ -304,9 +314,7 @@ def _resolve(
         downstream=job.downstream,
         few=few,
     )
-    if isinstance(base.task, TASKS[job.task]):
-        own = {name: msgspec.to_builtins(getattr(base.task, name)) for name in base.task.inherits}
-        rule["task"] = {**rule["task"], **own, **table.get("task", {})}
+    rule["task"] = {**rule["task"], **inherited(job.task, base), **table.get("task", {})}
     recipe = convert(
         put(rule, job.settings, FinetuningRecipe), FinetuningRecipe, str(job.recipe or argument("settings"))
     )

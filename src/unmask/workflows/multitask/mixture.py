@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -32,6 +32,7 @@ import msgspec
 from torch import nn
 
 from unmask.data.batches.sources import mixing_rates
+from unmask.data.labelled.hub_data import refuse_urls
 from unmask.data.labelled.table import as_sources
 from unmask.model.model import Model
 from unmask.objectives.learner import Learner
@@ -47,7 +48,7 @@ from unmask.training.settings import TrainingSettings
 from unmask.workflows.finetuning.checks import check_effects
 from unmask.workflows.finetuning.examples import Examples, read_examples
 from unmask.workflows.finetuning.job import InitialModel, LabelledFiles, defaults
-from unmask.workflows.finetuning.prepare import Prepared, assemble, load_initial
+from unmask.workflows.finetuning.prepare import Prepared, assemble, inherited, load_initial
 
 TaskTables: TypeAlias = Any
 """A TOML file, or a mapping of names to tables: see `TaskTable`."""
@@ -93,6 +94,8 @@ def read_tables(tasks: TaskTables) -> dict[str, TaskTable]:
     """
     name = tasks if isinstance(tasks, str | Path) else argument("tasks")
     tables = _parse_file(tasks) if isinstance(tasks, str | Path) else tasks
+    if isinstance(tasks, str | Path):
+        refuse_urls(_sources(tables), tasks)
     if not isinstance(tables, Mapping) or not all(isinstance(table, Mapping) for table in tables.values()):
         raise UserError("each task is a table", file=name, remedy="write [NAME] with the keys task and train")
     if len(tables) < 2:
@@ -193,6 +196,14 @@ class _OneTask(msgspec.Struct, frozen=True):
     task: AnyTask
 
 
+def _sources(tables: Any) -> Iterator[Any]:
+    """Yield what the tables of a file name as labeled examples."""
+    for table in tables.values():
+        for name in ("train", "dev") if isinstance(table, Mapping) else ():
+            data = table.get(name, ())
+            yield from data if isinstance(data, list) else [data]
+
+
 def _parse_file(path: str | Path) -> Any:
     try:
         text = Path(path).read_text(encoding="utf8")
@@ -262,7 +273,11 @@ def _rule(
         rule: dict[str, Any] = defaults(
             table.task, base.encoder.settings, number, pretrained=start.pretrained, tokens=base.tokens
         )
-        of_task = put({"task": rule["task"]}, {f"task.{key}": value for key, value in table.settings.items()}, _OneTask)
+        of_task = put(
+            {"task": rule["task"] | inherited(table.task, base)},
+            {f"task.{key}": value for key, value in table.settings.items()},
+            _OneTask,
+        )
         tasks[name] = to_table(convert(of_task, _OneTask, f"{name}: settings").task)
         rates.append(rule["optimizer"]["learning_rate"])
         sequences.append(rule["batch"]["sequences"])
