@@ -66,8 +66,8 @@ def fingerprint_source(path: str | Path) -> str | None:
     """
     if isinstance(path, Section):
         with on_disk(path) as copy:
-            content = fingerprint_bytes(Path(copy), path.start, path.stop)
-        return fingerprint_values([content, path.start, path.before])
+            digest = fingerprint_bytes(Path(copy), path.start, path.stop)
+        return fingerprint_values([digest, path.start, path.before])
     file, part = split_part(path)
     if address_of(path):
         with on_disk(path) as copy:

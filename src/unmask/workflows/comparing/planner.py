@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from unmask.data.labelled.table import as_sources
+from unmask.data.labelled.table import ExampleTable, as_sources
 from unmask.data.text.record_files import fingerprint_source
 from unmask.data.tokenizers.train import PADDING
 from unmask.model.directory import find, read_settings
@@ -340,6 +340,7 @@ def _contents(name: str, files: Sequence[str]) -> list[str]:
     """
     contents = []
     for path in as_sources(list(files)):
+        assert not isinstance(path, ExampleTable)  # they are named
         try:
             content = fingerprint_source(path)
         except OSError as error:
