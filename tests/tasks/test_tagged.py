@@ -16,6 +16,7 @@ from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification
 from unmask.tasks.tagged import Entity, Tagged, iterate_examples, read_examples, read_tags, read_unlabeled
 from unmask.tasks.token_classification import TokenClassification
+from unmask.tasks.tuning import smoothed
 
 LABELS = ("O", "B-X", "I-X")
 TASK = TokenClassification(temperature="tuned")
@@ -75,9 +76,8 @@ def test_the_temperature_has_the_smallest_loss_of_the_words_and_changes_no_entit
     before = read(TASK, examples, logits, tokenizer)
     tuned = TASK.tune(examples, before)
     rows, gold = np.concatenate(logits), [LABELS.index(tag) for one in examples for tag in one.tags]
-    least = minimize_scalar(
-        lambda t: -log_softmax(rows / t, 1)[np.arange(len(gold)), gold].mean(), bounds=(0.05, 20), method="bounded"
-    )
+    targets = smoothed(np.eye(len(LABELS))[gold])
+    least = minimize_scalar(lambda t: -(targets * log_softmax(rows / t, 1)).sum(), bounds=(0.05, 20), method="bounded")
     assert tuned.temperature == pytest.approx(least.x, rel=1e-3)
     assert tuned.temperature == pytest.approx(scale, rel=0.2)
     assert (TASK.tunes, tuned.tunes, TokenClassification().tunes) == (True, False, False)

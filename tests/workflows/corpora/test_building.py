@@ -172,8 +172,8 @@ def test_a_task_whose_process_ends_without_a_word_is_begun_three_times(tmp_path)
     task = tasks.Task("a", tmp_path / "a", list, end)
     for _ in range(3):
         with pytest.raises(KeyboardInterrupt):
-            tasks.work([task], "call", str)
-    tasks.work([task], "call", str)
+            tasks.work([task], "call", str, tmp_path / "end")
+    tasks.work([task], "call", str, tmp_path / "end")
     assert task.failure("call").startswith("its process ended without a word 3 times")
     assert not task.failure("another")
 
@@ -186,13 +186,30 @@ def test_D19_hosts_that_fail_in_turns_come_to_an_end(tmp_path):
         raise RuntimeError("no luck")
 
     task = tasks.Task("a", tmp_path / "a", list, fail)
-    hosts = [threading.Thread(target=tasks.work, args=([task], name, str), daemon=True) for name in "AB"]
+    hosts = [
+        threading.Thread(target=tasks.work, args=([task], name, str, tmp_path / "end"), daemon=True) for name in "AB"
+    ]
     for host in hosts:
         host.start()
     for host in hosts:
         host.join(20)
         assert not host.is_alive()
     assert len(calls) == 6 and task.failure("A") and task.failure("B")
+
+
+def test_a_host_ends_when_another_one_has_finished_and_removed_the_tasks(tmp_path):
+    begun = tmp_path / "tasks"
+
+    def finish(place):
+        (tmp_path / "end").touch()
+        shutil.rmtree(begun)
+        return []
+
+    first = tasks.Task("first", begun / "first", list, finish)
+    last = tasks.Task("last", begun / "last", list, finish, [first])
+    with pytest.raises(FileNotFoundError):  # its result is written where nothing is any more
+        tasks.work([first, last], "call", str, tmp_path / "end")
+    tasks.work([first, last], "call", str, tmp_path / "end")
 
 
 def test_what_cannot_be_read_is_named_at_once(files, tokenizer, tmp_path):
@@ -226,13 +243,13 @@ def test_files_that_change_before_a_build_is_continued_are_read_anew(files, toke
 
 def test_urls_are_built_by_tasks_and_leave_no_secrets(store, files, tokenizer, tmp_path, monkeypatch):
     store.put(files[0].parent)
-    real, kept = building.merge_corpora, []
+    real, kept = building.Build.finish, []
 
-    def look(*arguments, **options):
+    def look(*arguments):
         kept.extend(path.read_bytes() for path in tmp_path.glob("out.tasks/**/*") if path.is_file())
-        return real(*arguments, **options)
+        return real(*arguments)
 
-    monkeypatch.setattr(building, "merge_corpora", look)
+    monkeypatch.setattr(building.Build, "finish", look)  # merged is by either process
     urls = [f"{store.url}/{path.name}?sig=SECRET" for path in files]
     there, here = build(urls, tokenizer, tmp_path / "out", workers=2), build(files, tokenizer, tmp_path / "here")
     assert kept and not any(b"SECRET" in content for content in kept)

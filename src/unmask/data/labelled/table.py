@@ -20,7 +20,6 @@ from unmask.data.text.record_files import Record, class_names, name_classes
 from unmask.support.choices import refuse_text
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
-from unmask.support.urls import address_of
 
 CONTENT = ("text", "label"), ("text", "text_b", "label")
 """Names of the columns of two and of three sequences."""
@@ -99,12 +98,11 @@ def as_sources(data: Data, encoding: str | None = None) -> list[Source]:
 
 def _with_encoding(source: Source, encoding: str | None) -> Source:
     if not isinstance(source, ExampleTable):
-        from unmask.data.labelled.hub_data import locate  # which reads descriptions of data sets
+        from unmask.data.labelled.hub_data import is_url, locate  # which reads descriptions of data sets
 
-        located = locate(source)
-        if not address_of(located):
-            refuse_text(split_part(located)[0])
-        return with_encoding(located, encoding)
+        if not is_url(source):
+            refuse_text(split_part(source)[0])
+        return with_encoding(locate(source), encoding)
     if encoding is not None:
         raise UserError(f"{argument('encoding')} has no effect on examples in memory", file=source.name)
     return source

@@ -186,7 +186,7 @@ def build_by_tasks(
     )
     folder = Build(plan).prepare(tokenizer)
     large = large_files(paths, options, TASK_BYTES)
-    sections = divide(large, folder, task_bytes=TASK_BYTES, workers=workers, engine=engine, report=report)
+    sections = divide(large, folder, out / NAME, task_bytes=TASK_BYTES, workers=workers, engine=engine, report=report)
     plan = msgspec.structs.replace(plan, sections={index: each for index, each in sections.items() if len(each) > 1})
     counts = portions(plan.train)
     build = Build(msgspec.structs.replace(plan, portions=counts, workers=max(1, workers // len(counts))))
@@ -284,7 +284,7 @@ class Build:
     def work(self, call: str, report: Callable[[str], None]) -> None:
         """Do tasks until the corpus is there, or no task is left."""
         try:
-            work(self.tasks, call, report)
+            work(self.tasks, call, report, self.out / NAME)
         except OSError:
             if not (self.out / NAME).exists():  # another host has finished, and removed the tasks
                 raise

@@ -47,12 +47,14 @@ class Division(msgspec.Struct, frozen=True):
 
     Attributes:
         folder: that of the tasks.
+        end: what exists once the corpus is built.
         current: the current folder, in which relative paths are.
         files: the files.
         task_bytes: number of bytes from each place in a file to the next.
     """
 
     folder: str
+    end: str
     current: str
     files: list[LargeFile]
     task_bytes: int
@@ -84,6 +86,7 @@ def large_files(paths: Sequence[str | Path], options: TextOptions, task_bytes: i
 def divide(
     files: Sequence[LargeFile],
     folder: Path,
+    end: Path,
     *,
     task_bytes: int,
     workers: int,
@@ -95,6 +98,7 @@ def divide(
     Args:
         files: the files.
         folder: that of the tasks.
+        end: what exists once the corpus is built.
         task_bytes, workers, engine, report: see `Division` and `build_by_tasks`.
 
     Returns:
@@ -105,7 +109,7 @@ def divide(
     """
     if not files:
         return {}
-    division = Division(str(folder), str(Path.cwd()), list(files), task_bytes)
+    division = Division(str(folder), str(end), str(Path.cwd()), list(files), task_bytes)
     dividing = Dividing(division)
     call = work_together(
         dividing.tasks,
@@ -113,7 +117,7 @@ def divide(
         division,
         workers=workers,
         engine=engine,
-        do=lambda call: work(dividing.tasks, call, report),
+        do=lambda call: work(dividing.tasks, call, report, end),
     )
     check_failures(dividing.tasks, call, folder)
     result = dividing.tasks[-1].result
@@ -125,7 +129,7 @@ def join(division: str, call: str) -> None:
     """Work on a division; what another process runs."""
     decoded = msgspec.json.decode(division, type=Division)
     with chdir(decoded.current):
-        work(Dividing(decoded).tasks, call, lambda line: None)
+        work(Dividing(decoded).tasks, call, lambda line: None, Path(decoded.end))
 
 
 class Dividing:

@@ -122,16 +122,17 @@ def check_failures(tasks: Sequence[Task], call: str, folder: Path) -> None:
     )
 
 
-def work(tasks: Sequence[Task], call: str, report: Callable[[str], None]) -> None:
+def work(tasks: Sequence[Task], call: str, report: Callable[[str], None], end: Path) -> None:
     """Do all tasks that nobody else does, until each is done or has failed.
 
     Args:
         tasks: the tasks, in the order of their needs.
         call: identifies the call of a user: what failed in another one is tried again.
         report: called with a line for each task that is begun.
+        end: what exists once everything is done: another host may have removed the tasks then.
     """
     left = list(enumerate(tasks, 1))
-    while left:
+    while left and not end.exists():
         waiting = worked = False
         for number, task in [*left]:
             if task.result or task.failure(call):
