@@ -40,6 +40,8 @@ MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-3, 1e3
 COLDEST, HOTTEST = 0.05, 20.0
 """The range in which a temperature is looked for."""
 _TINY = float(np.finfo(np.float32).tiny)
+CALIBRATION_ERROR = "expected_calibration_error"
+"""Name of the calibration error of probabilities as they are predicted; see `describe_calibration`."""
 RARE = 0.02
 """Ratio of the examples of a label to those of the most frequent one, or to all others, below which it is rare."""
 POWER = 0.25
@@ -151,7 +153,7 @@ def describe_calibration(probabilities: np.ndarray, gold: np.ndarray, temperatur
         temperature: the model's.
     """
     used = divisor(temperature)
-    errors = {"expected_calibration_error": _error(probabilities, gold)}
+    errors = {CALIBRATION_ERROR: _error(probabilities, gold)}
     if used != 1:
         errors["without_temperature"] = _error(at_temperature(probabilities, 1 / used), gold)
         errors["temperature"] = used

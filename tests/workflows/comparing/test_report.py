@@ -150,7 +150,9 @@ def faked(plan, out, accuracy):
         drawn = [right[np.random.default_rng(r).integers(2000, size=2000)].mean() * 100 for r in range(50)]
         np.save(folder / RESAMPLED, np.array(drawn, np.float32))
         result = {"metric": "accuracy", "metrics": {"accuracy": float(100 * right.mean())}, "independent": 2000}
-        result |= {"trained_on": 40, "examples": 2000, "labels": 2, "calibration": {}, "notes": [], "parameters": 9}
+        calibration = {"expected_calibration_error": 2.0 + cell.seed, "without_temperature": 30.0, "temperature": 5.0}
+        result |= {"trained_on": 40, "examples": 2000, "labels": 2, "calibration": calibration if cell.seed < 2 else {}}
+        result |= {"notes": [], "parameters": 9}
         (folder / MISTAKES).write_text("[]")
         write_result(folder, cell, {**result, "seconds": 1.0, "memory": 0, "elapsed": 1.0})
 
@@ -179,6 +181,7 @@ def test_effects_of_a_planted_design(inputs, tmp_path):
         assert effects[factor].change.mean == pytest.approx(change, abs=0.8)
         assert effects[factor].change.low < change < effects[factor].change.high
     assert (effects["masking"].value, effects["masking"].baseline) == ("span", "token")
+    assert {score.calibration for arm in outcome.arms for score in arm.scores.values()} == {2.5}, "with its temperature"
     page, markdown = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()
     assert "masking: span" in " ".join(Page(page).text)
     assert f"| masking | span instead of token | {effects['masking'].change.mean:+.2f} |" in markdown

@@ -22,6 +22,7 @@ from unmask.metrics.comparison.multibootstrap import Resampled
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument
 from unmask.support.settings import to_table
+from unmask.tasks.tuning import CALIBRATION_ERROR
 from unmask.training.machine import Machine
 from unmask.training.runs.usage import FILE as USAGE
 from unmask.training.runs.usage import describe_usage, read_usage
@@ -251,7 +252,8 @@ def _arm(
     for task in plan.tasks:
         scored, seeds = scores.of_task(name, task), scores.seeds(name, task)
         if scored is not None:
-            errors = [value for seed in seeds for value in scores.results[name, task, seed]["calibration"].values()]
+            measured = [scores.results[name, task, seed]["calibration"] for seed in seeds]
+            errors = [errors[CALIBRATION_ERROR] for errors in measured if errors]
             calibration = mean(errors) if errors else None
             metric = scores.results[name, task, 0]["metric"]
             by_task[task] = TaskScore(metric, Estimate(*mean_score(scored)), scored.scores.tolist(), calibration)
