@@ -39,11 +39,11 @@ def test_the_usage_of_each_start_adds_up(tmp_path, monkeypatch):
 
 
 def test_this_process_takes_time(tmp_path):
-    log, until = UsageLog(tmp_path / "usage.json"), time.process_time() + 0.05
+    log, until = UsageLog(tmp_path / "usage.json"), time.process_time() + 0.1
     while time.process_time() < until:
         pass
     (used,) = log.save()
-    assert used.cpu_seconds >= 0.04 and used.seconds >= 0.04 and used.gpu_seconds == 0
+    assert used.cpu_seconds > 0.05 and used.seconds > 0.05 and used.gpu_seconds == 0  # ticks of a hundredth
 
 
 def test_the_words_and_the_cost():
