@@ -299,7 +299,8 @@ class Build:
             check_failures(self.tasks, call, self.folder)
         skipped = Skipped()
         for task in self.tasks:
-            value = (task.result.value if task.result else None) or {}
+            result = task.result  # read once: another host may remove it
+            value = (result.value if result else None) or {}
             for line in value.get("notes", []):
                 report(line)
             skipped.merge(msgspec.convert(value.get("skipped", {}), Skipped))
