@@ -299,8 +299,7 @@ class Build:
             check_failures(self.tasks, call, self.folder)
         skipped = Skipped()
         for task in self.tasks:
-            result = task.result  # read once: another host may remove it
-            value = (result.value if result else None) or {}
+            value = task.value or {}
             for line in value.get("notes", []):
                 report(line)
             skipped.merge(msgspec.convert(value.get("skipped", {}), Skipped))
@@ -326,7 +325,7 @@ class Build:
 
     def _join(self, cleaning: Sequence[Task], place: Path) -> dict[str, Any]:
         """Find duplicates among all files."""
-        done = [msgspec.convert(task.result.value["cleaned"], CleanedFile) for task in cleaning if task.result]
+        done = [msgspec.convert(value["cleaned"], CleanedFile) for task in cleaning if (value := task.value)]
         notes: list[str] = []
         cleaned = join_files(done, self.plan.rules, self._cleaned, notes.append)
         cleaned.save()
@@ -376,7 +375,7 @@ class Build:
             manifests = [open_corpus(folder / CORPUS).manifest for folder in folders]
             held = sum(manifest.heldout.documents for manifest in manifests)
             documents = held + sum(manifest.train.documents for manifest in manifests)
-            smallest = [(task.result.value if task.result else {})["smallest"] for task in encoding]
+            smallest = [(task.value or {})["smallest"] for task in encoding]
             lacking = max(0, min(ALWAYS_HELD, documents // ALWAYS_HELD) - held)
             chosen = sorted({value for values in smallest for value in values})[:lacking]
             for number, values in enumerate(smallest):

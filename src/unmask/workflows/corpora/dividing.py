@@ -120,8 +120,7 @@ def divide(
         do=lambda call: work(dividing.tasks, call, report, end),
     )
     check_failures(dividing.tasks, call, folder)
-    result = dividing.tasks[-1].result
-    found = msgspec.convert(result.value if result else [], list[list[Bounds]])
+    found = msgspec.convert(dividing.tasks[-1].value or [], list[list[Bounds]])
     return {file.index: bounds for file, bounds in zip(files, found, strict=True)}
 
 
@@ -163,7 +162,7 @@ class Dividing:
         """Return the sections of each file."""
         found = []
         for file, tasks in zip(self._division.files, scans, strict=True):
-            known = [msgspec.convert(task.result.value, Scan) for task in tasks if task.result]
+            known = [msgspec.convert(value, Scan) for task in tasks if (value := task.value) is not None]
             places = self._division.places(file)
             sections = join_scans(as_url(file.path), file.form, places, file.size, known)
             found.append([(section.start, section.stop, section.before) for section in sections])

@@ -60,6 +60,12 @@ class Task:
         """Its result; None: it is not done."""
         return _read(self.folder / _DONE, Result)
 
+    @property
+    def value(self) -> Any:
+        """The value of its result, read once, as another host may remove it; None: it is not done, or has none."""
+        result = self.result
+        return None if result is None else result.value
+
     def failure(self, call: str) -> str:
         """Return why it was not done in a call of a user; "": it was, or has not failed."""
         reason: str = _read(self.folder / f"{_FAILED}-{call}", str) or ""

@@ -15,8 +15,8 @@ FREEZE = argument("frozen", True)
 """What also avoids overfitting, besides early stopping."""
 RISEN = 1.2
 """Ratio of the held-out loss at the end to its minimum from which on a run has overfitted."""
-ENOUGH_HELD = 50
-"""Minimum number of held-out samples by whose loss a run is said to have overfitted."""
+MIN_EVALUATED = 50
+"""Minimum number of held-out samples for evaluations during training, and to say that a run has overfitted."""
 
 
 def announce(ready: Prepared, display: Display) -> None:
@@ -57,7 +57,7 @@ def describe_overfitting(
         instead: what else to try.
     """
     losses = [line["loss"] for line in evaluations]
-    if budget.patience is not None or len(losses) < 2 or samples < ENOUGH_HELD or not all(map(math.isfinite, losses)):
+    if budget.patience is not None or len(losses) < 2 or samples < MIN_EVALUATED or not all(map(math.isfinite, losses)):
         return ""
     lowest, last = min(losses), losses[-1]
     if last < RISEN * lowest:

@@ -81,8 +81,8 @@ def tuned_on_folds(
         tuned = task.tune(examples, predictions)
         count = counted(len(examples), "training example")
         display.say(f"tuned on {count}, predicted by models that were not trained on them: {changes(task, tuned)}")
-        replace_file(file, msgspec.json.encode(tuned))
         known = msgspec.json.encode(tuned)
+        replace_file(file, known)
     return msgspec.json.decode(processes.broadcast(known), type=type(task))
 
 

@@ -193,15 +193,12 @@ def cross_validate(features: Features, texts: Sequence[Hashable]) -> tuple[float
     if number < 2:
         return USUAL, 1.0, 0
     folds = assign_folds(texts, labels, number, seed=0)
-    parts = [(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)) for fold in range(number)]
+    rows = [np.flatnonzero(folds == fold) for fold in range(number)]
+    parts = [(features.part(np.flatnonzero(folds != fold)), features.part(rows[fold])) for fold in range(number)]
+    back = torch.from_numpy(np.concatenate(rows).argsort())
 
     def predicted(strength: float) -> Tensor:
-        logits = torch.empty_like(features.targets)  # (examples, labels)
-        for inside, outside in parts:
-            logits[torch.from_numpy(outside)] = (
-                features.part(inside).fit(strength).logits(features.part(outside).vectors)
-            )
-        return logits
+        return torch.cat([train.fit(strength).logits(held.vectors) for train, held in parts])[back]
 
     every = {strength: predicted(strength) for strength in STRENGTHS}
     best = min(STRENGTHS, key=lambda strength: features.loss(every[strength]))

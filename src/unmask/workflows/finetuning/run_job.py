@@ -41,7 +41,7 @@ from unmask.training.runs.display import Display
 from unmask.training.runs.plots import plot_confusion, plot_training, try_to_draw
 from unmask.training.runs.report import finetuning_report, metric_name
 from unmask.training.settings import FEWEST_EVALUATIONS, FORWARDS_PER_STEP, TrainingSettings
-from unmask.workflows.finetuning.announcements import announce, describe_overfitting
+from unmask.workflows.finetuning.announcements import MIN_EVALUATED, announce, describe_overfitting
 from unmask.workflows.finetuning.folds import changes, tuned_on_folds
 from unmask.workflows.finetuning.frozen import Reindex, freeze, only_used_rows
 from unmask.workflows.finetuning.job import FinetuningJob
@@ -51,8 +51,8 @@ from unmask.workflows.pretraining.restarts import restarted, started
 
 EVALUATION_SHARE = 0.05
 """Maximum cost of all evaluations during training, compared with that of the training."""
-MIN_EVALUATED, MAX_EVALUATED = 50, 1000
-"""Minimum and maximum number of held-out samples for evaluations during training; all are scored at the end."""
+MAX_EVALUATED = 1000
+"""Maximum number of held-out samples for evaluations during training; all are scored at the end."""
 SCORES = "dev.json"
 """File name of the scores of a finished run."""
 EVALUATION_TOKENS = 8192
@@ -294,11 +294,8 @@ def score_trained(ready: Prepared, machine: Machine, display: Display) -> tuple[
     data, exact = ready.data, replace(machine, precision="float32")
     task: Task = ready.recipe.task
     model = finished_model(ready.base, ready.learner, data.labels, task)
-    if ready.tuned is not None:
-        task = ready.tuned
-        model = replace(model, task=task)
-    elif task.tunes:
-        task = _tune(task, model, ready.split.held, exact, display)
+    if task.tunes:
+        task = ready.tuned or _tune(task, model, ready.split.held, exact, display)
         model = replace(model, task=task)
     alone = task.exclusive and not task.grouped  # a decision depends on the logits of one sample
     decides = data.labels and alone and machine != exact
