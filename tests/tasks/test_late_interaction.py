@@ -344,6 +344,8 @@ def test_the_server_embeds_tokens_and_reranks(run):
 
 def test_what_cannot_be_is_refused(base, run, data, tmp_path):
     here = {"quiet": True, "device": "cpu"}
+    with pytest.raises(UserError, match="vectors of tokens, which embed_tokens returns"):
+        load(run, device="cpu").embed(TEXTS)
     with pytest.raises(UserError, match="vectors are those of the encoder itself"):
         finetune("late-interaction", base, [data], tmp_path / "run", frozen=True, **here)
     with pytest.raises(UserError, match=r"task\.query_length is 99, but the model has 64 positions"):

@@ -203,7 +203,9 @@ def test_search_is_by_exact_products(run, documents, tmp_path):
 
 def test_the_server_has_the_shapes_of_text_embeddings_inference(run):
     served = Served("sparse", load(run, device="cpu"), Limits(), Meter())
+    served.warm_up()
     assert served.has("/embed_sparse")
+    assert not any(map(served.has, ("/embed", "/similarity"))), "it makes no dense vectors"
     job = served.ask(SparseRequest(inputs=TEXTS))
     answer = job.read(served.compute(job.head, job.samples))
     for found, row in zip(answer, dense_weights(run, TEXTS), strict=True):
@@ -212,7 +214,10 @@ def test_the_server_has_the_shapes_of_text_embeddings_inference(run):
 
 
 def test_what_cannot_be_is_refused(base, run, recipe, tokenizer, tmp_path):
-    data = run.parent / "pairs.tsv"
+    data, predictor = run.parent / "pairs.tsv", load(run, device="cpu")
+    with pytest.raises(UserError, match="sparse vectors, which predict returns"):
+        predictor.embed(TEXTS)
+    assert predictor.embed(TEXTS, pooling="mean").shape == (len(TEXTS), 16)
     save_model(tmp_path / "bare", Model(build_encoder(recipe.encoder, tokenizer.size), tokenizer), "")
     with pytest.raises(UserError, match="sparse needs the masked_lm head of the model, which it has not"):
         finetune("sparse", tmp_path / "bare", [data], tmp_path / "run", quiet=True, device="cpu")

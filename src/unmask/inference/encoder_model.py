@@ -20,7 +20,7 @@ from unmask.nn.encoders.downstream import resolve_layers
 from unmask.support.choices import PoolingKind, PromptName, as_texts, check_choice
 from unmask.support.environment import check_memory
 from unmask.support.errors import InputWarning, UserError
-from unmask.support.messages import call
+from unmask.support.messages import argument, call
 from unmask.tasks.rows import as_rows, frame_rows
 from unmask.tasks.token_vectors import VECTORS
 
@@ -131,8 +131,8 @@ class EncoderModel:
                 model specifies, otherwise all.
 
         Raises:
-            UserError: the model's own vectors have a step that is not supported or fewer dimensions, or the pooling is
-                unknown.
+            UserError: the model's own vectors have a step that is not supported or fewer dimensions, the pooling is
+                unknown, or the model was trained for vectors of another kind and no pooling is named.
         """
         vectors, notes = self.vectors(
             texts, pooling=pooling, normalize=normalize, prompt_name=prompt_name, dimensions=dimensions
@@ -184,6 +184,13 @@ class EncoderModel:
             check_choice("pooling", pooling, PoolingKind)
         if prompt_name is not None:
             check_choice("prompt_name", prompt_name, PromptName)
+        task = self.model.task
+        if pooling is None and task is not None and (task.sparse or task.token_vectors is not None):
+            kind, use = ("sparse vectors", "predict") if task.sparse else ("vectors of tokens", "embed_tokens")
+            raise UserError(
+                f"this model makes {kind}, which {use} returns; those of whole texts were not trained",
+                remedy=f"pass {argument('pooling')} for the encoder's own",
+            )
         encoder = self.model.encoder
         own = supported(self.model.pooling) if pooling is None else Pooling(kind=pooling)
         own = own.changed(encoder.width, normalize=normalize, dimensions=dimensions)

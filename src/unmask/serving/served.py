@@ -36,7 +36,7 @@ from unmask.tasks.token_vectors import TokenEncoder
 OF_LAYERS = ("/embed_all", "/features", "/playground/influence")
 """Routes that need hidden states."""
 OF_VECTORS = ("/embed", "/similarity")
-"""Routes of models that make vectors of texts: of all with hidden states, but those that make vectors of tokens."""
+"""Routes of models that make vectors of texts: of all with hidden states, but those trained for vectors of other kinds."""
 OF_ALL = ("/tokenize", "/decode", "/playground/attention")
 """Routes of all models."""
 ZERO_SHOT = "/pipeline/zero-shot-classification"
@@ -134,7 +134,8 @@ class Served:
         if path in OF_LAYERS:
             return self.predictor.backend.has_layers
         if path in OF_VECTORS:
-            return self.predictor.backend.has_layers and self.token_vectors is None
+            sparse = self.model.task is not None and self.model.task.sparse
+            return self.predictor.backend.has_layers and self.token_vectors is None and not sparse
         if path == RERANK:
             return self.reranks or self.compares or self.token_vectors is not None
         if path == "/explain":
