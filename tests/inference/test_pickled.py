@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from unmask.inference.load import Origin, load
+from unmask.inference.load import load
 from unmask.inference.predictor import Predictor
 from unmask.inference.zero_shot import by_labels
 from unmask.model.model import load_model, save_model
@@ -29,7 +29,8 @@ def test_a_loaded_model_is_pickled_by_its_directory(saved, monkeypatch):
     assert len(content) < 2000, "without weights"
     monkeypatch.chdir("/")
     found = pickle.loads(content)
-    assert found.origin == Origin(str(saved), "cpu", "float32", False) and found.window == 7
+    assert found.origin is not None and found.origin.source == str(saved) and found.window == 7
+    assert found.origin.arguments == (str(saved), "cpu", "float32", False)
     assert found.predict(TEXTS) == predictor.predict(TEXTS)
 
 

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from unmask.data.text.files import on_disk
 from unmask.support import cache, stores
 from unmask.support.choices import as_files, as_url, refuse_url
 from unmask.support.errors import UnmaskError, UserError
-from unmask.support.urls import Url, on_disk, without_secrets
+from unmask.support.urls import Url, without_secrets
 
 SECRETS = ("myself", "password", "SIGNED")
 

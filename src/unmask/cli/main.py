@@ -19,7 +19,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 from unmask.cli.arguments import Parameter, add_parameters, parsed, signature, summary
 from unmask.cli.verbs import GROUPS, VERBS, Verb, print_text
@@ -201,6 +201,17 @@ def _noting_interrupts() -> Iterator[list[int]]:
     finally:
         if replaced:
             signal.signal(signal.SIGINT, before)
+
+
+def completion(shell: Literal["bash", "zsh", "fish"]) -> str:
+    """Print the completion of a shell: bash, zsh or fish.
+
+    Args:
+        shell: shell to complete commands in.
+    """
+    import shtab
+
+    return shtab.complete(command_parser(all_verbs=True), shell)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from unmask.support.errors import UserError, printable
 from unmask.support.messages import argument, call, rendered
@@ -310,19 +310,6 @@ def show_schema(schema: dict[str, Any]) -> None:
     sys.stdout.write(json_module.dumps(schema, indent=2) + "\n")
 
 
-def completion(shell: Literal["bash", "zsh", "fish"]) -> str:
-    """Print the completion of a shell: bash, zsh or fish.
-
-    Args:
-        shell: shell to complete commands in.
-    """
-    import shtab
-
-    from unmask.cli.main import command_parser
-
-    return shtab.complete(command_parser(all_verbs=True), shell)
-
-
 def _tasks() -> Iterable[str]:
     from unmask.tasks import TASKS
 
@@ -380,7 +367,7 @@ VERBS = {
     "recipes show": Verb(f"{LIBRARY}:show_recipe", ("name",), print_file),
     "recipes diff": Verb(f"{LIBRARY}:diff_recipes", ("first", "second"), print_lines),
     "recipes schema": Verb("unmask.recipes.recipe:recipe_schema", (), show_schema),
-    "completion": Verb("unmask.cli.verbs:completion", ("shell",), print_lines),
+    "completion": Verb("unmask.cli.main:completion", ("shell",), print_lines),
     "runs list": Verb(f"{RUNS}:list_runs", ("folders",), print_lines),
     "runs show": Verb(f"{RUNS}:describe_run", ("run",), print_lines),
     "runs plot": Verb(f"{RUNS}:plot_runs", ("runs",)),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 from unmask.families.checkpoints.sentence_files import static_folder
 from unmask.inference.exported import is_exported, load_exported
-from unmask.inference.predictor import Predictor
+from unmask.inference.predictor import Origin, Predictor
 from unmask.inference.static import load_static
 from unmask.model.model import load_model
 from unmask.support.choices import exists
@@ -42,32 +42,16 @@ class Options(TypedDict, total=False):
     precision: str
 
 
-class Origin(NamedTuple):
-    """Where a model was loaded from, and how: what opens it again.
+def _reopen(source: str, device: str, precision: str, allow_pickle: bool, fingerprint: str) -> Predictor:
+    """Return a model that was pickled, which must be that of a fingerprint.
 
-    Attributes:
-        source: its directory, absolute, or its name on the Hub.
-        device: "cpu", "cuda" or "mps".
-        precision: "float32", "bf16" or "fp16".
-        allow_pickle: see `load`.
+    Raises:
+        UserError: it was changed, or cannot be loaded.
     """
-
-    source: str
-    device: str
-    precision: str
-    allow_pickle: bool
-
-    def reopen(self, fingerprint: str) -> Predictor:
-        """Return the model, which must be that of a fingerprint.
-
-        Raises:
-            UserError: it was changed, or cannot be loaded.
-        """
-        machine = choose_machine(self.device, self.precision)
-        predictor = open_predictor(self.source, machine, allow_pickle=self.allow_pickle)
-        if predictor.fingerprint() != fingerprint:
-            raise UserError("the model was changed after it was pickled", file=self.source, remedy="load it again")
-        return predictor
+    predictor = open_predictor(source, choose_machine(device, precision), allow_pickle=allow_pickle)
+    if predictor.fingerprint() != fingerprint:
+        raise UserError("the model was changed after it was pickled", file=source, remedy="load it again")
+    return predictor
 
 
 @overload
@@ -169,5 +153,6 @@ def open_predictor(
     if tokenizer is None:
         machine = machine or choose_machine(precision="float32")
         where = str(Path(source).absolute()) if exists(Path(source)) else str(source)
-        predictor.origin = Origin(where, machine.device.type, machine.precision, allow_pickle)
+        settings = (where, machine.device.type, machine.precision, allow_pickle)
+        predictor.origin = Origin(where, _reopen, settings)
     return predictor

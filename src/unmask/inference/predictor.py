@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from unmask.data.labelled.choices_file import Choices
 from unmask.data.labelled.question_files import Question
@@ -36,8 +36,6 @@ from unmask.training.runs.display import Display
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    from unmask.inference.load import Origin
-
     P = TypeVar("P", default=Any)
 else:
     from typing import TypeVar
@@ -53,6 +51,20 @@ MAX_NUMBERS = 1 << 26
 SCORE_BYTES = 80
 """Bytes of the score of a label of an example in predictions and metrics, at least; twice as many where any number of
 labels is predicted."""
+
+
+class Origin(NamedTuple):
+    """Where a model was loaded from, and how it is opened again.
+
+    Attributes:
+        source: its directory, absolute, or its name on the Hub.
+        reopen: opens it, given `arguments` and its fingerprint.
+        arguments: see `reopen`.
+    """
+
+    source: str
+    reopen: Callable[..., Predictor]
+    arguments: tuple[Any, ...]
 
 
 class Predictor(EncoderModel, Generic[P]):
@@ -110,7 +122,7 @@ class Predictor(EncoderModel, Generic[P]):
     def __reduce__(self) -> tuple[Any, ...]:
         state = {"window": self.window}
         if self.origin is not None:
-            return type(self.origin).reopen, (self.origin, self.fingerprint()), state
+            return self.origin.reopen, (*self.origin.arguments, self.fingerprint()), state
         if isinstance(self.backend, ExportedBackend):
             raise UserError("an exported model is pickled by its directory", remedy=f"load it by {call('load', 'DIR')}")
         return partial(type(self), backend=self.backend), (self.model,), state

@@ -36,7 +36,7 @@ from unmask.tasks.token_vectors import TokenEncoder
 OF_LAYERS = ("/embed_all", "/features", "/playground/influence")
 """Routes that need hidden states."""
 OF_VECTORS = ("/embed", "/similarity")
-"""Routes of models that make vectors of texts: of all with hidden states, but those trained for vectors of other kinds."""
+"""Routes of models that make vectors of texts: of all with hidden states, but those trained for other vectors."""
 OF_ALL = ("/tokenize", "/decode", "/playground/attention")
 """Routes of all models."""
 ZERO_SHOT = "/pipeline/zero-shot-classification"

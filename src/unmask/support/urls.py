@@ -8,9 +8,6 @@ machine alone, so that nobody else decides what is fetched.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from urllib.parse import urlsplit
 
 _IN_TEXT = re.compile(r"([a-z][a-z0-9+.-]+://)(?:[^\s/?#]*@)?([^\s?#]*)\S*", re.IGNORECASE)
@@ -49,24 +46,3 @@ def without_secrets(text: str) -> str:
 def address_of(path: object) -> str:
     """Return the address by which a path is read that is a `Url`; "" if it is none."""
     return getattr(path, "address", "") if isinstance(path, str) else ""
-
-
-@contextmanager
-def on_disk(path: str | Path, *, start: bool = False) -> Iterator[str | Path]:
-    """Yield the path of a file on this machine: the path itself, or that of a copy of a URL (stores.py).
-
-    Args:
-        path: a path, or a URL.
-        start: whether of a URL only the start is needed, by which the content is recognized.
-
-    Raises:
-        UserError: there is no file at the URL, it may not be read, or is too large for the cache.
-        UnmaskError: the store fails, or cuts the file off.
-    """
-    if not (address := address_of(path)):
-        yield path
-        return
-    from unmask.support.stores import copy_on_disk
-
-    with copy_on_disk(Url(address), start=start) as copy:
-        yield copy

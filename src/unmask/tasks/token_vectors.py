@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from unmask.data.batches.batch import Sample
-from unmask.data.labelled.labelled_file import Row
-from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.support.choices import PromptName
+
+if TYPE_CHECKING:
+    from unmask.data.batches.batch import Sample
+    from unmask.data.labelled.labelled_file import Row
+    from unmask.data.tokenizers.tokenizer import Tokenizer
 
 VECTORS = "vectors"
 """Name of the positions of the tokens that have a vector."""

@@ -26,11 +26,10 @@ from unmask.data.text.archive_records import count_records, find_record
 from unmask.data.text.content import START
 from unmask.data.text.documents import TextOptions, is_json_lines
 from unmask.data.text.encodings import MARKS
-from unmask.data.text.files import COMPRESSED, open_binary, pages_of
+from unmask.data.text.files import COMPRESSED, on_disk, open_binary, pages_of
 from unmask.data.text.record_files import READERS, has_reader, read_arrow, row_groups
 from unmask.data.text.section import Section, open_part
 from unmask.data.text.wikipedia import count_pages, find_pages, is_in_utf8
-from unmask.support.urls import on_disk
 
 _BLOCK = 1 << 20
 _BLANK = re.compile(rb"\n[ \t\r\0]{0,64}\n")

@@ -32,7 +32,7 @@ from unmask.data.text.json_keys import check_keys
 from unmask.data.text.section import Section, open_raw
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
-from unmask.support.urls import address_of, on_disk
+from unmask.support.urls import Url, address_of
 
 MAX_DOCUMENT = 10_000_000
 """Maximum size of a document, and so of a line and of a record, in bytes."""
@@ -473,3 +473,24 @@ def decode_line(line: str | bytes, name: str, number: int) -> dict[str, Any]:
 def as_paths(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
     """Return a path or a sequence of paths as a list."""
     return [paths] if isinstance(paths, str | Path) else [*paths]
+
+
+@contextmanager
+def on_disk(path: str | Path, *, start: bool = False) -> Iterator[str | Path]:
+    """Yield the path of a file on this machine: the path itself, or that of a copy of a URL (support/stores.py).
+
+    Args:
+        path: a path, or a URL.
+        start: whether of a URL only the start is needed, by which the content is recognized.
+
+    Raises:
+        UserError: there is no file at the URL, it may not be read, or is too large for the cache.
+        UnmaskError: the store fails, or cuts the file off.
+    """
+    if not (address := address_of(path)):
+        yield path
+        return
+    from unmask.support.stores import copy_on_disk  # which no file on this machine needs
+
+    with copy_on_disk(Url(address), start=start) as copy:
+        yield copy

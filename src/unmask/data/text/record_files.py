@@ -33,6 +33,7 @@ from unmask.data.text.files import (
     TOO_LONG,
     DamagedError,
     expands_too_much,
+    on_disk,
     read_whole,
     refuse_encoding,
     split_part,
@@ -41,7 +42,7 @@ from unmask.data.text.section import Section, fingerprint_bytes
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_path, fingerprint_values
 from unmask.support.plugins import Registry
-from unmask.support.urls import address_of, on_disk
+from unmask.support.urls import address_of
 
 STATE, SPLITS, METADATA = "state.json", "dataset_dict.json", b"huggingface"
 """Files of directories of `datasets`, and where they keep the features in a schema's metadata."""
