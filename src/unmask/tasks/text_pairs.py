@@ -98,6 +98,10 @@ class PairTask(RowTask, frozen=True, kw_only=True):
                 )
         return rows
 
+    def contrasts(self, examples: Sequence[Row]) -> bool:
+        """See `Task`."""
+        return True
+
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`: with `gold`, a sample per pair; otherwise, one per text."""
         are_pairs(examples, True)

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from unmask.data.labelled.labelled_file import Row
 from unmask.recipes.recipe import FinetuningRecipe, read_recipe
 from unmask.support.choices import DOWNSTREAM_KINDS
 from unmask.support.settings import convert
@@ -29,6 +30,23 @@ def test_defaults_are_a_rule():
 def test_the_rule_depends_on_examples(recipe, examples, epochs, sequences):
     rule = defaults("classification", recipe.encoder, examples, pretrained=True)
     assert (rule["budget"], rule["batch"]) == ({"epochs": epochs}, {"sequences": sequences})
+
+
+@pytest.mark.parametrize(("examples", "sequences"), [(999, 16), (1000, 64), (60_000, 64)])
+def test_negatives_of_each_other_are_in_larger_steps_and_read_as_often(recipe, examples, sequences):
+    rule, usual = (
+        defaults("embedding", recipe.encoder, examples, pretrained=True, contrasted=contrasted)
+        for contrasted in (True, False)
+    )
+    assert rule["batch"] == {"sequences": sequences}
+    assert {**rule, "batch": usual["batch"]} == usual
+
+
+def test_texts_without_scores_are_negatives_of_each_other():
+    plain, scored = Row({"text": "a", "text_b": "b"}, "f", 1), Row({"text": "a", "text_b": "b", "label": "1"}, "f", 1)
+    contrasting = {name for name, task in TASKS.items() if task().contrasts([plain])}
+    assert contrasting == {"embedding", "sparse", "late-interaction"}
+    assert not TASKS["embedding"]().contrasts([scored])
 
 
 def test_the_rule_depends_on_width(recipe):

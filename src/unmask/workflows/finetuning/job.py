@@ -208,6 +208,8 @@ BOOST_POWER = 0.4
 FEW_EXAMPLES = 2000
 MIN_STEPS = 400
 MAX_EPOCHS = 20
+CONTRASTED, FEW_CONTRASTED = 64, 1000
+"""Samples of a step that are each other's negatives, if there are at least so many examples."""
 FROZEN_RATES = {"linear": 1e-2, "average": 1e-3, "difference": 1e-3, "rnn": 1e-3}
 """Peak learning rates on frozen features, independent of the width."""
 MIN_STEPS_FROZEN = 2000
@@ -228,6 +230,7 @@ def defaults(
     frozen: bool = False,
     downstream: str | None = None,
     few: FewLabels | None = None,
+    contrasted: bool = False,
 ) -> dict[str, object]:
     """Return the default recipe of fine-tuning.
 
@@ -236,7 +239,8 @@ def defaults(
     fewer than `MIN_STEPS` steps, and none fewer than its task needs. docs/fine-tuning.md states on which splits of
     training data the rule was chosen. With a frozen encoder, only the small model is trained, from random weights: it
     uses a higher rate and more steps, which are cheap (docs/features.md). With `few` labels it begins as a regression,
-    or its temperature is tuned.
+    or its temperature is tuned. Examples that are each other's negatives (`contrasted`) are trained on as often, in
+    larger steps.
     """
     if few is not None:
         frozen, downstream = few.epochs == 0, few.downstream
@@ -245,6 +249,8 @@ def defaults(
     task = TASKS[kind]()
     epochs = min(MAX_EPOCHS, max(task.training.epochs, math.ceil(MIN_STEPS * sequences / examples)))
     epochs = max(epochs, math.ceil(task.training.steps / math.ceil(examples / sequences)))
+    if contrasted and examples >= FEW_CONTRASTED:
+        sequences = CONTRASTED
     rate = (PRETRAINED_RATE * boost(tokens) if pretrained else RANDOM_RATE) * math.sqrt(768 / settings.width)
     rate *= task.training.rate
     if frozen:

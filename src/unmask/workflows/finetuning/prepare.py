@@ -169,18 +169,18 @@ def assemble(
         held = frame_examples(task, base, evaluated, data.labels, "evaluation")
     how = "Trained on frozen features" if recipe.frozen else "Fine-tuned"
     return Prepared(
-        base,
-        recipe,
-        data,
-        split,
-        learner,
-        reuses_head,
-        train,
-        held,
-        inputs.result(),
-        source,
-        how,
-        folds,
+        base=base,
+        recipe=recipe,
+        data=data,
+        split=split,
+        learner=learner,
+        reuses_head=reuses_head,
+        train=train,
+        held=held,
+        inputs=inputs.result(),
+        source=source,
+        how=how,
+        folds=folds,
         teacher=teacher,
     )
 
@@ -313,6 +313,7 @@ def _resolve(
         frozen=bool(job.frozen),
         downstream=job.downstream,
         few=few,
+        contrasted=TASKS[job.task]().contrasts(data.train),
     )
     rule["task"] = {**rule["task"], **inherited(job.task, base), **table.get("task", {})}
     recipe = convert(

@@ -271,7 +271,12 @@ def _rule(
     for name, table in tables.items():
         number = len(examples[name].train)
         rule: dict[str, Any] = defaults(
-            table.task, base.encoder.settings, number, pretrained=start.pretrained, tokens=base.tokens
+            table.task,
+            base.encoder.settings,
+            number,
+            pretrained=start.pretrained,
+            tokens=base.tokens,
+            contrasted=TASKS[table.task]().contrasts(examples[name].train),
         )
         of_task = put(
             {"task": rule["task"] | inherited(table.task, base)},
