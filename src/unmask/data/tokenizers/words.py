@@ -152,7 +152,7 @@ class WordCache(dict[str, bytes]):
         self.dtype = np.dtype(dtype)
         alone = _ALONE + _CHINESE * tokenizer.isolates_chinese
         self._parts = re.compile(f"[{alone}]|[^{alone}]+")
-        self._added = [token.content for token in tokenizer.added_tokens]
+        self._added = re.compile("|".join(re.escape(token.content) for token in tokenizer.added_tokens) or r"(?!)")
         # A token that contains a space, or that is matched in normalized text, may extend across a split.
         self.splits = tokenizer.kind.name == "wordpiece" and not any(
             token.normalized or re.search(r"\s", token.content) for token in tokenizer.added_tokens
@@ -168,7 +168,7 @@ class WordCache(dict[str, bytes]):
     def __missing__(self, word: str) -> bytes:
         ids = self._older.get(word)
         if ids is None:
-            parts = [word] if any(token in word for token in self._added) else self._parts.findall(word)
+            parts = [word] if self._added.search(word) else self._parts.findall(word)
             ids = self._encode(word) if len(parts) == 1 else b"".join(map(self.__getitem__, parts))
         if len(word) <= _LONGEST:
             if len(self) >= _WORDS:  # drop the words that were not used since the last time
