@@ -113,7 +113,7 @@ def prepare(job: FinetuningJob, machine: Machine, display: Display, *, choosing:
     base = load_initial(job.start, table | dict(job.settings))
     unsettled = TASKS[job.task]()
     read = read_examples(unsettled, job.files, base, hold_out=not job.all_examples)
-    read = replace(read, train=drawn(read.train, job.examples, job.settings))
+    read = replace(read, train=drawn(read.train, job.examples, table | dict(job.settings)))
     for note in read.notes:
         display.say(note)
     data = read.inner(unsettled) if choosing else read
