@@ -188,6 +188,19 @@ def test_as_few_examples_are_those_of_the_seed_of_the_recipe(job, tmp_path):
     assert chosen["both"] == chosen[4]
 
 
+def test_labels_of_which_no_example_is_drawn_are_named(job, rows, tmp_path, capsys):
+    path = tmp_path / "rare.tsv"
+    path.write_text(rows.read_text() + "".join(f"a text {name}\trare {name}\n" for name in "abc"))
+    data = prepare(replace(job, files=LabelledFiles([path]), examples=5), CPU, Display(), choosing=False).data
+    absent = set(data.labels) - {row.values["label"] for row in data.train}
+    assert len(absent) >= 2
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if "drawn" in line)
+    named = line.removeprefix("labels of which no example was drawn, so that they are not learned: ").split(", ")
+    assert sorted(named) == sorted(f"'{label}'" for label in absent)
+    prepare(replace(job, examples=20), CPU, Display(), choosing=False)
+    assert "drawn" not in capsys.readouterr().err
+
+
 def test_examples_in_memory_train_like_those_of_a_file_and_are_recorded(classifier, rows, tmp_path):
     lines = [line.split("\t") for line in rows.read_text().splitlines()[1:]]
     data = {"text": [line[0] for line in lines], "label": [line[1] for line in lines]}
