@@ -139,6 +139,11 @@ def test_with_more_labels_training_is_brief_and_begins_at_the_regression(publish
     ]
     assert max(moved) > 1e-5
     assert evaluate_task(tuned, [train])["metrics"]["accuracy"] > 90
+    few = write(tmp_path / "few.tsv", texts_of(np.random.default_rng(4), labels, 4))
+    finetune("classification", tmp_path / "run", few, tmp_path / "again", all_examples=True)
+    said = capsys.readouterr().err
+    assert f"a logistic regression replaces the classification head of {tmp_path / 'run'}, which has the same" in said
+    assert "all other weights from" in said and "newly initialized" not in said
 
 
 @pytest.mark.parametrize(

@@ -181,8 +181,8 @@ def begin_with_probe(
 def cross_validate(features: Features, texts: Sequence[Hashable]) -> tuple[float, float, int]:
     """Return the strength and the temperature of regressions, by examples that they were not fitted on.
 
-    Equal texts are in the same fold. Labels with a single text, which is learned from or predicted, are not judged by. If
-    fewer than two others are left, the strength is the usual one, without folds, and the temperature 1.
+    Equal texts are in the same fold. A label with a single text, which no regression can learn and predict, is not
+    judged by. If fewer than two others are left, the strength is the usual one, without folds, and the temperature 1.
 
     Returns:
         The strength whose regressions predict examples best, the temperature of these, the number of folds.
