@@ -17,7 +17,7 @@ from unmask.inference.selection import PREFILTER
 from unmask.model.model import Model, save_model
 from unmask.tasks.classification import Classification
 from unmask.tasks.embedding import Embedding
-from unmask.tasks.multi_label import MultiLabel
+from unmask.tasks.multi_label import Labels, MultiLabel
 from unmask.tasks.regression import Regression
 from unmask.tasks.token_classification import TokenClassification
 from unmask.workflows import suggest as module
@@ -66,8 +66,9 @@ def expected_uncertainty(kind, prediction):
         values = np.sort([*prediction.scores.values()])
         return 1 - values[-1] + values[-2], prediction.label
     if kind == "multi-label":
-        label, score = min(prediction.scores.items(), key=lambda item: abs(item[1] - 0.4))
-        return 1 - abs(score - 0.4), label
+        logits = {label: np.log(score / (1 - score)) - np.log(0.4 / 0.6) for label, score in prediction.scores.items()}
+        label = min(logits, key=lambda name: abs(logits[name]))
+        return 1 - np.tanh(abs(logits[label]) / 2), label
     logits = torch.from_numpy(prediction.scores.logits).double()
     mean = -torch.nn.functional.cross_entropy(logits, logits.argmax(1)).item()
     kinds = sorted(prediction.entities, key=lambda entity: entity.probability)
@@ -96,6 +97,14 @@ def test_uncertain_texts_of_all_classes_are_suggested(models, data, texts, kind,
     monkeypatch.setattr(Predictor, "window", 7)
     again = unmask.suggest(models / kind, data, out=None, count=3, quiet=True)
     assert [one.text for one in again] == [one.text for one in suggestions], "in windows"
+
+
+def test_a_low_threshold_makes_no_text_uncertain():
+    task = MultiLabel(threshold=(0.5, 0.02))
+    clear, doubtful = (Labels("a", (), {"joy": score, "rare": 1e-4}) for score in (0.02, 0.4))
+    assert module.uncertainty(clear, task) == (pytest.approx(0.04), "joy"), "not 0.98, of the rare label"
+    assert module.uncertainty(doubtful, task) == (pytest.approx(0.8), "joy")
+    assert module.uncertainty(Labels("a", ("rare",), {"joy": 1.0, "rare": 0.02}), task) == (pytest.approx(1), "rare")
 
 
 @pytest.mark.parametrize("kind", ["encoder", "embedding"])

@@ -279,6 +279,15 @@ def relative_scores(scores: Mapping[str, float], task: Task) -> list[float]:
     return list(ratios / ratios.sum())
 
 
+def nearness(probability: float, threshold: float) -> float:
+    """Return how near a probability is to its threshold, from 0 to 1: the margin of two labels with thresholds.
+
+    The difference would be small of any text where the threshold is, such as that of a rare label.
+    """
+    yes, no = probability / threshold, (1 - probability) / (1 - threshold)
+    return 2 * min(yes, no) / (yes + no)
+
+
 def uncertainty(prediction: Any, task: Task) -> tuple[float, str]:
     """Return how uncertain a prediction is, from 0 to 1, and of which class; see the module."""
     if isinstance(prediction, Prediction):
@@ -287,9 +296,9 @@ def uncertainty(prediction: Any, task: Task) -> tuple[float, str]:
     if isinstance(prediction, Labels):
         thresholds = task.thresholds(len(prediction.scores)) if isinstance(task, MultiLabel) else repeat(0.5)
         pairs = zip(prediction.scores.items(), thresholds, strict=False)
-        distances = {label: abs(score - threshold) for (label, score), threshold in pairs}
-        label = min(distances, key=lambda name: distances[name])
-        return 1 - distances[label], label
+        doubts = {label: nearness(score, threshold) for (label, score), threshold in pairs}
+        label = max(doubts, key=lambda name: doubts[name])
+        return doubts[label], label
     assert isinstance(prediction, Tagged)
     least = min(prediction.entities, key=lambda entity: entity.probability, default=None)
     if prediction.scores is None:

@@ -204,6 +204,9 @@ def test_written_columns_are_read_again(tmp_path):
         UserError, match=r"c\.jsonl:1: the word 'a\\tb' cannot be written in a column; write JSON Lines"
     ):
         write_columns(odd, odd.tags)
+    (marker,) = read(tmp_path / "d.jsonl", '{"words": ["a", "-DOCSTART-"], "tags": ["O", "O"]}')
+    with pytest.raises(UserError, match=r"d\.jsonl:1: the word '-DOCSTART-' cannot be written in a column"):
+        write_columns(marker, marker.tags)
     with pytest.raises(UserError, match="the word '' cannot be written in a column"):
         write_columns(split_text(" "), [])
 

@@ -111,6 +111,15 @@ def test_equal_texts_with_other_labels_come_first(encoder, planted, tmp_path):
     assert {suspect.equal_to for suspect in audit.suspects[:2]} == {"<texts>:11", f"<texts>:{number - 1}"}
 
 
+def test_pairs_in_the_other_order_do_not_contradict_each_other(encoder):
+    pairs = [("a dog", "an animal"), ("an animal", "a dog"), ("A dog!", "an animal"), ("an animal", "A DOG")]
+    pairs += [(f"the {name} {number}", "a word") for number in range(6) for name in ("dog", "house")]
+    labels = ["entailment", "neutral", "neutral", "neutral", *("entailment", "neutral") * 6]
+    audit = unmask.audit(encoder, (*zip(*pairs, strict=True), labels), task="classification", quiet=True)
+    assert {suspect.line: suspect.equal_to[-1] for suspect in audit.suspects if suspect.equal_to} == {1: "3", 3: "1"}
+    assert audit.contradictory == 2
+
+
 def test_equal_sentences_are_compared_by_their_entities(encoder, tmp_path):
     lines = ["The DOG sees . O B-X O O", "the dog sees O B-X O", "a cat O O", "A cat ! B-X O O", "the house O B-Y"]
     lines += [

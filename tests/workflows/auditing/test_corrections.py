@@ -21,6 +21,7 @@ from unmask.workflows.auditing.suspects import Audited
 HEADERS = ("text", "sentence", "review", "a text")
 LABELS = ("label", "class", "sentiment", "a label")
 MORE = ("id", "rank", "source", "given", "label:x", "question1", "question2", "p:joy", "text_b_", "content")
+MORE = (*MORE, *(f"input_{name}" for name in MORE), "input_input_source")
 WORDS = ("a", "tree,", 'say "so"', "é", "中文", "1;2", "|", "it's")
 
 
@@ -111,6 +112,15 @@ def test_columns_of_zeros_and_ones_become_one_label(tmp_path):
     out = tmp_path / "out.csv"
     out.write_bytes(write_records(".csv", text_records(examples, others, audited, several=True)))
     assert [row.labels for row in task.read([out], columns={})] == [row.labels for row in examples]
+
+
+def test_columns_of_an_earlier_audit_keep_names_of_their_own(tmp_path):
+    path, task = tmp_path / "data.jsonl", TASKS["classification"]()
+    source = [{"source": "mine", "label": "a"}, {"source": "x:1", "label": "b", "input_source": "mine", " given": 1}]
+    path.write_text("".join(json.dumps({"text": "one", **row}) + "\n" for row in source))
+    others = other_columns(task, [path], task.read([path], columns={}), columns={}, kind=None)
+    new, given = "input_input_source", "input_ given"
+    assert others == [{new: "mine"}, {new: "x:1", "input_source": "mine", given: 1}], "the same for all rows"
 
 
 def test_the_published_format_without_a_header(tmp_path):

@@ -90,7 +90,10 @@ def test_the_page_contains_everything_and_loads_nothing():
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" in page
     data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
-    assert data["records"] == RECORDS
+    records = [
+        {**json.loads(line), "label": record["given"]} for line, record in zip(data["records"], RECORDS, strict=True)
+    ]
+    assert records == RECORDS
     assert data["suspects"] == 2
     assert page.count("</script>") == 2
 
@@ -108,6 +111,16 @@ def test_a_label_is_chosen_by_a_click(opened, tmp_path):
     assert [row.values["label"] for row in rows] == ["a", "a", "b"]
     assert rows[1].values["text"] == HOSTILE
     browser.find_element("css selector", "#save").click()
+
+
+def test_other_columns_are_saved_as_they_are(opened, tmp_path):
+    others = {"id": 1234567890123456789, "1": 1.0, "of": {"b": [2**64 - 1, None], "a": "}"}, "label:": "x"}
+    records = [{**record, **others} for record in RECORDS]
+    browser = opened("classification", ("a", "b"), records)
+    click(browser, 1, "a")
+    lines = saved(browser, tmp_path / "fixed.jsonl").read_text(encoding="utf8").splitlines()
+    assert [json.loads(line) for line in lines] == [{**records[0], "label": "a"}, *records[1:]]
+    assert all('"1":1.0' in line for line in lines), "JavaScript would write 1"
 
 
 def test_of_many_labels_the_others_are_in_a_menu(opened, tmp_path):

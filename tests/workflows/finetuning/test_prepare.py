@@ -172,6 +172,35 @@ def test_the_recipe_of_a_run_runs_again_exactly(classifier, rows, tmp_path):
         )
 
 
+def test_as_few_examples_are_those_of_the_seed_of_the_recipe(job, tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        'seed = 3\ntask = {kind = "classification", length = 24}\nbudget = {steps = 1}\nbatch = {sequences = 8}\n'
+        'optimizer = {kind = "adamw", learning_rate = 0.001}\nschedule = {kind = "linear"}\n'
+    )
+    jobs = {seed: replace(job, examples=20, settings={**job.settings, "seed": seed}) for seed in (0, 3, 4)}
+    jobs["recipe"] = replace(job, examples=20, recipe=recipe, settings={})
+    jobs["both"] = replace(jobs["recipe"], settings={"seed": 4})
+    chosen = {
+        name: [row.line for row in prepare(of, CPU, QUIET, choosing=False).data.train] for name, of in jobs.items()
+    }
+    assert chosen["recipe"] == chosen[3] != chosen[0]
+    assert chosen["both"] == chosen[4]
+
+
+def test_labels_of_which_no_example_is_drawn_are_named(job, rows, tmp_path, capsys):
+    path = tmp_path / "rare.tsv"
+    path.write_text(rows.read_text() + "".join(f"a text {name}\trare {name}\n" for name in "abc"))
+    data = prepare(replace(job, files=LabelledFiles([path]), examples=5), CPU, Display(), choosing=False).data
+    absent = set(data.labels) - {row.values["label"] for row in data.train}
+    assert len(absent) >= 2
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if "drawn" in line)
+    named = line.removeprefix("labels of which no example was drawn, so that they are not learned: ").split(", ")
+    assert sorted(named) == sorted(f"'{label}'" for label in absent)
+    prepare(replace(job, examples=20), CPU, Display(), choosing=False)
+    assert "drawn" not in capsys.readouterr().err
+
+
 def test_examples_in_memory_train_like_those_of_a_file_and_are_recorded(classifier, rows, tmp_path):
     lines = [line.split("\t") for line in rows.read_text().splitlines()[1:]]
     data = {"text": [line[0] for line in lines], "label": [line[1] for line in lines]}

@@ -16,6 +16,7 @@ from unmask.inference.load import load
 from unmask.model.model import Model, build_encoder, load_model, save_model
 from unmask.support.errors import UserError
 from unmask.tasks.holding_out import assign_folds
+from unmask.tasks.tuning import find_temperature
 from unmask.training.settings import BudgetSettings
 from unmask.workflows.finetuning.announcements import describe_overfitting
 from unmask.workflows.finetuning.finetune import finetune
@@ -138,6 +139,11 @@ def test_with_more_labels_training_is_brief_and_begins_at_the_regression(publish
     ]
     assert max(moved) > 1e-5
     assert evaluate_task(tuned, [train])["metrics"]["accuracy"] > 90
+    few = write(tmp_path / "few.tsv", texts_of(np.random.default_rng(4), labels, 4))
+    finetune("classification", tmp_path / "run", few, tmp_path / "again", all_examples=True)
+    said = capsys.readouterr().err
+    assert f"a logistic regression replaces the classification head of {tmp_path / 'run'}, which has the same" in said
+    assert "all other weights from" in said and "newly initialized" not in said
 
 
 @pytest.mark.parametrize(
@@ -183,6 +189,27 @@ def test_strength_and_temperature_are_those_of_the_smallest_held_out_loss(seed):
         return -(targets * log_softmax(logits / t, 1)).sum()
 
     assert loss_at(temperature) <= minimize_scalar(loss_at, bounds=(0.05, 20)).fun * (1 + 2e-3)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_labels_with_a_single_text_do_not_judge(seed):
+    rng = np.random.default_rng(seed)
+    gold = np.append(rng.permutation(np.repeat(np.arange(3), 6)), [3, 4, 4])
+    texts = [*range(18), "a", "b", "b"]
+    vectors = torch.from_numpy(rng.normal(size=(21, 12)) + rng.normal(size=(5, 12))[gold]).float()
+    features = Features(vectors, torch.nn.functional.one_hot(torch.from_numpy(gold)).float(), True)
+    strength, temperature, number = cross_validate(features, texts)
+    assert number == 6, "not the usual strength, and probabilities that are too sure"
+    folds, held = assign_folds(texts, gold.tolist(), number, seed=0), {}
+    for tried in STRENGTHS:
+        held[tried] = np.empty((21, 5))
+        for fold in range(number):
+            fitted = features.part(np.flatnonzero(folds != fold)).fit(tried)
+            held[tried][folds == fold] = log_softmax(fitted.logits(vectors[torch.from_numpy(folds == fold)]).numpy(), 1)
+    losses = {tried: -logits[np.arange(18), gold[:18]].sum() for tried, logits in held.items()}
+    assert strength == min(losses, key=losses.get)
+    own, every = (find_temperature(np.exp(held[strength][:count]), gold[:count]) for count in (18, 21))
+    assert temperature == pytest.approx(own, rel=1e-3) and every > 1.05 * own
 
 
 def test_a_single_example_of_a_label_leaves_nothing_to_choose_by(published, tmp_path, capsys):

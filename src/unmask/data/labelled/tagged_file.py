@@ -108,10 +108,10 @@ def write_columns(sentence: TaggedSentence, tags: Sequence[str]) -> str:
     """Return the lines of a sentence, `word TAB tag`, followed by a blank line.
 
     Raises:
-        UserError: a word contains a tab or a line end, or only spaces; there are no words.
+        UserError: a word contains a tab or a line end, or only spaces, or would mark a document; there are no words.
     """
     for word in sentence.words or [""]:
-        if "\t" in word or "\n" in word or not word.strip(" \r"):
+        if "\t" in word or "\n" in word or not word.strip(" \r") or word.split(" ")[0] == DOCUMENT:
             raise UserError(
                 f"the word {word!r} cannot be written in a column",
                 file=sentence.file or None,

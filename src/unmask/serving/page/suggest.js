@@ -49,9 +49,11 @@ function rank(examples, model) {
 function doubt(scores, { labels, several, threshold }) {
   const thresholdOf = (label) => (Array.isArray(threshold) ? threshold[labels.indexOf(label)] : threshold ?? 1);
   if (several) {
-    const distances = scores.map(({ label, score }) => ({ label, distance: Math.abs(score - thresholdOf(label)) }));
-    const nearest = distances.reduce((least, each) => (each.distance < least.distance ? each : least));
-    return { uncertainty: 1 - nearest.distance, group: nearest.label };
+    const doubts = scores.map(({ label, score }) => {
+      const [yes, no] = [score / thresholdOf(label), (1 - score) / (1 - thresholdOf(label))];
+      return { uncertainty: (2 * Math.min(yes, no)) / (yes + no), group: label };
+    });
+    return doubts.reduce((most, each) => (each.uncertainty > most.uncertainty ? each : most));
   }
   const ratios = scores.map(({ label, score }) => score / (Array.isArray(threshold) ? thresholdOf(label) : 1)).sort((a, b) => b - a);
   const total = ratios.reduce((sum, ratio) => sum + ratio, 0);

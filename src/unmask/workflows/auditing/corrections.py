@@ -8,7 +8,8 @@ Input: examples, and what the audit says about them. Output: the content of a fi
 | `.jsonl` (words) | sentences by rank | `tags` |
 
 Texts and labels are in the columns text, text_b and label, whatever they were called. Columns of the input that would
-be read as one of these, or are named as a result, are preceded by `input_`.
+be read as one of these, or are named as a result, are preceded by `input_`, as often as it takes to have a name of
+their own.
 
 The page is one HTML file that needs no server: it contains its style, its script and the records of an audit, the first
 to look at first, and loads nothing. One clicks the right labels, and the page writes the corrected records as JSON
@@ -20,7 +21,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
 from itertools import chain
@@ -66,14 +67,15 @@ def other_columns(
     texts = {name: header for name, header in columns.items() if name != "label"}
     read = {(row.file, row.line): row for row in read_rows(sources, columns=texts, kind=kind, gold=False)}
     wanted = Wanted(columns, task.fields)
+    cells: list[Mapping[str, Any]] = [getattr(read[row.file, row.line], "source", {}) for row in rows]
+    renamed = _renamed(dict.fromkeys(chain.from_iterable(cells)))
     used: dict[tuple[str, ...], set[str]] = {}
     others = []
-    for row in rows:
-        source: Mapping[str, Any] = getattr(read[row.file, row.line], "source", {})
+    for row, source in zip(rows, cells, strict=True):
         names = tuple(source)
         if names not in used:
             used[names] = _used(wanted, names, row)
-        others.append({_renamed(name): value for name, value in source.items() if name not in used[names]})
+        others.append({renamed[name]: value for name, value in source.items() if name not in used[names]})
     return others
 
 
@@ -151,7 +153,10 @@ def audit_page(kind: str, ranking: Ranking, records: Sequence[Mapping[str, Any]]
     style = (FILES / "audit.css").read_text(encoding="utf8")
     script = _script()
     suspects = sum(example.is_suspect for example in ranking.examples)
-    content = {"kind": kind, "labels": ranking.labels, "suspects": suspects, "name": name, "records": records}
+    field = "tags" if kind == "token-classification" else "label"
+    # each as JSON without its labels, which begin as `given`: JavaScript would round large numbers in other columns
+    rest = [msgspec.json.encode({key: record[key] for key in record if key != field}).decode() for record in records]
+    content = {"kind": kind, "labels": ranking.labels, "suspects": suspects, "name": name, "records": rest}
     data = msgspec.json.encode(content).decode().replace("<", "\\u003c")  # ends no element
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     title = "Labels to look at"
@@ -192,8 +197,24 @@ def _used(wanted: Wanted, names: Sequence[str], row: Row) -> set[str]:
     return {names[index] for index in (*selected.indices.values(), *selected.indicators.values())}
 
 
-def _renamed(name: str) -> str:
-    return f"input_{name}" if name in _READ or name.startswith((PROBABILITY, VOTE)) or NAMED.fullmatch(name) else name
+def _renamed(names: Iterable[str]) -> dict[str, str]:
+    """Return what columns are named in a file of corrections: no two alike, and none as what is read from it."""
+    renamed = {name: name for name in names}
+    taken = set(renamed)
+    for name in renamed:
+        if _is_read(name):
+            new = f"input_{name}"
+            while new in taken:  # a column of the input, such as one of an earlier audit
+                new = f"input_{new}"
+            taken.add(new)
+            renamed[name] = new
+    return renamed
+
+
+def _is_read(name: str) -> bool:
+    """Return whether a column would be read as a text or a label, or is named as a result."""
+    name = name.strip()  # as readers do
+    return name in _READ or name.startswith((PROBABILITY, VOTE)) or NAMED.fullmatch(name) is not None
 
 
 def _results(examples: Sequence[Any], example: Any, audited: Audited, given: Any, suggested: Any) -> Record:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -134,7 +135,7 @@ def _rank_classes(
             verdicts.suggested,
             verdicts.probability,
             verdicts.wrong,
-            _contradictions(task, rows, units),
+            _contradictions(task, rows),
             strict=True,
         )
     ]
@@ -169,9 +170,7 @@ def _rank_sets(
             tuple(np.flatnonzero(flips).tolist()),
             equal,
         )
-        for row, flips, probability, equal in zip(
-            targets, wrong, least, _contradictions(task, rows, units), strict=True
-        )
+        for row, flips, probability, equal in zip(targets, wrong, least, _contradictions(task, rows), strict=True)
     ]
     judged = [verdicts for verdicts, left in zip(every, unjudged, strict=True) if not left]
     noise, agreement = (
@@ -205,7 +204,7 @@ def _rank_words(
     verdicts = judge_classes(word_vectors(backend, sentences, labels), given, np.repeat(parts, lengths))
     _note_unjudged(verdicts.probability, [labels[number] for number in given], sentences[0].file, notes)
     starts = np.cumsum([0, *lengths])
-    equals = _contradictions(task, sentences, units)
+    equals = _contradictions(task, sentences)
     audited = []
     for number, (sentence, equal) in enumerate(zip(sentences, equals, strict=True)):
         words = slice(starts[number], starts[number + 1])
@@ -225,11 +224,16 @@ RANKERS: dict[str, Callable[..., Ranking]] = {
 """What ranks the examples of each task that can be audited."""
 
 
-def _contradictions(task: Task, examples: Sequence[Any], units: Sequence[bytes]) -> list[int | None]:
-    """Return, for each example, another one with an equal text and other labels; None: there is none."""
-    groups: dict[bytes, list[int]] = {}
-    for number, unit in enumerate(units):
-        groups.setdefault(unit, []).append(number)
+def _contradictions(task: Task, examples: Sequence[Any]) -> list[int | None]:
+    """Return, for each example, another one with an equal text and other labels; None: there is none.
+
+    Pairs are equal only in the same order: a text may entail another one that does not entail it.
+    """
+    texts = [task.texts(example) for example in examples]
+    folded = iter(identities((text,) for each in texts for text in each))
+    groups: dict[tuple[bytes, ...], list[int]] = {}
+    for number, each in enumerate(texts):
+        groups.setdefault(tuple(islice(folded, len(each))), []).append(number)
     equals: list[int | None] = [None] * len(examples)
     for group in groups.values():
         if len(group) < 2:

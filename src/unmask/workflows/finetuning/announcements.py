@@ -26,10 +26,12 @@ def announce(ready: Prepared, display: Display) -> None:
     base, recipe, data, source = ready.base, ready.recipe, ready.data, ready.source
     title = recipe.task.part.replace("_", " ")
     previous = f" (its own is for {', '.join(base.labels)})" if base.labels else ""
-    new = [*base.created, *(() if ready.reuses_head else (f"the {title} head{previous}",))]
+    replaced = recipe.probe and tuple(base.labels) == tuple(data.labels)
+    new = [*base.created, *(() if ready.reuses_head or replaced else (f"the {title} head{previous}",))]
     labels = f", labels: {', '.join(data.labels)}" if data.labels else ""
     lacking = f", as {source} lacks it" if source else ""
-    weights = f"newly initialized{lacking}: {', '.join(new)}" if new else f"all weights from {source}" if source else ""
+    every = "all other weights" if replaced else "all weights"
+    weights = f"newly initialized{lacking}: {', '.join(new)}" if new else f"{every} from {source}" if source else ""
     if ready.few is not None:
         each = len(ready.split.train) / len(data.labels)
         display.say(f"few labels, {each:.0f} examples of each: {_describe_rule(ready.few)}")
@@ -41,6 +43,9 @@ def announce(ready: Prepared, display: Display) -> None:
             f"learning rate {recipe.optimizer.learning_rate:g}, {recipe.batch.sequences or recipe.batch.tokens} "
             f"{'sequences' if recipe.batch.sequences else 'tokens'} per step, seed {recipe.seed}"
         )
+    if replaced:
+        instead = "" if ready.few is None else f"; to train that head on: {argument('frozen', False)}"
+        display.say(f"a logistic regression replaces the {title} head of {source}, which has the same labels{instead}")
     if weights:
         display.say(weights)
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, compress
+from itertools import chain, compress, islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,7 +16,7 @@ import numpy as np
 from unmask.data.batches.rng import derive_rng
 from unmask.data.labelled.duplicates import estimate_overlap
 from unmask.data.labelled.identities import Identities
-from unmask.data.labelled.label_cells import describe_alike
+from unmask.data.labelled.label_cells import describe_alike, shown
 from unmask.data.labelled.labelled_file import SoftRow, SoftSetRow
 from unmask.data.labelled.records import describe_numbers
 from unmask.model.model import Model
@@ -32,6 +32,8 @@ HOLD_OUT_SEED = 0
 """Seed of the choice of the tenth that is held out; the same for every run, so that runs are comparable."""
 MAX_LABELS = 10_000
 """Maximum number of labels: each prediction has a score for each of them."""
+MAX_NAMED = 5
+"""Maximum number of labels that a note names."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,16 @@ def drawn(examples: list[Any], number: int | None, settings: Overrides) -> list[
         )
     chosen = derive_rng(settings.get("seed", 0), "number of examples").permutation(len(examples))[:number]
     return [examples[index] for index in sorted(chosen.tolist())]
+
+
+def describe_absent(task: Task, examples: Sequence[Any], chosen: Sequence[Any]) -> list[str]:
+    """Return a note about the labels of examples that none of the chosen ones has."""
+    known = {label for example in chosen for label in task.labels_of(example)}
+    absent = dict.fromkeys(label for example in examples for label in task.labels_of(example) if label not in known)
+    if not absent:
+        return []
+    some = ", ".join(shown(label) for label in islice(absent, MAX_NAMED)) + (", …" if len(absent) > MAX_NAMED else "")
+    return [f"labels of which no example was drawn, so that they are not learned: {some}"]
 
 
 def read_labels(task: Task, examples: Sequence[Any]) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ from unmask.tasks.task import Framed, Task
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
 from unmask.workflows.finetuning.checks import check_difference, check_downstream, check_effects
-from unmask.workflows.finetuning.examples import Examples, drawn, frame_examples, read_examples
+from unmask.workflows.finetuning.examples import Examples, describe_absent, drawn, frame_examples, read_examples
 from unmask.workflows.finetuning.job import FewLabels, FinetuningJob, InitialModel, defaults, few_labels
 
 
@@ -113,9 +113,11 @@ def prepare(job: FinetuningJob, machine: Machine, display: Display, *, choosing:
     base = load_initial(job.start, table | dict(job.settings))
     unsettled = TASKS[job.task]()
     read = read_examples(unsettled, job.files, base, hold_out=not job.all_examples)
-    read = replace(read, train=drawn(read.train, job.examples, job.settings))
-    for note in read.notes:
+    chosen = drawn(read.train, job.examples, table | dict(job.settings))
+    absent = describe_absent(unsettled, read.train, chosen) if job.examples else []
+    for note in (*read.notes, *absent):
         display.say(note)
+    read = replace(read, train=chosen)
     data = read.inner(unsettled) if choosing else read
     few = few_labels(job, data.train, len(data.labels), tokens=base.tokens, marked=base.marks_pairs)
     recipe = _resolve(job, table, base, data, few)

@@ -40,7 +40,7 @@ TOLERANCE = 1e-4
 STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 """Weights of the squared norm that are tried: inverses of scikit-learn's C."""
 USUAL = 0.1
-"""The weight where there is nothing to choose by: a label has a single example."""
+"""The weight where there is nothing to choose by: fewer than two labels have several texts."""
 MAX_FOLDS = 8
 """Maximum number of folds of the cross-validation."""
 LOWER = 0.3
@@ -181,17 +181,21 @@ def begin_with_probe(
 def cross_validate(features: Features, texts: Sequence[Hashable]) -> tuple[float, float, int]:
     """Return the strength and the temperature of regressions, by examples that they were not fitted on.
 
-    Equal texts are in the same fold. If a label has a single text, nothing is left to choose by: the strength is then
-    the usual one, without folds, and the temperature 1.
+    Equal texts are in the same fold. A label with a single text, which no regression can learn and predict, is not
+    judged by. If fewer than two others are left, the strength is the usual one, without folds, and the temperature 1.
 
     Returns:
         The strength whose regressions predict examples best, the temperature of these, the number of folds.
     """
     labels = features.targets.argmax(1).tolist() if features.exclusive else [0] * len(texts)
-    distinct = Counter(dict(zip(texts, labels, strict=True)).values())
-    number = min(MAX_FOLDS, *distinct.values())
-    if number < 2:
+    firsts: dict[Hashable, int] = {}
+    for text, label in zip(texts, labels, strict=True):
+        firsts.setdefault(text, label)  # as `assign_folds` divides them
+    counts = Counter(firsts.values())
+    repeated = {label: count for label, count in counts.items() if count > 1}
+    if len(repeated) < min(2, len(counts)):
         return USUAL, 1.0, 0
+    number = min(MAX_FOLDS, *repeated.values())
     folds = assign_folds(texts, labels, number, seed=0)
     rows = [np.flatnonzero(folds == fold) for fold in range(number)]
     parts = [(features.part(np.flatnonzero(folds != fold)), features.part(rows[fold])) for fold in range(number)]
@@ -201,8 +205,10 @@ def cross_validate(features: Features, texts: Sequence[Hashable]) -> tuple[float
         return torch.cat([train.fit(strength).logits(held.vectors) for train, held in parts])[back]
 
     every = {strength: predicted(strength) for strength in STRENGTHS}
-    best = min(STRENGTHS, key=lambda strength: features.loss(every[strength]))
-    return best, features.temperature(every[best]), number
+    judged = np.flatnonzero([label in repeated for label in labels])
+    gold = features.part(judged)
+    best = min(STRENGTHS, key=lambda strength: gold.loss(every[strength][judged]))
+    return best, gold.temperature(every[best][judged]), number
 
 
 @torch.no_grad()

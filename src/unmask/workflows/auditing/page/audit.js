@@ -5,11 +5,19 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const ofWords = data.kind === "token-classification";
 const choose = data.kind === "multi-label" ? chooseLabels : chooseLabel;
 const field = ofWords ? "tags" : "label";
+/** Of each record, what its line is without its labels: as text, because JavaScript rounds large numbers. */
+const rest = new Map();
+const records = data.records.map((line) => {
+  const record = JSON.parse(line);
+  record[field] = record.given;
+  rest.set(record, line);
+  return record;
+});
 const decided = new Set();
 let unsaved = false;
 
 function changed() {
-  const changes = data.records.filter((record) => !same(record[field], record.given)).length;
+  const changes = records.filter((record) => !same(record[field], record.given)).length;
   document.getElementById("count").textContent =
     `${decided.size} of ${data.suspects} looked at, ${changes} corrected`;
 }
@@ -52,7 +60,8 @@ function draw(record, article) {
 
 /** The corrected records as JSON Lines. */
 function lines() {
-  return data.records.map(({ open, ...record }) => JSON.stringify(record) + "\n").join("");
+  const label = (record) => `${JSON.stringify(field)}:${JSON.stringify(record[field])}`;
+  return records.map((record) => `${rest.get(record).slice(0, -1)},${label(record)}}\n`).join("");
 }
 
 document.getElementById("save").onclick = () => {
@@ -60,5 +69,5 @@ document.getElementById("save").onclick = () => {
   unsaved = false;
 };
 window.onbeforeunload = (event) => { if (unsaved) event.preventDefault(); };
-document.getElementById("examples").append(exampleList(data.records, data.suspects, draw));
+document.getElementById("examples").append(exampleList(records, data.suspects, draw));
 changed();
