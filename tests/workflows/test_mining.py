@@ -51,12 +51,12 @@ def expected(queries, documents, texts, positives, number, margin, skip):
 class Vectors:
     """A predictor whose vectors are random, the same for equal texts."""
 
-    model = SimpleNamespace(task=None)
+    model = SimpleNamespace(task=None, pooling=None)
 
     def __init__(self, rng):
         self.rng, self.known = rng, {}
 
-    def vectors(self, texts, *, prompt_name):
+    def vectors(self, texts, *, prompt_name, normalize=None):
         rows = [self.known.setdefault(text, self.rng.normal(size=4).astype(np.float32)) for text in texts]
         return np.stack(rows) / np.linalg.norm(rows, axis=1, keepdims=True), ()
 

@@ -26,10 +26,9 @@ from unmask.data.labelled.retrieval_files import find_collection, read_collectio
 from unmask.data.labelled.table import Data, ExampleTable, Source, as_sources
 from unmask.data.text.files import display_name
 from unmask.data.text.record_files import import_pyarrow
-from unmask.inference.backend import finite
 from unmask.inference.load import open_predictor
 from unmask.inference.predictor import Predictor
-from unmask.inference.search import Nearest, check_vectors, embed_blocks
+from unmask.inference.search import Nearest, check_vectors, embed_blocks, embed_side
 from unmask.inference.stream import check_out, summed
 from unmask.support.choices import Device, MinedRows, Precision, TextFormat, check_choice
 from unmask.support.durable import only_writer, replace_file
@@ -157,9 +156,9 @@ def find_negatives(
     Raises:
         UserError: the model makes no vectors, or they are not numbers.
     """
-    check_vectors(predictor)
-    vectors, own_notes = predictor.vectors(searched.queries, prompt_name="query")
-    queries = finite(vectors)
+    notes += check_vectors(predictor)
+    own_notes = list[str]()
+    queries = embed_side(predictor, searched.queries, "query", own_notes)
     most = max(map(len, searched.positives))
     nearest = Nearest(queries, skip + MORE * number + most)
     pairs = np.array([(of, query) for query, positives in enumerate(searched.positives) for of in positives])

@@ -138,6 +138,7 @@ def read_pooling(directory: Path, tokenizer: Tokenizer | None = None) -> Pooling
         query=query,
         document=document,
         include_prompt=include,
+        similarity=_similarity(settings),
         unsupported=next(iter(problems), ""),
     )
 
@@ -165,6 +166,7 @@ def static_folder(directory: Path) -> tuple[Path, Pooling] | None:
         prompt=prompt,
         query=query,
         document=document,
+        similarity=_similarity(settings),
         unsupported=next(iter(problems), ""),
     )
     return directory / folders[0], pooling
@@ -330,6 +332,12 @@ def _prompt(settings: Mapping[str, Any], path: Path, kind: str = "SentenceTransf
     if name not in prompts and name not in ("query", "document"):
         return "", [*problems, f"the prompt '{name}', which {path.name} does not have"]
     return prompts.get(name, ""), problems
+
+
+def _similarity(settings: Mapping[str, Any]) -> str | None:
+    """Return the name of the function by which vectors are compared, if one is stated."""
+    name = settings.get("similarity_fn_name")
+    return None if name is None else str(name)
 
 
 def role_prompts(settings: Mapping[str, Any]) -> tuple[str | None, str | None]:
