@@ -90,7 +90,9 @@ def test_the_losses_are_those_of_sentence_transformers(tokenizer, recipe, kind):
     torch.testing.assert_close(part.sum / 4, expected, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("shared", [("the dog sees", "rain"), ("the river", "the cat")])
+@pytest.mark.parametrize(
+    "shared", [("the dog sees", "rain"), ("the river", "the cat"), ("the cat", "rain"), ("the river", "the dog sees")]
+)
 def test_pairs_that_share_a_text_are_no_negatives(tokenizer, recipe, shared):
     """The loss is that of a matrix without the two cosines between the first pair and the last, which shares a text."""
     part, _, vectors = scored(make([*PAIRS[:2], shared]), tokenizer, recipe)

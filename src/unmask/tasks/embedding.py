@@ -23,7 +23,7 @@ import numpy as np
 from torch import Tensor
 
 from unmask.data.batches.batch import Batch
-from unmask.data.labelled.columns import LABELS, NUMBERS, SIMILARITY, Fields
+from unmask.data.labelled.columns import MATCHES, SIMILARITY, Fields
 from unmask.data.labelled.labelled_file import Row
 from unmask.families.checkpoints.heads import Pooling, supported
 from unmask.metrics import regression as metrics
@@ -85,7 +85,7 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
     pipeline = "sentence-similarity"
     library = "sentence-transformers"
     tags = ("sentence-transformers", "feature-extraction")
-    fields = Fields((*NUMBERS, *LABELS), SIMILARITY, optional=True, negatives=True)
+    fields = Fields(MATCHES, SIMILARITY, optional=True, negatives=True)
     weightless = True
     route = Reason("its vectors are served by /embed", "ask for these")
     refusals: ClassVar[Refusals] = dict.fromkeys(
