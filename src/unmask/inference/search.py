@@ -6,7 +6,7 @@ the memory needed does not depend on their number.
 
 BM25 is that of bm25s (Lù 2024), with Lucene's formula, k1 = 1.5 and b = 0.75. Its words are runs of letters and digits
 in lower case, without stemming or stop words; scripts that are written without spaces are read as overlapping pairs of
-characters, as by Lucene's CJKAnalyzer.
+characters, as by Lucene's CJKAnalyzer. Combining marks belong to the letters before them (Unicode's UAX #29).
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import islice, pairwise
 from types import ModuleType
+from unicodedata import category
 
 import numpy as np
 import torch
@@ -43,7 +45,10 @@ QUERIES = 1024
 _RANGES = ("0e00-0eff", "1000-109f", "1780-17ff", "2e80-2fff", "3040-30ff", "3400-9fff", "f900-faff", "20000-3ffff")
 _UNSPACED = "".join("-".join(f"\\U{int(end, 16):08x}" for end in ends.split("-")) for ends in _RANGES)
 """Thai and Lao; Myanmar; Khmer; Chinese and Japanese, without their punctuation."""
-_WORDS = re.compile(rf"[{_UNSPACED}]+|[^\W{_UNSPACED}]+")
+_MARKS = range(0x300, 0x20000)
+"""Code points among which all combining marks are, but for those that select variants."""
+_JOINERS = "\u200c\u200d"
+"""Invisible characters inside words, as in Persian and in the scripts of India."""
 
 
 def embed_side(predictor: Predictor, texts: Sequence[str], name: PromptName, notes: list[str]) -> np.ndarray:
@@ -286,10 +291,18 @@ class Bm25:
             yield documents, scores[documents]
 
 
+@cache
+def _words() -> re.Pattern[str]:
+    """Return the pattern of words, or of runs of scripts without spaces; `\\w` has no marks, such as vowels of Hindi."""
+    marks = "".join(character for code in _MARKS if category(character := chr(code)).startswith("M"))
+    letters = rf"[^\W{_UNSPACED}]"
+    return re.compile(rf"[{_UNSPACED}]+|{letters}+(?:[{marks}{_JOINERS}]+{letters}*)*")
+
+
 def split_words(text: str) -> list[str]:
     """Return the words of a text that BM25 compares."""
     words = []
-    for run in _WORDS.findall(text.lower()):
+    for run in _words().findall(text.replace("İ", "i").lower()):  # not i with a dot above, as Lucene's LowerCaseFilter
         if len(run) > 1 and re.match(f"[{_UNSPACED}]", run):
             words += [first + second for first, second in pairwise(run)]
         else:
