@@ -296,7 +296,8 @@ def _words() -> re.Pattern[str]:
     """Return the pattern of words, or of runs of scripts without spaces; `\\w` has no marks, such as vowels of Hindi."""
     marks = "".join(character for code in _MARKS if category(character := chr(code)).startswith("M"))
     letters = rf"[^\W{_UNSPACED}]"
-    return re.compile(rf"[{_UNSPACED}]+|{letters}+(?:[{marks}{_JOINERS}]+{letters}*)*")
+    inside = rf"(?=[^\0-{chr(_MARKS.start - 1)}])[{marks}{_JOINERS}]+"  # what is no mark is mostly told by the range
+    return re.compile(rf"[{_UNSPACED}]+|{letters}+(?:{inside}{letters}*)*")
 
 
 def split_words(text: str) -> list[str]:
