@@ -90,6 +90,22 @@ def test_the_losses_are_those_of_sentence_transformers(tokenizer, recipe, kind):
     torch.testing.assert_close(part.sum / 4, expected, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize("least", [None, 0.0])
+@pytest.mark.parametrize("scored", [False, True])
+def test_prompts_of_queries_begin_pairs_without_scores_alone(tokenizer, least, scored):
+    """A pair with a score has no query: the cosine of a text with itself is 1, and no order of the texts matters."""
+    task = Embedding(prompt="the ", query_prompt="a poem ", document_prompt="rain ", least=least, most=1.0)
+    rows = make(PAIRS, SCORES if scored else None)
+    first, second = ("the ", "the ") if scored or least is not None else ("a poem ", "rain ")
+    plain = make([(first + a, second + b) for a, b in PAIRS])
+    for found, wanted in zip(
+        task.frame(tokenizer, rows, (), gold=False).samples,
+        Embedding().frame(tokenizer, plain, (), gold=False).samples,
+        strict=True,
+    ):
+        np.testing.assert_array_equal(found.ids, wanted.ids)
+
+
 @pytest.mark.parametrize(
     "shared", [("the dog sees", "rain"), ("the river", "the cat"), ("the cat", "rain"), ("the river", "the dog sees")]
 )

@@ -158,7 +158,7 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
     def prompts(self, row: Row) -> Sequence[str]:
         """See `PairTask`."""
         prompt = self.prompt or ""
-        if self.least is not None:  # trained on scores, which do not depend on the order of the texts
+        if self.least is not None or "label" in row.values:  # scores do not depend on the order of the texts
             return prompt, prompt
         given = (self.query_prompt, self.document_prompt)
         return tuple(prompt if text is None else text for text in given)
