@@ -304,6 +304,9 @@ def test_the_pooling_of_the_model_is_kept(base, tmp_path):
     assert read_pooling(own) == Pooling(kind="cls", length=20)
     run = finetune(base, data, tmp_path / "run")
     assert read_pooling(run / "model") == Pooling(kind="cls", length=24)
+    write_pooling(base, Pooling(dimensions=8, similarity="dot", normalize=False), 32)
+    run = finetune(base, data, tmp_path / "cut", "task.matryoshka=[4]")
+    assert read_pooling(run / "model") == Pooling(length=24, dimensions=8), "what is trained are cosines"
     (base / "1_Pooling/config.json").write_text(json.dumps({"pooling_mode": ["mean", "max"]}))
     with pytest.raises(UserError, match="the vectors of this model need pooling by mean and max,"):
         finetune(base, data, tmp_path / "other")

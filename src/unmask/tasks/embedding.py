@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -53,7 +53,7 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
             of the model, if it makes vectors of texts.
         pooling: see `nn.encoders.pooled.pool`; None: that of the model, otherwise the mean.
         dense: dense layers over the pooled vector; None: those of the model, if it has any.
-        dimensions: number of first components that vectors are cut to; None: all.
+        dimensions: number of first components that vectors are cut to; None: as the model has it, otherwise all.
         matryoshka: smaller numbers of first components that are trained, too: the loss is the sum of that of whole
             vectors and of that of each.
         matryoshka_weights: the weight of each of these in the sum; empty: all 1, as that of whole vectors.
@@ -135,13 +135,15 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
             return self
         own = supported(pooling)
         prompts = {"prompt": own.prompt or None, "query_prompt": own.query, "document_prompt": own.document}
-        chosen = {name: text for name, text in prompts.items() if getattr(self, name) is None}
+        chosen: dict[str, Any] = {name: text for name, text in prompts.items() if getattr(self, name) is None}
         if not own.include_prompt and any(chosen.values()):
             raise UserError(
                 "the model does not pool the tokens of its prompts (include_prompt), with which it cannot be trained",
                 remedy=f"pass {', '.join(setting(f'task.{name}', '') for name in prompts)}, or a task.pooling",
             )
         dense = own.dense if self.dense is None else self.dense
+        if self.dimensions is None and dense == own.dense:  # those of other dense layers are others
+            chosen["dimensions"] = own.dimensions
         return msgspec.structs.replace(self, pooling=own.kind, dense=dense, **chosen)
 
     def cut(self, dimensions: int) -> Embedding:
