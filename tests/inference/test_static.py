@@ -93,7 +93,7 @@ def test_the_truncation_of_the_tokenizer_is_obeyed_or_refused(direction, directo
     words.enable_padding(length=9)
     words.save(str(tmp_path / "s" / "tokenizer.json"))
     if direction == "Left":
-        with pytest.raises(UserError, match="the vectors of this model need truncation: .* which is not supported"):
+        with pytest.raises(UserError, match=r"the vectors of this model need truncation: .* which is not supported"):
             load(tmp_path / "s", device="cpu")
         return
     theirs = library.SentenceTransformer(str(tmp_path / "s"), device="cpu", local_files_only=True)

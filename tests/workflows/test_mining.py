@@ -183,7 +183,9 @@ def test_empty_documents_are_no_negatives(model, tmp_path):
 
 def test_pairs_that_do_not_belong_together_are_refused(model):
     graded = {"query": ["a dog", "a dog", "a cat"], "passage": ["the dog", "the cat", "the cat"]}
-    with pytest.raises(UserError, match=r"the pairs have different labels \('1' and '0'\), but all are taken to belong"):
+    with pytest.raises(
+        UserError, match=r"the pairs have different labels \('1' and '0'\), but all are taken to belong"
+    ):
         mine(model, {**graded, "grade": [1, 0, 1]}, out=None, **HERE)
     corpus = {"text": ["rain", "the sea"]}
     assert mine(model, {**graded, "grade": [1, 1, 1]}, out=None, margin=0.0, corpus=corpus, **HERE) == mine(

@@ -293,7 +293,7 @@ class Bm25:
 
 @cache
 def _words() -> re.Pattern[str]:
-    """Return the pattern of words, or of runs of scripts without spaces; `\\w` has no marks, such as vowels of Hindi."""
+    """Return the pattern of words, or runs of scripts without spaces; `\\w` lacks marks, such as vowels of Hindi."""
     marks = "".join(character for code in _MARKS if category(character := chr(code)).startswith("M"))
     letters = rf"[^\W{_UNSPACED}]"
     inside = rf"(?=[^\0-{chr(_MARKS.start - 1)}])[{marks}{_JOINERS}]+"  # what is no mark is mostly told by the range

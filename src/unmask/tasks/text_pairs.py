@@ -192,10 +192,10 @@ def without_labels(rows: Sequence[Row]) -> list[Row]:
         UserError: the labels differ, as those of pairs do of which some do not belong together.
     """
     for row in rows:
-        if row.values.get("label") != rows[0].values.get("label"):
+        label, first = row.values.get("label"), rows[0].values.get("label")
+        if label != first:
             raise UserError(
-                f"the pairs have different labels ('{rows[0].values['label']}' and '{row.values['label']}'), but all are "
-                "taken to belong together",
+                f"the pairs have different labels ('{first}' and '{label}'), but all are taken to belong together",
                 file=row.file or None,
                 line=row.line or None,
                 remedy="keep the rows that belong together, and remove or rename the column of the labels",
@@ -312,7 +312,7 @@ def ranking_loss(scores: Tensor, texts: Sequence[Tensor], temperature: float, *,
     own_first, own_second, negative = texts
     pairs = len(scores)
     shared = torch.zeros(pairs, pairs, dtype=torch.bool, device=scores.device)
-    for one, other in product((own_first, own_second), repeat=2):  # also (a, b) and (b, c): b would have to avoid itself
+    for one, other in product((own_first, own_second), repeat=2):  # of (a, b) and (b, c), b does not avoid itself
         shared |= one[:, None] == other[None]
     second = (own_second[:, None] == negative).float()  # (pairs, negatives)
     equal = (own_first[:, None] == negative) | (shared.float() @ second > 0)  # a pair shares its own texts, too

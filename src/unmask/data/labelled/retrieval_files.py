@@ -7,8 +7,8 @@ whose documents are read from the file whenever they are needed, so that it does
 rankings, by the numbers of documents.
 
 Only judged queries are searched. The text of a document is its title and its text, with a space in between, as in BEIR.
-A document with the id and the text of a query, with or without its title (as in ArguAna and Quora), is the query itself,
-and is not ranked for it. BEIR leaves out all documents with the id of the query, whatever their texts.
+A document with the id and the text of a query, with or without its title (as in ArguAna and Quora), is the query
+itself, and is not ranked for it. BEIR leaves out all documents with the id of the query, whatever their texts.
 """
 
 from __future__ import annotations
