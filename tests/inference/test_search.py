@@ -34,6 +34,23 @@ def test_words_of_bm25():
     assert split_words(" -- ") == []
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("हिन्दी भाषा।", ["हिन्दी", "भाषा"]),
+        ("বাংলা, தமிழ்", ["বাংলা", "தமிழ்"]),
+        ("بِسْمِ ٱللَّٰهِ", ["بِسْمِ", "ٱللَّٰهِ"]),
+        ("cafe\u0301s na\u0308ive", ["cafe\u0301s", "na\u0308ive"]),
+        ("می\u200cخواهم \u0301", ["می\u200cخواهم"]),
+        ("İstanbul'da IŞIK", ["istanbul", "da", "işik"]),
+        ("ภาษา ไทย", ["ภา", "าษ", "ษา", "ไท", "ทย"]),
+    ],
+)
+def test_marks_belong_to_their_words(text, words):
+    """Words of Hindi, Arabic with vowels, and decomposed letters were divided at each mark, into single consonants."""
+    assert split_words(text) == words
+
+
 def test_bm25_is_that_of_lucene():
     pytest.importorskip("bm25s", reason="bm25s is not installed")
     rng = np.random.default_rng(0)

@@ -2,10 +2,12 @@
 
 import json
 import pickle
+import shutil
 
 import numpy as np
 import pytest
 import sklearn.decomposition
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -81,6 +83,25 @@ def test_sentence_transformers_reads_and_writes_the_directory(directories, tmp_p
     np.testing.assert_allclose(ours.with_dimensions(3).embed(filled), cut, atol=1e-5)
 
 
+@pytest.mark.parametrize("direction", ["Right", "Left"])
+def test_the_truncation_of_the_tokenizer_is_obeyed_or_refused(direction, directories, tmp_path):
+    """`StaticEmbedding` obeys that of `tokenizer.json`, and removes its padding."""
+    library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+    shutil.copytree(directories[1], tmp_path / "s")
+    words = tokenizers.Tokenizer.from_file(str(tmp_path / "s" / "tokenizer.json"))
+    words.enable_truncation(3, direction=direction.lower())
+    words.enable_padding(length=9)
+    words.save(str(tmp_path / "s" / "tokenizer.json"))
+    if direction == "Left":
+        with pytest.raises(UserError, match=r"the vectors of this model need truncation: .* which is not supported"):
+            load(tmp_path / "s", device="cpu")
+        return
+    theirs = library.SentenceTransformer(str(tmp_path / "s"), device="cpu", local_files_only=True)
+    found, notes = load(tmp_path / "s", device="cpu").vectors(TEXTS)
+    np.testing.assert_allclose(found[:-1], theirs.encode(TEXTS[:-1]), atol=1e-5)
+    assert "texts are longer than 3 tokens and were cut" in str(notes[0])
+
+
 def test_it_is_used_as_a_model_of_vectors(directories, tmp_path, capsys):
     with pytest.warns(UserWarning, match="1 of 5 texts are empty"):
         vectors = load(directories[1], device="cpu").embed(TEXTS)
@@ -126,4 +147,8 @@ def test_what_cannot_be_is_refused(directories, recipe, tokenizer, tmp_path):
         (tmp_path / "s" / file).write_bytes((directories[1] / file).read_bytes())
     (tmp_path / "s" / "modules.json").write_text(json.dumps(steps))
     with pytest.raises(UserError, match="the modules StaticEmbedding, LSTM"):
+        load(tmp_path / "s", device="cpu")
+    (tmp_path / "s" / "modules.json").write_bytes(path.read_bytes())
+    (tmp_path / "s" / "config_sentence_transformers.json").write_text('{"truncate_dim": "8"}')
+    with pytest.raises(UserError, match="the vectors of this model need truncate_dim: '8'"):
         load(tmp_path / "s", device="cpu")

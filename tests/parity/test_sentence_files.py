@@ -9,6 +9,7 @@ import torch
 import transformers
 
 from unmask.inference.load import load
+from unmask.inference.search import check_vectors, embed_side
 from unmask.model.model import load_model, save_model
 from unmask.serving.metrics import Meter
 from unmask.serving.served import Served
@@ -169,6 +170,30 @@ def test_passages_have_their_prompt(made, tmp_path):
     ours = load(directory, device="cpu")
     expected = ours.vectors([f"the mat: {text}" for text in TEXTS])[0]
     np.testing.assert_array_equal(ours.vectors(TEXTS, prompt_name="document")[0], expected)
+
+
+@pytest.mark.parametrize("normalized", [True, False])
+@pytest.mark.parametrize("stated", [..., None, "cosine", "dot", "euclidean", "manhattan"])
+def test_searches_compare_vectors_as_sentence_transformers(stated, normalized, made, tmp_path):
+    """By cosines, unless the model states otherwise, also if it has no step that normalizes; saved models keep it."""
+    directory = copied(made("bert"), PROMPTS, {"similarity_fn_name": stated}, tmp_path / "m")
+    steps = json.loads((directory / "modules.json").read_text())
+    (directory / "modules.json").write_text(json.dumps(steps if normalized else steps[:2]))
+    theirs = sentences.SentenceTransformer(str(directory), device="cpu", local_files_only=True)
+    expected = theirs.similarity(*(np.stack([theirs.encode(text) for text in TEXTS]) for _ in range(2))).numpy()
+    save_model(tmp_path / "again", load_model(directory), "# Vectors")
+    for source in (directory, tmp_path / "again"):
+        ours = load(source, device="cpu", precision="float32")
+        if stated == "manhattan" or (stated == "euclidean" and not normalized):
+            with pytest.raises(UserError, match=f"compared by '{stated}' .*, which is not supported in searches"):
+                check_vectors(ours)
+            continue
+        assert bool(check_vectors(ours)) == (stated in (..., None) and not normalized)
+        queries, documents = (embed_side(ours, TEXTS, name, []) for name in ("query", "document"))
+        products = queries @ documents.T
+        if stated == "euclidean":
+            products = -np.sqrt(np.maximum(2 - 2 * products, 0))
+        np.testing.assert_allclose(products, expected, atol=2e-3 if stated == "euclidean" else 1e-4)
 
 
 @pytest.mark.parametrize(

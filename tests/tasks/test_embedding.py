@@ -90,7 +90,25 @@ def test_the_losses_are_those_of_sentence_transformers(tokenizer, recipe, kind):
     torch.testing.assert_close(part.sum / 4, expected, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("shared", [("the dog sees", "rain"), ("the river", "the cat")])
+@pytest.mark.parametrize("least", [None, 0.0])
+@pytest.mark.parametrize("scored", [False, True])
+def test_prompts_of_queries_begin_pairs_without_scores_alone(tokenizer, least, scored):
+    """A pair with a score has no query: the cosine of a text with itself is 1, and no order of the texts matters."""
+    task = Embedding(prompt="the ", query_prompt="a poem ", document_prompt="rain ", least=least, most=1.0)
+    rows = make(PAIRS, SCORES if scored else None)
+    first, second = ("the ", "the ") if scored or least is not None else ("a poem ", "rain ")
+    plain = make([(first + a, second + b) for a, b in PAIRS])
+    for found, wanted in zip(
+        task.frame(tokenizer, rows, (), gold=False).samples,
+        Embedding().frame(tokenizer, plain, (), gold=False).samples,
+        strict=True,
+    ):
+        np.testing.assert_array_equal(found.ids, wanted.ids)
+
+
+@pytest.mark.parametrize(
+    "shared", [("the dog sees", "rain"), ("the river", "the cat"), ("the cat", "rain"), ("the river", "the dog sees")]
+)
 def test_pairs_that_share_a_text_are_no_negatives(tokenizer, recipe, shared):
     """The loss is that of a matrix without the two cosines between the first pair and the last, which shares a text."""
     part, _, vectors = scored(make([*PAIRS[:2], shared]), tokenizer, recipe)
@@ -286,6 +304,9 @@ def test_the_pooling_of_the_model_is_kept(base, tmp_path):
     assert read_pooling(own) == Pooling(kind="cls", length=20)
     run = finetune(base, data, tmp_path / "run")
     assert read_pooling(run / "model") == Pooling(kind="cls", length=24)
+    write_pooling(base, Pooling(dimensions=8, similarity="dot", normalize=False), 32)
+    run = finetune(base, data, tmp_path / "cut", "task.matryoshka=[4]")
+    assert read_pooling(run / "model") == Pooling(length=24, dimensions=8), "what is trained are cosines"
     (base / "1_Pooling/config.json").write_text(json.dumps({"pooling_mode": ["mean", "max"]}))
     with pytest.raises(UserError, match="the vectors of this model need pooling by mean and max,"):
         finetune(base, data, tmp_path / "other")

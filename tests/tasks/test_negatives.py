@@ -13,7 +13,9 @@ from unmask.data.labelled.labelled_file import NegativeRow, parse_columns
 from unmask.objectives.learner import Learner
 from unmask.support.errors import UserError
 from unmask.tasks.embedding import Embedding
+from unmask.tasks.late_interaction import LateInteraction
 from unmask.tasks.rows import texts_of
+from unmask.tasks.sparse import Sparse
 from unmask.tasks.text_pairs import POOL, TIE, rank_pairs
 
 WANTED = [("a", "b", "c", "d"), ("e", "f", "g", "h")]
@@ -103,6 +105,16 @@ def make(texts):
     return [NegativeRow({"text": a, "text_b": b}, "a.tsv", 2, negatives=tuple(of)) for a, b, *of in texts]
 
 
+def test_known_second_texts_are_no_negatives_of_other_rows(tokenizer, recipe):
+    """The first text has two second texts, of which the one in the second row is a negative of the third row."""
+    rows = make([("the dog", "a poem", "the sea"), ("the dog", "old town", "rain"), ("the cat", "a river", "old town")])
+    part, vectors = loss_and_vectors(rows, tokenizer, recipe)
+    unit = torch.nn.functional.normalize(vectors, dim=1)
+    logits = unit[::3] @ torch.cat([unit[1::3], unit[2::3]]).T / 0.05  # (3, 6)
+    logits[0, 1] = logits[1, 0] = logits[0, 5] = logits[1, 5] = -torch.inf
+    torch.testing.assert_close(part.sum, -logits.log_softmax(1).diagonal().sum(), rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_the_loss_is_that_of_sentence_transformers(tokenizer, recipe, documents, count):
     losses = pytest.importorskip("sentence_transformers.losses", reason="sentence-transformers is not installed")
@@ -144,3 +156,26 @@ def test_ranks_are_those_of_a_loop(seed, sizes, pool):
         assert scores[number] == pytest.approx(float(vectors[start] @ vectors[start + 1]), rel=1e-4, abs=1e-6)
         assert abs(ranks[number] - 1 - above) <= 0
     assert POOL == 1000
+
+
+@pytest.mark.parametrize("task", [Sparse(), LateInteraction()])
+@pytest.mark.parametrize("column", ["label", "grade", "score", "is_duplicate"])
+def test_labels_that_differ_are_refused_where_all_pairs_belong_together(task, column, tmp_path):
+    """Graded pairs, duplicates and inferences have pairs that do not; they were trained on like the others."""
+    path = tmp_path / "pairs.jsonl"
+    records = [{"query": f"the {word}", "passage": f"a {word}", column: 1} for word in ("cat", "dog", "sea")]
+    path.write_text("\n".join(map(json.dumps, records)))
+    assert [row.values for row in task.read([path], columns={})] == [
+        {"text": record["query"], "text_b": record["passage"]} for record in records
+    ]
+    path.write_text("\n".join(map(json.dumps, [*records, records[0] | {column: 0}])))
+    with pytest.raises(UserError, match=r"pairs.jsonl:4: the pairs have different labels \('1' and '0'\)"):
+        task.read([path], columns={})
+    assert len(task.read([path], columns={}, gold=False)) == 4
+
+
+def test_graded_pairs_have_scores(tmp_path):
+    path = tmp_path / "graded.jsonl"
+    path.write_text('{"query": "a", "passage": "b", "grade": 1}\n{"query": "a", "passage": "c", "grade": 0}\n')
+    rows = Embedding().read([path], columns={})
+    assert [row.values["label"] for row in rows] == ["1", "0"] and not Embedding().contrasts(rows)

@@ -51,12 +51,12 @@ def expected(queries, documents, texts, positives, number, margin, skip):
 class Vectors:
     """A predictor whose vectors are random, the same for equal texts."""
 
-    model = SimpleNamespace(task=None)
+    model = SimpleNamespace(task=None, pooling=None)
 
     def __init__(self, rng):
         self.rng, self.known = rng, {}
 
-    def vectors(self, texts, *, prompt_name):
+    def vectors(self, texts, *, prompt_name, normalize=None):
         rows = [self.known.setdefault(text, self.rng.normal(size=4).astype(np.float32)) for text in texts]
         return np.stack(rows) / np.linalg.norm(rows, axis=1, keepdims=True), ()
 
@@ -166,6 +166,31 @@ def test_texts_that_tsv_cannot_hold_are_refused_before_anything_is_computed(brok
         data, more = tmp_path, ()
     with pytest.raises(UserError, match=r"TSV cannot hold the tab or line break in '.*'; write \.csv, \.jsonl or"):
         mine("model", data, corpus=more, out=tmp_path / "a.tsv", **HERE)
+
+
+def test_empty_documents_are_no_negatives(model, tmp_path):
+    """Collections have some; a row with one is refused in training."""
+    texts = ["a cat", "the dog", *[" "] * 12, "rain"]
+    (tmp_path / "corpus.jsonl").write_text(
+        "\n".join(json.dumps({"_id": f"d{number}", "text": text}) for number, text in enumerate(texts))
+    )
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "a dog"}')
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td1\t1\n")
+    mined = mine(model, tmp_path, out=None, margin=0.0, **HERE)
+    assert {row["negative"] for row in mined} <= {"a cat", "rain"}
+
+
+def test_pairs_that_do_not_belong_together_are_refused(model):
+    graded = {"query": ["a dog", "a dog", "a cat"], "passage": ["the dog", "the cat", "the cat"]}
+    with pytest.raises(
+        UserError, match=r"the pairs have different labels \('1' and '0'\), but all are taken to belong"
+    ):
+        mine(model, {**graded, "grade": [1, 0, 1]}, out=None, **HERE)
+    corpus = {"text": ["rain", "the sea"]}
+    assert mine(model, {**graded, "grade": [1, 1, 1]}, out=None, margin=0.0, corpus=corpus, **HERE) == mine(
+        model, graded, out=None, margin=0.0, corpus=corpus, **HERE
+    )
 
 
 def test_what_cannot_be_mined_is_refused(model, tmp_path, recipe, tokenizer):

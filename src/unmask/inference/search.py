@@ -6,7 +6,7 @@ the memory needed does not depend on their number.
 
 BM25 is that of bm25s (Lù 2024), with Lucene's formula, k1 = 1.5 and b = 0.75. Its words are runs of letters and digits
 in lower case, without stemming or stop words; scripts that are written without spaces are read as overlapping pairs of
-characters, as by Lucene's CJKAnalyzer.
+characters, as by Lucene's CJKAnalyzer. Combining marks belong to the letters before them (Unicode's UAX #29).
 """
 
 from __future__ import annotations
@@ -14,22 +14,28 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import islice, pairwise
 from types import ModuleType
+from unicodedata import category
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from unmask.families.checkpoints.heads import supported
 from unmask.inference.backend import finite
 from unmask.inference.predictor import Predictor
 from unmask.inference.sparse import SparseRows
 from unmask.inference.stream import summed
 from unmask.nn.layers.max_sim import max_sim, select
+from unmask.support.choices import PromptName
 from unmask.support.errors import UserError
 from unmask.tasks.rows import as_rows
 from unmask.tasks.sparse import SparseVector
 
+COSINE, DOT, EUCLIDEAN = "cosine", "dot", "euclidean"
+"""Names of similarities (`Pooling.similarity`); the distances of vectors of norm 1 order them as their cosines do."""
 BLOCK = 8192
 """Number of documents that are embedded and compared at once."""
 TOKEN_BLOCK = 1024
@@ -39,7 +45,31 @@ QUERIES = 1024
 _RANGES = ("0e00-0eff", "1000-109f", "1780-17ff", "2e80-2fff", "3040-30ff", "3400-9fff", "f900-faff", "20000-3ffff")
 _UNSPACED = "".join("-".join(f"\\U{int(end, 16):08x}" for end in ends.split("-")) for ends in _RANGES)
 """Thai and Lao; Myanmar; Khmer; Chinese and Japanese, without their punctuation."""
-_WORDS = re.compile(rf"[{_UNSPACED}]+|[^\W{_UNSPACED}]+")
+_MARKS = range(0x300, 0x20000)
+"""Code points among which all combining marks are, but for those that select variants."""
+_JOINERS = "\u200c\u200d"
+"""Invisible characters inside words, as in Persian and in the scripts of India."""
+
+
+def embed_side(predictor: Predictor, texts: Sequence[str], name: PromptName, notes: list[str]) -> np.ndarray:
+    """Return the vectors of queries or of documents as they are compared, (texts, width) float32.
+
+    Their products are the cosines, unless the model states that products of the vectors as they are should be compared
+    (`similarity_fn_name` of sentence-transformers).
+
+    Args:
+        predictor: the model.
+        texts: the texts.
+        name: what they are.
+        notes: receives notes that count texts.
+
+    Raises:
+        UserError: the model makes no vectors, or they are not numbers.
+    """
+    normalize = None if supported(predictor.model.pooling).similarity == DOT else True
+    vectors, own_notes = predictor.vectors(texts, prompt_name=name, normalize=normalize)
+    notes += own_notes
+    return finite(vectors)
 
 
 def embed_blocks(predictor: Predictor, texts: Iterator[str], notes: list[str]) -> Iterator[np.ndarray]:
@@ -54,9 +84,7 @@ def embed_blocks(predictor: Predictor, texts: Iterator[str], notes: list[str]) -
         UserError: the model makes no vectors, or they are not numbers.
     """
     while block := list(islice(texts, BLOCK)):
-        vectors, own_notes = predictor.vectors(block, prompt_name="document")
-        notes += own_notes
-        yield finite(vectors)
+        yield embed_side(predictor, block, "document", notes)
 
 
 def embed_sparse(predictor: Predictor, texts: Sequence[str], notes: list[str]) -> SparseRows:
@@ -98,11 +126,11 @@ def embed_token_blocks(predictor: Predictor, texts: Iterator[str], notes: list[s
         yield predictor.embed_tokens(block, notes=notes)
 
 
-def check_vectors(predictor: Predictor) -> None:
-    """Check that a model makes vectors of texts.
+def check_vectors(predictor: Predictor) -> tuple[str, ...]:
+    """Check that a model makes vectors of texts that can be compared; return notes.
 
     Raises:
-        UserError: it was fine-tuned for another task.
+        UserError: it was fine-tuned for another task, or its vectors are compared otherwise than by products.
     """
     task = predictor.model.task
     if task is not None and task.vectors is None:
@@ -110,6 +138,16 @@ def check_vectors(predictor: Predictor) -> None:
             f"this model is for {task.part.replace('_', ' ')}, and makes no vectors for search",
             remedy="name a model that was trained on pairs, or an encoder",
         )
+    pooling = supported(predictor.model.pooling)
+    if pooling.similarity not in (None, COSINE, DOT) and not (pooling.normalize and pooling.similarity == EUCLIDEAN):
+        raise UserError(
+            f"the vectors of this model are compared by '{pooling.similarity}' (similarity_fn_name), which is not "
+            "supported in searches",
+            remedy="name a model whose vectors are compared by cosine or dot",
+        )
+    if pooling.similarity is None and not pooling.normalize:
+        return ("the model does not state how its vectors are compared: by cosines, as sentence-transformers does",)
+    return ()
 
 
 class Best:
@@ -253,10 +291,19 @@ class Bm25:
             yield documents, scores[documents]
 
 
+@cache
+def _words() -> re.Pattern[str]:
+    """Return the pattern of words, or runs of scripts without spaces; `\\w` lacks marks, such as vowels of Hindi."""
+    marks = "".join(character for code in _MARKS if category(character := chr(code)).startswith("M"))
+    letters = rf"[^\W{_UNSPACED}]"
+    inside = rf"(?=[^\0-{chr(_MARKS.start - 1)}])[{marks}{_JOINERS}]+"  # what is no mark is mostly told by the range
+    return re.compile(rf"[{_UNSPACED}]+|{letters}+(?:{inside}{letters}*)*")
+
+
 def split_words(text: str) -> list[str]:
     """Return the words of a text that BM25 compares."""
     words = []
-    for run in _WORDS.findall(text.lower()):
+    for run in _words().findall(text.replace("İ", "i").lower()):  # not i with a dot above, as Lucene's LowerCaseFilter
         if len(run) > 1 and re.match(f"[{_UNSPACED}]", run):
             words += [first + second for first, second in pairwise(run)]
         else:

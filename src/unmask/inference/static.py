@@ -111,15 +111,19 @@ class StaticPredictor(Predictor):
         prompted = [own.prompt_of(prompt_name) + text for text in as_texts(texts)]
         check_unicode(prompted)
         encoded = encode_ragged(self.model.tokenizer, prompted)
+        notes = list[str]()
+        if own.length is not None and (long := int((encoded.lengths > own.length).sum())):
+            notes.append(ShareNote(long, len(prompted), f"texts are longer than {own.length} tokens and were cut"))
+            encoded = encoded.cut(np.minimum(encoded.lengths, own.length))
         vectors = np.zeros((len(prompted), width), np.float32)
         filled = np.flatnonzero(encoded.lengths)
         if len(filled):
             starts = np.cumsum([0, *encoded.lengths[filled][:-1]])
             sums = np.add.reduceat(self.table[encoded.ids], starts)  # (texts, width)
             vectors[filled] = sums / encoded.lengths[filled, None].astype(np.float32)
-        empty = len(prompted) - len(filled)
-        notes = (ShareNote(empty, len(prompted), "texts are empty"),) if empty else ()
-        return finished(vectors, own), notes
+        if empty := len(prompted) - len(filled):
+            notes.append(ShareNote(empty, len(prompted), "texts are empty"))
+        return finished(vectors, own), tuple(notes)
 
     def with_dimensions(self, dimensions: int | None) -> StaticPredictor:
         """See `Predictor`."""

@@ -161,12 +161,12 @@ FILES: dict[str, KnownKeys] = {
     "config_sentence_transformers.json": KnownKeys(
         read=_keys(
             "model_type prompts default_prompt_name activation_fn truncate_dim query_prefix document_prefix "
-            "query_length document_length do_query_expansion attend_to_expansion_tokens skiplist_words"
+            "query_length document_length do_query_expansion attend_to_expansion_tokens skiplist_words "
+            "similarity_fn_name"
         ),
         harmless={
             "__version__": _METADATA,
             "requirements": "versions of libraries that are not used",
-            "similarity_fn_name": "vectors do not depend on how they are compared",
             "keep_in_fp32_modules": "the precision is that of the call",
         },
     ),

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
 from torch import Tensor
 
 from unmask.data.batches.batch import Batch
-from unmask.data.labelled.columns import LABELS, NUMBERS, SIMILARITY, Fields
+from unmask.data.labelled.columns import MATCHES, SIMILARITY, Fields
 from unmask.data.labelled.labelled_file import Row
 from unmask.families.checkpoints.heads import Pooling, supported
 from unmask.metrics import regression as metrics
@@ -53,7 +53,7 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
             of the model, if it makes vectors of texts.
         pooling: see `nn.encoders.pooled.pool`; None: that of the model, otherwise the mean.
         dense: dense layers over the pooled vector; None: those of the model, if it has any.
-        dimensions: number of first components that vectors are cut to; None: all.
+        dimensions: number of first components that vectors are cut to; None: as the model has it, otherwise all.
         matryoshka: smaller numbers of first components that are trained, too: the loss is the sum of that of whole
             vectors and of that of each.
         matryoshka_weights: the weight of each of these in the sum; empty: all 1, as that of whole vectors.
@@ -85,7 +85,7 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
     pipeline = "sentence-similarity"
     library = "sentence-transformers"
     tags = ("sentence-transformers", "feature-extraction")
-    fields = Fields((*NUMBERS, *LABELS), SIMILARITY, optional=True, negatives=True)
+    fields = Fields(MATCHES, SIMILARITY, optional=True, negatives=True)
     weightless = True
     route = Reason("its vectors are served by /embed", "ask for these")
     refusals: ClassVar[Refusals] = dict.fromkeys(
@@ -135,13 +135,15 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
             return self
         own = supported(pooling)
         prompts = {"prompt": own.prompt or None, "query_prompt": own.query, "document_prompt": own.document}
-        chosen = {name: text for name, text in prompts.items() if getattr(self, name) is None}
+        chosen: dict[str, Any] = {name: text for name, text in prompts.items() if getattr(self, name) is None}
         if not own.include_prompt and any(chosen.values()):
             raise UserError(
                 "the model does not pool the tokens of its prompts (include_prompt), with which it cannot be trained",
                 remedy=f"pass {', '.join(setting(f'task.{name}', '') for name in prompts)}, or a task.pooling",
             )
         dense = own.dense if self.dense is None else self.dense
+        if self.dimensions is None and dense == own.dense:  # those of other dense layers are others
+            chosen["dimensions"] = own.dimensions
         return msgspec.structs.replace(self, pooling=own.kind, dense=dense, **chosen)
 
     def cut(self, dimensions: int) -> Embedding:
@@ -158,7 +160,7 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
     def prompts(self, row: Row) -> Sequence[str]:
         """See `PairTask`."""
         prompt = self.prompt or ""
-        if self.least is not None:  # trained on scores, which do not depend on the order of the texts
+        if self.least is not None or "label" in row.values:  # scores do not depend on the order of the texts
             return prompt, prompt
         given = (self.query_prompt, self.document_prompt)
         return tuple(prompt if text is None else text for text in given)

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from unmask.data.batches.batch import Batch, Sample
 from unmask.data.batches.plan import Plan
-from unmask.data.labelled.columns import Fields
+from unmask.data.labelled.columns import MATCHES, Fields
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families.checkpoints.heads import write_splade
@@ -42,8 +42,8 @@ from unmask.support.environment import check_memory
 from unmask.support.messages import argument
 from unmask.tasks.routes import Route, VectorsRequest
 from unmask.tasks.rows import are_pairs, frame_rows
-from unmask.tasks.task import Framed, ModelFiles, Reason, Refusals
-from unmask.tasks.text_pairs import PairHead, PairTask, Sides, Similarity, ranking_loss
+from unmask.tasks.task import Columns, Framed, ModelFiles, Notes, Paths, Reason, Refusals
+from unmask.tasks.text_pairs import PairHead, PairTask, Sides, Similarity, ranking_loss, without_labels
 
 OFFSETS = "offsets"
 """Name of the places where texts begin in the plan of a batch."""
@@ -124,7 +124,7 @@ class Sparse(PairTask, frozen=True, kw_only=True, tag="sparse"):
     pipeline = "feature-extraction"
     library = "sentence-transformers"
     tags = ("sentence-transformers", "sparse-encoder", "sparse", "splade")
-    fields = Fields((), negatives=True)
+    fields = Fields(MATCHES, optional=True, negatives=True)
     usage = '"A text."'
     weightless = True
     adopts: ClassVar[str] = "masked_lm"
@@ -172,6 +172,12 @@ class Sparse(PairTask, frozen=True, kw_only=True, tag="sparse"):
     def outputs(self, vocabulary: int) -> int:
         """See `Task`."""
         return vocabulary
+
+    def read(
+        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
+    ) -> list[Row]:
+        """See `Task`."""
+        return without_labels(super().read(paths, columns=columns, kind=kind, gold=gold, notes=notes))
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: none."""

@@ -6,15 +6,16 @@ compares the vectors of all texts of a step, and how well second texts are found
 Each first text should find its own second text among those of its step (Henderson et al. 2017, section 4.4;
 `MultipleNegativesRankingLoss` of sentence-transformers). The negatives are all those of the step on the same device,
 also if it is split into micro-batches (training/joint.py; `CachedMultipleNegativesRankingLoss` there). Unlike there,
-pairs that share a text with a pair are not its negatives. The negatives of all rows are those of each row too, unless
-they are equal to one of its own two texts; rows may have different numbers of them.
+pairs that share a text with a pair are not its negatives, nor are their second texts where they are negatives of other
+rows. The negatives of all other rows are those of each row too, unless they are equal to one of its own two texts; rows
+may have different numbers of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from typing import ClassVar
 
 import msgspec
@@ -184,6 +185,27 @@ class PairTask(RowTask, frozen=True, kw_only=True):
         return made
 
 
+def without_labels(rows: Sequence[Row]) -> list[Row]:
+    """Return pairs that belong together without their labels, if they have any.
+
+    Raises:
+        UserError: the labels differ, as those of pairs do of which some do not belong together.
+    """
+    for row in rows:
+        label, first = row.values.get("label"), rows[0].values.get("label")
+        if label != first:
+            raise UserError(
+                f"the pairs have different labels ('{first}' and '{label}'), but all are taken to belong together",
+                file=row.file or None,
+                line=row.line or None,
+                remedy="keep the rows that belong together, and remove or rename the column of the labels",
+            )
+    return [
+        msgspec.structs.replace(row, values={name: text for name, text in row.values.items() if name != "label"})
+        for row in rows
+    ]
+
+
 def describe_mistakes(
     examples: Sequence[Row], predictions: Sequence[Similarity], wrong: np.ndarray, measure: str
 ) -> list[Mistake]:
@@ -289,9 +311,12 @@ def ranking_loss(scores: Tensor, texts: Sequence[Tensor], temperature: float, *,
     """
     own_first, own_second, negative = texts
     pairs = len(scores)
-    shared = (own_first[:, None] == own_first[None]) | (own_second[:, None] == own_second[None])  # (pairs, pairs)
+    shared = torch.zeros(pairs, pairs, dtype=torch.bool, device=scores.device)
+    for one, other in product((own_first, own_second), repeat=2):  # of (a, b) and (b, c), b does not avoid itself
+        shared |= one[:, None] == other[None]
+    second = (own_second[:, None] == negative).float()  # (pairs, negatives)
+    equal = (own_first[:, None] == negative) | (shared.float() @ second > 0)  # a pair shares its own texts, too
     shared.fill_diagonal_(False)
-    equal = (own_first[:, None] == negative) | (own_second[:, None] == negative)  # (pairs, negatives)
     ranked = (scores / temperature).masked_fill(torch.cat([shared, equal], 1), -torch.inf)
     matching = torch.arange(pairs, device=scores.device)
     loss = cross_entropy(ranked, matching, reduction="sum")

@@ -9,7 +9,7 @@ truth relevant, only nobody has said so. A document is therefore left out if its
 lowered by the margin: score > positive - margin * |positive| (Moreira et al. 2024, "NV-Retriever", TopK-PercPos). Of
 those that remain, the most similar ones can be left out, too (`skip`). Both are as in `mine_hard_negatives` of
 sentence-transformers, where they are called `relative_margin` and `range_min`: of several positives of a query, the
-least similar one counts. Texts that equal the query or one of its positives are never negatives.
+least similar one counts. Texts that equal the query or one of its positives, and empty ones, are never negatives.
 """
 
 from __future__ import annotations
@@ -22,21 +22,25 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from unmask.data.labelled.columns import MATCHES, Fields
+from unmask.data.labelled.labelled_file import Row, is_plain, read_rows
 from unmask.data.labelled.retrieval_files import find_collection, read_collection
 from unmask.data.labelled.table import Data, ExampleTable, Source, as_sources
 from unmask.data.text.files import display_name
 from unmask.data.text.record_files import import_pyarrow
-from unmask.inference.backend import finite
 from unmask.inference.load import open_predictor
 from unmask.inference.predictor import Predictor
-from unmask.inference.search import Nearest, check_vectors, embed_blocks
+from unmask.inference.search import Nearest, check_vectors, embed_blocks, embed_side
 from unmask.inference.stream import check_out, summed
 from unmask.support.choices import Device, MinedRows, Precision, TextFormat, check_choice
 from unmask.support.durable import only_writer, replace_file
 from unmask.support.errors import ShareNote, UserError, counted
 from unmask.support.messages import argument
+from unmask.tasks.damaged_examples import describe_damaged
 from unmask.tasks.prediction_tables import TABLES, check_cells, write_table
+from unmask.tasks.rows import texts_of
 from unmask.tasks.tagged import read_unlabeled
+from unmask.tasks.text_pairs import without_labels
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
 
@@ -157,9 +161,9 @@ def find_negatives(
     Raises:
         UserError: the model makes no vectors, or they are not numbers.
     """
-    check_vectors(predictor)
-    vectors, own_notes = predictor.vectors(searched.queries, prompt_name="query")
-    queries = finite(vectors)
+    notes += check_vectors(predictor)
+    own_notes = list[str]()
+    queries = embed_side(predictor, searched.queries, "query", own_notes)
     most = max(map(len, searched.positives))
     nearest = Nearest(queries, skip + MORE * number + most)
     pairs = np.array([(of, query) for query, positives in enumerate(searched.positives) for of in positives])
@@ -181,7 +185,9 @@ def find_negatives(
     mined, above, total = list[list[int]](), 0, 0
     for query, (best, positives) in enumerate(zip(candidates, searched.positives, strict=True)):
         excluded = {searched.queries[query], *(texts[document] for document in positives)}
-        others = [(document, score) for document, score in best if texts[document] not in excluded]
+        others = [
+            (document, score) for document, score in best if texts[document].strip() and texts[document] not in excluded
+        ]
         below = _distinct([document for document, score in others if score <= highest[query]], texts)
         above, total = above + sum(score > highest[query] for _, score in others), total + len(others)
         mined.append(below[skip : skip + number])
@@ -232,7 +238,7 @@ def _read(
         notes += collection.notes
         relevant = [of.documents[of.grades > 0].tolist() for of in collection.judgments]
         return Searched(collection.queries, relevant, collection.texts)
-    pairs = read_unlabeled(sources, columns=columns, kind=format, notes=notes)
+    pairs = _pairs(sources, columns, format, notes)
     if not pairs or "text_b" not in pairs[0].values:
         raise UserError(
             "there are no pairs of texts",
@@ -249,6 +255,21 @@ def _read(
             raise UserError("the texts of the corpus are pairs", file=row.file, line=row.line, remedy="name one column")
         documents.setdefault(row.values["text"], len(documents))
     return Searched([*queries], [[*positives] for positives in queries.values()], lambda: iter(documents))
+
+
+def _pairs(
+    sources: Sequence[Source], columns: Mapping[str, str], format: TextFormat | None, notes: list[str]
+) -> list[Row]:
+    """Return the pairs that belong together.
+
+    Raises:
+        UserError: their labels differ; see `without_labels`.
+    """
+    if any(is_plain(source, format) for source in sources):  # single texts
+        return read_unlabeled(sources, columns=columns, kind=format, notes=notes)
+    rows = read_rows(sources, columns=columns, kind=format, fields=Fields(MATCHES, optional=True), notes=notes)
+    notes += describe_damaged(rows, texts_of)
+    return without_labels(rows)
 
 
 def _texts(searched: Searched, numbers: set[int]) -> dict[int, str]:

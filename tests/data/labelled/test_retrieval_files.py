@@ -70,6 +70,31 @@ def test_compressed_files_and_splits(make):
         read_collection(path)
 
 
+def test_copies_of_judgments_are_no_judgments(make):
+    """What editors and `cp` leave beside a file is not read in its place, nor is it another split."""
+    path = make()
+    for name in ("test.tsv~", "test.tsv.bak", "test.tsv.orig"):
+        (path / "qrels" / name).write_text(f"{HEADER}\nq1\td2\t1\n")
+    (path / "qrels/test.tsv.gz").write_bytes(gzip.compress(f"{HEADER}\nq1\td2\t1\n".encode()))
+    collection = read_collection(path)
+    assert collection.judgments_file == path / "qrels/test.tsv"
+    assert collection.query_ids == ["q1", "q2"]
+
+
+def test_a_titled_document_is_the_query_itself(make):
+    """As in ArguAna, whose queries are the texts of its documents without their titles."""
+    corpus = [
+        {"_id": "q1", "title": "animals environment", "text": " a cat\n"},
+        {"_id": "q2", "title": "a fox", "text": "and a dog"},
+        {"_id": "d1", "title": "A", "text": "a cat"},
+    ]
+    judgments = f"{HEADER}\nq1\td1\t1\nq2\td1\t1\n"
+    collection = read_collection(make(corpus_jsonl=lines(corpus), qrels__test_tsv=judgments))
+    assert collection.identical == [0, -1]
+    assert collection.rank(0, np.array([0, 2]), np.array([1, 0.5])).documents.tolist() == [2]
+    assert "1 of 2 queries are documents, which are not ranked for themselves" in collection.notes
+
+
 def test_what_is_unusual_is_counted(make):
     corpus = [{"_id": name, "text": text} for name, text in (("d1", "cat"), ("d2", "cat"), ("q2", "a fox"), ("e", ""))]
     judgments = f"{HEADER}\nq1\td1\t1\nq2\tq2\t1\nq2\td2\t1\nq3\td1\t0\nq3\td2\t-1\n"

@@ -35,6 +35,8 @@ NUMBERS = ("score", "similarity", "relatedness_score")
 """Names of the label column for regression."""
 GRADES = ("grade", "relevance", "score", "label")
 """Names of the label column for ranking."""
+MATCHES = tuple(dict.fromkeys((*NUMBERS, *LABELS, *GRADES)))
+"""Names of columns that tell which pairs of texts belong together."""
 
 QUESTIONS = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
 """The header of Quora's question pairs in GLUE; line breaks broke some rows, and two rows have an empty question."""

@@ -7,8 +7,8 @@ whose documents are read from the file whenever they are needed, so that it does
 rankings, by the numbers of documents.
 
 Only judged queries are searched. The text of a document is its title and its text, with a space in between, as in BEIR.
-A document with the id and the text of a query (as in ArguAna and Quora) is the query itself, and is not ranked for it.
-BEIR leaves out all documents with the id of the query, whatever their texts.
+A document with the id and the text of a query, with or without its title (as in ArguAna and Quora), is the query
+itself, and is not ranked for it. BEIR leaves out all documents with the id of the query, whatever their texts.
 """
 
 from __future__ import annotations
@@ -32,6 +32,20 @@ CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
 HEADER = ("query-id", "corpus-id", "score")
 SPLIT = "test"
 """Split that is read if none is named."""
+
+
+class Record(NamedTuple):
+    """A document or a query: its line, its id, its title, if any, and the text after it."""
+
+    line: int
+    name: str
+    title: str
+    body: str
+
+    @property
+    def text(self) -> str:
+        """The title and the text."""
+        return f"{self.title} {self.body}".strip()
 
 
 class Judgments(NamedTuple):
@@ -88,7 +102,7 @@ class Collection:
 
     def texts(self) -> Iterator[str]:
         """Yield the text of each document, in the order of `ids`."""
-        return (text for _, _, text in _records(self.corpus))
+        return (record.text for record in _records(self.corpus))
 
     def texts_of(self, documents: set[int]) -> dict[int, str]:
         """Return the texts of some documents by their numbers."""
@@ -135,7 +149,7 @@ def read_collection(path: str | Path) -> Collection:
     directory, split = split_part(path)
     corpus, queries = (_find(directory, name) for name in (CORPUS, QUERIES))
     judgments_file = _qrels(directory, split)
-    texts = {name: (line, text) for line, name, text in _unique(queries)}
+    texts = {record.name: (record.line, record.text) for record in _unique(queries)}
     judged = _judgments(judgments_file, texts, queries)
     ids, identical, notes = _scan(corpus, {name: texts[name][1] for name in judged})
     numbers = {name: number for number, name in enumerate(ids)}
@@ -183,7 +197,11 @@ def _find(directory: Path, name: str) -> Path:
 
 def _qrels(directory: Path, split: str) -> Path:
     """Return the file of the judgments of a split."""
-    files = {file.name.partition(".tsv")[0]: file for file in sorted((directory / QRELS).glob("*.tsv*"))}
+    files = {
+        file.name.removesuffix(ending): file
+        for ending in (*(f".tsv{suffix}" for suffix in COMPRESSED), ".tsv")  # the last one counts, as in `_named`
+        for file in sorted((directory / QRELS).glob(f"*{ending}"))
+    }
     if not files:
         raise UserError("there are no judgments", file=directory / QRELS, remedy="add them, as qrels/test.tsv")
     name = split or (SPLIT if SPLIT in files else next(iter(files)))
@@ -195,8 +213,8 @@ def _qrels(directory: Path, split: str) -> Path:
     return files[name]
 
 
-def _records(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Yield the line, the id and the text of each record."""
+def _records(path: Path) -> Iterator[Record]:
+    """Yield the records of a file."""
     name = display_name(path)
     for number, line in read_text_lines(path):
         if not line.strip():
@@ -206,18 +224,19 @@ def _records(path: Path) -> Iterator[tuple[int, str, str]]:
         if isinstance(key, bool) or not isinstance(key, str | int):
             place.refuse("_id is missing, or is no text", "number the records")
         title = place.take(record, "title", str) if record.get("title") is not None else ""
-        yield number, str(key), f"{title} {place.take(record, 'text', str)}".strip()
+        yield Record(number, str(key), title, place.take(record, "text", str))
 
 
-def _unique(path: Path) -> Iterator[tuple[int, str, str]]:
+def _unique(path: Path) -> Iterator[Record]:
     """Yield the records, after checking that no id is twice."""
     lines: dict[str, int] = {}
-    for line, name, text in _records(path):
+    for record in _records(path):
+        line, name = record.line, record.name
         if (first := lines.setdefault(name, line)) != line:
             raise UserError(
                 f"the id '{name}' is also that of line {first}", file=path, line=line, remedy="remove one of them"
             )
-        yield line, name, text
+        yield record
     if not lines:
         raise UserError("there are no records", file=path)
 
@@ -225,10 +244,11 @@ def _unique(path: Path) -> Iterator[tuple[int, str, str]]:
 def _scan(corpus: Path, queries: Mapping[str, str]) -> tuple[list[str], dict[str, int], list[str]]:
     """Return the ids of the documents, the numbers of those that are queries, by these, and notes."""
     ids, identical, hashes, empty = list[str](), dict[str, int](), set[int](), 0
-    for _, name, text in _unique(corpus):
-        if text and queries.get(name) == text:
-            identical[name] = len(ids)
-        ids.append(name)
+    for record in _unique(corpus):
+        text = record.text
+        if (query := queries.get(record.name)) and query in (text, record.body.strip()):
+            identical[record.name] = len(ids)
+        ids.append(record.name)
         hashes.add(hash(text))
         empty += not text
     notes: list[str] = []

@@ -78,6 +78,8 @@ class Pooling(msgspec.Struct, frozen=True, kw_only=True):
         query, document: what is put there instead if the text is a query, or a document that is searched; None:
             `prompt`.
         include_prompt: whether the tokens of a prompt are pooled, too.
+        similarity: how vectors are compared: by "cosine", "dot" (their products), or otherwise; None: it is not stated,
+            and sentence-transformers compares cosines.
         unsupported: a step of the directory that is not one of these; empty if there is none.
     """
 
@@ -90,6 +92,7 @@ class Pooling(msgspec.Struct, frozen=True, kw_only=True):
     query: str | None = None
     document: str | None = None
     include_prompt: bool = True
+    similarity: str | None = None
     unsupported: str = ""
 
     def prompt_of(self, name: PromptName | None) -> str:
@@ -178,15 +181,16 @@ def write_pooling(
 
 
 def _write_prompts(directory: Path, pooling: Pooling) -> None:
-    """Write the prompts, and the number of dimensions, if there are any."""
+    """Write the prompts, the number of dimensions, and how vectors are compared, if these are stated."""
     stated = {"default": pooling.prompt or None, "query": pooling.query, "document": pooling.document}
     if prompts := {name: prompt for name, prompt in stated.items() if prompt is not None}:
         stated_prompts = {"prompts": prompts, **({"default_prompt_name": "default"} if pooling.prompt else {})}
     else:
         stated_prompts = {}
     cut = {} if pooling.dimensions is None else {"truncate_dim": pooling.dimensions}
-    if stated_prompts or cut:
-        _write(directory / PROMPTS, {**stated_prompts, **cut})
+    compared = {} if pooling.similarity is None else {"similarity_fn_name": pooling.similarity}
+    if stated_prompts or cut or compared:
+        _write(directory / PROMPTS, {**stated_prompts, **cut, **compared})
 
 
 def write_static_modules(directory: Path, pooling: Pooling) -> None:

@@ -125,9 +125,8 @@ def read_pooling(directory: Path, tokenizer: Tokenizer | None = None) -> Pooling
     problems += unsupported
     query, document = role_prompts(settings)
     kinds_of_pooling = dict(MODES.values())
-    dimensions = settings.get("truncate_dim")
-    if dimensions is not None and (type(dimensions) is not int or dimensions < 1):
-        problems.append(f"truncate_dim: {dimensions!r} ({SENTENCES})")
+    dimensions, unsupported = _dimensions(settings)
+    problems += unsupported
     return Pooling(
         kind=kinds_of_pooling.get(kind, "mean"),
         dense=() if problems else tuple(dense),
@@ -138,6 +137,7 @@ def read_pooling(directory: Path, tokenizer: Tokenizer | None = None) -> Pooling
         query=query,
         document=document,
         include_prompt=include,
+        similarity=_similarity(settings),
         unsupported=next(iter(problems), ""),
     )
 
@@ -159,12 +159,17 @@ def static_folder(directory: Path) -> tuple[Path, Pooling] | None:
     query, document = role_prompts(settings)
     if kinds not in ((STATIC,), (STATIC, "Normalize")):
         problems.append(f"the modules {', '.join(kinds)}")
+    dimensions, unsupported = _dimensions(settings)
+    length, more = _truncation(directory / folders[0])
+    problems += [*unsupported, *more]
     pooling = Pooling(
         normalize="Normalize" in kinds,
-        dimensions=settings.get("truncate_dim"),
+        dimensions=dimensions,
+        length=length,
         prompt=prompt,
         query=query,
         document=document,
+        similarity=_similarity(settings),
         unsupported=next(iter(problems), ""),
     )
     return directory / folders[0], pooling
@@ -330,6 +335,34 @@ def _prompt(settings: Mapping[str, Any], path: Path, kind: str = "SentenceTransf
     if name not in prompts and name not in ("query", "document"):
         return "", [*problems, f"the prompt '{name}', which {path.name} does not have"]
     return prompts.get(name, ""), problems
+
+
+def _dimensions(settings: Mapping[str, Any]) -> tuple[int | None, list[str]]:
+    """Return the number of dimensions that vectors are cut to, if they are, and what is not supported."""
+    dimensions = settings.get("truncate_dim")
+    if dimensions is not None and (type(dimensions) is not int or dimensions < 1):
+        return None, [f"truncate_dim: {dimensions!r} ({SENTENCES})"]
+    return dimensions, []
+
+
+def _truncation(folder: Path) -> tuple[int | None, list[str]]:
+    """Return the number of tokens that a static encoder reads at most, if it is limited, and what is not supported.
+
+    `StaticEmbedding` of sentence-transformers removes the padding that tokenizer.json states, but obeys its truncation.
+    """
+    stated = read_json(folder / "tokenizer.json").get("truncation")
+    if stated is None:
+        return None, []
+    length = stated.get("max_length") if isinstance(stated, dict) else None
+    if type(length) is not int or length < 1 or stated.get("direction", "Right") != "Right":
+        return None, [f"truncation: {stated!r:.80} (tokenizer.json)"]
+    return length, []
+
+
+def _similarity(settings: Mapping[str, Any]) -> str | None:
+    """Return the name of the function by which vectors are compared, if one is stated."""
+    name = settings.get("similarity_fn_name")
+    return None if name is None else str(name)
 
 
 def role_prompts(settings: Mapping[str, Any]) -> tuple[str | None, str | None]:

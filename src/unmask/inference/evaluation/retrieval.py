@@ -23,7 +23,6 @@ import numpy as np
 
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.retrieval_files import Collection, Ranking, read_collection, read_run, write_run
-from unmask.inference.backend import finite
 from unmask.inference.predictor import Predictor
 from unmask.inference.search import (
     Bm25,
@@ -32,6 +31,7 @@ from unmask.inference.search import (
     NearestTokens,
     check_vectors,
     embed_blocks,
+    embed_side,
     embed_sparse,
     embed_sparse_blocks,
     embed_token_blocks,
@@ -185,16 +185,17 @@ def rank_by_bm25(collection: Collection, depth: int) -> Ranked:
 
 
 def rank_by_vectors(predictor: Predictor, collection: Collection, depth: int) -> Ranked:
-    """Rank documents by the cosines of their vectors, or their products if the model does not normalize them.
+    """Rank documents by the cosines of their vectors, or their products if the model states this; see `embed_side`.
 
     Raises:
         UserError: the model makes no vectors, or they are not numbers.
     """
-    check_vectors(predictor)
+    all_notes, query_notes, document_notes = [*check_vectors(predictor)], list[str](), list[str]()
     start = time.perf_counter()
-    queries, notes = predictor.vectors(collection.queries, prompt_name="query")
-    encoding, all_notes = time.perf_counter() - start, [f"queries: {note}" for note in notes]
-    nearest, start, document_notes = Nearest(finite(queries), depth + 1), time.perf_counter(), list[str]()
+    queries = embed_side(predictor, collection.queries, "query", query_notes)
+    encoding = time.perf_counter() - start
+    all_notes += [f"queries: {note}" for note in query_notes]
+    nearest, start = Nearest(queries, depth + 1), time.perf_counter()
     for vectors in embed_blocks(predictor, collection.texts(), document_notes):
         nearest.add(vectors)
     indexing = time.perf_counter() - start - nearest.seconds
