@@ -151,4 +151,14 @@ def test_budgets_in_all_units_agree():
     assert tokens == 600 * 3e11 / minutes.flops
     assert cost(read_recipe("bert-mini", {"budget.tokens": tokens})).seconds(3e11) == pytest.approx(600)
     assert cost(read_recipe("bert-mini", {"budget.steps": 7})).num_tokens(3e11) == 7 * 4096
-    assert cost(read_recipe("bert-base")).num_tokens(3e11) == 1_000_000 * 256 * 512
+    assert cost(read_recipe("bert-base")).num_tokens(3e11) == pytest.approx(1e6 * 256 * (0.9 * 128 + 0.1 * 512))
+
+
+def test_operations_of_stages_are_means_over_their_tokens():
+    """A run of two stages costs what two runs of one stage each cost together."""
+    sizes = {"batch.tokens": 4096, "batch.sequences": False, "tokenizer.vocabulary": 2000}
+    for share, length in ((0.9, 128), (0.5, 64), (0.25, 512)):
+        stages = [{"share": share, "layout": {"length": length}}, {"share": 1 - share}]
+        both = cost(read_recipe("bert-base", {**sizes, "stages": stages})).flops
+        parts = [cost(read_recipe("bert-base", {**sizes, "stages": [], "layout.length": n})).flops for n in (length, 512)]
+        assert both == pytest.approx(share * parts[0] + (1 - share) * parts[1])

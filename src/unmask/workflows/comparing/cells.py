@@ -139,6 +139,12 @@ class Failure(msgspec.Struct, frozen=True):
     attempt: str
 
 
+def tested_on(cell: Cell) -> Any:
+    """Return the contents of the files that a score is of: of those that a tenth is held out of, if no others are."""
+    files = cell.inputs["files"]
+    return files["test"] or files["train"]
+
+
 def folder_of(out: Path, cell: Cell) -> Path:
     """Return the folder of a cell."""
     return out / CELLS / cell.key

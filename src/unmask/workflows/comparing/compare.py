@@ -317,7 +317,7 @@ def _check_memory(plan: Plan, machine: Machine) -> None:
     available = machine.available_memory()
     for cell in plan.cells:
         if cell.kind == "pretraining" and cell.seed == 0:
-            needed = BYTES * cost(cell.paths["recipe"]).parameters
+            needed = BYTES * cost(cell.paths["recipe"], cell.paths["vocabulary"]).parameters
         elif cell.kind == "score" and cell.seed == 0 and cell.paths.get("model"):
             weights = [file for file in find(cell.paths["model"]).iterdir() if file.suffix in (".safetensors", ".bin")]
             needed = BYTES // 4 * max((file.stat().st_size for file in weights), default=0)

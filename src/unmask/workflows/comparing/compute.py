@@ -40,7 +40,16 @@ from unmask.training.machine import Machine
 from unmask.training.processes import Processes
 from unmask.training.runs.directory import CHECKPOINTS, RunDirectory
 from unmask.training.runs.display import Display
-from unmask.workflows.comparing.cells import BITS, CORPUS, MISTAKES, RESAMPLED, RUN, TOKENIZER, Cell
+from unmask.workflows.comparing.cells import (
+    BITS,
+    CORPUS,
+    MISTAKES,
+    RESAMPLED,
+    RUN,
+    TOKENIZER,
+    Cell,
+    tested_on,
+)
 from unmask.workflows.comparing.first_look import first_look
 from unmask.workflows.comparing.seen import count_seen
 from unmask.workflows.distillation.distill import distill
@@ -247,9 +256,7 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
     if metric not in metrics or metric not in SHARES | CORRELATIONS:
         known = ", ".join(name for name in metrics if name in SHARES | CORRELATIONS)
         raise UserError(f"task '{cell.task}': no metric '{metric}' to decide by", remedy=f"choose one of {known}")
-    (drawn,) = resampled(
-        [measure], len(examples), _resampling_seed([cell.inputs["task"], cell.inputs["files"]]), groups
-    )
+    (drawn,) = resampled([measure], len(examples), _resampling_seed(tested_on(cell)), groups)
     np.save(folder / RESAMPLED, drawn[metric].astype(np.float32))
     wrong = [] if cell.seed else task.mistakes(examples, predictions, model.labels)[:MAX_MISTAKES]
     (folder / MISTAKES).write_bytes(msgspec.json.encode([_described(mistake) for mistake in wrong]))
@@ -369,7 +376,7 @@ def _untested(ready: Prepared) -> Prepared:
 
 
 def _resampling_seed(tested: Sequence[Any]) -> int:
-    """Return the seed of the resamples of what is tested on: the same for all arms, but not for all tasks."""
+    """Return the seed of the resamples of what is tested on: the same for all arms, and tasks with this test set."""
     return int(fingerprint_values(tested)[:8], 16)
 
 

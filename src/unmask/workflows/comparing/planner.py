@@ -9,8 +9,10 @@ from typing import Any, get_args
 
 import msgspec
 
+from unmask.data.labelled.json_file import suffix_of
 from unmask.data.labelled.table import ExampleTable, as_sources
 from unmask.data.text.record_files import fingerprint_source
+from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.train import PADDING
 from unmask.model.directory import find, read_settings
 from unmask.model.model import load_model
@@ -20,6 +22,7 @@ from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_path, versions
 from unmask.support.messages import argument
 from unmask.support.settings import to_table
+from unmask.training.settings import FORWARDS_PER_STEP
 from unmask.workflows.comparing.cells import OUTLOOK, Cell, Plan
 from unmask.workflows.comparing.settings import HEADLESS_STUDENT, STUDENT, Arm, Comparison, TaskData, read_budget
 from unmask.workflows.pretraining.default import for_model
@@ -43,6 +46,9 @@ class Planner:
         self.common = {"versions": versions(LIBRARIES), "precision": precision}
         self.text = _contents("text", comparison.text)
         self.models = {arm.model: _model(arm.model) for arm in arms.values() if arm.model}
+        self.vocabularies = {  # numbers of token ids
+            arm.model: load_tokenizer(find(arm.model)).size for arm in arms.values() if arm.model and arm.trains
+        }
         self.students = {
             arm.model: STUDENT if "masked_lm" in load_model(arm.model).heads else HEADLESS_STUDENT
             for arm in arms.values()
@@ -149,7 +155,7 @@ class Planner:
         """Return the cell that looks whether a checkpoint knows the test texts better than the training texts."""
         cell = self.look(name, arm, task)
         inputs = {key: value for key, value in cell.inputs.items() if key != "examples"}
-        return replace(cell, kind="familiarity", inputs={**inputs, "files": self.files[task]})
+        return replace(cell, kind="familiarity", inputs={**inputs, **self.common, "files": self.files[task]})
 
     def cost(self, name: str, arm: Arm) -> Cell:
         """Return the cell that measures the speed of an arm's model: the one that learned the first task, if any."""
@@ -163,7 +169,7 @@ class Planner:
     def bits(self, name: str, arm: Arm, seed: int = 0, share: float = 1.0) -> Cell:
         """Return the cell that measures how well a model predicts held-out text."""
         inputs: dict[str, Any] = {
-            "versions": self.common["versions"],
+            **self.common,
             "text": self.text,
             "reading": asdict(self.comparison.reading),
             "model": None if arm.trains else self.models[arm.model],
@@ -200,7 +206,7 @@ class Planner:
             "search": self.comparison.search and arm.way != "distill",
         }
         tokenizer = self.models[arm.model] if arm.model else self._tokenizer_of(arm)
-        paths = {"recipe": recipe, "model": arm.model}
+        paths = {"recipe": recipe, "model": arm.model, "vocabulary": self.vocabularies.get(arm.model)}
         needs = {"corpus": self.corpus(tokenizer, arm.model)}
         cell = Cell("pretraining", inputs, name, "", seed, share, paths, needs, keeps=True)
         return self.trained.setdefault((name, seed, share), cell)
@@ -247,7 +253,7 @@ class Planner:
         step = recipe.batch.tokens or (recipe.batch.sequences or 1) * recipe.layout.length
         if budget.unit == "minutes":
             return as_recipe(recipe, {"budget.minutes": budget.amount})
-        tokens = budget.amount if budget.unit == "tokens" else budget.amount / cost(recipe).flops
+        tokens = budget.amount if budget.unit == "tokens" else budget.amount / self._flops(arm, recipe)
         if tokens < step:
             amount = f"{budget} are" if budget.unit == "tokens" else f"{budget} are {tokens:,.0f} tokens,"
             part = "" if share == 1 else f" ({share:g} of the budget, with which the outlook begins)"
@@ -256,6 +262,19 @@ class Planner:
                 remedy=f"raise {argument('budget')} to at least {budget.times(step / tokens / share)}",
             )
         return as_recipe(recipe, {"budget.tokens": float(f"{tokens:.6g}")})
+
+    def _flops(self, arm: Arm, recipe: Recipe) -> float:
+        """Return the floating-point operations of a training step per token, with those of a teacher."""
+        vocabulary = self.vocabularies.get(arm.model)
+        if arm.way == "adapt":
+            recipe = msgspec.structs.replace(recipe, encoder=read_settings(arm.model))
+        flops = cost(recipe, vocabulary).flops
+        if arm.way == "distill":
+            teacher = self._shape(arm)
+            length = min(recipe.layout.length, teacher.encoder.positions)
+            teacher = as_recipe(teacher, {"layout.length": length})
+            flops += cost(teacher, vocabulary).flops / FORWARDS_PER_STEP
+        return flops
 
     def _examples(self, arm: Arm, data: TaskData, task: str, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the inputs and the paths of the examples and the settings that an arm learns a task by."""
@@ -333,7 +352,7 @@ def _read_as(data: TaskData) -> dict[str, Any]:
 
 
 def _contents(name: str, files: Sequence[str]) -> list[str]:
-    """Return the fingerprints of files.
+    """Return the fingerprints of files, with the suffixes by which they are read.
 
     Raises:
         UserError: one cannot be read, or can be read only once.
@@ -347,7 +366,7 @@ def _contents(name: str, files: Sequence[str]) -> list[str]:
             raise UserError(f"cannot be read ({error.strerror})", file=str(path)) from error
         if content is None:
             raise UserError(f"{name}: no such file, or one that can be read only once", file=str(path))
-        contents.append(content)
+        contents.append(f"{content} {suffix_of(path)}".rstrip())
     return contents
 
 

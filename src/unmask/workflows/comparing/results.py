@@ -164,6 +164,8 @@ def conclude(
             f"A first look at features, without training, {orders}.",
             "Such an order is a hint: train the first few by the same comparison.",
         ]
+    notes = list(compared.notes) if compared else []
+    expected = prospects(plan, out, scores, notes) + more_examples(plan, scores, notes)
     return Outcome(
         recommendation=recommendation,
         best=best,
@@ -172,9 +174,9 @@ def conclude(
         effects=effects(plan, overall),
         looks=looks,
         by_examples=by_examples(plan),
-        prospects=prospects(plan, out, scores) + more_examples(plan, scores),
+        prospects=expected,
         differing=_differing(scores, [arm.name for arm in arms if arm.score][:2]) if plan.tasks else [],
-        warnings=_warnings(plan, out, arms, scores) + ([f"{note}." for note in compared.notes] if compared else []),
+        warnings=_warnings(plan, out, arms, scores) + [f"{note}." for note in notes],
         cells=[_cell(plan, out, cell) for cell in plan.cells],
         settings=to_table(plan.comparison),
         budget=str(read_budget(plan.comparison.budget)) if plan.comparison.budget else "",

@@ -279,7 +279,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def located(self, locate: Callable[[str], str]) -> Comparison:
         """Return the comparison with all of its paths replaced; arms in words become arms by name."""
         arms = {
-            name: msgspec.structs.replace(arm, model=arm.model and locate(arm.model))
+            name: msgspec.structs.replace(
+                arm,
+                model=arm.model and locate(arm.model),
+                recipe=locate(arm.recipe) if arm.recipe.endswith(".toml") else arm.recipe,
+            )
             for name, arm in self.basic_arms.items()
         }
         tasks = {

@@ -190,7 +190,7 @@ def expected_seconds(plan: Plan, cell: Cell, taken: Mapping[str, float]) -> floa
     if cell.kind in taken:
         return taken[cell.kind] * share
     if cell.kind == "pretraining":
-        return cost(cell.paths["recipe"]).seconds(_speed())
+        return cost(cell.paths["recipe"], cell.paths["vocabulary"]).seconds(_speed())
     return GUESS[cell.kind]
 
 

@@ -1,0 +1,68 @@
+"""What the cells of a comparison are: budgets that are equal, and keys that change with all that results depend on."""
+
+import shutil
+
+import msgspec
+import pytest
+
+from unmask.families.bert import BertSettings
+from unmask.workflows.comparing.planner import Planner
+from unmask.workflows.comparing.settings import Arm, read_comparison
+from unmask.workflows.pretraining.search import cost
+
+
+def planner(inputs, precision="float32", **changes):
+    comparison = msgspec.structs.replace(read_comparison(inputs / "pets.toml"), **changes)
+    return Planner(comparison, comparison.named_arms(), precision)
+
+
+def keys(inputs, *kinds, **changes):
+    return {(cell.kind, cell.key) for cell in planner(inputs, **changes).plan().cells if not kinds or cell.kind in kinds}
+
+
+def test_operations_are_those_of_the_vocabulary_of_a_checkpoint(inputs, published):
+    """A vocabulary of 250,000, as that of XLM-R, costs more than most encoders, and leaves fewer tokens."""
+    arms = {"adapted": Arm(model=str(published), way="adapt"), "random": Arm(recipe="bert-tiny", way="random")}
+    plan = planner(inputs, arms=arms, budget="1e14flop", settings={})
+    recipe = plan.recipe("adapted", arms["adapted"], 0, 1.0)
+    size = plan.vocabularies[str(published)]
+    assert isinstance(recipe.encoder, BertSettings) and size < 1000 < recipe.tokenizer.vocabulary
+    assert recipe.budget.tokens == pytest.approx(1e14 / cost(recipe, size).flops, rel=1e-5)
+    plan.vocabularies[str(published)] = 250_002
+    large = plan.recipe("adapted", arms["adapted"], 0, 1.0)
+    extra = 3 * 2 * 0.15 * recipe.encoder.width * (250_002 - size)  # of the projection of masked tokens, per token
+    expected = 1e14 / (cost(recipe, size).flops + extra)
+    assert large.budget.tokens == pytest.approx(expected, rel=0.02)
+
+
+def test_operations_of_a_student_include_its_teacher(inputs, published):
+    arms = {"student": Arm(model=str(published), way="distill"), "random": Arm(recipe="bert-tiny", way="random")}
+    plan = planner(inputs, arms=arms, budget="1e14flop", settings={})
+    student = plan.recipe("student", arms["student"], 0, 1.0)
+    alone = cost(student, plan.vocabularies[str(published)]).flops
+    forward = 1e14 / student.budget.tokens - alone
+    adapted = plan.recipe("teacher", Arm(model=str(published), way="adapt"), 0, 1.0)
+    assert forward == pytest.approx(cost(adapted, plan.vocabularies[str(published)]).flops / 3, rel=0.25)
+
+
+@pytest.mark.parametrize(("name", "other", "part"), [("text.txt", "text.jsonl", "text"), ("test.tsv", "test.csv", "")])
+def test_keys_depend_on_how_files_are_read(inputs, tmp_path, name, other, part):
+    """Files with the same content and other suffixes are other text, and other examples."""
+    renamed = shutil.copytree(inputs, tmp_path / "renamed")
+    (renamed / name).rename(renamed / other)
+    file = renamed / "pets.toml"
+    file.write_text(file.read_text().replace(name, other))
+    kind = "corpus" if part else "score"
+    assert not keys(inputs, kind) & keys(renamed, kind)
+    again = shutil.copytree(inputs, tmp_path / "again")
+    (again / name).rename(again / f"another-{name}")
+    file = again / "pets.toml"
+    file.write_text(file.read_text().replace(f'"{name}"', f'"another-{name}"'))
+    assert keys(inputs) == keys(again), "names do not matter"
+
+
+def test_keys_of_what_a_checkpoint_predicts_depend_on_the_precision(inputs, published):
+    arms = {"as it is": Arm(model=str(published)), "bert": Arm(recipe="bert-tiny")}
+    for kind in ("bits", "familiarity", "score", "pretraining"):
+        assert not keys(inputs, kind, arms=arms) & keys(inputs, kind, arms=arms, precision="bf16")
+    assert keys(inputs, "corpus", arms=arms) == keys(inputs, "corpus", arms=arms, precision="bf16")
