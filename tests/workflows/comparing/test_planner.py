@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from unmask.families.bert import BertSettings
+from unmask.support.errors import UserError
 from unmask.workflows.comparing.planner import Planner
 from unmask.workflows.comparing.settings import Arm, read_comparison
 from unmask.workflows.pretraining.search import cost
@@ -17,7 +18,9 @@ def planner(inputs, precision="float32", **changes):
 
 
 def keys(inputs, *kinds, **changes):
-    return {(cell.kind, cell.key) for cell in planner(inputs, **changes).plan().cells if not kinds or cell.kind in kinds}
+    return {
+        (cell.kind, cell.key) for cell in planner(inputs, **changes).plan().cells if not kinds or cell.kind in kinds
+    }
 
 
 def test_operations_are_those_of_the_vocabulary_of_a_checkpoint(inputs, published):
@@ -43,6 +46,28 @@ def test_operations_of_a_student_include_its_teacher(inputs, published):
     forward = 1e14 / student.budget.tokens - alone
     adapted = plan.recipe("teacher", Arm(model=str(published), way="adapt"), 0, 1.0)
     assert forward == pytest.approx(cost(adapted, plan.vocabularies[str(published)]).flops / 3, rel=0.25)
+
+
+def test_arms_that_have_a_model_in_common_share_cells(inputs, published):
+    arms = {
+        "adapted": Arm(model=str(published), way="adapt"),
+        "frozen": Arm(model=str(published), way="adapt", use="frozen"),
+        "as it is": Arm(model=str(published)),
+        "averaged": Arm(model=str(published), use="average"),
+    }
+    plan = planner(inputs, arms=arms).plan()
+    for kind in ("pretraining", "bits", "look", "familiarity"):
+        for pair in (["adapted", "frozen"], ["as it is", "averaged"]):
+            cells = [[cell.key for cell in plan.of_arm(name) if cell.kind == kind] for name in pair]
+            trained = pair[0] == "adapted"
+            assert cells[0] == cells[1], "both have them"
+            assert bool(cells[0]) == (kind != "pretraining" if not trained else kind != "familiarity")
+
+
+def test_equal_arms_without_tasks_are_refused(inputs):
+    arms = {"one": Arm(recipe="bert-tiny"), "two": Arm(recipe="bert-tiny")}
+    with pytest.raises(UserError, match="arms 'one' and 'two' are the same"):
+        planner(inputs, arms=arms, tasks={}, task_settings={}).plan()
 
 
 @pytest.mark.parametrize(("name", "other", "part"), [("text.txt", "text.jsonl", "text"), ("test.tsv", "test.csv", "")])

@@ -160,5 +160,7 @@ def test_operations_of_stages_are_means_over_their_tokens():
     for share, length in ((0.9, 128), (0.5, 64), (0.25, 512)):
         stages = [{"share": share, "layout": {"length": length}}, {"share": 1 - share}]
         both = cost(read_recipe("bert-base", {**sizes, "stages": stages})).flops
-        parts = [cost(read_recipe("bert-base", {**sizes, "stages": [], "layout.length": n})).flops for n in (length, 512)]
+        parts = [
+            cost(read_recipe("bert-base", {**sizes, "stages": [], "layout.length": n})).flops for n in (length, 512)
+        ]
         assert both == pytest.approx(share * parts[0] + (1 - share) * parts[1])

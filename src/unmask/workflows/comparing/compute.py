@@ -68,7 +68,7 @@ LOOKED_AT = 1000
 FAMILIAR, FAMILIAR_TOKENS = 200, 32
 """Maximum number of training and of test texts whose bits are compared, and of their first tokens."""
 MAX_MISTAKES, MAX_TEXT = 5_000, 400
-"""Number of mistakes that are stored, and of characters of their texts."""
+"""Number of mistakes whose texts are stored, and of their characters; of others it is only stored where they are."""
 HELD_OUT = 20_000
 """Number of characters of held-out text whose bits are measured, of at most `MAX_PASSAGE` of each document."""
 MAX_PASSAGE = 1_000
@@ -232,7 +232,7 @@ def choose_rate(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: M
     ready = prepare(job, machine, Display(quiet=True), choosing=True)
     if ready.recipe.budget.epochs == 0:  # fitted, not trained
         return {"rate": None, "scores": {}}
-    scores = search_rates(job, folder, resume=True)
+    scores = search_rates(job, folder, resume=True, metric=cell.inputs["metric"])
     return {"rate": max(scores, key=lambda rate: scores[rate]), "scores": {f"{k:g}": v for k, v in scores.items()}}
 
 
@@ -258,8 +258,8 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
         raise UserError(f"task '{cell.task}': no metric '{metric}' to decide by", remedy=f"choose one of {known}")
     (drawn,) = resampled([measure], len(examples), _resampling_seed(tested_on(cell)), groups)
     np.save(folder / RESAMPLED, drawn[metric].astype(np.float32))
-    wrong = [] if cell.seed else task.mistakes(examples, predictions, model.labels)[:MAX_MISTAKES]
-    (folder / MISTAKES).write_bytes(msgspec.json.encode([_described(mistake) for mistake in wrong]))
+    wrong = [] if cell.seed else _listed(task.mistakes(examples, predictions, model.labels))
+    (folder / MISTAKES).write_bytes(msgspec.json.encode(wrong))
     parameters = sum(value.numel() for value in model.encoder.parameters())
     recipe = ready.recipe
     return {
@@ -378,6 +378,12 @@ def _untested(ready: Prepared) -> Prepared:
 def _resampling_seed(tested: Sequence[Any]) -> int:
     """Return the seed of the resamples of what is tested on: the same for all arms, and tasks with this test set."""
     return int(fingerprint_values(tested)[:8], 16)
+
+
+def _listed(mistakes: Sequence[Any]) -> list[dict[str, str]]:
+    """Return all mistakes as they are stored: beyond `MAX_MISTAKES`, only where they are."""
+    described = [_described(mistake) for mistake in mistakes[:MAX_MISTAKES]]
+    return described + [{"where": mistake.caption} for mistake in mistakes[MAX_MISTAKES:]]
 
 
 def _described(mistake: Any) -> dict[str, str]:

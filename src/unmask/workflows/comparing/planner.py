@@ -72,29 +72,32 @@ class Planner:
         cells: dict[str, Cell] = {}
         scored: dict[str, str] = {}
         costs: list[Cell] = []
+        owners: dict[str, list[str]] = {}
 
         def add(cell: Cell) -> None:
             for needed in cell.needs.values():
                 add(needed)
             cells.setdefault(cell.key, cell)
+            if cell.arm not in owners.setdefault(cell.key, []):
+                owners[cell.key].append(cell.arm)
+
+        def add_scored(cell: Cell) -> None:
+            if (name := scored.setdefault(cell.key, cell.arm)) != cell.arm:
+                raise UserError(f"arms '{name}' and '{cell.arm}' are the same", remedy="remove one of them")
+            add(cell)
 
         for task in self.tasks if any(arm.trains for arm in self.arms.values()) else ():
             add(self.overlap(task))
         for seed in range(self.comparison.seeds):
             for name, arm in self.arms.items():
                 for task in self.tasks:
-                    cell = self.score(name, arm, task, seed)
-                    if scored.setdefault(cell.key, name) != name:
-                        raise UserError(
-                            f"arms '{scored[cell.key]}' and '{name}' are the same", remedy="remove one of them"
-                        )
-                    add(cell)
+                    add_scored(self.score(name, arm, task, seed))
                     if seed == 0 and self._has_features(arm) and self.tasks[task].task in get_args(RankedTask):
                         add(self.look(name, arm, task))
                     if seed == 0 and arm.model and not arm.way:
                         add(self.familiarity(name, arm, task))
                 if not self.tasks:
-                    add(self.bits(name, arm, seed))
+                    add_scored(self.bits(name, arm, seed))
                 elif seed == 0 and self.comparison.text and self._has_features(arm):
                     add(self.bits(name, arm))
                 if seed == 0:
@@ -108,7 +111,7 @@ class Planner:
                         add(self.bits(name, arm, seed, share))
         for cell in costs:
             add(cell)
-        return Plan(self.comparison, self.arms, self.tasks, tuple(cells.values()))
+        return Plan(self.comparison, self.arms, self.tasks, tuple(cells.values()), owners)
 
     def score(self, name: str, arm: Arm, task: str, seed: int, share: float = 1.0) -> Cell:
         """Return the cell that learns a task and is scored."""

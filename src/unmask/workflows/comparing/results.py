@@ -19,13 +19,14 @@ from unmask.metrics.comparison.decision import Standing
 from unmask.metrics.comparison.decision import compare as compare_arms
 from unmask.metrics.comparison.estimates import mean_score
 from unmask.metrics.comparison.multibootstrap import Resampled
-from unmask.support.errors import UserError, counted
+from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.support.settings import to_table
 from unmask.tasks.tuning import CALIBRATION_ERROR
 from unmask.training.machine import Machine
 from unmask.training.runs.usage import FILE as USAGE
 from unmask.training.runs.usage import describe_usage, read_usage
+from unmask.workflows.comparing.caveats import caveats
 from unmask.workflows.comparing.cells import (
     MISTAKES,
     Cell,
@@ -50,10 +51,6 @@ from unmask.workflows.comparing.repeat import command_of
 from unmask.workflows.comparing.scores import Scores
 from unmask.workflows.comparing.settings import Arm, read_budget
 
-FEW = 200
-"""Number of independent test examples below which the report warns."""
-KNOWN, CLEARLY = -4.0, 0.9
-"""Standard errors, and ratio of bits, from which on test texts are known suspiciously well."""
 ABOUT = 1.25
 """Ratio of costs up to which they count as equal."""
 SHOWN = 10
@@ -145,7 +142,9 @@ def conclude(
     scores = Scores(plan, out)
     overall = scores.overall()
     complete = {arm: scored for arm, scored in overall.items() if len(scored.seeds) == plan.comparison.seeds}
-    compared = compare_arms(overall) if overall else None
+    states = {name: _state(plan, out, scores, name)[0] for name in overall}
+    ranked = {name: scored for name, scored in overall.items() if states[name] in ("complete", "stopped")} or overall
+    compared = compare_arms(ranked) if ranked else None
     standings = {standing.name: standing for standing in (compared.standings if compared else ())}
     arms = [_arm(plan, out, scores, name, standings.get(name)) for name in plan.arms]
     arms.sort(key=lambda arm: (arm.score is None, arm.state == "stopped", -(arm.score.mean if arm.score else 0)))
@@ -176,7 +175,7 @@ def conclude(
         by_examples=by_examples(plan),
         prospects=expected,
         differing=_differing(scores, [arm.name for arm in arms if arm.score][:2]) if plan.tasks else [],
-        warnings=_warnings(plan, out, arms, scores) + [f"{note}." for note in notes],
+        warnings=caveats(plan, out, arms, scores, machine) + [f"{note}." for note in notes],
         cells=[_cell(plan, out, cell) for cell in plan.cells],
         settings=to_table(plan.comparison),
         budget=str(read_budget(plan.comparison.budget)) if plan.comparison.budget else "",
@@ -248,8 +247,7 @@ def _arm(
 ) -> ArmOutcome:
     """Return an arm as the report shows it."""
     arm = plan.arms[name]
-    cells = [cell for cell in plan.cells if cell.arm == name and cell.share == 1]
-    failures = [failure.error for cell in cells if (failure := failure_of(out, cell))]
+    cells = [cell for cell in plan.of_arm(name) if cell.share == 1]
     by_task = {}
     for task in plan.tasks:
         scored, seeds = scores.of_task(name, task), scores.seeds(name, task)
@@ -271,14 +269,12 @@ def _arm(
     learned = results if plan.tasks else []
     exact = next((row for row in engines if (row["backend"], row["precision"]) == ("torch", "float32")), None)
     fast = min(engines, key=lambda row: row["p50_ms"], default=None)
-    done = min(len(scores.seeds(name, task)) for task in scores.tasks)
-    complete, raced = done == plan.comparison.seeds, plan.comparison.race and done >= 2
-    state = "complete" if complete else "failed" if failures else "stopped" if raced else "unfinished"
+    state, error = _state(plan, out, scores, name)
     return ArmOutcome(
         name=name,
         how=describe(arm, plan.comparison.budget),
         state=state,
-        error="" if complete else next(iter(failures), ""),
+        error=error,
         scores=by_task,
         score=Estimate(standing.score, *standing.interval) if standing else None,
         behind=_behind(standing) if standing and standing.difference_interval != (0, 0) else None,
@@ -298,6 +294,18 @@ def _arm(
             (line["seconds"] / 60, line["tokens"], line["loss"]) for line in (trained[0]["curve"] if trained else [])
         ],
     )
+
+
+def _state(plan: Plan, out: Path, scores: Scores, name: str) -> tuple[str, str]:
+    """Return the state of an arm, and why it failed; see `ArmOutcome`."""
+    done = min(len(scores.seeds(name, task)) for task in scores.tasks)
+    if done == plan.comparison.seeds:
+        return "complete", ""
+    cells = (cell for cell in plan.of_arm(name) if cell.share == 1)
+    failures = (failure.error for cell in cells if (failure := failure_of(out, cell)))
+    if (error := next(failures, None)) is not None:
+        return "failed", error
+    return ("stopped" if plan.comparison.race and done >= 2 else "unfinished"), ""
 
 
 def _behind(standing: Standing) -> Estimate:
@@ -327,7 +335,12 @@ def looks_of(plan: Plan, out: Path, scores: Scores) -> list[LookOutcome]:
     looks = []
     for task in plan.tasks:
         cells = [cell for cell in plan.of("look") if cell.task == task]
-        looked = {cell.arm: result["score"] for cell in cells if (result := result_of(out, cell))}
+        looked = {
+            name: result["score"]
+            for cell in cells
+            if (result := result_of(out, cell))
+            for name in plan.owners[cell.key]
+        }
         if not looked:
             continue
         final = {arm: float(scored.scores.mean()) for arm in looked if (scored := scores.of_task(arm, task))}
@@ -356,37 +369,9 @@ def _differing(scores: Scores, names: Sequence[str]) -> list[Difference]:
             listed = msgspec.json.decode(content_of(folder, MISTAKES, result)) if result else []
             wrong.append({mistake["where"]: mistake for mistake in listed})
         for number, name in enumerate(names):
-            only = [mistake for where, mistake in wrong[number].items() if where not in wrong[1 - number]]
+            only = [one for where, one in wrong[number].items() if where not in wrong[1 - number] and "text" in one]
             differing += [Difference(task=task, wrong=name, **mistake) for mistake in only[: SHOWN // 2]]
     return differing
-
-
-def _warnings(plan: Plan, out: Path, arms: Sequence[ArmOutcome], scores: Scores) -> list[str]:
-    warnings = []
-    if failed := [arm.name for arm in arms if arm.state == "failed"]:
-        warnings.append(f"Failed, and not compared: {', '.join(failed)}.")
-    if unfinished := [arm.name for arm in arms if arm.state == "unfinished"]:
-        warnings.append(f"Not finished: {', '.join(unfinished)}.")
-    for cell in plan.of("overlap"):
-        if (found := result_of(out, cell)) and found["seen"]:
-            warnings.append(
-                f"{cell.task}: {found['seen']:,} of {found['examples']:,} test examples occur in the text that arms "
-                "are trained on: these arms have seen what they are tested on."
-            )
-    for cell in plan.of("familiarity"):
-        compared = result_of(out, cell) or {}
-        if "z" in compared and compared["z"] < KNOWN and compared["test"] < CLEARLY * compared["train"]:
-            warnings.append(
-                f"{cell.arm} predicts the test texts of {cell.task} with {compared['test']:.2f} bits per token, "
-                f"the training texts with {compared['train']:.2f}: it may have been trained on the test texts."
-            )
-    for task in plan.tasks:
-        results = [result for (_, name, _), result in scores.results.items() if name == task]
-        if results and (number := results[0]["independent"]) < FEW:
-            warnings.append(f"{task}: {counted(number, 'independent test example')}, so only large differences show.")
-        notes = dict.fromkeys(note for result in results for note in result["notes"] if "equal" in note)
-        warnings += [f"{task}: {note}." for note in notes]
-    return warnings
 
 
 def _cell(plan: Plan, out: Path, cell: Cell) -> CellOutcome:

@@ -1,0 +1,69 @@
+"""Results that are not comparable: failed arms, long lists of mistakes, machines that are not equally fast."""
+
+import json
+import shutil
+
+import msgspec
+import pytest
+
+from unmask.tasks.task import Mistake, Passage
+from unmask.training.machine import choose_machine
+from unmask.workflows.comparing import compute, work
+from unmask.workflows.comparing.cells import FAILED, MISTAKES, RESULT, Failure, folder_of, result_of, write_result
+from unmask.workflows.comparing.results import conclude
+
+from .test_report import faked
+from .test_variants import changed, planned
+
+MACHINE = choose_machine("cpu", "float32")
+
+
+def test_an_arm_that_failed_is_not_the_best_one(inputs, tmp_path):
+    """It has two of three seeds, and both are better than those of the other arm."""
+    plan = planned(changed(inputs, seeds=3))
+    faked(plan, tmp_path, lambda cell: 0.9 if cell.arm == "random" else 0.6)
+    (last,) = (cell for cell in plan.of("score") if (cell.arm, cell.seed) == ("random", 2))
+    (folder_of(tmp_path, last) / RESULT).unlink()
+    (folder_of(tmp_path, last) / FAILED).write_bytes(msgspec.json.encode(Failure("the disk is full", "", "x")))
+    outcome = conclude(plan, tmp_path, MACHINE)
+    assert outcome.best == ["bert"] and outcome.arm("bert").behind is None
+    assert (outcome.arm("random").state, outcome.arm("random").error) == ("failed", "the disk is full")
+    assert outcome.arm("random").score is None and outcome.arms[0].name == "bert"
+
+
+def test_mistakes_beyond_those_that_are_described_are_mistakes(inputs, tmp_path, monkeypatch):
+    monkeypatch.setattr(compute, "MAX_MISTAKES", 2)
+    plan = planned(changed(inputs))
+    faked(plan, tmp_path, lambda cell: 0.7)
+    wrong = {"bert": ["1", "2", "3", "4"], "random": ["3", "4", "5", "1"]}
+    for cell in plan.of("score"):
+        mistakes = [Mistake((Passage("text"),), where, 1.0, "probability", "a", "b") for where in wrong[cell.arm]]
+        folder, result = folder_of(tmp_path, cell), result_of(tmp_path, cell)
+        (folder / MISTAKES).write_bytes(json.dumps(compute._listed(mistakes)).encode())
+        write_result(folder, cell, result)
+    differing = {(each.wrong, each.where) for each in conclude(plan, tmp_path, MACHINE).differing}
+    assert differing == {("bert", "2")}, "1 is a mistake of both, and of 5 there is no text"
+
+
+@pytest.mark.parametrize("kind", ["cost", "pretraining"])
+def test_machines_that_differ_are_named(inputs, tmp_path, kind):
+    plan = planned(changed(inputs, budget="1min"))
+    faked(plan, tmp_path, lambda cell: 0.7)
+    for number, cell in enumerate(plan.of(kind)):
+        folder = folder_of(tmp_path, cell)
+        folder.mkdir(parents=True, exist_ok=True)
+        result = {"engines": [], "seconds": 1.0, "tokens": 9, "memory": 0, "curve": [], "elapsed": 1.0}
+        write_result(folder, cell, {**result, "machine": {**MACHINE.describe(), "threads": 61 + number % 2}})
+    warnings = [each for each in conclude(plan, tmp_path, MACHINE).warnings if "different machines" in each]
+    assert len(warnings) == 1 and "61 threads" in warnings[0] and "62 threads" in warnings[0]
+
+
+def test_other_processes_measure_no_speed(inputs, finished, tmp_path, monkeypatch):
+    """They have fewer threads than the process of the user, whose speeds would not be comparable with theirs."""
+    out, plan = shutil.copytree(finished[0], tmp_path / "out"), planned(changed(inputs))
+    for cell in plan.of("cost"):
+        shutil.rmtree(folder_of(out, cell))
+    work.work(plan, out, MACHINE, attempt="a", quiet=True, measures=False)
+    assert not any(result_of(out, cell) for cell in plan.of("cost"))
+    work.work(plan, out, MACHINE, attempt="a", quiet=True)
+    assert all(result_of(out, cell) for cell in plan.of("cost"))
