@@ -6,11 +6,16 @@ import shutil
 import msgspec
 import pytest
 
+from unmask.inference.bench import EngineMeasurement
 from unmask.tasks.task import Mistake, Passage
 from unmask.training.machine import choose_machine
+from unmask.training.runs.display import Display
 from unmask.workflows.comparing import compute, work
 from unmask.workflows.comparing.cells import FAILED, MISTAKES, RESULT, Failure, folder_of, result_of, write_result
 from unmask.workflows.comparing.results import conclude
+from unmask.workflows.comparing.settings import Arm, read_comparison
+from unmask.workflows.finetuning import finetune
+from unmask.workflows.finetuning.prepare import prepare
 
 from .test_report import faked
 from .test_variants import changed, planned
@@ -37,12 +42,56 @@ def test_mistakes_beyond_those_that_are_described_are_mistakes(inputs, tmp_path,
     faked(plan, tmp_path, lambda cell: 0.7)
     wrong = {"bert": ["1", "2", "3", "4"], "random": ["3", "4", "5", "1"]}
     for cell in plan.of("score"):
-        mistakes = [Mistake((Passage("text"),), where, 1.0, "probability", "a", "b") for where in wrong[cell.arm]]
+        file = f"{cell.arm}.tsv"  # the same file, elsewhere
+        mistakes = [Mistake((Passage("text"),), f"{file}:{n}", 1.0, "probability", "a", "b") for n in wrong[cell.arm]]
         folder, result = folder_of(tmp_path, cell), result_of(tmp_path, cell)
-        (folder / MISTAKES).write_bytes(json.dumps(compute._listed(mistakes)).encode())
+        (folder / MISTAKES).write_bytes(json.dumps(compute._listed(mistakes, [file])).encode())
         write_result(folder, cell, result)
     differing = {(each.wrong, each.where) for each in conclude(plan, tmp_path, MACHINE).differing}
-    assert differing == {("bert", "2")}, "1 is a mistake of both, and of 5 there is no text"
+    assert differing == {("bert", "bert.tsv:2")}, "1 is a mistake of both, and of 5 there is no text"
+
+
+def test_engines_whose_outputs_differ_are_not_the_fastest(inputs, tmp_path):
+    """The scores are those of torch, not of an int8 model that says something else."""
+    plan = planned(changed(inputs))
+    faked(plan, tmp_path, lambda cell: 0.7)
+    for cell, differs in zip(plan.of("cost"), (0.01, 0.3), strict=True):
+        rows = [EngineMeasurement("torch", "float32", 100.0, 4.0, 5.0, 0.0)]
+        rows.append(EngineMeasurement("onnx", "int8", 900.0, 1.0, 2.0, differs))
+        folder_of(tmp_path, cell).mkdir(parents=True, exist_ok=True)
+        write_result(folder_of(tmp_path, cell), cell, {"engines": msgspec.to_builtins(rows), "elapsed": 1.0})
+    outcome = conclude(plan, tmp_path, MACHINE)
+    fastest = {arm.name: (arm.engine, arm.fastest, arm.speed) for arm in outcome.arms}
+    assert fastest == {"bert": ("onnx int8", 1.0, 900.0), "random": ("torch float32", 4.0, 100.0)}
+    assert {arm.learning_seconds for arm in outcome.arms} == {1.0}
+
+
+def test_rates_are_chosen_by_the_metric_that_decides_on_training_examples(inputs, published, tmp_path, monkeypatch):
+    data = msgspec.structs.replace(
+        read_comparison(inputs / "pets.toml").tasks["pets"], examples=[40], metric="f1_macro"
+    )
+    arms = {use: Arm(model=str(published), use=use) for use in ("finetuned", "frozen")}
+    cell = next(planned(changed(inputs, arms=arms, tasks={"pets": data}, search=True)).of("rate"))
+    metrics = {run: {"accuracy": 10.0 * run, "f1_macro": 50 - run**2} for run in range(4)}
+    runs, parts = [], []
+
+    def run_job(job, run, *, choosing, **options):
+        runs.append(run)
+        parts.append(prepare(job, MACHINE, Display(quiet=True), choosing=choosing).data)
+
+    monkeypatch.setattr(finetune, "run_job", run_job)
+    monkeypatch.setattr(finetune, "_rate", lambda run: float(runs.index(run) + 1))
+    monkeypatch.setattr(finetune, "_metrics", lambda run: metrics[runs.index(run)])
+    chosen = compute.choose_rate(cell, tmp_path, {}, MACHINE, True)
+    assert chosen == {"rate": 1.0, "scores": {f"{run + 1}": 50 - run**2 for run in range(4)}}
+    train, test = (texts_of(inputs / f"{name}.tsv") for name in ("train", "test"))
+    for part in parts:
+        used = {row.values["text"] for row in (*part.train, *part.held)}
+        assert used == train and not used & test and len(part.held) == 4
+
+
+def texts_of(file):
+    return {line.split("\t")[0] for line in file.read_text().splitlines()[1:]}
 
 
 @pytest.mark.parametrize("kind", ["cost", "pretraining"])

@@ -5,6 +5,7 @@ Input: the results of the cells. Output: an `Outcome`, which the report shows an
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from unmask.inference.bench import CLOSE
 from unmask.metrics import regression
 from unmask.metrics.comparison.decision import Standing
 from unmask.metrics.comparison.decision import compare as compare_arms
@@ -232,10 +234,11 @@ def _cheapest(arms: Sequence[ArmOutcome]) -> tuple[ArmOutcome, str]:
     timed = all(arm.fastest is not None for arm in arms)
     costs = [(arm.fastest if timed else None) or float(arm.parameters) for arm in arms]
     cheap = [arm for arm, cost in zip(arms, costs, strict=True) if cost <= ABOUT * min(costs)]
-    chosen = max(cheap, key=lambda arm: arm.score.mean if arm.score else 0.0)
+    chosen = max(cheap, key=lambda arm: arm.score.mean if arm.score else -math.inf)
+    least = "fastest" if timed else "smallest"
     if len(cheap) == len(arms):
         return chosen, "the one that scored highest"
-    return chosen, f"the {'fastest' if timed else 'smallest'}" + (", with the highest score" if len(cheap) > 1 else "")
+    return chosen, f"the one of the {least} that scored highest" if len(cheap) > 1 else f"the {least}"
 
 
 def _arm(
@@ -261,12 +264,13 @@ def _arm(
     models = {cell.needs["model"].key: cell.needs["model"] for cell in cells if "model" in cell.needs}  # arms may share
     trained = [result for cell in models.values() if (result := result_of(out, cell))]
     costs = next((result for cell in cells if cell.kind == "cost" and (result := result_of(out, cell))), None)
-    engines = costs["engines"] if costs else []
+    engines = [row for row in (costs["engines"] if costs else []) if row["difference"] <= CLOSE[row["precision"]]]
     predicted = next((result for cell in cells if cell.kind == "bits" and (result := result_of(out, cell))), {})
     bits = Estimate(predicted["bits"], predicted["low"], predicted["high"]) if "bits" in predicted else None
     if not plan.tasks:
         bits = signed(-1, standing.score, *standing.interval) if standing else None
     learned = results if plan.tasks else []
+    seeds = max(1, len({seed for owner, _, seed in scores.results if owner == name}))  # fewer, if it was stopped
     exact = next((row for row in engines if (row["backend"], row["precision"]) == ("torch", "float32")), None)
     fast = min(engines, key=lambda row: row["p50_ms"], default=None)
     state, error = _state(plan, out, scores, name)
@@ -281,7 +285,7 @@ def _arm(
         parameters=results[0]["parameters"] if results else 0,
         trained_seconds=mean(result["seconds"] for result in trained) if trained else 0.0,
         trained_tokens=mean(result["tokens"] for result in trained) if trained else 0.0,
-        learning_seconds=sum(result["seconds"] for result in learned) / max(1, plan.comparison.seeds),
+        learning_seconds=sum(result["seconds"] for result in learned) / seeds,
         memory=max((result["memory"] for result in (*learned, *trained)), default=0),
         latency=exact["p50_ms"] if exact else None,
         engine=f"{fast['backend']} {fast['precision']}" if fast else "",
@@ -367,7 +371,7 @@ def _differing(scores: Scores, names: Sequence[str]) -> list[Difference]:
             result = scores.results.get((name, task, 0))
             folder = scores.folders.get((name, task, 0), Path())
             listed = msgspec.json.decode(content_of(folder, MISTAKES, result)) if result else []
-            wrong.append({mistake["where"]: mistake for mistake in listed})
+            wrong.append({mistake.pop("example"): mistake for mistake in listed})
         for number, name in enumerate(names):
             only = [one for where, one in wrong[number].items() if where not in wrong[1 - number] and "text" in one]
             differing += [Difference(task=task, wrong=name, **mistake) for mistake in only[: SHOWN // 2]]
