@@ -8,7 +8,8 @@ import pytest
 from unmask.families.bert import BertSettings
 from unmask.support.errors import UserError
 from unmask.workflows.comparing.planner import Planner
-from unmask.workflows.comparing.settings import Arm, read_comparison
+from unmask.workflows.comparing.settings import Arm, TaskData, read_comparison
+from unmask.workflows.finetuning.examples import drawn
 from unmask.workflows.pretraining.search import cost
 
 
@@ -62,6 +63,20 @@ def test_arms_that_have_a_model_in_common_share_cells(inputs, published):
             trained = pair[0] == "adapted"
             assert cells[0] == cells[1], "both have them"
             assert bool(cells[0]) == (kind != "pretraining" if not trained else kind != "familiarity")
+
+
+def test_the_positive_label_is_the_same_for_all_runs(inputs, tmp_path):
+    """A third of the examples are positive, of some draws less than a quarter: then the other label would be."""
+    rows = [f"text {number}\t{'dog' if number % 3 else 'cat'}" for number in range(300)]
+    (tmp_path / "train.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
+    data = TaskData(train=[str(tmp_path / "train.tsv")], examples=[8, 20], metric="f1")
+    plan = planner(inputs, tasks={"pets": data}, seeds=4).plan()
+    draws = [drawn([row.split("\t")[1] for row in rows], 8, {"seed": seed}).count("cat") for seed in range(20)]
+    assert min(draws) < 2 <= max(draws), "alone, runs would not agree"
+    assert {cell.inputs["settings"]["task.positive"] for cell in plan.of("score")} == {"dog"}
+    rare = TaskData(train=[str(tmp_path / "train.tsv")], settings={"task.positive": "cat"})
+    plan = planner(inputs, tasks={"pets": rare}).plan()
+    assert {cell.inputs["settings"]["task.positive"] for cell in plan.of("score")} == {"cat"}, "unless it is named"
 
 
 def test_equal_arms_without_tasks_are_refused(inputs):
