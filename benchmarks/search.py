@@ -113,7 +113,9 @@ class Systems:
         return make[name]()
 
 
-NAMES = ("bm25", "minilm", "in-batch", "mined", "sparse", "late", "cross-encoder")
+UNTRAINED = ("bm25", "minilm")
+"""Systems that are the same for all seeds."""
+NAMES = (*UNTRAINED, "in-batch", "mined", "sparse", "late", "cross-encoder")
 
 
 def main() -> None:
@@ -140,7 +142,7 @@ def main() -> None:
             key = {"system": name, "seed": seed, **trained, "queries": len(dev)}
             records = read(common.RESULTS / "search.json").get("runs", [])
             known = any(all(record.get(part) == value for part, value in key.items()) for record in records)
-            if known and bm25.exists():
+            if (known and bm25.exists()) or (name in UNTRAINED and seed != options.seeds[0]):
                 continue
             first: Any = {"first_stage": made.system("mined"), "depth": options.depth} if name == NAMES[-1] else {}
             against: Any = {"run_file": bm25} if name == "bm25" else {"against": bm25}

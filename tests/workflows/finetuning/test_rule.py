@@ -32,7 +32,7 @@ def test_the_rule_depends_on_examples(recipe, examples, epochs, sequences):
     assert (rule["budget"], rule["batch"]) == ({"epochs": epochs}, {"sequences": sequences})
 
 
-@pytest.mark.parametrize(("examples", "sequences"), [(999, 16), (1000, 64), (60_000, 64)])
+@pytest.mark.parametrize(("examples", "sequences"), [(499, 16), (500, 64), (60_000, 64)])
 def test_negatives_of_each_other_are_in_larger_steps_and_read_as_often(recipe, examples, sequences):
     rule, usual = (
         defaults("embedding", recipe.encoder, examples, pretrained=True, contrasted=contrasted)

@@ -208,7 +208,7 @@ BOOST_POWER = 0.4
 FEW_EXAMPLES = 2000
 MIN_STEPS = 400
 MAX_EPOCHS = 20
-CONTRASTED, FEW_CONTRASTED = 64, 1000
+CONTRASTED, FEW_CONTRASTED = 64, 500
 """Samples of a step that are each other's negatives, if there are at least so many examples."""
 FROZEN_RATES = {"linear": 1e-2, "average": 1e-3, "difference": 1e-3, "rnn": 1e-3}
 """Peak learning rates on frozen features, independent of the width."""
