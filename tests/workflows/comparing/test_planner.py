@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from unmask.families.bert import BertSettings
+from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
+from unmask.support.settings import write
 from unmask.workflows.comparing.planner import Planner
 from unmask.workflows.comparing.settings import Arm, TaskData, read_comparison
 from unmask.workflows.finetuning.examples import drawn
@@ -37,6 +39,16 @@ def test_operations_are_those_of_the_vocabulary_of_a_checkpoint(inputs, publishe
     extra = 3 * 2 * 0.15 * recipe.encoder.width * (250_002 - size)  # of the projection of masked tokens, per token
     expected = 1e14 / (cost(recipe, size).flops + extra)
     assert large.budget.tokens == pytest.approx(expected, rel=0.02)
+
+
+def test_limits_of_a_recipe_in_a_file_do_not_shorten_its_budget(inputs, tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(write(read_recipe("bert-tiny", {"budget.tokens": 1e6, "budget.max_minutes": 0.1})))
+    arms = {"mine": Arm(recipe=str(file)), "random": Arm(recipe="bert-tiny", way="random")}
+    for budget in ("2ktok", "1e11flop", "3min"):
+        plan = planner(inputs, arms=arms, budget=budget)
+        chosen = plan.recipe("mine", arms["mine"], 0, 1.0).budget
+        assert chosen.max_minutes is None and (chosen.minutes == 3) == (budget == "3min")
 
 
 def test_operations_of_a_student_include_its_teacher(inputs, published):

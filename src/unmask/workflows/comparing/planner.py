@@ -258,8 +258,9 @@ class Planner:
             recipe = as_recipe(arm.recipe, {**self._of_tokenizer(arm), **changes})
         budget = read_budget(self.comparison.budget).times(share)
         step = recipe.batch.tokens or (recipe.batch.sequences or 1) * recipe.layout.length
+        unlimited = {"budget.max_minutes": False}  # of a recipe in a file, which has a budget of its own
         if budget.unit == "minutes":
-            return as_recipe(recipe, {"budget.minutes": budget.amount})
+            return as_recipe(recipe, {"budget.minutes": budget.amount, **unlimited})
         tokens = budget.amount if budget.unit == "tokens" else budget.amount / self._flops(arm, recipe)
         if tokens < step:
             amount = f"{budget} are" if budget.unit == "tokens" else f"{budget} are {tokens:,.0f} tokens,"
@@ -268,7 +269,7 @@ class Planner:
                 f"arm '{name}': {amount} less than a step of {step:,} tokens{part}",
                 remedy=f"raise {argument('budget')} to at least {budget.times(step / tokens / share)}",
             )
-        return as_recipe(recipe, {"budget.tokens": float(f"{tokens:.6g}")})
+        return as_recipe(recipe, {"budget.tokens": float(f"{tokens:.6g}"), **unlimited})
 
     def _flops(self, arm: Arm, recipe: Recipe) -> float:
         """Return the floating-point operations of a training step per token, with those of a teacher."""

@@ -221,5 +221,6 @@ def _scaled(recipe: Recipe, share: float) -> Recipe:
     budget = recipe.budget
     steps = None if budget.steps is None else max(1, round(share * budget.steps))
     tokens = None if budget.tokens is None else share * budget.tokens
-    minutes = None if budget.minutes is None else share * budget.minutes
-    return msgspec.structs.replace(recipe, budget=BudgetSettings(steps=steps, tokens=tokens, minutes=minutes))
+    minutes, limit = (None if each is None else share * each for each in (budget.minutes, budget.max_minutes))
+    scaled = BudgetSettings(steps=steps, tokens=tokens, minutes=minutes, max_minutes=limit)
+    return msgspec.structs.replace(recipe, budget=scaled)
