@@ -6,7 +6,9 @@ import shutil
 import msgspec
 import pytest
 
+import unmask
 from unmask.inference.bench import EngineMeasurement
+from unmask.support.settings import write
 from unmask.tasks.task import Mistake, Passage
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
@@ -116,3 +118,15 @@ def test_other_processes_measure_no_speed(inputs, finished, tmp_path, monkeypatc
     assert not any(result_of(out, cell) for cell in plan.of("cost"))
     work.work(plan, out, MACHINE, attempt="a", quiet=True)
     assert all(result_of(out, cell) for cell in plan.of("cost"))
+
+
+def test_a_first_look_replaces_no_report_of_more(inputs, published, tmp_path):
+    arms = {use: Arm(model=str(published), use=use) for use in ("finetuned", "frozen")}
+    comparison = changed(inputs, arms=arms, text=[], budget="", settings={})
+    faked(planned(comparison), tmp_path / "out", lambda cell: 0.9 if cell.arm == "frozen" else 0.6)
+    (tmp_path / "file.toml").write_text(write(comparison))
+    options = {"device": "cpu", "precision": "float32", "quiet": True}
+    outcome = unmask.compare(tmp_path / "file.toml", out=tmp_path / "out", first=True, **options)
+    assert {arm.name: arm.state for arm in outcome.arms} == {"frozen": "complete", "finetuned": "complete"}
+    (look,) = outcome.looks
+    assert set(look.scores) == {"frozen", "finetuned"}, "both arms have the features of the checkpoint"
