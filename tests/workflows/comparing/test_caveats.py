@@ -38,6 +38,21 @@ def test_an_arm_that_failed_is_not_the_best_one(inputs, tmp_path):
     assert outcome.arm("random").score is None and outcome.arms[0].name == "bert"
 
 
+def test_the_table_of_a_race_has_the_intervals_of_the_recommendation(inputs, tmp_path):
+    arms = dict(read_comparison(inputs / "pets.toml").arms) | {"bad": Arm(recipe="bert-tiny", use="frozen")}
+    plan = planned(changed(inputs, arms=arms, seeds=4, race=True))
+    faked(plan, tmp_path, lambda cell: {"bert": 0.9, "random": 0.85, "bad": 0.5}[cell.arm])
+    for cell in plan.of("score"):
+        if cell.arm == "bad" and cell.seed > 1:
+            (folder_of(tmp_path, cell) / RESULT).unlink()
+    outcome = conclude(plan, tmp_path, MACHINE)
+    assert {arm.name: arm.state for arm in outcome.arms} == {"bert": "complete", "random": "complete", "bad": "stopped"}
+    behind = outcome.arm("random").behind
+    assert f"{behind.mean:.1f} points above random" in outcome.recommendation[0]
+    assert f"({behind.low:.1f} to {behind.high:.1f})" in outcome.recommendation[0]
+    assert outcome.arm("bad").behind.low > 30
+
+
 def test_mistakes_beyond_those_that_are_described_are_mistakes(inputs, tmp_path, monkeypatch):
     monkeypatch.setattr(compute, "MAX_MISTAKES", 2)
     plan = planned(changed(inputs))

@@ -148,6 +148,9 @@ def conclude(
     ranked = {name: scored for name, scored in overall.items() if states[name] in ("complete", "stopped")} or overall
     compared = compare_arms(ranked) if ranked else None
     standings = {standing.name: standing for standing in (compared.standings if compared else ())}
+    finished = {name: scored for name, scored in ranked.items() if name in complete}
+    if 0 < len(finished) < len(ranked):  # as they are recommended: without arms that have fewer seeds
+        standings |= {standing.name: standing for standing in compare_arms(finished).standings}
     arms = [_arm(plan, out, scores, name, standings.get(name)) for name in plan.arms]
     arms.sort(key=lambda arm: (arm.score is None, arm.state == "stopped", -(arm.score.mean if arm.score else 0)))
     tasks = {}
