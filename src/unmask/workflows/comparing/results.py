@@ -273,7 +273,7 @@ def _arm(
     if not plan.tasks:
         bits = signed(-1, standing.score, *standing.interval) if standing else None
     learned = results if plan.tasks else []
-    seeds = max(1, len({seed for owner, _, seed in scores.results if owner == name}))  # fewer, if it was stopped
+    num_seeds = max(1, len({seed for owner, _, seed in scores.results if owner == name}))  # fewer, if it was stopped
     exact = next((row for row in engines if (row["backend"], row["precision"]) == ("torch", "float32")), None)
     fast = min(engines, key=lambda row: row["p50_ms"], default=None)
     state, error = _state(plan, out, scores, name)
@@ -288,7 +288,7 @@ def _arm(
         parameters=results[0]["parameters"] if results else 0,
         trained_seconds=mean(result["seconds"] for result in trained) if trained else 0.0,
         trained_tokens=mean(result["tokens"] for result in trained) if trained else 0.0,
-        learning_seconds=sum(result["seconds"] for result in learned) / seeds,
+        learning_seconds=sum(result["seconds"] for result in learned) / num_seeds,
         memory=max((result["memory"] for result in (*learned, *trained)), default=0),
         latency=exact["p50_ms"] if exact else None,
         engine=f"{fast['backend']} {fast['precision']}" if fast else "",
