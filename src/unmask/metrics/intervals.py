@@ -36,6 +36,7 @@ ROUNDING = 1e-20
 SHARES = frozenset(
     {
         *("accuracy", "balanced_accuracy", "f1", "f1_macro", "f1_micro", "precision", "recall", "share"),
+        *("precision_macro", "recall_macro"),
         *("mean_average_precision", "reciprocal_rank", "exact_match"),
         *("ndcg@10", "mrr@10", "map", "recall@10", "recall@100"),
         *("heq_q", "heq_d", "yes_no", "followup", "unanswerable", "unfiltered_f1", "human_f1"),

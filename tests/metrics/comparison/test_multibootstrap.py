@@ -114,6 +114,17 @@ def test_averages_over_tasks(planted):
         average_tasks([tasks[0], {"arm-0": tasks[1]["arm-0"]}])
 
 
+def test_tasks_with_the_same_test_examples_are_not_independent(planted):
+    (one, other) = (resample(planted(np.random.default_rng(task), [70, 60], examples=100)) for task in range(2))
+    for name, arm in average_tasks([one, one, one], ["test"] * 3).items():
+        assert arm.resampled == pytest.approx(one[name].resampled), (
+            "no interval is narrower than that of the task itself"
+        )
+    for name, arm in average_tasks([one, other, one], ["test", "other", "test"]).items():
+        expected = (2 * one[name].resampled + np.roll(other[name].resampled, 1, axis=1)) / 3
+        assert arm.resampled == pytest.approx(expected)
+
+
 def test_interquartile_means_are_trimmed_means_of_scipy():
     for seed in range(60):
         scores = np.random.default_rng(seed).normal(size=(3, int(np.random.default_rng(seed).integers(8, 30))))

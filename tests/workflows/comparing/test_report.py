@@ -201,6 +201,30 @@ def test_an_outlook_is_shown(inputs, tmp_path):
     assert "| bert | 10 times |" in (tmp_path / "report.md").read_text()
 
 
+def test_scores_that_get_worse_have_no_outlook(inputs, tmp_path):
+    """Adapted ever longer, a checkpoint may forget; the report is written nevertheless, and says so."""
+    data = msgspec.structs.replace(read_comparison(inputs / "pets.toml").tasks["pets"], examples=[8, 16, 40])
+
+    def accuracy(cell):
+        worse = 0.9 - 0.3 * cell.share - 0.005 * cell.inputs["examples"]
+        return worse if cell.arm == "bert" else 0.5 + 0.005 * cell.inputs["examples"]
+
+    outcome = concluded(inputs, tmp_path, accuracy, outlook=True, seeds=3, budget="16ktok", tasks={"pets": data})
+    assert {(each.arm, each.task) for each in outcome.prospects} == {("random", "pets")}
+    notes = [warning for warning in outcome.warnings if "extrapolated" in warning]
+    assert [note.split(":")[0] for note in notes] == ["nothing can be extrapolated for bert", "pets"]
+    assert notes[1] in (tmp_path / "report.md").read_text() and outcome.best
+
+
+def test_numbers_of_labels_share_their_test_examples(inputs, tmp_path):
+    """The mean over three of them is no surer than each of them, if all are right on the same examples."""
+    data = msgspec.structs.replace(read_comparison(inputs / "pets.toml").tasks["pets"], examples=[8, 16, 40])
+    outcome = concluded(inputs, tmp_path, lambda cell: 0.7, seeds=3, tasks={"pets": data})
+    arm = outcome.arm("bert")
+    for scored in arm.scores.values():
+        assert (arm.score.low, arm.score.high) == pytest.approx((scored.score.low, scored.score.high))
+
+
 def test_no_outlook_without_smaller_budgets(finished):
     assert finished[1].prospects == [] and finished[1].effects == []
 

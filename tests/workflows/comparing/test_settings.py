@@ -140,10 +140,27 @@ def test_factors_replace_the_first_recipe():
     assert arms["masking=span,encoder.layers=3"].settings == {"masking.kind": "span", "encoder.layers": 3}
 
 
+def test_random_weights_have_the_shape_of_the_first_recipe():
+    for words, recipe in (
+        (["own.toml", "bert-mini", "random"], "own.toml"),
+        (["random@rnn", "bert-tiny"], "bert-tiny"),
+    ):
+        (word,) = (word for word in words if word.startswith("random"))
+        assert read_arm(word, words).recipe == recipe
+    with pytest.raises(UserError, match="masking is varied twice"):
+        read_factors(["masking=token,span", "masking=ngram"])
+
+
 def test_paths_of_a_file_are_relative_to_it(inputs, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     comparison = read_comparison(inputs / "pets.toml")
     assert comparison.text == [str(inputs / "text.txt")]
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/mine.toml").write_text(write(read_recipe("bert-tiny")))
+    (tmp_path / "mine.toml").write_text("this is another file")
+    (tmp_path / "own/file.toml").write_text(BASIC.replace("bert-tiny", "mine.toml", 1))
+    arms = read_comparison(tmp_path / "own/file.toml").named_arms()
+    assert [arm.recipe for arm in arms.values()] == [str(tmp_path / "own/mine.toml"), "bert-tiny"]
     assert comparison.tasks["pets"].test == [str(inputs / "test.tsv")]
 
 

@@ -13,8 +13,9 @@ from unmask.recipes.recipe import read_recipe, shipped
 from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
 from unmask.training.runs.directory import RunDirectory
+from unmask.training.settings import BudgetSettings
 from unmask.workflows.pretraining.pretrain import pretrain_corpus
-from unmask.workflows.pretraining.search import FACTORS, cost, search_rate, with_rates
+from unmask.workflows.pretraining.search import FACTORS, _scaled, cost, search_rate, with_rates
 
 SMALL = {"encoder.layers": 1, "encoder.width": 32, "encoder.heads": 2, "encoder.feed_forward": 32, "batch.tokens": 256}
 SETTINGS = SMALL | {"budget.steps": 48, "layout.length": 32, "stages": []}
@@ -151,4 +152,21 @@ def test_budgets_in_all_units_agree():
     assert tokens == 600 * 3e11 / minutes.flops
     assert cost(read_recipe("bert-mini", {"budget.tokens": tokens})).seconds(3e11) == pytest.approx(600)
     assert cost(read_recipe("bert-mini", {"budget.steps": 7})).num_tokens(3e11) == 7 * 4096
-    assert cost(read_recipe("bert-base")).num_tokens(3e11) == 1_000_000 * 256 * 512
+    assert cost(read_recipe("bert-base")).num_tokens(3e11) == pytest.approx(1e6 * 256 * (0.9 * 128 + 0.1 * 512))
+
+
+def test_searches_keep_the_limit_of_a_budget():
+    recipe = read_recipe("bert-mini", {"budget.tokens": 1e6, "budget.max_minutes": 8})
+    assert _scaled(recipe, 7 / 8).budget == BudgetSettings(tokens=875_000, max_minutes=7)
+
+
+def test_operations_of_stages_are_means_over_their_tokens():
+    """A run of two stages costs what two runs of one stage each cost together."""
+    sizes = {"batch.tokens": 4096, "batch.sequences": False, "tokenizer.vocabulary": 2000}
+    for share, length in ((0.9, 128), (0.5, 64), (0.25, 512)):
+        stages = [{"share": share, "layout": {"length": length}}, {"share": 1 - share}]
+        both = cost(read_recipe("bert-base", {**sizes, "stages": stages})).flops
+        parts = [
+            cost(read_recipe("bert-base", {**sizes, "stages": [], "layout.length": n})).flops for n in (length, 512)
+        ]
+        assert both == pytest.approx(share * parts[0] + (1 - share) * parts[1])

@@ -136,24 +136,30 @@ def resample_measures(
     }
 
 
-def average_tasks(tasks: Sequence[Mapping[str, Resampled]]) -> dict[str, Resampled]:
+def average_tasks(
+    tasks: Sequence[Mapping[str, Resampled]], tested: Sequence[Hashable] | None = None
+) -> dict[str, Resampled]:
     """Return the plain mean of each arm's scores over tasks, each in percent of its own metric.
 
-    Seeds are shared by the tasks, examples are not. Tasks count the same, however many examples they have.
+    Seeds are shared by the tasks. Tasks count the same, however many examples they have.
 
     Args:
         tasks: for each task the same arms with the same seeds, and as many resamples.
+        tested: on what each task is tested. Those of equal ones share their resamples, such as a task with several
+            numbers of training examples: what is difficult in one is so in all of them. None: all are independent.
 
     Raises:
         UserError: an arm is missing in a task, or has other seeds there.
     """
+    tested = range(len(tasks)) if tested is None else tested
+    shifts = {each: shift for shift, each in enumerate(dict.fromkeys(tested))}
     averages = {}
     for name in dict.fromkeys(name for task in tasks for name in task):
         arms = [task[name] for task in tasks if name in task]
         if len(arms) < len(tasks) or len({arm.seeds for arm in arms}) > 1:
             raise UserError(f"{name}: not all tasks have the same seeds", remedy="train each arm on all tasks")
-        # shifted, so that tasks of as many examples do not share resamples
-        drawn = [np.roll(arm.resampled, shift, axis=1) for shift, arm in enumerate(arms)]
+        # shifted, so that other test sets of as many examples do not share resamples
+        drawn = [np.roll(arm.resampled, shifts[each], axis=1) for each, arm in zip(tested, arms, strict=True)]
         ends = [arm.lowest for arm in arms if arm.lowest is not None]
         averages[name] = Resampled(
             arms[0].seeds,

@@ -12,7 +12,7 @@ never computed again, and another arm or seed only adds cells.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -92,17 +92,23 @@ class Plan:
         tasks: its tasks by name, one for each number of examples.
         cells: all cells, those that others need first; those of the first seed precede those of the second, and what
             measures speed is last.
+        owners: names of the arms whose each cell is, by its key: several that have a model in common share cells.
     """
 
     comparison: Comparison
     arms: Mapping[str, Arm]
     tasks: Mapping[str, TaskData]
     cells: tuple[Cell, ...]
+    owners: Mapping[str, Sequence[str]]
 
     @property
     def scored(self) -> Iterator[Cell]:
         """Yield the cells that decide: those of scores, or without tasks those of bits."""
         return self.of("score" if self.tasks else "bits")
+
+    def of_arm(self, name: str) -> Iterator[Cell]:
+        """Yield the cells of an arm, also those that it shares with others."""
+        return (cell for cell in self.cells if name in self.owners[cell.key])
 
     def of(self, kind: Kind) -> Iterator[Cell]:
         """Yield the cells of a kind."""
@@ -137,6 +143,12 @@ class Failure(msgspec.Struct, frozen=True):
     error: str
     trace: str
     attempt: str
+
+
+def tested_on(cell: Cell) -> Any:
+    """Return the contents of the files that a score is of: of those that a tenth is held out of, if no others are."""
+    files = cell.inputs["files"]
+    return files["test"] or files["train"]
 
 
 def folder_of(out: Path, cell: Cell) -> Path:

@@ -188,7 +188,7 @@ def compare(
     if not settings.tasks:
         _check_language_models(planner)
     _check_teachers(planner)
-    plan = planner.plan()
+    whole = plan = planner.plan()
     if first:
         looks = tuple(cell for cell in plan.of("look") if not cell.needs)
         if not looks:
@@ -206,6 +206,8 @@ def compare(
     if first:  # others would compute all cells of the comparison
         workers, engine = 1, "local"
     _work(plan, out, machine, workers, engine, quiet=quiet)
+    if any(result_of(out, cell) for cell in whole.scored):  # a first look replaces no report of more
+        plan = whole
     outcome = conclude(plan, out, machine, restrictions, price)
     write_report(outcome, out)
     display.say(f"report: {out / 'report.html'}")
@@ -317,7 +319,7 @@ def _check_memory(plan: Plan, machine: Machine) -> None:
     available = machine.available_memory()
     for cell in plan.cells:
         if cell.kind == "pretraining" and cell.seed == 0:
-            needed = BYTES * cost(cell.paths["recipe"]).parameters
+            needed = BYTES * cost(cell.paths["recipe"], cell.paths["vocabulary"]).parameters
         elif cell.kind == "score" and cell.seed == 0 and cell.paths.get("model"):
             weights = [file for file in find(cell.paths["model"]).iterdir() if file.suffix in (".safetensors", ".bin")]
             needed = BYTES // 4 * max((file.stat().st_size for file in weights), default=0)

@@ -40,7 +40,16 @@ from unmask.training.machine import Machine
 from unmask.training.processes import Processes
 from unmask.training.runs.directory import CHECKPOINTS, RunDirectory
 from unmask.training.runs.display import Display
-from unmask.workflows.comparing.cells import BITS, CORPUS, MISTAKES, RESAMPLED, RUN, TOKENIZER, Cell
+from unmask.workflows.comparing.cells import (
+    BITS,
+    CORPUS,
+    MISTAKES,
+    RESAMPLED,
+    RUN,
+    TOKENIZER,
+    Cell,
+    tested_on,
+)
 from unmask.workflows.comparing.first_look import first_look
 from unmask.workflows.comparing.seen import count_seen
 from unmask.workflows.distillation.distill import distill
@@ -59,7 +68,7 @@ LOOKED_AT = 1000
 FAMILIAR, FAMILIAR_TOKENS = 200, 32
 """Maximum number of training and of test texts whose bits are compared, and of their first tokens."""
 MAX_MISTAKES, MAX_TEXT = 5_000, 400
-"""Number of mistakes that are stored, and of characters of their texts."""
+"""Number of mistakes whose texts are stored, and of their characters."""
 HELD_OUT = 20_000
 """Number of characters of held-out text whose bits are measured, of at most `MAX_PASSAGE` of each document."""
 MAX_PASSAGE = 1_000
@@ -218,12 +227,15 @@ def _curve(steps: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str
 
 
 def choose_rate(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
-    """Choose the learning rate of fine-tuning by a tenth of the training examples; none where nothing has one."""
-    job = replace(_job(cell, folder, needed, machine, quiet=quiet), files=replace(cell.paths["files"], dev=()))
+    """Choose the learning rate of fine-tuning by a tenth of the training examples; none where nothing has one.
+
+    Test examples are not used (`choosing`).
+    """
+    job = _job(cell, folder, needed, machine, quiet=quiet)
     ready = prepare(job, machine, Display(quiet=True), choosing=True)
     if ready.recipe.budget.epochs == 0:  # fitted, not trained
         return {"rate": None, "scores": {}}
-    scores = search_rates(job, folder, resume=True)
+    scores = search_rates(job, folder, resume=True, metric=cell.inputs["metric"])
     return {"rate": max(scores, key=lambda rate: scores[rate]), "scores": {f"{k:g}": v for k, v in scores.items()}}
 
 
@@ -243,16 +255,15 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
     predictions = Predictor(model, replace(machine, precision="float32"), Display(quiet=True)).run(examples)
     measure, groups = task.measure(examples, predictions, model.labels), task.groups(examples)
     metrics = measure_all(measure, len(examples))
+    tested = list(map(str, cell.paths["files"].dev or cell.paths["files"].train))
     metric = cell.inputs["metric"] or metric_of(cell.inputs["task"], metrics)
     if metric not in metrics or metric not in SHARES | CORRELATIONS:
         known = ", ".join(name for name in metrics if name in SHARES | CORRELATIONS)
         raise UserError(f"task '{cell.task}': no metric '{metric}' to decide by", remedy=f"choose one of {known}")
-    (drawn,) = resampled(
-        [measure], len(examples), _resampling_seed([cell.inputs["task"], cell.inputs["files"]]), groups
-    )
+    (drawn,) = resampled([measure], len(examples), _resampling_seed(tested_on(cell)), groups)
     np.save(folder / RESAMPLED, drawn[metric].astype(np.float32))
-    wrong = [] if cell.seed else task.mistakes(examples, predictions, model.labels)[:MAX_MISTAKES]
-    (folder / MISTAKES).write_bytes(msgspec.json.encode([_described(mistake) for mistake in wrong]))
+    wrong = [] if cell.seed else _listed(task.mistakes(examples, predictions, model.labels), tested)
+    (folder / MISTAKES).write_bytes(msgspec.json.encode(wrong))
     parameters = sum(value.numel() for value in model.encoder.parameters())
     recipe = ready.recipe
     return {
@@ -369,8 +380,22 @@ def _untested(ready: Prepared) -> Prepared:
 
 
 def _resampling_seed(tested: Sequence[Any]) -> int:
-    """Return the seed of the resamples of what is tested on: the same for all arms, but not for all tasks."""
+    """Return the seed of the resamples of what is tested on: the same for all arms, and tasks with this test set."""
     return int(fingerprint_values(tested)[:8], 16)
+
+
+def _listed(mistakes: Sequence[Any], files: Sequence[str]) -> list[dict[str, str]]:
+    """Return all mistakes as they are stored: beyond `MAX_MISTAKES`, only of which `example`.
+
+    That is where it is, with the number of the file for its name: other arms may have read the same file elsewhere.
+    """
+    numbers = {name: str(number) for number, name in reversed(list(enumerate(files)))}
+    listed = []
+    for rank, mistake in enumerate(mistakes):
+        name = next((name for name in numbers if mistake.caption.startswith(f"{name}:")), "")
+        example = {"example": numbers.get(name, "") + mistake.caption.removeprefix(name)}
+        listed.append({**example, **_described(mistake)} if rank < MAX_MISTAKES else example)
+    return listed
 
 
 def _described(mistake: Any) -> dict[str, str]:

@@ -95,5 +95,7 @@ def read_factors(words: Sequence[str]) -> dict[str, list[Any]]:
         factor, equals, values = word.partition("=")
         if not equals or not factor:
             raise UserError(f"{argument('vary', word)}: not FACTOR=VALUE,VALUE", remedy="write masking=token,span")
+        if factor in factors:
+            raise UserError(f"{argument('vary', word)}: {factor} is varied twice", remedy="name all values at once")
         factors[factor] = [parse_overrides([f"x={value}"])["x"] for value in values.split(",")]
     return factors

@@ -9,8 +9,10 @@ from typing import Any, get_args
 
 import msgspec
 
+from unmask.data.labelled.json_file import suffix_of
 from unmask.data.labelled.table import ExampleTable, as_sources
 from unmask.data.text.record_files import fingerprint_source
+from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.train import PADDING
 from unmask.model.directory import find, read_settings
 from unmask.model.model import load_model
@@ -20,8 +22,12 @@ from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_path, versions
 from unmask.support.messages import argument
 from unmask.support.settings import to_table
+from unmask.tasks import TASKS
+from unmask.tasks.classification import Classification
+from unmask.training.settings import FORWARDS_PER_STEP
 from unmask.workflows.comparing.cells import OUTLOOK, Cell, Plan
 from unmask.workflows.comparing.settings import HEADLESS_STUDENT, STUDENT, Arm, Comparison, TaskData, read_budget
+from unmask.workflows.finetuning.examples import read_parts
 from unmask.workflows.pretraining.default import for_model
 from unmask.workflows.pretraining.search import cost
 
@@ -43,6 +49,9 @@ class Planner:
         self.common = {"versions": versions(LIBRARIES), "precision": precision}
         self.text = _contents("text", comparison.text)
         self.models = {arm.model: _model(arm.model) for arm in arms.values() if arm.model}
+        self.vocabularies = {  # numbers of token ids
+            arm.model: load_tokenizer(find(arm.model)).size for arm in arms.values() if arm.model and arm.trains
+        }
         self.students = {
             arm.model: STUDENT if "masked_lm" in load_model(arm.model).heads else HEADLESS_STUDENT
             for arm in arms.values()
@@ -53,6 +62,7 @@ class Planner:
             name: {"train": _contents(name, data.train), "test": _contents(name, data.test)}
             for name, data in self.tasks.items()
         }
+        self.positive = {name: _positive(data) for name, data in self.tasks.items()}
         self.trained: dict[tuple[str, int, float], Cell] = {}
         self.teachers = {arm.teacher for arm in arms.values() if arm.teacher}
         self.tokenizer = self._shared_tokenizer()
@@ -66,29 +76,32 @@ class Planner:
         cells: dict[str, Cell] = {}
         scored: dict[str, str] = {}
         costs: list[Cell] = []
+        owners: dict[str, list[str]] = {}
 
         def add(cell: Cell) -> None:
             for needed in cell.needs.values():
                 add(needed)
             cells.setdefault(cell.key, cell)
+            if cell.arm not in owners.setdefault(cell.key, []):
+                owners[cell.key].append(cell.arm)
+
+        def add_scored(cell: Cell) -> None:
+            if (name := scored.setdefault(cell.key, cell.arm)) != cell.arm:
+                raise UserError(f"arms '{name}' and '{cell.arm}' are the same", remedy="remove one of them")
+            add(cell)
 
         for task in self.tasks if any(arm.trains for arm in self.arms.values()) else ():
             add(self.overlap(task))
         for seed in range(self.comparison.seeds):
             for name, arm in self.arms.items():
                 for task in self.tasks:
-                    cell = self.score(name, arm, task, seed)
-                    if scored.setdefault(cell.key, name) != name:
-                        raise UserError(
-                            f"arms '{scored[cell.key]}' and '{name}' are the same", remedy="remove one of them"
-                        )
-                    add(cell)
+                    add_scored(self.score(name, arm, task, seed))
                     if seed == 0 and self._has_features(arm) and self.tasks[task].task in get_args(RankedTask):
                         add(self.look(name, arm, task))
                     if seed == 0 and arm.model and not arm.way:
                         add(self.familiarity(name, arm, task))
                 if not self.tasks:
-                    add(self.bits(name, arm, seed))
+                    add_scored(self.bits(name, arm, seed))
                 elif seed == 0 and self.comparison.text and self._has_features(arm):
                     add(self.bits(name, arm))
                 if seed == 0:
@@ -102,7 +115,7 @@ class Planner:
                         add(self.bits(name, arm, seed, share))
         for cell in costs:
             add(cell)
-        return Plan(self.comparison, self.arms, self.tasks, tuple(cells.values()))
+        return Plan(self.comparison, self.arms, self.tasks, tuple(cells.values()), owners)
 
     def score(self, name: str, arm: Arm, task: str, seed: int, share: float = 1.0) -> Cell:
         """Return the cell that learns a task and is scored."""
@@ -149,7 +162,7 @@ class Planner:
         """Return the cell that looks whether a checkpoint knows the test texts better than the training texts."""
         cell = self.look(name, arm, task)
         inputs = {key: value for key, value in cell.inputs.items() if key != "examples"}
-        return replace(cell, kind="familiarity", inputs={**inputs, "files": self.files[task]})
+        return replace(cell, kind="familiarity", inputs={**inputs, **self.common, "files": self.files[task]})
 
     def cost(self, name: str, arm: Arm) -> Cell:
         """Return the cell that measures the speed of an arm's model: the one that learned the first task, if any."""
@@ -163,7 +176,7 @@ class Planner:
     def bits(self, name: str, arm: Arm, seed: int = 0, share: float = 1.0) -> Cell:
         """Return the cell that measures how well a model predicts held-out text."""
         inputs: dict[str, Any] = {
-            "versions": self.common["versions"],
+            **self.common,
             "text": self.text,
             "reading": asdict(self.comparison.reading),
             "model": None if arm.trains else self.models[arm.model],
@@ -200,7 +213,7 @@ class Planner:
             "search": self.comparison.search and arm.way != "distill",
         }
         tokenizer = self.models[arm.model] if arm.model else self._tokenizer_of(arm)
-        paths = {"recipe": recipe, "model": arm.model}
+        paths = {"recipe": recipe, "model": arm.model, "vocabulary": self.vocabularies.get(arm.model)}
         needs = {"corpus": self.corpus(tokenizer, arm.model)}
         cell = Cell("pretraining", inputs, name, "", seed, share, paths, needs, keeps=True)
         return self.trained.setdefault((name, seed, share), cell)
@@ -245,9 +258,10 @@ class Planner:
             recipe = as_recipe(arm.recipe, {**self._of_tokenizer(arm), **changes})
         budget = read_budget(self.comparison.budget).times(share)
         step = recipe.batch.tokens or (recipe.batch.sequences or 1) * recipe.layout.length
+        unlimited = {"budget.max_minutes": False}  # of a recipe in a file, which has a budget of its own
         if budget.unit == "minutes":
-            return as_recipe(recipe, {"budget.minutes": budget.amount})
-        tokens = budget.amount if budget.unit == "tokens" else budget.amount / cost(recipe).flops
+            return as_recipe(recipe, {"budget.minutes": budget.amount, **unlimited})
+        tokens = budget.amount if budget.unit == "tokens" else budget.amount / self._flops(arm, recipe)
         if tokens < step:
             amount = f"{budget} are" if budget.unit == "tokens" else f"{budget} are {tokens:,.0f} tokens,"
             part = "" if share == 1 else f" ({share:g} of the budget, with which the outlook begins)"
@@ -255,7 +269,20 @@ class Planner:
                 f"arm '{name}': {amount} less than a step of {step:,} tokens{part}",
                 remedy=f"raise {argument('budget')} to at least {budget.times(step / tokens / share)}",
             )
-        return as_recipe(recipe, {"budget.tokens": float(f"{tokens:.6g}")})
+        return as_recipe(recipe, {"budget.tokens": float(f"{tokens:.6g}"), **unlimited})
+
+    def _flops(self, arm: Arm, recipe: Recipe) -> float:
+        """Return the floating-point operations of a training step per token, with those of a teacher."""
+        vocabulary = self.vocabularies.get(arm.model)
+        if arm.way == "adapt":
+            recipe = msgspec.structs.replace(recipe, encoder=read_settings(arm.model))
+        flops = cost(recipe, vocabulary).flops
+        if arm.way == "distill":
+            teacher = self._shape(arm)
+            length = min(recipe.layout.length, teacher.encoder.positions)
+            teacher = as_recipe(teacher, {"layout.length": length})
+            flops += cost(teacher, vocabulary).flops / FORWARDS_PER_STEP
+        return flops
 
     def _examples(self, arm: Arm, data: TaskData, task: str, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the inputs and the paths of the examples and the settings that an arm learns a task by."""
@@ -276,6 +303,8 @@ class Planner:
         """Return the inputs and the paths of what is learned from labels."""
         inputs, paths = self._examples(arm, data, task, seed)
         paths |= {"frozen": arm.frozen, "small": arm.downstream}
+        if positive := self.positive[task]:
+            inputs["settings"] = {"task.positive": positive, **inputs["settings"]}
         if arm.way == "random":
             paths["recipe"] = recipe = self._shape(arm)
             inputs["random"] = to_table(recipe)["encoder"]
@@ -327,13 +356,26 @@ def _unnamed(recipe: Recipe) -> dict[str, Any]:
     return {key: value for key, value in to_table(recipe).items() if key not in ("name", "tokenizer")}
 
 
+def _positive(data: TaskData) -> str:
+    """Return the positive label of two, by all training examples; "" if the task has none.
+
+    F1 is that of the same label for all arms, seeds and numbers of examples, whichever a checkpoint calls the second,
+    and whichever is rare among the examples that a run draws.
+    """
+    task = TASKS[data.task]()
+    if not isinstance(task, Classification):
+        return ""
+    parts = read_parts(task, data.files)
+    return task.settle(parts.train, parts.labels).positive
+
+
 def _read_as(data: TaskData) -> dict[str, Any]:
     """Return how the files of a task are read, on which all that is made of them depends."""
     return {"task": data.task, "columns": data.columns, "format": data.format, "encoding": data.encoding}
 
 
 def _contents(name: str, files: Sequence[str]) -> list[str]:
-    """Return the fingerprints of files.
+    """Return the fingerprints of files, with the suffixes by which they are read.
 
     Raises:
         UserError: one cannot be read, or can be read only once.
@@ -347,7 +389,7 @@ def _contents(name: str, files: Sequence[str]) -> list[str]:
             raise UserError(f"cannot be read ({error.strerror})", file=str(path)) from error
         if content is None:
             raise UserError(f"{name}: no such file, or one that can be read only once", file=str(path))
-        contents.append(content)
+        contents.append(f"{content} {suffix_of(path)}".rstrip())
     return contents
 
 

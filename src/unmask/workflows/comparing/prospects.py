@@ -8,6 +8,7 @@ from pathlib import Path
 from unmask.metrics.comparison.effects import main_effects
 from unmask.metrics.comparison.multibootstrap import Resampled
 from unmask.metrics.comparison.outlook import extrapolate
+from unmask.support.errors import UserError
 from unmask.workflows.comparing.cells import OUTLOOK, Plan
 from unmask.workflows.comparing.design import combined, name_of
 from unmask.workflows.comparing.outcome import Effect, Estimate, Prospect
@@ -36,8 +37,11 @@ def signed(sign: int, mean: float, low: float, high: float) -> Estimate:
     return Estimate(mean, low, high) if sign > 0 else Estimate(-mean, -high, -low)
 
 
-def prospects(plan: Plan, out: Path, scores: Scores) -> list[Prospect]:
-    """Return where arms that are trained on text would stand with more budget, if they were trained with less, too."""
+def prospects(plan: Plan, out: Path, scores: Scores, notes: list[str]) -> list[Prospect]:
+    """Return where arms that are trained on text would stand with more budget, if they were trained with less, too.
+
+    `notes` receives of which arms nothing can be extrapolated.
+    """
     if not plan.comparison.outlook:
         return []
     by_share = {share: Scores(plan, out, share).overall() for share in OUTLOOK} | {1.0: scores.overall()}
@@ -48,24 +52,37 @@ def prospects(plan: Plan, out: Path, scores: Scores) -> list[Prospect]:
         if len({share for share, _ in points}) <= len(OUTLOOK):
             continue
         shares, values = zip(*points, strict=True)
-        expected += _extrapolated(name, shares, values, TIMES, by_share[1.0][name].lowest)
+        expected += _extrapolated(name, shares, values, TIMES, by_share[1.0][name].lowest, notes)
     return expected
 
 
 def _extrapolated(
-    arm: str, sizes: Sequence[float], values: Sequence[float], times: Sequence[float], low: float | None, task: str = ""
+    arm: str,
+    sizes: Sequence[float],
+    values: Sequence[float],
+    times: Sequence[float],
+    low: float | None,
+    notes: list[str],
+    task: str = "",
 ) -> list[Prospect]:
     """Return where an arm would stand with multiples of the largest size, given its scores by size.
+
+    Nothing where scores get worse with the size: `notes` then receives why.
 
     Args:
         arm, task: see `Prospect`.
         sizes, values: (runs,) each; scores without a range are minus bits per character.
         times: the multiples.
         low: lower end of the scores' range; None: they have none.
+        notes: see above.
     """
     bounds = (min(values), 0.0) if low is None else (low, 100.0)
     targets = [each * max(sizes) for each in times]
-    outlook, sign = extrapolate(sizes, values, targets, bounds=bounds), -1 if low is None else 1
+    try:
+        outlook, sign = extrapolate(sizes, values, targets, bounds=bounds), -1 if low is None else 1
+    except UserError as error:
+        notes.append(f"{f'{task}: ' if task else ''}nothing can be extrapolated for {arm}: {error.message}")
+        return []
     ends = zip(times, outlook.scores.tolist(), outlook.low.tolist(), outlook.high.tolist(), strict=True)
     return [Prospect(arm, each, signed(sign, *estimate), task) for each, *estimate in ends]
 
@@ -79,8 +96,11 @@ def by_examples(plan: Plan) -> dict[str, list[str]]:
     }
 
 
-def more_examples(plan: Plan, scores: Scores) -> list[Prospect]:
-    """Return what arms would score with more training examples, if they learned from several numbers of them."""
+def more_examples(plan: Plan, scores: Scores, notes: list[str]) -> list[Prospect]:
+    """Return what arms would score with more training examples, if they learned from several numbers of them.
+
+    `notes` receives of which arms nothing can be extrapolated.
+    """
     expected: list[Prospect] = []
     for name, tasks in by_examples(plan).items():
         for arm in plan.arms if len(tasks) >= LEAST_SIZES else ():
@@ -89,5 +109,5 @@ def more_examples(plan: Plan, scores: Scores) -> list[Prospect]:
             if len({size for size, _ in points}) == len(tasks):
                 low = next(part.lowest for _, part in scored if part)
                 sizes, values = zip(*points, strict=True)
-                expected += _extrapolated(arm, sizes, values, MORE_EXAMPLES, low, name)
+                expected += _extrapolated(arm, sizes, values, MORE_EXAMPLES, low, notes, name)
     return expected

@@ -254,7 +254,8 @@ def _by_examples(outcome: Outcome) -> list[str]:
             for arm in outcome.arms
         ]
         if lines := [line for line in lines if len(line[1]) > 1]:
-            picture = curves(lines, "training examples", outcome.tasks[tasks[0]].metric.replace("_", " "))
+            metric = next(outcome.tasks[task].metric for task in tasks if task in outcome.tasks)
+            picture = curves(lines, "training examples", metric.replace("_", " "))
             parts += [f"<h2>{escape(name)}, by the number of labels</h2>", figure(picture, "Means over seeds.")]
     return parts
 

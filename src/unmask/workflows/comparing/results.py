@@ -5,6 +5,7 @@ Input: the results of the cells. Output: an `Outcome`, which the report shows an
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,18 +15,20 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from unmask.inference.bench import CLOSE
 from unmask.metrics import regression
 from unmask.metrics.comparison.decision import Standing
 from unmask.metrics.comparison.decision import compare as compare_arms
 from unmask.metrics.comparison.estimates import mean_score
 from unmask.metrics.comparison.multibootstrap import Resampled
-from unmask.support.errors import UserError, counted
+from unmask.support.errors import UserError
 from unmask.support.messages import argument
 from unmask.support.settings import to_table
 from unmask.tasks.tuning import CALIBRATION_ERROR
 from unmask.training.machine import Machine
 from unmask.training.runs.usage import FILE as USAGE
 from unmask.training.runs.usage import describe_usage, read_usage
+from unmask.workflows.comparing.caveats import caveats
 from unmask.workflows.comparing.cells import (
     MISTAKES,
     Cell,
@@ -50,10 +53,6 @@ from unmask.workflows.comparing.repeat import command_of
 from unmask.workflows.comparing.scores import Scores
 from unmask.workflows.comparing.settings import Arm, read_budget
 
-FEW = 200
-"""Number of independent test examples below which the report warns."""
-KNOWN, CLEARLY = -4.0, 0.9
-"""Standard errors, and ratio of bits, from which on test texts are known suspiciously well."""
 ABOUT = 1.25
 """Ratio of costs up to which they count as equal."""
 SHOWN = 10
@@ -145,8 +144,13 @@ def conclude(
     scores = Scores(plan, out)
     overall = scores.overall()
     complete = {arm: scored for arm, scored in overall.items() if len(scored.seeds) == plan.comparison.seeds}
-    compared = compare_arms(overall) if overall else None
+    states = {name: _state(plan, out, scores, name)[0] for name in overall}
+    ranked = {name: scored for name, scored in overall.items() if states[name] in ("complete", "stopped")} or overall
+    compared = compare_arms(ranked) if ranked else None
     standings = {standing.name: standing for standing in (compared.standings if compared else ())}
+    finished = {name: scored for name, scored in ranked.items() if name in complete}
+    if 0 < len(finished) < len(ranked):  # as they are recommended: without arms that have fewer seeds
+        standings |= {standing.name: standing for standing in compare_arms(finished).standings}
     arms = [_arm(plan, out, scores, name, standings.get(name)) for name in plan.arms]
     arms.sort(key=lambda arm: (arm.score is None, arm.state == "stopped", -(arm.score.mean if arm.score else 0)))
     tasks = {}
@@ -164,6 +168,8 @@ def conclude(
             f"A first look at features, without training, {orders}.",
             "Such an order is a hint: train the first few by the same comparison.",
         ]
+    notes = list(compared.notes) if compared else []
+    expected = prospects(plan, out, scores, notes) + more_examples(plan, scores, notes)
     return Outcome(
         recommendation=recommendation,
         best=best,
@@ -172,9 +178,9 @@ def conclude(
         effects=effects(plan, overall),
         looks=looks,
         by_examples=by_examples(plan),
-        prospects=prospects(plan, out, scores) + more_examples(plan, scores),
+        prospects=expected,
         differing=_differing(scores, [arm.name for arm in arms if arm.score][:2]) if plan.tasks else [],
-        warnings=_warnings(plan, out, arms, scores) + ([f"{note}." for note in compared.notes] if compared else []),
+        warnings=caveats(plan, out, arms, scores, machine) + [f"{note}." for note in notes],
         cells=[_cell(plan, out, cell) for cell in plan.cells],
         settings=to_table(plan.comparison),
         budget=str(read_budget(plan.comparison.budget)) if plan.comparison.budget else "",
@@ -231,10 +237,11 @@ def _cheapest(arms: Sequence[ArmOutcome]) -> tuple[ArmOutcome, str]:
     timed = all(arm.fastest is not None for arm in arms)
     costs = [(arm.fastest if timed else None) or float(arm.parameters) for arm in arms]
     cheap = [arm for arm, cost in zip(arms, costs, strict=True) if cost <= ABOUT * min(costs)]
-    chosen = max(cheap, key=lambda arm: arm.score.mean if arm.score else 0.0)
+    chosen = max(cheap, key=lambda arm: arm.score.mean if arm.score else -math.inf)
+    least = "fastest" if timed else "smallest"
     if len(cheap) == len(arms):
         return chosen, "the one that scored highest"
-    return chosen, f"the {'fastest' if timed else 'smallest'}" + (", with the highest score" if len(cheap) > 1 else "")
+    return chosen, f"the one of the {least} that scored highest" if len(cheap) > 1 else f"the {least}"
 
 
 def _arm(
@@ -246,8 +253,7 @@ def _arm(
 ) -> ArmOutcome:
     """Return an arm as the report shows it."""
     arm = plan.arms[name]
-    cells = [cell for cell in plan.cells if cell.arm == name and cell.share == 1]
-    failures = [failure.error for cell in cells if (failure := failure_of(out, cell))]
+    cells = [cell for cell in plan.of_arm(name) if cell.share == 1]
     by_task = {}
     for task in plan.tasks:
         scored, seeds = scores.of_task(name, task), scores.seeds(name, task)
@@ -261,29 +267,28 @@ def _arm(
     models = {cell.needs["model"].key: cell.needs["model"] for cell in cells if "model" in cell.needs}  # arms may share
     trained = [result for cell in models.values() if (result := result_of(out, cell))]
     costs = next((result for cell in cells if cell.kind == "cost" and (result := result_of(out, cell))), None)
-    engines = costs["engines"] if costs else []
+    engines = [row for row in (costs["engines"] if costs else []) if row["difference"] <= CLOSE[row["precision"]]]
     predicted = next((result for cell in cells if cell.kind == "bits" and (result := result_of(out, cell))), {})
     bits = Estimate(predicted["bits"], predicted["low"], predicted["high"]) if "bits" in predicted else None
     if not plan.tasks:
         bits = signed(-1, standing.score, *standing.interval) if standing else None
     learned = results if plan.tasks else []
+    num_seeds = max(1, len({seed for owner, _, seed in scores.results if owner == name}))  # fewer, if it was stopped
     exact = next((row for row in engines if (row["backend"], row["precision"]) == ("torch", "float32")), None)
     fast = min(engines, key=lambda row: row["p50_ms"], default=None)
-    done = min(len(scores.seeds(name, task)) for task in scores.tasks)
-    complete, raced = done == plan.comparison.seeds, plan.comparison.race and done >= 2
-    state = "complete" if complete else "failed" if failures else "stopped" if raced else "unfinished"
+    state, error = _state(plan, out, scores, name)
     return ArmOutcome(
         name=name,
         how=describe(arm, plan.comparison.budget),
         state=state,
-        error="" if complete else next(iter(failures), ""),
+        error=error,
         scores=by_task,
         score=Estimate(standing.score, *standing.interval) if standing else None,
         behind=_behind(standing) if standing and standing.difference_interval != (0, 0) else None,
         parameters=results[0]["parameters"] if results else 0,
         trained_seconds=mean(result["seconds"] for result in trained) if trained else 0.0,
         trained_tokens=mean(result["tokens"] for result in trained) if trained else 0.0,
-        learning_seconds=sum(result["seconds"] for result in learned) / max(1, plan.comparison.seeds),
+        learning_seconds=sum(result["seconds"] for result in learned) / num_seeds,
         memory=max((result["memory"] for result in (*learned, *trained)), default=0),
         latency=exact["p50_ms"] if exact else None,
         engine=f"{fast['backend']} {fast['precision']}" if fast else "",
@@ -296,6 +301,18 @@ def _arm(
             (line["seconds"] / 60, line["tokens"], line["loss"]) for line in (trained[0]["curve"] if trained else [])
         ],
     )
+
+
+def _state(plan: Plan, out: Path, scores: Scores, name: str) -> tuple[str, str]:
+    """Return the state of an arm, and why it failed; see `ArmOutcome`."""
+    done = min(len(scores.seeds(name, task)) for task in scores.tasks)
+    if done == plan.comparison.seeds:
+        return "complete", ""
+    cells = (cell for cell in plan.of_arm(name) if cell.share == 1)
+    failures = (failure.error for cell in cells if (failure := failure_of(out, cell)))
+    if (error := next(failures, None)) is not None:
+        return "failed", error
+    return ("stopped" if plan.comparison.race and done >= 2 else "unfinished"), ""
 
 
 def _behind(standing: Standing) -> Estimate:
@@ -325,7 +342,12 @@ def looks_of(plan: Plan, out: Path, scores: Scores) -> list[LookOutcome]:
     looks = []
     for task in plan.tasks:
         cells = [cell for cell in plan.of("look") if cell.task == task]
-        looked = {cell.arm: result["score"] for cell in cells if (result := result_of(out, cell))}
+        looked = {
+            name: result["score"]
+            for cell in cells
+            if (result := result_of(out, cell))
+            for name in plan.owners[cell.key]
+        }
         if not looked:
             continue
         final = {arm: float(scored.scores.mean()) for arm in looked if (scored := scores.of_task(arm, task))}
@@ -352,39 +374,11 @@ def _differing(scores: Scores, names: Sequence[str]) -> list[Difference]:
             result = scores.results.get((name, task, 0))
             folder = scores.folders.get((name, task, 0), Path())
             listed = msgspec.json.decode(content_of(folder, MISTAKES, result)) if result else []
-            wrong.append({mistake["where"]: mistake for mistake in listed})
+            wrong.append({mistake.pop("example"): mistake for mistake in listed})
         for number, name in enumerate(names):
-            only = [mistake for where, mistake in wrong[number].items() if where not in wrong[1 - number]]
+            only = [one for where, one in wrong[number].items() if where not in wrong[1 - number] and "text" in one]
             differing += [Difference(task=task, wrong=name, **mistake) for mistake in only[: SHOWN // 2]]
     return differing
-
-
-def _warnings(plan: Plan, out: Path, arms: Sequence[ArmOutcome], scores: Scores) -> list[str]:
-    warnings = []
-    if failed := [arm.name for arm in arms if arm.state == "failed"]:
-        warnings.append(f"Failed, and not compared: {', '.join(failed)}.")
-    if unfinished := [arm.name for arm in arms if arm.state == "unfinished"]:
-        warnings.append(f"Not finished: {', '.join(unfinished)}.")
-    for cell in plan.of("overlap"):
-        if (found := result_of(out, cell)) and found["seen"]:
-            warnings.append(
-                f"{cell.task}: {found['seen']:,} of {found['examples']:,} test examples occur in the text that arms "
-                "are trained on: these arms have seen what they are tested on."
-            )
-    for cell in plan.of("familiarity"):
-        compared = result_of(out, cell) or {}
-        if "z" in compared and compared["z"] < KNOWN and compared["test"] < CLEARLY * compared["train"]:
-            warnings.append(
-                f"{cell.arm} predicts the test texts of {cell.task} with {compared['test']:.2f} bits per token, "
-                f"the training texts with {compared['train']:.2f}: it may have been trained on the test texts."
-            )
-    for task in plan.tasks:
-        results = [result for (_, name, _), result in scores.results.items() if name == task]
-        if results and (number := results[0]["independent"]) < FEW:
-            warnings.append(f"{task}: {counted(number, 'independent test example')}, so only large differences show.")
-        notes = dict.fromkeys(note for result in results for note in result["notes"] if "equal" in note)
-        warnings += [f"{task}: {note}." for note in notes]
-    return warnings
 
 
 def _cell(plan: Plan, out: Path, cell: Cell) -> CellOutcome:

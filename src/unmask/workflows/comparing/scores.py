@@ -12,7 +12,18 @@ import numpy as np
 from unmask.metrics.comparison.multibootstrap import Resampled, average_tasks
 from unmask.metrics.comparison.racing import arms_to_stop
 from unmask.metrics.intervals import lowest
-from unmask.workflows.comparing.cells import BITS, RESAMPLED, Cell, Plan, content_of, failure_of, folder_of, result_of
+from unmask.support.fingerprint import fingerprint_values
+from unmask.workflows.comparing.cells import (
+    BITS,
+    RESAMPLED,
+    Cell,
+    Plan,
+    content_of,
+    failure_of,
+    folder_of,
+    result_of,
+    tested_on,
+)
 
 
 class Held(NamedTuple):
@@ -39,6 +50,7 @@ class Scores:
                 self.results[cell.arm, cell.task, cell.seed] = result
                 self.folders[cell.arm, cell.task, cell.seed] = folder_of(out, cell)
         self.arms, self.tasks = list(plan.arms), list(plan.tasks) or [""]
+        self.tested = {cell.task: fingerprint_values(tested_on(cell)) for cell in plan.of("score")}
 
     def seeds(self, arm: str, task: str) -> list[int]:
         """Return the first seeds that are done, without a gap."""
@@ -73,7 +85,8 @@ class Scores:
             seeds = min(len(self.seeds(arm, task)) for task in self.tasks)
             parts = [self.of_task(arm, task, seeds if most is None else min(seeds, most)) for task in self.tasks]
             if seeds:
-                overall |= average_tasks([{arm: part} for part in parts if part is not None])
+                tested = [self.tested.get(task, "") for task in self.tasks]
+                overall |= average_tasks([{arm: part} for part in parts if part is not None], tested)
         return overall
 
 

@@ -279,7 +279,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def located(self, locate: Callable[[str], str]) -> Comparison:
         """Return the comparison with all of its paths replaced; arms in words become arms by name."""
         arms = {
-            name: msgspec.structs.replace(arm, model=arm.model and locate(arm.model))
+            name: msgspec.structs.replace(
+                arm,
+                model=arm.model and locate(arm.model),
+                recipe=locate(arm.recipe) if arm.recipe.endswith(".toml") else arm.recipe,
+            )
             for name, arm in self.basic_arms.items()
         }
         tasks = {
@@ -357,16 +361,20 @@ def read_arm(word: str, words: Sequence[str]) -> Arm:
     if base == ONE_OF or base.startswith(f"{ONE_OF}:"):
         if way:
             raise UserError(f"arm '{word}': random weights are neither adapted nor a teacher", remedy=f"write {base}")
-        shapes = [shape for each in words if (shape := each.partition("@")[0]) in shipped()]
+        shapes = [shape for each in words if _is_recipe(shape := each.partition("@")[0])]
         recipe = base.partition(":")[2] or next(iter(shapes), "bert-mini")
         return Arm(recipe=recipe, way="random", use=use)  # type: ignore[arg-type]
-    if base in shipped() or base.endswith(".toml"):
+    if _is_recipe(base):
         if way:
             raise UserError(f"arm '{word}': a recipe is neither adapted nor a teacher", remedy=f"write {base}")
         return Arm(recipe=base, use=use)  # type: ignore[arg-type]
     if "/" not in base and not (exists(Path(base)) and Path(base).is_dir()):
         raise UserError(f"arm '{word}': neither a recipe nor a directory", remedy=nearest(base, shipped()))
     return Arm(model=base, way=way, use=use)  # type: ignore[arg-type]
+
+
+def _is_recipe(word: str) -> bool:
+    return word in shipped() or word.endswith(".toml")
 
 
 def read_comparison(path: str | Path) -> Comparison:

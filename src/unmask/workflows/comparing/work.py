@@ -68,7 +68,7 @@ GUESS = {
 """Seconds that a cell is expected to take before one of its kind has been computed."""
 
 
-def work(plan: Plan, out: Path, machine: Machine, *, attempt: str, quiet: bool) -> None:
+def work(plan: Plan, out: Path, machine: Machine, *, attempt: str, quiet: bool, measures: bool = True) -> None:
     """Compute all cells that nobody else computes, until each has a result or has failed.
 
     Args:
@@ -77,13 +77,14 @@ def work(plan: Plan, out: Path, machine: Machine, *, attempt: str, quiet: bool) 
         machine: device and precision.
         attempt: identifies the call of a user: what failed in another one is tried again.
         quiet: print nothing.
+        measures: also compute the cells that measure speed.
     """
     display, done = Display(quiet=quiet), set[str]()
     while True:
         waiting, computed = False, False
         held = race(plan, out) if plan.comparison.race else Held()
         for number, cell in enumerate(plan.cells, 1):
-            if cell.kind == "cost" and waiting:  # nothing else may run while speed is measured: these cells are last
+            if cell.kind == "cost" and (waiting or not measures):  # nothing else may run then: these cells are last
                 break
             state = _state(out, cell, attempt, done)
             if cell.key in held.stopped or state not in ("waiting", "ready"):
@@ -164,7 +165,7 @@ def _compute(cell: Cell, out: Path, machine: Machine, attempt: str) -> None:
     finally:
         usage.save()
     elapsed = time.monotonic() - start
-    write_result(folder, cell, {**result, "elapsed": elapsed})
+    write_result(folder, cell, {**result, "elapsed": elapsed, "machine": machine.describe()})
     tidy(cell, folder)
 
 
@@ -190,7 +191,7 @@ def expected_seconds(plan: Plan, cell: Cell, taken: Mapping[str, float]) -> floa
     if cell.kind in taken:
         return taken[cell.kind] * share
     if cell.kind == "pretraining":
-        return cost(cell.paths["recipe"]).seconds(_speed())
+        return cost(cell.paths["recipe"], cell.paths["vocabulary"]).seconds(_speed())
     return GUESS[cell.kind]
 
 
@@ -211,12 +212,14 @@ def write_plan(comparison: Comparison, out: Path) -> None:
 
 
 def join(out: str, device: Any, precision: Any, attempt: str) -> None:
-    """Work on a comparison whose plan is in its directory; what another process runs."""
+    """Work on a comparison whose plan is in its directory; what another process runs.
 
+    It measures no speed: it has fewer threads than the process that started it, or is on another machine.
+    """
     comparison = read_comparison(Path(out) / COMPARISON)
     machine = choose_machine(device, precision)
     plan = Planner(comparison, comparison.named_arms(), machine.precision).plan()
-    work(plan, Path(out), machine, attempt=attempt, quiet=True)
+    work(plan, Path(out), machine, attempt=attempt, quiet=True, measures=False)
 
 
 def array_script(out: Path, workers: int) -> str:

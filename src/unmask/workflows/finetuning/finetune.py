@@ -157,8 +157,14 @@ def run_trials(job: FinetuningJob, out: str | Path, *, seeds: int, search: bool 
         return _run_trials(job, out, seeds, search, resume)
 
 
-def search_rates(job: FinetuningJob, out: Path, resume: bool) -> dict[float, float]:
+def search_rates(job: FinetuningJob, out: Path, resume: bool, *, metric: str = "") -> dict[float, float]:
     """Return the score of each learning rate on a tenth of the training examples; none where training diverges.
+
+    Args:
+        job: what is fine-tuned.
+        out: the directory of the runs.
+        resume: whether to continue them.
+        metric: the metric; "", or if a run does not have it: that of the task.
 
     Raises:
         NotFiniteError: it diverges with all of them.
@@ -170,7 +176,8 @@ def search_rates(job: FinetuningJob, out: Path, resume: bool) -> dict[float, flo
         trial = job if rate is None else _with(job, RATE, float(f"{rate * factor:.3g}"))
         try:
             run_job(trial, run, resume=can_resume(run, resume), choosing=True, features=out / FEATURES)
-            scores[_rate(run)] = _score(run, job.task)
+            metrics = _metrics(run)
+            scores[_rate(run)] = metrics[metric if metric in metrics else metric_of(job.task, metrics)]
         except NotFiniteError:
             if not scores and factor == FACTORS[-1]:
                 raise

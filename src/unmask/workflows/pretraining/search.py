@@ -28,6 +28,7 @@ from unmask.data.tokenizers.words import spell
 from unmask.families.checkpoints.check import on_meta
 from unmask.nn.encoders.encoder import CHARACTERS, TWO_LMS
 from unmask.objectives.flops import forward_flops
+from unmask.objectives.learner import Learner
 from unmask.recipes.recipe import Recipe
 from unmask.support import __version__
 from unmask.support.durable import replace_file
@@ -77,11 +78,38 @@ class Cost:
         return 60 * self.minutes if self.minutes is not None else (self.tokens or 0.0) * self.flops / flops_per_second
 
 
-def cost(recipe: Recipe) -> Cost:
-    """Return what a recipe costs, with stages as if all of them were like the last one."""
-    length = recipe.layout.length
+def cost(recipe: Recipe, vocabulary: int | None = None) -> Cost:
+    """Return what a recipe costs; with stages, the mean over the tokens of all of them.
+
+    Args:
+        recipe: the recipe.
+        vocabulary: number of token ids; None: that of the recipe's tokenizer.
+    """
+    vocabulary = recipe.tokenizer.vocabulary if vocabulary is None else vocabulary
+    steps = [stage.batch.tokens or (stage.batch.sequences or 0) * stage.layout.length for stage in recipe.every_stage]
+    sizes = [share * step for share, step in zip(recipe.shares, steps, strict=True)]  # tokens per step of the run
+    learners = [_built(stage, vocabulary) for stage in recipe.every_stage]
+    flops = [_step_flops(stage, learner) for stage, learner in zip(recipe.every_stage, learners, strict=True)]
+    budget, encoder = recipe.budget, learners[-1].encoder
+    layers = (value for group in encoder.layer_groups[1:] for value in group.parameters())
+    return Cost(
+        sum(value.numel() for value in encoder.parameters()),
+        sum(value.numel() for value in layers),
+        sum(size * each for size, each in zip(sizes, flops, strict=True)) / sum(sizes),
+        budget.steps * sum(sizes) if budget.steps is not None else budget.tokens,
+        budget.minutes,
+    )
+
+
+def _built(recipe: Recipe, vocabulary: int) -> Learner:
+    """Return the learner of a recipe, without memory for its weights."""
     with on_meta():
-        learner, _ = build_learner(recipe, recipe.tokenizer.vocabulary, None)
+        return build_learner(recipe, vocabulary, None)[0]
+
+
+def _step_flops(recipe: Recipe, learner: Learner) -> float:
+    """Return the floating-point operations of a training step per token, for a sequence of the recipe's length."""
+    length = recipe.layout.length
     ids = np.arange(length)
     if CHARACTERS in recipe.encoder.provides:  # as if no word occurred twice
         ids = np.stack([spell(f"word{id}".encode()) for id in ids])
@@ -91,15 +119,7 @@ def cost(recipe: Recipe) -> Cost:
     positions.others = torch.arange(max(1, round(length * recipe.masking.rate_at(0.5))))
     counts = dict.fromkeys(learner.weights, 1)
     flops = forward_flops(learner, replace(batch, positions=positions, counts=counts))
-    budget, step = recipe.budget, recipe.batch.tokens or (recipe.batch.sequences or 0) * length
-    layers = (value for group in learner.encoder.layer_groups[1:] for value in group.parameters())
-    return Cost(
-        sum(value.numel() for value in learner.encoder.parameters()),
-        sum(value.numel() for value in layers),
-        FORWARDS_PER_STEP * flops / length,
-        budget.steps * step if budget.steps is not None else budget.tokens,
-        budget.minutes,
-    )
+    return FORWARDS_PER_STEP * flops / length
 
 
 class _Positions(dict[str, Tensor]):
@@ -201,5 +221,6 @@ def _scaled(recipe: Recipe, share: float) -> Recipe:
     budget = recipe.budget
     steps = None if budget.steps is None else max(1, round(share * budget.steps))
     tokens = None if budget.tokens is None else share * budget.tokens
-    minutes = None if budget.minutes is None else share * budget.minutes
-    return msgspec.structs.replace(recipe, budget=BudgetSettings(steps=steps, tokens=tokens, minutes=minutes))
+    minutes, limit = (None if each is None else share * each for each in (budget.minutes, budget.max_minutes))
+    scaled = BudgetSettings(steps=steps, tokens=tokens, minutes=minutes, max_minutes=limit)
+    return msgspec.structs.replace(recipe, budget=scaled)

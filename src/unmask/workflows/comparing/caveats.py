@@ -1,0 +1,72 @@
+"""What a comparison warns of: failed arms, test examples that were seen, too few of them, and unequal machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from unmask.support.errors import counted
+from unmask.training.machine import Machine
+from unmask.workflows.comparing.cells import Plan, result_of
+from unmask.workflows.comparing.outcome import ArmOutcome
+from unmask.workflows.comparing.scores import Scores
+from unmask.workflows.comparing.settings import read_budget
+
+FEW = 200
+"""Number of independent test examples below which the report warns."""
+KNOWN, CLEARLY = -4.0, 0.9
+"""Standard errors, and ratio of bits, from which on test texts are known suspiciously well."""
+
+
+def caveats(plan: Plan, out: Path, arms: Sequence[ArmOutcome], scores: Scores, machine: Machine) -> list[str]:
+    """Return what makes figures less trustworthy, in words.
+
+    Args:
+        plan: the cells.
+        out: the directory of the comparison.
+        arms: the arms.
+        scores: their scores.
+        machine: the one that the report names.
+    """
+    warnings = []
+    if failed := [arm.name for arm in arms if arm.state == "failed"]:
+        warnings.append(f"Failed, and not compared: {', '.join(failed)}.")
+    if unfinished := [arm.name for arm in arms if arm.state == "unfinished"]:
+        warnings.append(f"Not finished: {', '.join(unfinished)}.")
+    for cell in plan.of("overlap"):
+        if (found := result_of(out, cell)) and found["seen"]:
+            warnings.append(
+                f"{cell.task}: {found['seen']:,} of {found['examples']:,} test examples occur in the text that arms "
+                "are trained on: these arms have seen what they are tested on."
+            )
+    for cell in plan.of("familiarity"):
+        compared = result_of(out, cell) or {}
+        if "z" in compared and compared["z"] < KNOWN and compared["test"] < CLEARLY * compared["train"]:
+            warnings.append(
+                f"{', '.join(plan.owners[cell.key])}: the test texts of {cell.task} are predicted with "
+                f"{compared['test']:.2f} bits per token, the training texts with {compared['train']:.2f}: it may have "
+                "been trained on the test texts."
+            )
+    warnings += _of_machines(plan, out, machine)
+    for task in plan.tasks:
+        results = [result for (_, name, _), result in scores.results.items() if name == task]
+        if results and (number := results[0]["independent"]) < FEW:
+            warnings.append(f"{task}: {counted(number, 'independent test example')}, so only large differences show.")
+        notes = dict.fromkeys(note for result in results for note in result["notes"] if "equal" in note)
+        warnings += [f"{task}: {note}." for note in notes]
+    return warnings
+
+
+def _of_machines(plan: Plan, out: Path, here: Machine) -> list[str]:
+    """Return a warning of what was measured, or trained for minutes, on machines that are not equally fast."""
+    minutes = bool(plan.comparison.budget) and read_budget(plan.comparison.budget).unit == "minutes"
+    kinds = {"cost": "Speed was measured", **({"pretraining": "Arms were trained for minutes"} if minutes else {})}
+    warnings = []
+    for kind, what in kinds.items():
+        results = [result for cell in plan.cells if cell.kind == kind and (result := result_of(out, cell))]
+        known = [result["machine"] for result in results if "machine" in result]
+        known += [here.describe()] if known and kind == "cost" else []  # the report says that it is this one
+        machines = dict.fromkeys(f"{one['name']}, {counted(int(one['threads']), 'thread')}" for one in known)
+        if len(machines) > 1:
+            warnings.append(f"{what} on different machines ({'; '.join(machines)}), so arms are not comparable in it.")
+    return warnings

@@ -1,0 +1,147 @@
+"""Results that are not comparable: failed arms, long lists of mistakes, machines that are not equally fast."""
+
+import json
+import shutil
+
+import msgspec
+import pytest
+
+import unmask
+from unmask.inference.bench import EngineMeasurement
+from unmask.support.settings import write
+from unmask.tasks.task import Mistake, Passage
+from unmask.training.machine import choose_machine
+from unmask.training.runs.display import Display
+from unmask.workflows.comparing import compute, work
+from unmask.workflows.comparing.cells import FAILED, MISTAKES, RESULT, Failure, folder_of, result_of, write_result
+from unmask.workflows.comparing.results import conclude
+from unmask.workflows.comparing.settings import Arm, read_comparison
+from unmask.workflows.finetuning import finetune
+from unmask.workflows.finetuning.prepare import prepare
+
+from .test_report import faked
+from .test_variants import changed, planned
+
+MACHINE = choose_machine("cpu", "float32")
+
+
+def test_an_arm_that_failed_is_not_the_best_one(inputs, tmp_path):
+    """It has two of three seeds, and both are better than those of the other arm."""
+    plan = planned(changed(inputs, seeds=3))
+    faked(plan, tmp_path, lambda cell: 0.9 if cell.arm == "random" else 0.6)
+    (last,) = (cell for cell in plan.of("score") if (cell.arm, cell.seed) == ("random", 2))
+    (folder_of(tmp_path, last) / RESULT).unlink()
+    (folder_of(tmp_path, last) / FAILED).write_bytes(msgspec.json.encode(Failure("the disk is full", "", "x")))
+    outcome = conclude(plan, tmp_path, MACHINE)
+    assert outcome.best == ["bert"] and outcome.arm("bert").behind is None
+    assert (outcome.arm("random").state, outcome.arm("random").error) == ("failed", "the disk is full")
+    assert outcome.arm("random").score is None and outcome.arms[0].name == "bert"
+
+
+def test_the_table_of_a_race_has_the_intervals_of_the_recommendation(inputs, tmp_path):
+    arms = dict(read_comparison(inputs / "pets.toml").arms) | {"bad": Arm(recipe="bert-tiny", use="frozen")}
+    plan = planned(changed(inputs, arms=arms, seeds=4, race=True))
+    faked(plan, tmp_path, lambda cell: {"bert": 0.9, "random": 0.85, "bad": 0.5}[cell.arm])
+    for cell in plan.of("score"):
+        if cell.arm == "bad" and cell.seed > 1:
+            (folder_of(tmp_path, cell) / RESULT).unlink()
+    outcome = conclude(plan, tmp_path, MACHINE)
+    assert {arm.name: arm.state for arm in outcome.arms} == {"bert": "complete", "random": "complete", "bad": "stopped"}
+    behind = outcome.arm("random").behind
+    assert f"{behind.mean:.1f} points above random" in outcome.recommendation[0]
+    assert f"({behind.low:.1f} to {behind.high:.1f})" in outcome.recommendation[0]
+    assert outcome.arm("bad").behind.low > 30
+
+
+def test_mistakes_beyond_those_that_are_described_are_mistakes(inputs, tmp_path, monkeypatch):
+    monkeypatch.setattr(compute, "MAX_MISTAKES", 2)
+    plan = planned(changed(inputs))
+    faked(plan, tmp_path, lambda cell: 0.7)
+    wrong = {"bert": ["1", "2", "3", "4"], "random": ["3", "4", "5", "1"]}
+    for cell in plan.of("score"):
+        file = f"{cell.arm}.tsv"  # the same file, elsewhere
+        mistakes = [Mistake((Passage("text"),), f"{file}:{n}", 1.0, "probability", "a", "b") for n in wrong[cell.arm]]
+        folder, result = folder_of(tmp_path, cell), result_of(tmp_path, cell)
+        (folder / MISTAKES).write_bytes(json.dumps(compute._listed(mistakes, [file])).encode())
+        write_result(folder, cell, result)
+    differing = {(each.wrong, each.where) for each in conclude(plan, tmp_path, MACHINE).differing}
+    assert differing == {("bert", "bert.tsv:2")}, "1 is a mistake of both, and of 5 there is no text"
+
+
+def test_engines_whose_outputs_differ_are_not_the_fastest(inputs, tmp_path):
+    """The scores are those of torch, not of an int8 model that says something else."""
+    plan = planned(changed(inputs))
+    faked(plan, tmp_path, lambda cell: 0.7)
+    for cell, differs in zip(plan.of("cost"), (0.01, 0.3), strict=True):
+        rows = [EngineMeasurement("torch", "float32", 100.0, 4.0, 5.0, 0.0)]
+        rows.append(EngineMeasurement("onnx", "int8", 900.0, 1.0, 2.0, differs))
+        folder_of(tmp_path, cell).mkdir(parents=True, exist_ok=True)
+        write_result(folder_of(tmp_path, cell), cell, {"engines": msgspec.to_builtins(rows), "elapsed": 1.0})
+    outcome = conclude(plan, tmp_path, MACHINE)
+    fastest = {arm.name: (arm.engine, arm.fastest, arm.speed) for arm in outcome.arms}
+    assert fastest == {"bert": ("onnx int8", 1.0, 900.0), "random": ("torch float32", 4.0, 100.0)}
+    assert {arm.learning_seconds for arm in outcome.arms} == {1.0}
+
+
+def test_rates_are_chosen_by_the_metric_that_decides_on_training_examples(inputs, published, tmp_path, monkeypatch):
+    data = msgspec.structs.replace(
+        read_comparison(inputs / "pets.toml").tasks["pets"], examples=[40], metric="f1_macro"
+    )
+    arms = {use: Arm(model=str(published), use=use) for use in ("finetuned", "frozen")}
+    cell = next(planned(changed(inputs, arms=arms, tasks={"pets": data}, search=True)).of("rate"))
+    metrics = {run: {"accuracy": 10.0 * run, "f1_macro": 50 - run**2} for run in range(4)}
+    runs, parts = [], []
+
+    def run_job(job, run, *, choosing, **options):
+        runs.append(run)
+        parts.append(prepare(job, MACHINE, Display(quiet=True), choosing=choosing).data)
+
+    monkeypatch.setattr(finetune, "run_job", run_job)
+    monkeypatch.setattr(finetune, "_rate", lambda run: float(runs.index(run) + 1))
+    monkeypatch.setattr(finetune, "_metrics", lambda run: metrics[runs.index(run)])
+    chosen = compute.choose_rate(cell, tmp_path, {}, MACHINE, True)
+    assert chosen == {"rate": 1.0, "scores": {f"{run + 1}": 50 - run**2 for run in range(4)}}
+    train, test = (texts_of(inputs / f"{name}.tsv") for name in ("train", "test"))
+    for part in parts:
+        used = {row.values["text"] for row in (*part.train, *part.held)}
+        assert used == train and not used & test and len(part.held) == 4
+
+
+def texts_of(file):
+    return {line.split("\t")[0] for line in file.read_text().splitlines()[1:]}
+
+
+@pytest.mark.parametrize("kind", ["cost", "pretraining"])
+def test_machines_that_differ_are_named(inputs, tmp_path, kind):
+    plan = planned(changed(inputs, budget="1min"))
+    faked(plan, tmp_path, lambda cell: 0.7)
+    for number, cell in enumerate(plan.of(kind)):
+        folder = folder_of(tmp_path, cell)
+        folder.mkdir(parents=True, exist_ok=True)
+        result = {"engines": [], "seconds": 1.0, "tokens": 9, "memory": 0, "curve": [], "elapsed": 1.0}
+        write_result(folder, cell, {**result, "machine": {**MACHINE.describe(), "threads": 61 + number % 2}})
+    warnings = [each for each in conclude(plan, tmp_path, MACHINE).warnings if "different machines" in each]
+    assert len(warnings) == 1 and "61 threads" in warnings[0] and "62 threads" in warnings[0]
+
+
+def test_other_processes_measure_no_speed(inputs, finished, tmp_path, monkeypatch):
+    """They have fewer threads than the process of the user, whose speeds would not be comparable with theirs."""
+    out, plan = shutil.copytree(finished[0], tmp_path / "out"), planned(changed(inputs))
+    for cell in plan.of("cost"):
+        shutil.rmtree(folder_of(out, cell))
+    work.work(plan, out, MACHINE, attempt="a", quiet=True, measures=False)
+    assert not any(result_of(out, cell) for cell in plan.of("cost"))
+    work.work(plan, out, MACHINE, attempt="a", quiet=True)
+    assert all(result_of(out, cell) for cell in plan.of("cost"))
+
+
+def test_a_first_look_replaces_no_report_of_more(inputs, published, tmp_path):
+    arms = {use: Arm(model=str(published), use=use) for use in ("finetuned", "frozen")}
+    comparison = changed(inputs, arms=arms, text=[], budget="", settings={})
+    faked(planned(comparison), tmp_path / "out", lambda cell: 0.9 if cell.arm == "frozen" else 0.6)
+    (tmp_path / "file.toml").write_text(write(comparison))
+    options = {"device": "cpu", "precision": "float32", "quiet": True}
+    outcome = unmask.compare(tmp_path / "file.toml", out=tmp_path / "out", first=True, **options)
+    assert {arm.name: arm.state for arm in outcome.arms} == {"frozen": "complete", "finetuned": "complete"}
+    (look,) = outcome.looks
+    assert set(look.scores) == {"frozen", "finetuned"}, "both arms have the features of the checkpoint"

@@ -1,0 +1,120 @@
+"""What the cells of a comparison are: budgets that are equal, and keys that change with all that results depend on."""
+
+import shutil
+
+import msgspec
+import pytest
+
+from unmask.families.bert import BertSettings
+from unmask.recipes.recipe import read_recipe
+from unmask.support.errors import UserError
+from unmask.support.settings import write
+from unmask.workflows.comparing.planner import Planner
+from unmask.workflows.comparing.settings import Arm, TaskData, read_comparison
+from unmask.workflows.finetuning.examples import drawn
+from unmask.workflows.pretraining.search import cost
+
+
+def planner(inputs, precision="float32", **changes):
+    comparison = msgspec.structs.replace(read_comparison(inputs / "pets.toml"), **changes)
+    return Planner(comparison, comparison.named_arms(), precision)
+
+
+def keys(inputs, *kinds, **changes):
+    return {
+        (cell.kind, cell.key) for cell in planner(inputs, **changes).plan().cells if not kinds or cell.kind in kinds
+    }
+
+
+def test_operations_are_those_of_the_vocabulary_of_a_checkpoint(inputs, published):
+    """A vocabulary of 250,000, as that of XLM-R, costs more than most encoders, and leaves fewer tokens."""
+    arms = {"adapted": Arm(model=str(published), way="adapt"), "random": Arm(recipe="bert-tiny", way="random")}
+    plan = planner(inputs, arms=arms, budget="1e14flop", settings={})
+    recipe = plan.recipe("adapted", arms["adapted"], 0, 1.0)
+    size = plan.vocabularies[str(published)]
+    assert isinstance(recipe.encoder, BertSettings) and size < 1000 < recipe.tokenizer.vocabulary
+    assert recipe.budget.tokens == pytest.approx(1e14 / cost(recipe, size).flops, rel=1e-5)
+    plan.vocabularies[str(published)] = 250_002
+    large = plan.recipe("adapted", arms["adapted"], 0, 1.0)
+    extra = 3 * 2 * 0.15 * recipe.encoder.width * (250_002 - size)  # of the projection of masked tokens, per token
+    expected = 1e14 / (cost(recipe, size).flops + extra)
+    assert large.budget.tokens == pytest.approx(expected, rel=0.02)
+
+
+def test_limits_of_a_recipe_in_a_file_do_not_shorten_its_budget(inputs, tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(write(read_recipe("bert-tiny", {"budget.tokens": 1e6, "budget.max_minutes": 0.1})))
+    arms = {"mine": Arm(recipe=str(file)), "random": Arm(recipe="bert-tiny", way="random")}
+    for budget in ("2ktok", "1e11flop", "3min"):
+        plan = planner(inputs, arms=arms, budget=budget)
+        chosen = plan.recipe("mine", arms["mine"], 0, 1.0).budget
+        assert chosen.max_minutes is None and (chosen.minutes == 3) == (budget == "3min")
+
+
+def test_operations_of_a_student_include_its_teacher(inputs, published):
+    arms = {"student": Arm(model=str(published), way="distill"), "random": Arm(recipe="bert-tiny", way="random")}
+    plan = planner(inputs, arms=arms, budget="1e14flop", settings={})
+    student = plan.recipe("student", arms["student"], 0, 1.0)
+    alone = cost(student, plan.vocabularies[str(published)]).flops
+    forward = 1e14 / student.budget.tokens - alone
+    adapted = plan.recipe("teacher", Arm(model=str(published), way="adapt"), 0, 1.0)
+    assert forward == pytest.approx(cost(adapted, plan.vocabularies[str(published)]).flops / 3, rel=0.25)
+
+
+def test_arms_that_have_a_model_in_common_share_cells(inputs, published):
+    arms = {
+        "adapted": Arm(model=str(published), way="adapt"),
+        "frozen": Arm(model=str(published), way="adapt", use="frozen"),
+        "as it is": Arm(model=str(published)),
+        "averaged": Arm(model=str(published), use="average"),
+    }
+    plan = planner(inputs, arms=arms).plan()
+    for kind in ("pretraining", "bits", "look", "familiarity"):
+        for pair in (["adapted", "frozen"], ["as it is", "averaged"]):
+            cells = [[cell.key for cell in plan.of_arm(name) if cell.kind == kind] for name in pair]
+            trained = pair[0] == "adapted"
+            assert cells[0] == cells[1], "both have them"
+            assert bool(cells[0]) == (kind != "pretraining" if not trained else kind != "familiarity")
+
+
+def test_the_positive_label_is_the_same_for_all_runs(inputs, tmp_path):
+    """A third of the examples are positive, of some draws less than a quarter: then the other label would be."""
+    rows = [f"text {number}\t{'dog' if number % 3 else 'cat'}" for number in range(300)]
+    (tmp_path / "train.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
+    data = TaskData(train=[str(tmp_path / "train.tsv")], examples=[8, 20], metric="f1")
+    plan = planner(inputs, tasks={"pets": data}, seeds=4).plan()
+    draws = [drawn([row.split("\t")[1] for row in rows], 8, {"seed": seed}).count("cat") for seed in range(20)]
+    assert min(draws) < 2 <= max(draws), "alone, runs would not agree"
+    assert {cell.inputs["settings"]["task.positive"] for cell in plan.of("score")} == {"dog"}
+    rare = TaskData(train=[str(tmp_path / "train.tsv")], settings={"task.positive": "cat"})
+    plan = planner(inputs, tasks={"pets": rare}).plan()
+    assert {cell.inputs["settings"]["task.positive"] for cell in plan.of("score")} == {"cat"}, "unless it is named"
+
+
+def test_equal_arms_without_tasks_are_refused(inputs):
+    arms = {"one": Arm(recipe="bert-tiny"), "two": Arm(recipe="bert-tiny")}
+    with pytest.raises(UserError, match="arms 'one' and 'two' are the same"):
+        planner(inputs, arms=arms, tasks={}, task_settings={}).plan()
+
+
+@pytest.mark.parametrize(("name", "other", "part"), [("text.txt", "text.jsonl", "text"), ("test.tsv", "test.csv", "")])
+def test_keys_depend_on_how_files_are_read(inputs, tmp_path, name, other, part):
+    """Files with the same content and other suffixes are other text, and other examples."""
+    renamed = shutil.copytree(inputs, tmp_path / "renamed")
+    (renamed / name).rename(renamed / other)
+    file = renamed / "pets.toml"
+    file.write_text(file.read_text().replace(name, other))
+    kind = "corpus" if part else "score"
+    assert not keys(inputs, kind) & keys(renamed, kind)
+    again = shutil.copytree(inputs, tmp_path / "again")
+    (again / name).rename(again / f"another-{name}")
+    file = again / "pets.toml"
+    file.write_text(file.read_text().replace(f'"{name}"', f'"another-{name}"'))
+    assert keys(inputs) == keys(again), "names do not matter"
+
+
+def test_keys_of_what_a_checkpoint_predicts_depend_on_the_precision(inputs, published):
+    arms = {"as it is": Arm(model=str(published)), "bert": Arm(recipe="bert-tiny")}
+    for kind in ("bits", "familiarity", "score", "pretraining"):
+        assert not keys(inputs, kind, arms=arms) & keys(inputs, kind, arms=arms, precision="bf16")
+    assert keys(inputs, "corpus", arms=arms) == keys(inputs, "corpus", arms=arms, precision="bf16")
