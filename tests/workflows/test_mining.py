@@ -212,3 +212,18 @@ def test_what_cannot_be_mined_is_refused(model, tmp_path, recipe, tokenizer):
     save_model(tmp_path / "other", Model(encoder, tokenizer, heads, ("a", "b"), task), "")
     with pytest.raises(UserError, match="this model is for classification, and makes no vectors for search"):
         mine(tmp_path / "other", pairs, out=None, **HERE)
+
+
+def test_texts_at_random_are_negatives_of_graded_rows_too(model, texts):
+    pairs = {"query": [text[:20] for text in texts[:8]], "passage": texts[:8]}
+    options = {"out": None, "rows": "graded", "corpus": {"text": texts[8:]}, "negatives": 2, "margin": 0.0, **HERE}
+    hard, usual, more = (mine(model, pairs, easy=easy, **options) for easy in (0, None, 3))
+    for query in pairs["query"]:
+        of = [[(row["passage"], row["grade"]) for row in rows if row["query"] == query] for rows in (hard, usual, more)]
+        assert of[1][: len(of[0])] == of[2][: len(of[0])] == of[0], "positives and hard negatives are the same"
+        assert [len(rows) - len(of[0]) for rows in of] == ([0, 1, 3] if of[0] else [0, 0, 0])
+        assert all(len({text for text, _ in rows}) == len(rows) for rows in of)
+        assert all(grade == 0 for rows in of[1:] for _, grade in rows[len(of[0]) :])
+    assert hard and mine(model, pairs, easy=3, **options) == more, "drawn with the same seed"
+    with pytest.raises(UserError, match=r"easy=3.*has no effect"):
+        mine(model, pairs, out=None, easy=3, **HERE)

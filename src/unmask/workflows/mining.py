@@ -10,6 +10,9 @@ lowered by the margin: score > positive - margin * |positive| (Moreira et al. 20
 those that remain, the most similar ones can be left out, too (`skip`). Both are as in `mine_hard_negatives` of
 sentence-transformers, where they are called `relative_margin` and `range_min`: of several positives of a query, the
 least similar one counts. Texts that equal the query or one of its positives, and empty ones, are never negatives.
+
+A cross-encoder whose head is new learns nothing from hard negatives alone: its loss stays where it is. Texts at random
+are negatives too, from which it learns first; in a step of pairs, those of the others are.
 """
 
 from __future__ import annotations
@@ -46,6 +49,8 @@ from unmask.training.runs.display import Display
 
 MORE = 10
 """Number of candidates for each negative, as some are left out."""
+SPARE = 4
+"""Number of further texts that are drawn, as some are no negatives."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,7 @@ def mine(
     negatives: int = 3,
     margin: float = 0.05,
     skip: int = 0,
+    easy: int | None = None,
     columns: Mapping[str, str] | None = None,
     format: TextFormat | None = None,
     encoding: str | None = None,
@@ -96,6 +102,7 @@ def mine(
         negatives: number of negatives for each query.
         margin: share of the positive's cosine by which that of a negative has to be lower, 0 to 1.
         skip: number of the most similar of these that are left out, too, as they may belong to the query.
+        easy: with graded rows, number of texts at random that are negatives of each query too; by default 1.
         columns: names of the columns to read, or their numbers from 0 for a file without a header.
         format: file format; by default that of the file's suffix.
         encoding: encoding of the files; by default UTF-8, or what a byte-order mark declares.
@@ -111,7 +118,12 @@ def mine(
         UserError: the data is malformed, the model makes no vectors, or no negative is found.
     """
     check_choice("rows", rows, MinedRows)
-    _check_numbers(negatives, margin, skip)
+    _check_numbers(negatives, margin, skip, easy or 0)
+    if easy is not None and rows != "graded":
+        raise UserError(
+            f"{argument('easy', easy)} has no effect: the texts of the other rows of a step are negatives",
+            remedy=f"omit it, or pass {argument('rows', 'graded')}",
+        )
     path = None if out is None else Path(out)
     sources, more = as_sources(data, encoding), as_sources(corpus, encoding)
     if path is not None:
@@ -135,6 +147,9 @@ def mine(
             file=display_name(sources[0]),
             remedy=f"lower {argument('negatives')}, or pass {argument('rows', 'triplets')}",
         )
+    if rows == "graded":
+        drawn = draw_easy(searched, mined, 1 if easy is None else easy)
+        mined = [[*hard, *random] for hard, random in zip(mined, drawn, strict=True)]
     table = _rows(searched, mined, rows, negatives)
     if path is not None:
         with only_writer(path):
@@ -198,8 +213,28 @@ def find_negatives(
     return mined
 
 
-def _check_numbers(negatives: int, margin: float, skip: int) -> None:
-    for name, value, least, most in (("negatives", negatives, 1, 1000), ("skip", skip, 0, 10_000)):
+def draw_easy(searched: Searched, mined: Sequence[Sequence[int]], number: int) -> list[list[int]]:
+    """Return the numbers of documents at random, for each query that has negatives, of which none belongs to it.
+
+    Args:
+        searched: queries, their positives, and documents.
+        mined: the negatives of each query, which are not drawn.
+        number: maximum number for a query, of `SPARE` more that are tried.
+    """
+    total = sum(1 for _ in searched.texts())
+    tried = np.random.default_rng(0).integers(total, size=(len(mined), number + SPARE)).tolist()
+    texts = _texts(searched, set(chain(*tried, *mined, *searched.positives)))
+    drawn = list[list[int]]()
+    for query, (candidates, hard, positives) in enumerate(zip(tried, mined, searched.positives, strict=True)):
+        excluded = {searched.queries[query], *(texts[document] for document in (*hard, *positives))}
+        others = [document for document in candidates if texts[document].strip() and texts[document] not in excluded]
+        drawn.append(_distinct(others, texts)[:number] if hard else [])
+    return drawn
+
+
+def _check_numbers(negatives: int, margin: float, skip: int, easy: int) -> None:
+    numbers = (("negatives", negatives, 1, 1000), ("skip", skip, 0, 10_000), ("easy", easy, 0, 1000))
+    for name, value, least, most in numbers:
         if not least <= value <= most:
             raise UserError(f"{argument(name, value)}: not a whole number from {least} to {most:,}")
     if not 0 <= margin <= 1:

@@ -18,7 +18,7 @@ from unmask.support.errors import UserError
 from unmask.tasks.holding_out import assign_folds
 from unmask.tasks.tuning import find_temperature
 from unmask.training.settings import BudgetSettings
-from unmask.workflows.finetuning.announcements import describe_overfitting
+from unmask.workflows.finetuning.announcements import describe_overfitting, describe_plateau
 from unmask.workflows.finetuning.finetune import finetune
 from unmask.workflows.finetuning.job import FewLabels, FinetuningJob, InitialModel, LabelledFiles, few_labels
 from unmask.workflows.finetuning.probe import LOWER, MAX_FOLDS, STRENGTHS, Features, cross_validate
@@ -307,3 +307,12 @@ def test_overfitting_is_a_loss_that_rose_by_more_than_a_fifth():
     assert describe_overfitting(lines_of(0.7, 0.68, 0.9, 1.71), 100, BudgetSettings(epochs=10, patience=3)) == ""
     assert describe_overfitting(lines_of(0.7, float("nan")), 100, epochs) == ""
     assert describe_overfitting([], 100, epochs) == ""
+
+
+def test_a_plateau_is_a_loss_that_stays_where_it_began():
+    text = describe_plateau([0.69, 0.70] * 50)
+    assert "has not fallen (0.694 in the first steps, 0.695 in the last third)" in text
+    assert describe_plateau([0.69, 0.70] * 29) == "", "too few steps to tell"
+    assert describe_plateau([0.69] * 5 + [0.6] * 95) == "", "what is learned at once counts"
+    assert describe_plateau([0.69] * 50 + [1.5] * 50) != ""
+    assert describe_plateau([0.69] * 99 + [float("nan")]) == "" == describe_plateau([0.0] * 100)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 from unmask.support.messages import argument, setting
 from unmask.training.runs.display import Display
@@ -15,6 +16,9 @@ FREEZE = argument("frozen", True)
 """What also avoids overfitting, besides early stopping."""
 RISEN = 1.2
 """Ratio of the held-out loss at the end to its minimum from which on a run has overfitted."""
+FALLEN, FIRST_STEPS, MIN_STEPS = 0.98, 5, 60
+"""Ratio of the training loss in the last third of the steps to that in the first few from which on nothing was learned,
+their number, and the minimum number of steps to say so."""
 MIN_EVALUATED = 50
 """Minimum number of held-out samples for evaluations during training, and to say that a run has overfitted."""
 
@@ -76,6 +80,23 @@ def describe_overfitting(
     return (
         f"overfitted: the held-out loss rose from {lowest:.2f} at step {best:.0f} to {last:.2f}, so probabilities are "
         f"too sure; try {setting('budget.patience', 3)}{fewer}, {instead}, or more examples"
+    )
+
+
+def describe_plateau(losses: Sequence[float]) -> str:
+    """Return a warning if the training loss of a new head has stayed where it was in the first steps; or "".
+
+    Args:
+        losses: that of each step. Of fewer than `MIN_STEPS` nothing is said.
+    """
+    if len(losses) < MIN_STEPS or not all(map(math.isfinite, losses)):
+        return ""
+    first, last = fmean(losses[:FIRST_STEPS]), fmean(losses[-len(losses) // 3 :])
+    if last < FALLEN * first or first <= 0:
+        return ""
+    return (
+        f"the training loss has not fallen ({first:.3f} in the first steps, {last:.3f} in the last third): the model "
+        "has learned nothing from these examples; try more or easier ones, or another optimizer.learning_rate"
     )
 
 

@@ -41,7 +41,12 @@ from unmask.training.runs.display import Display
 from unmask.training.runs.plots import plot_confusion, plot_training, try_to_draw
 from unmask.training.runs.report import finetuning_report, metric_name
 from unmask.training.settings import FEWEST_EVALUATIONS, FORWARDS_PER_STEP, TrainingSettings
-from unmask.workflows.finetuning.announcements import MIN_EVALUATED, announce, describe_overfitting
+from unmask.workflows.finetuning.announcements import (
+    MIN_EVALUATED,
+    announce,
+    describe_overfitting,
+    describe_plateau,
+)
 from unmask.workflows.finetuning.folds import changes, tuned_on_folds
 from unmask.workflows.finetuning.frozen import Reindex, freeze, only_used_rows
 from unmask.workflows.finetuning.job import FinetuningJob
@@ -272,8 +277,12 @@ def _finish(
     """Evaluate the finished model as `evaluate` does; write the model, the scores, the plots and the report."""
     recipe, data, trained_on = ready.recipe, ready.data, len(ready.split.train)
     model, result = score_trained(ready, machine, display)
-    if warning := describe_overfitting(run.read_metrics("heldout"), len(ready.held.samples), recipe.budget):
-        result["warnings"] = [warning]
+    warnings = [describe_overfitting(run.read_metrics("heldout"), len(ready.held.samples), recipe.budget)]
+    if not (ready.reuses_head or recipe.probe or recipe.task.weightless):
+        name = f"{recipe.task.part}_loss"
+        warnings.append(describe_plateau([line[name] for line in run.read_metrics("train") if name in line]))
+    if told := [warning for warning in warnings if warning]:
+        result["warnings"] = told
     with replaced_directory(run.model) as aside:
         save_trained(aside, ready, model, result)
     shutil.rmtree(run.plots, ignore_errors=True)  # plots of an earlier end of the run
