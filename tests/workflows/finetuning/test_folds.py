@@ -57,6 +57,14 @@ def test_what_is_learned_by_heart_is_not_said_to_be_certain(published, tmp_path)
     assert not (tmp_path / "run" / "folds").exists()
 
 
+def test_a_label_of_a_single_text_is_not_judged_by(published, tmp_path, capsys):
+    texts = [*texts_of(np.random.default_rng(0), ("good", "bad"), 8), ("the only one", "other")]
+    settings = TUNED | {"budget.epochs": 1}
+    train = write(tmp_path / "train.tsv", texts)
+    finetune("classification", published, train, tmp_path / "run", all_examples=True, device="cpu", settings=settings)
+    assert "tuned on 16 training examples" in capsys.readouterr().err
+
+
 def test_probabilities_match_how_often_they_are_right(published, tmp_path):
     rng = np.random.default_rng(1)
     labels = ("good", "bad")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,7 @@ def tuned_on_folds(
         replace_file(folder / MARK, b"")  # if the run ends before its first checkpoint, it may start again with them
     examples: list[Any] = []
     predictions: list[Any] = []
+    judged: list[bool] = []  # not by labels that only the fold has, as of a single text: no model could know them
     parts = folds_of(task, ready.split.train)
     for number, held in enumerate(parts, 1):
         fold, rest = _fold(ready, held, number)
@@ -75,9 +77,13 @@ def tuned_on_folds(
         train(fold, place / str(number))
         if processes.is_main:
             model = finished_model(fold.base, fold.learner, fold.data.labels, fold.recipe.task)
+            learned = {label for example in fold.split.train for label in task.labels_of(example)}
+            judged += [learned.issuperset(task.labels_of(example)) for example in rest]
             examples += rest
             predictions += Predictor(model, machine, Display(quiet=True)).run(rest)
     if processes.is_main:
+        if any(judged):
+            examples, predictions = (list(compress(every, judged)) for every in (examples, predictions))
         tuned = task.tune(examples, predictions)
         count = counted(len(examples), "training example")
         display.say(f"tuned on {count}, predicted by models that were not trained on them: {changes(task, tuned)}")
