@@ -70,7 +70,7 @@ def test_negatives_are_those_of_a_full_search(texts, monkeypatch):
         queries = [f"{texts[of]} {of}" for of in rng.choice(60, rng.integers(1, 5), replace=False)]
         positives = [rng.choice(60, rng.integers(1, 4), replace=False).tolist() for _ in queries]
         number, margin, skip = int(rng.integers(1, 5)), float(rng.choice([0, 0.01, 0.3])), int(rng.integers(0, 3))
-        searched = Searched(queries, positives, lambda documents=documents: iter(documents))
+        searched = Searched(queries, positives, lambda documents=documents: iter(documents), len(documents))
         mined = find_negatives(predictor, searched, number, margin, skip, [])
         encoded, vectors = (predictor.vectors(of, prompt_name=None)[0] for of in (queries, documents))
         wanted = expected(encoded, vectors, documents, positives, number, margin, skip)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
@@ -153,6 +154,6 @@ def open_predictor(
     if tokenizer is None:
         machine = machine or choose_machine(precision="float32")
         where = str(Path(source).absolute()) if exists(Path(source)) else str(source)
-        settings = (where, machine.device.type, machine.precision, allow_pickle)
-        predictor.origin = Origin(where, _reopen, settings)
+        reopen = partial(_reopen, where, machine.device.type, machine.precision, allow_pickle)
+        predictor.origin = Origin(where, reopen)
     return predictor

@@ -58,13 +58,11 @@ class Origin(NamedTuple):
 
     Attributes:
         source: its directory, absolute, or its name on the Hub.
-        reopen: opens it, given `arguments` and its fingerprint.
-        arguments: see `reopen`.
+        reopen: opens it, given its fingerprint; it can be pickled.
     """
 
     source: str
-    reopen: Callable[..., Predictor]
-    arguments: tuple[Any, ...]
+    reopen: Callable[[str], Predictor]
 
 
 class Predictor(EncoderModel, Generic[P]):
@@ -122,7 +120,7 @@ class Predictor(EncoderModel, Generic[P]):
     def __reduce__(self) -> tuple[Any, ...]:
         state = {"window": self.window}
         if self.origin is not None:
-            return self.origin.reopen, (*self.origin.arguments, self.fingerprint()), state
+            return self.origin.reopen, (self.fingerprint(),), state
         if isinstance(self.backend, ExportedBackend):
             raise UserError("an exported model is pickled by its directory", remedy=f"load it by {call('load', 'DIR')}")
         return partial(type(self), backend=self.backend), (self.model,), state

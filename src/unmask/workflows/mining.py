@@ -61,11 +61,13 @@ class Searched:
         queries: the queries, each once.
         positives: numbers of the documents that belong to each query.
         texts: returns the texts of all documents.
+        number: number of these.
     """
 
     queries: Sequence[str]
     positives: Sequence[Sequence[int]]
     texts: Callable[[], Iterator[str]]
+    number: int
 
 
 def mine(
@@ -221,8 +223,7 @@ def draw_easy(searched: Searched, mined: Sequence[Sequence[int]], number: int) -
         mined: the negatives of each query, which are not drawn.
         number: maximum number for a query, of `SPARE` more that are tried.
     """
-    total = sum(1 for _ in searched.texts())
-    tried = np.random.default_rng(0).integers(total, size=(len(mined), number + SPARE)).tolist()
+    tried = np.random.default_rng(0).integers(searched.number, size=(len(mined), number + SPARE)).tolist()
     texts = _texts(searched, set(chain(*tried, *mined, *searched.positives)))
     drawn = list[list[int]]()
     for query, (candidates, hard, positives) in enumerate(zip(tried, mined, searched.positives, strict=True)):
@@ -272,7 +273,7 @@ def _read(
         collection = read_collection(str(sources[0]))
         notes += collection.notes
         relevant = [of.documents[of.grades > 0].tolist() for of in collection.judgments]
-        return Searched(collection.queries, relevant, collection.texts)
+        return Searched(collection.queries, relevant, collection.texts, len(collection.ids))
     pairs = _pairs(sources, columns, format, notes)
     if not pairs or "text_b" not in pairs[0].values:
         raise UserError(
@@ -289,7 +290,8 @@ def _read(
         if "text_b" in row.values:
             raise UserError("the texts of the corpus are pairs", file=row.file, line=row.line, remedy="name one column")
         documents.setdefault(row.values["text"], len(documents))
-    return Searched([*queries], [[*positives] for positives in queries.values()], lambda: iter(documents))
+    relevant = [[*positives] for positives in queries.values()]
+    return Searched([*queries], relevant, lambda: iter(documents), len(documents))
 
 
 def _pairs(
