@@ -87,6 +87,7 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
     tags = ("sentence-transformers", "feature-extraction")
     fields = Fields(MATCHES, SIMILARITY, optional=True, negatives=True)
     weightless = True
+    has_scores = True
     route = Reason("its vectors are served by /embed", "ask for these")
     refusals: ClassVar[Refusals] = dict.fromkeys(
         ("frozen", "downstream"),

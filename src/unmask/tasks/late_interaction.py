@@ -42,8 +42,8 @@ from unmask.support.errors import UserError
 from unmask.support.messages import argument, setting
 from unmask.support.transfer import to_device
 from unmask.tasks.rows import FramedRows, are_pairs, frame_rows, texts_of
-from unmask.tasks.task import Columns, Framed, ModelFiles, Notes, Paths, Reason, Refusals
-from unmask.tasks.text_pairs import TEXT, PairHead, PairTask, Similarity, ranking_loss, without_labels
+from unmask.tasks.task import Framed, ModelFiles, Reason, Refusals
+from unmask.tasks.text_pairs import TEXT, PairHead, PairTask, Similarity, ranking_loss
 from unmask.tasks.token_vectors import VECTORS, Compare
 
 DEFAULT = Interaction()
@@ -165,12 +165,6 @@ class LateInteraction(PairTask, frozen=True, kw_only=True, tag="late-interaction
     def outputs(self, vocabulary: int) -> int:
         """See `Task`; the numbers of a vector become objects of Python, which are several times as large."""
         return 8 * self.length * self.width
-
-    def read(
-        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
-    ) -> list[Row]:
-        """See `Task`."""
-        return without_labels(super().read(paths, columns=columns, kind=kind, gold=gold, notes=notes))
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: none."""

@@ -42,8 +42,8 @@ from unmask.support.environment import check_memory
 from unmask.support.messages import argument
 from unmask.tasks.routes import Route, VectorsRequest
 from unmask.tasks.rows import are_pairs, frame_rows
-from unmask.tasks.task import Columns, Framed, ModelFiles, Notes, Paths, Reason, Refusals
-from unmask.tasks.text_pairs import PairHead, PairTask, Sides, Similarity, ranking_loss, without_labels
+from unmask.tasks.task import Framed, ModelFiles, Reason, Refusals
+from unmask.tasks.text_pairs import PairHead, PairTask, Sides, Similarity, ranking_loss
 
 OFFSETS = "offsets"
 """Name of the places where texts begin in the plan of a batch."""
@@ -172,12 +172,6 @@ class Sparse(PairTask, frozen=True, kw_only=True, tag="sparse"):
     def outputs(self, vocabulary: int) -> int:
         """See `Task`."""
         return vocabulary
-
-    def read(
-        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
-    ) -> list[Row]:
-        """See `Task`."""
-        return without_labels(super().read(paths, columns=columns, kind=kind, gold=gold, notes=notes))
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: none."""

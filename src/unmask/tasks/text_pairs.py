@@ -66,9 +66,14 @@ class Similarity(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PairTask(RowTask, frozen=True, kw_only=True):
-    """Base class of the tasks; see the module and `Task`."""
+    """Base class of the tasks; see the module and `Task`.
+
+    Attributes:
+        has_scores: whether pairs may have scores; otherwise all belong together.
+    """
 
     usage: ClassVar[str] = '"A text." --text-b "Another text."'
+    has_scores: ClassVar[bool] = False
 
     @property
     def grouped(self) -> str:
@@ -97,7 +102,7 @@ class PairTask(RowTask, frozen=True, kw_only=True):
                     line=row.line,
                     remedy="remove the row" if len(row.negatives) == 1 else f"remove it from {COLUMN}",
                 )
-        return rows
+        return rows if self.has_scores else without_labels(rows)
 
     def contrasts(self, examples: Sequence[Row]) -> bool:
         """See `Task`."""
