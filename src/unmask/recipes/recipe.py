@@ -15,7 +15,7 @@ from functools import cached_property
 from importlib import resources
 from itertools import takewhile
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 
@@ -24,6 +24,7 @@ from unmask.data.batches.registries import LAYOUTS, MASKINGS, AnyLayout, AnyMask
 from unmask.data.tokenizers.train import TokenizerSettings
 from unmask.families import FAMILIES, AnyBody
 from unmask.nn.encoders.downstream import DownstreamSettings
+from unmask.nn.encoders.encoder import TOKEN_EMBEDDINGS
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import ObjectiveSettings
 from unmask.objectives.teacher import TEACHER
@@ -73,6 +74,9 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, dict=True):
         initial_share: share of the weights of the model that a run starts from in those that it ends with, the rest
             being the trained ones (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models", equation 1); where
             parts of the model are new, the trained weights are taken as they are.
+        initial_embeddings: what token embeddings are before training, unless the run starts from a model: random, or
+            vectors from which tokens occur near each other in the text ("cooccurrence"), with the biases of decoders at
+            the frequencies of the tokens; see workflows/pretraining/token_vectors.py.
     """
 
     name: str
@@ -83,6 +87,7 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, dict=True):
     objective: Objectives  # type: ignore[valid-type]
     stages: tuple[StageSettings, ...] = ()
     initial_share: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
+    initial_embeddings: Literal["random", "cooccurrence"] = "random"
 
     def __post_init__(self) -> None:
         length = self.layout.length
@@ -97,6 +102,11 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, dict=True):
             raise ValueError("a pretraining budget is given in steps, tokens or minutes, and has no patience")
         if self.masking.keeps_all:
             raise ValueError("masking.replace keeps every token, so that the input contains the answers")
+        if self.initial_embeddings == "cooccurrence" and TOKEN_EMBEDDINGS not in self.encoder.provides:
+            raise ValueError(
+                "initial_embeddings: this encoder has no token embeddings: "
+                f"pass {setting('initial_embeddings', 'random')}"
+            )
         if self.layout.num_streams and self.batch.sequences != self.layout.num_streams:
             streams = self.layout.num_streams
             raise ValueError(

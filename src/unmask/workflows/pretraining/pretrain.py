@@ -45,7 +45,7 @@ from unmask.workflows.pretraining.checks import (
     check_vocabulary,
     check_words,
 )
-from unmask.workflows.pretraining.start import InitialWeights, build_learner, continued, fit_to_text, mix
+from unmask.workflows.pretraining.start import InitialWeights, begin_from_text, build_learner, continued, fit_to_text, mix
 
 HELDOUT_TOKENS = 40_000
 """Number of held-out tokens that each evaluation reads."""
@@ -143,6 +143,8 @@ def train_encoder(
             display.say(line)
         if created:
             display.say(f"newly initialized, because {start.source} lacks it: {', '.join(created)}")
+        if start.model is None and recipe.initial_embeddings == "cooccurrence" and processes.is_main and not resume:
+            display.say(begin_from_text(learner, corpus.train))  # other processes receive the weights
         if heldout and not resume:
             run.log(
                 {"kind": "baseline", "step": 0, **baseline(learner, heldout, corpus.manifest.most_frequent_token.id)}

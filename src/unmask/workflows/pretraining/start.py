@@ -21,7 +21,7 @@ own stack of as many layers (the generator of ELECTRA), it keeps those with the 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from unmask.data.batches.rng import derive_seed
-from unmask.data.corpus.corpus import Corpus
+from unmask.data.corpus.corpus import Corpus, Documents
 from unmask.data.tokenizers.extend import difference, old_ids
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families import BodySettings
@@ -44,6 +44,7 @@ from unmask.recipes.recipe import Recipe
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument, call
 from unmask.workflows.pretraining.checks import check_layers, check_shape
+from unmask.workflows.pretraining.token_vectors import begin_embeddings
 
 
 def build_learner(
@@ -90,10 +91,7 @@ def unread(corpus: Corpus, counts: np.ndarray) -> list[str]:
 
 
 def begin_heads(learner: Learner, base: Model, counts: np.ndarray) -> bool:
-    """Begin the decoders of heads that a model lacks at the frequencies of the tokens; return whether there are any.
-
-    Otherwise the body would learn the frequencies before anything else, as the bias of a decoder is slower: it needs
-    thousands of steps of a learning rate that suits a trained body.
+    """Begin the decoders of heads that a model lacks at the frequencies of tokens; return whether it lacks any head.
 
     Args:
         learner: encoder and objectives; modified in place.
@@ -101,13 +99,40 @@ def begin_heads(learner: Learner, base: Model, counts: np.ndarray) -> bool:
         counts: how often each token occurs in the text, (vocabulary,).
     """
     new = [head for name, head in learner.parts.items() if name not in base.heads]
-    biases = [head.token_bias for head in new if isinstance(head, VocabularyObjective)]
-    if biases:
-        frequencies = torch.from_numpy(counts).float().add(SMOOTHING)
-        for bias in biases:
-            if bias is not None:
-                bias.data[: len(frequencies)] = (frequencies / frequencies.sum()).log()
+    begin_decoders(new, counts)
     return any(head.state_dict() for head in new)
+
+
+def begin_decoders(heads: Iterable[Objective], counts: np.ndarray) -> None:
+    """Begin the biases of decoders at the frequencies of tokens.
+
+    Otherwise the body would learn the frequencies before anything else, as the bias of a decoder is slower: it needs
+    thousands of steps of a learning rate that suits a trained body.
+
+    Args:
+        heads: objectives; modified in place.
+        counts: how often each token occurs in the text, (vocabulary,).
+    """
+    frequencies = torch.from_numpy(counts).float().add(SMOOTHING)
+    for head in heads:
+        if isinstance(head, VocabularyObjective) and (bias := head.token_bias) is not None:
+            bias.data[: len(frequencies)] = (frequencies / frequencies.sum()).log()
+
+
+def begin_from_text(learner: Learner, documents: Documents) -> str:
+    """Begin a learner with random weights at what the statistics of a text tell; return what was done, in words.
+
+    Args:
+        learner: encoder and objectives; modified in place.
+        documents: the text.
+
+    Raises:
+        UserError: a document is damaged (the message names the file).
+    """
+    counts = documents.token_counts()
+    begin_decoders(learner.parts.values(), counts)
+    known = begin_embeddings(learner.encoder.words, documents, counts)
+    return f"token embeddings begin at the neighbors of {counted(known, 'token')} in the text"
 
 
 @torch.no_grad()
