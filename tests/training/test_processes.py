@@ -31,6 +31,7 @@ SETTINGS = [
     "layout.length=48",
     "batch.tokens=512",
     "optimizer.learning_rate=1e-3",
+    "initial_embeddings=cooccurrence",  # computed by the first process, and received by the others
     f"budget.steps={STEPS}",
 ]
 

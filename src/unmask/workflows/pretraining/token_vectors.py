@@ -54,9 +54,10 @@ def begin_embeddings(words: nn.Embedding, documents: Documents, frequencies: np.
     """
     table = words.weight
     counts = neighbor_counts(documents.blocks(ENOUGH), frequencies)
-    vectors = factor(mutual_information(counts.flatten(1)), table.shape[1])
+    information = mutual_information(counts.flatten(1))
+    vectors = factor(information, table.shape[1])
     lengths = vectors.norm(dim=1)
-    known = (lengths > 1e-6 * lengths.max()).nonzero().squeeze(1)
+    known = (information.any(1) & (lengths > 1e-6 * lengths.max())).nonzero().squeeze(1)
     vectors = vectors[known] / lengths[known, None] * vectors.shape[1] ** 0.5  # of standard deviation 1
     table[known.to(table.device), : vectors.shape[1]] = (vectors * table.std().cpu()).to(table)
     return len(known)
@@ -93,7 +94,7 @@ def neighbor_counts(blocks: Iterable[DocumentBlock], frequencies: np.ndarray) ->
 def mutual_information(counts: Tensor) -> Tensor:
     """Return the positive pointwise mutual information in nats; `counts`, both (tokens, contexts), is overwritten."""
     tokens, contexts = counts.sum(1, keepdim=True), counts.sum(0) ** SMOOTHING
-    contexts /= contexts.sum()
+    contexts /= contexts.sum().clamp_min(1e-12)
     # log of count / (count of the token * share of the context); where nothing was counted it is -inf, and becomes 0
     return counts.log_().sub_(tokens.clamp_min(1e-12).log()).sub_(contexts.clamp_min(1e-12).log()).clamp_min_(0)
 
