@@ -9,7 +9,8 @@ A record for each arm and task, and for each task's first look, is added to benc
 report is in runs/compare/NAME/comparison. An interrupted comparison continues, and what is finished is not computed
 again. `--arms` and `--tasks` choose some, `--budget` replaces that of the file, `--first` only takes a first look at
 the checkpoints, `--dry-run` only lists the cells and the minutes that they take; `--toy` makes two narrow arms with few
-tokens and examples, and one seed.
+tokens and examples, and one seed. `--blimp N` also scores the pretrained models of the comparison on the first N pairs
+of each paradigm of BLiMP.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import common
 import msgspec
@@ -44,13 +46,37 @@ TOY_RECIPE: dict[str, Any] = {"tokenizer.vocabulary": 4000, "batch.tokens": 256}
 STREAMS: dict[str, Any] = {"layout.streams": 8, "batch.sequences": 8}
 
 
+def pretrained(name: str, runs: Path) -> dict[str, list[Path]]:
+    """Return the runs of the arms of a comparison that were pretrained there, by seed."""
+    found: dict[str, list[Path]] = {}
+    cells = (runs / "compare" / name).glob("comparison/cells/*/cell.json")
+    for cell, path in sorted((json.loads(path.read_bytes())["name"], path.parent) for path in cells):
+        if match := re.fullmatch(r"pretraining: (.+), seed \d+", cell):
+            found.setdefault(match[1], []).append(path / RUN)
+    return found
+
+
 def model_of(name: str, runs: Path) -> Path:
     """Return the run of the first seed of an arm of a comparison, COMPARISON/ARM, that was pretrained there."""
     comparison, _, arm = name.partition("/")
-    for path in (runs / "compare" / comparison).glob("comparison/cells/*/cell.json"):
-        if json.loads(path.read_bytes())["name"] == f"pretraining: {arm}, seed 0":
-            return path.parent / RUN
+    if models := pretrained(comparison, runs).get(arm):
+        return models[0]
     sys.exit(f"there is no model of {name}: python benchmarks/compare.py {comparison}")
+
+
+def score_pairs(name: str, options: argparse.Namespace) -> None:
+    """Score the pretrained models of a comparison on BLiMP, and add a record for each arm."""
+    folder = options.runs / "blimp"
+    with ZipFile(common.SHARED / "probes/blimp.zip") as archive:
+        archive.extractall(folder)
+    for arm, models in pretrained(name, options.runs).items():
+        results = [
+            unmask.evaluate(model, [folder / "data"], suite="blimp", limit=options.blimp, quiet=True)
+            for model in models
+        ]
+        seeds = [100 * result["metrics"]["accuracy"] for result in results]
+        record = {"score": sum(seeds) / len(seeds), "seeds": seeds, "pairs": results[0]["examples"]}
+        add("comparisons", {"comparison": name, "arm": arm, "task": "blimp"}, record)
 
 
 def read_file(name: str, folder: Path, runs: Path) -> Comparison:
@@ -188,13 +214,17 @@ def make(file: str, options: argparse.Namespace) -> None:
     outcome = unmask.compare(path, out=folder / "comparison", first=options.first, dry_run=options.dry_run)
     for record in records(outcome):
         add("comparisons", {"comparison": name, "arm": record.pop("arm"), "task": record.pop("task")}, record)
+    if options.blimp:
+        score_pairs(name, options)
     print("\n".join(rendered(line, in_command) for line in outcome.recommendation))
 
 
 def main() -> None:
     """Make comparisons."""
     names = sorted(path.stem for path in COMPARISONS.glob("*.toml"))
-    options = parse(__doc__, names, runs=RUNS, arms=[], tasks=[], budget="", first=False, dry_run=False, toy=False)
+    options = parse(
+        __doc__, names, runs=RUNS, arms=[], tasks=[], budget="", blimp=0, first=False, dry_run=False, toy=False
+    )
     for name in options.names:
         make(name, options)
 

@@ -22,6 +22,7 @@ COMPARISONS = Path(__file__).parents[2] / "benchmarks" / "comparisons"
 NAMES = sorted(path.stem for path in COMPARISONS.glob("*.toml"))
 TOY = ["plateau", "which_encoder"]
 """Comparisons without tasks and with several; the others are run with --exhaustive."""
+PAIRS = {"plateau": ["--blimp", "1"]}
 SHAPE = {"layers": 4, "width": 32, "heads": 2, "feed_forward": 64}
 SMALL = {f"encoder.{name}": value for name, value in SHAPE.items()} | {
     "tokenizer.vocabulary": 400,
@@ -96,10 +97,14 @@ def test_a_comparison_can_be_made(compare, name, tmp_path):
 )
 @pytest.mark.timeout(1800)
 def test_a_comparison_runs_at_toy_size(compare, run_main, records, name, tmp_path):
-    run_main(compare, name, "--toy", "--runs", str(tmp_path))
+    run_main(compare, name, "--toy", *PAIRS.get(name, []), "--runs", str(tmp_path))
     comparison = compare.read_file(name, tmp_path / "files", tmp_path)
     arms = list(comparison.basic_arms)[: compare.TOY_ARMS]
-    scored = [run for run in records("comparisons") if run["arm"] != "first look" and run["task"] != "mean"]
+    scored = [
+        run for run in records("comparisons") if run["arm"] != "first look" and run["task"] not in ("mean", "blimp")
+    ]
+    pairs = [(run["arm"], run["pairs"], len(run["seeds"])) for run in records("comparisons") if run["task"] == "blimp"]
+    assert pairs == ([(arm, 67, 1) for arm in sorted(arms)] if name in PAIRS else [])
     assert {run["arm"] for run in scored} == set(arms)
     assert {run["comparison"] for run in scored} == {name}
     tasks = compare.at_toy_size(comparison, tmp_path).named_tasks()

@@ -88,7 +88,9 @@ def test_tokens_with_the_same_neighbors_are_similar_and_unseen_ones_keep_their_r
     unseen = torch.from_numpy(counts == 0)
     assert unseen[[tokenizer.pad, tokenizer.mask, tokenizer.cls]].all()
     assert torch.equal(words.weight[unseen], initial[unseen])
-    torch.testing.assert_close(words.weight[~unseen].pow(2).mean(1).sqrt(), initial.std().expand(known), rtol=1e-3, atol=0)
+    torch.testing.assert_close(
+        words.weight[~unseen].pow(2).mean(1).sqrt(), initial.std().expand(known), rtol=1e-3, atol=0
+    )
 
     def similarity(first, second):
         rows = words.weight.detach()[[tokenizer.find(word) for word in (first, second)]]
@@ -134,5 +136,5 @@ def test_a_run_begins_at_the_statistics_of_its_text(corpus, tmp_path, capsys):
 
 
 def test_a_body_without_token_embeddings_is_refused():
-    with pytest.raises(UserError, match="this encoder has no token embeddings.*random"):
+    with pytest.raises(UserError, match=r"this encoder has no token embeddings.*random"):
         read_recipe("elmo-mini", parse_overrides(["initial_embeddings=cooccurrence"]))

@@ -45,7 +45,14 @@ from unmask.workflows.pretraining.checks import (
     check_vocabulary,
     check_words,
 )
-from unmask.workflows.pretraining.start import InitialWeights, begin_from_text, build_learner, continued, fit_to_text, mix
+from unmask.workflows.pretraining.start import (
+    InitialWeights,
+    begin_from_text,
+    build_learner,
+    continued,
+    fit_to_text,
+    mix,
+)
 
 HELDOUT_TOKENS = 40_000
 """Number of held-out tokens that each evaluation reads."""
