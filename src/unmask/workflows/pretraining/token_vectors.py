@@ -5,11 +5,11 @@ vectors: what a small encoder otherwise spends its first minutes on, from much m
 
 The vectors are those of a truncated singular value decomposition of the positive pointwise mutual information of tokens
 and their neighbors (Levy, Goldberg and Dagan 2015, "Improving distributional similarity with lessons learned from word
-embeddings", sections 2.2 and 3), with the settings that they recommend: the frequencies of contexts to the power of 0.75
-(context distribution smoothing), singular values to the power of 0.5, rows of equal length. A neighbor at a distance of
-d tokens counts 1 / d, as for GloVe (Pennington et al. 2014, section 4.2). Differences: neighbors before and after a
-token are different contexts, which tells more of its part of speech, and contexts are the most frequent tokens alone,
-so that a large vocabulary fits into memory.
+embeddings", sections 2.2 and 3), with the settings that they recommend: the frequencies of contexts to the power of
+0.75 (context distribution smoothing), singular values to the power of 0.5, rows of equal length. A neighbor at a
+distance of d tokens counts 1 / d, as for GloVe (Pennington et al. 2014, section 4.2). Differences: neighbors before and
+after a token are different contexts, which tells more of its part of speech, and contexts are the most frequent tokens
+alone, so that a large vocabulary fits into memory.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def neighbor_counts(blocks: Iterable[DocumentBlock], frequencies: np.ndarray) ->
         frequencies: how often each token occurs, at least in a part of the text, (vocabulary,).
 
     Returns:
-        Counts of the neighbors after each token, and of those before it, (vocabulary, 2, contexts) float32; contexts are
-        tokens, the most frequent one first.
+        Counts of the neighbors after each token, and of those before it, (vocabulary, 2, contexts) float32; contexts
+        are tokens, the most frequent one first.
     """
     vocabulary = len(frequencies)
     contexts = min(vocabulary, CONTEXTS, max(1, MOST_COUNTS // (2 * vocabulary)))
