@@ -2,7 +2,8 @@
 
 In: documents, and the passages of files: lines, cells of tables, texts in JSON, sentences of tagged files. Out: the
 documents that share no `ngram` words in a row with any of them; of a passage of fewer words, but at least `shortest`,
-all of it counts. Words are compared without case and punctuation. Brown et al. 2020 (arXiv 2005.14165), appendix C,
+all of it counts. Words are compared without case and punctuation, in Unicode's composed form; in scripts without
+spaces, each character is one, as in rule.py. Brown et al. 2020 (arXiv 2005.14165), appendix C,
 from which 13 and 8 are; there the passage is cut out of the document, here all of it is dropped.
 
 Words and n-grams are compared by hashes of 64 bits, the same in every process.
@@ -11,9 +12,10 @@ Words and n-grams are compared by hashes of 64 bits, the same in every process.
 from __future__ import annotations
 
 import re
+import unicodedata
 import zlib
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,9 @@ from unmask.data.text.record_files import has_reader, read_file
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 
-_WORD = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\u3040-\u30ff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]|[^\\W_]+")
+_UNSPACED = "\u3400-\u4dbf\u4e00-\u9fff\u3040-\u30ff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
+_MARKS = range(0x300, 0x20000)
+"""Code points among which are marks, such as vowels of Hindi and Thai, which belong to the letter before them."""
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _JSON = (".jsonl", ".ndjson", ".json")
 
@@ -96,8 +100,16 @@ def _sorted(ngrams: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
 
 def word_hashes(text: str) -> np.ndarray:
     """Return a hash of each word, without case, (words,) uint64."""
-    words = _WORD.findall(text.lower())
+    words = _words().findall(unicodedata.normalize("NFC", text.lower()))
     return np.fromiter(map(_word_hash, words), np.uint64, len(words))
+
+
+@cache
+def _words() -> re.Pattern[str]:
+    """Return the pattern of a word; `\\w` lacks marks, and joiners, which Persian has within words."""
+    marks = "".join(mark for code in _MARKS if unicodedata.category(mark := chr(code)).startswith("M"))
+    letters, inside = rf"[^\W_{_UNSPACED}]", rf"(?=[^\0-{chr(_MARKS.start - 1)}])[{marks}\u200c\u200d]"
+    return re.compile(rf"[{_UNSPACED}](?:{inside})*|{letters}+(?:{inside}+{letters}*)*")
 
 
 @lru_cache(1 << 17)

@@ -151,7 +151,7 @@ def _decoded(content: bytes, encodings: Sequence[str]) -> str | None:
 
 
 def _encodings(content: bytes, declared: tuple[str, ...]) -> Iterator[Sequence[str]]:
-    """Yield the encodings in which a page may be, in the order in which they are tried, those of equal rank together."""
+    """Yield the encodings in which a page may be, in the order in which they are tried; those of one rank together."""
     if marked := next((name for mark, name in MARKS if content.startswith(mark)), None):
         yield [marked.removesuffix("-le").removesuffix("-be")]
     names = [name for label in declared for name in _named(label) if not name.startswith(_WIDE) or b"\0" in content]
