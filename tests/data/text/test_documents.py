@@ -197,6 +197,16 @@ def test_files_without_text_are_named():
             list(refuse_none(iter([]), Skipped(), paths))
 
 
+@pytest.mark.parametrize("name", ["a.tsv", "a.CSV", "a.csv.gz"])
+def test_tables_are_no_text(text, tmp_path, name):
+    path = tmp_path / name
+    content = b'id,text\n1,"Hello, world"\n'
+    path.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    for call in (lambda: read(text, path), lambda: refuse_idle_options([text, path], TextOptions())):
+        with pytest.raises(UserError, match=rf"{name}: is a table, all columns of which would be read as text; write"):
+            call()
+
+
 def test_rows_of_parquet_are_documents(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
