@@ -32,7 +32,15 @@ import msgspec
 from unmask.data.cleaning.clean import CleanedFile, FileCleaning, clean_file, file_cleanings, join_files, read_cleaned
 from unmask.data.cleaning.rules import Rules
 from unmask.data.cleaning.tally import read_tally
-from unmask.data.corpus.build import ALWAYS_HELD, SHARD_TOKENS, check_yield, report_yield, write_corpus, write_portion
+from unmask.data.corpus.build import (
+    ALWAYS_HELD,
+    SHARD_TOKENS,
+    check_yield,
+    report_leak,
+    report_yield,
+    write_corpus,
+    write_portion,
+)
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.corpus.manifest import CLEANING, NAME, SkippedEntry
 from unmask.data.corpus.merge import merge_corpora
@@ -398,4 +406,6 @@ class Build:
         )
         notes: list[str] = []
         report_yield(corpus.manifest, notes.append)
+        if self._held:
+            report_leak(corpus, notes.append)
         return {"notes": notes if len(self._portions) > 1 else []}
