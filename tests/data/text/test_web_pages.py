@@ -111,6 +111,13 @@ def test_the_declaration_of_xml_names_the_encoding_of_a_page():
     assert html_text(page.encode("iso-8859-2")) == text
 
 
+def test_pages_in_xhtml_have_elements_without_content(tmp_path):
+    page = f"<html><head><title/></head><body><p>{STORY}</p></body></html>".encode()
+    (sent,) = pages(tmp_path, response(page, "application/xhtml+xml"))
+    (tmp_path / "a.xhtml").write_bytes(page)
+    assert [sent.text] == list(read_documents([tmp_path / "a.xhtml"], TextOptions(), Skipped())) == [STORY]
+
+
 def test_what_is_no_page_is_counted(tmp_path):
     records = [
         record(b"software: x", "warcinfo", "application/warc-fields"),

@@ -19,6 +19,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator, Sequence
+from html import escape
 from types import ModuleType
 
 from unmask.data.text.encodings import MARKS
@@ -31,26 +32,14 @@ MAX_ATTRIBUTES = 2_000
 """Maximum number of attributes of an element."""
 _TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)")
 _LONG_TAG = re.compile(rf"<[a-zA-Z][^>]{{{2 * MAX_ATTRIBUTES},}}")
+_EMPTY = re.compile(r"<([a-zA-Z][^\s<>/\"']*)((?:[^<>\"']|\"[^<\"]*\"|'[^<']*')*?)/>")
+_CDATA = re.compile(r"<!\[CDATA\[(.*?)(?:\]\]>|\Z)", re.DOTALL)
 _META = re.compile(rb"<meta[^>]{0,300}charset\s*=\s*[\"']?\s*([\w:.-]+)", re.IGNORECASE)
 _XML = re.compile(rb"\s*<\?xml[^>]{0,100}encoding\s*=\s*[\"']([\w:.-]+)")
-_NOT_NESTED = frozenset(
+_VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())  # noqa: SIM905
+"""Elements without content."""
+_NOT_NESTED = _VOID | frozenset(
     (
-        *(
-            "area",
-            "base",
-            "br",
-            "col",
-            "embed",
-            "hr",
-            "img",
-            "input",
-            "link",
-            "meta",
-            "param",
-            "source",
-            "track",
-            "wbr",
-        ),
         *("p", "li", "dt", "dd", "option", "optgroup", "rp", "rt", "html", "head", "body"),
         *("tr", "td", "th", "thead", "tbody", "tfoot", "colgroup"),
     )
@@ -79,13 +68,15 @@ class PageError(Exception):
     """Raised for a page that cannot be read; the message says why."""
 
 
-def html_text(content: bytes, declared: str = "", *, main: bool = True) -> str:
+def html_text(content: bytes, declared: str = "", *, main: bool = True, is_xml: bool = False) -> str:
     """Return the text of a page.
 
     Args:
         content: the page.
         declared: name of its encoding, as the server says; "" if it does not.
         main: only the main content.
+        is_xml: whether it is XHTML, in which `<title/>` is an element without content: in HTML, it would begin one
+            that has the rest of the page.
 
     Raises:
         PageError: it is too long or too deep, or cannot be parsed.
@@ -96,6 +87,7 @@ def html_text(content: bytes, declared: str = "", *, main: bool = True) -> str:
         raise PageError(TOO_LONG)
     inside = (_META.search(content, 0, 4096), _XML.match(content))
     page = decode_page(content, declared, *(match[1].decode("ascii", "replace") for match in inside if match))
+    page = _as_html(page) if is_xml else page
     if _depth(page) > MAX_DEPTH:
         raise PageError(f"has more than {MAX_DEPTH:,} elements inside each other")
     if any(len(tag[0].split()) > MAX_ATTRIBUTES for tag in _LONG_TAG.finditer(page)):
@@ -108,6 +100,16 @@ def html_text(content: bytes, declared: str = "", *, main: bool = True) -> str:
         )
     except (ValueError, RuntimeError) as error:
         raise PageError(f"cannot be parsed ({error})") from error
+
+
+def _as_html(page: str) -> str:
+    """Return XHTML as HTML: elements without content are closed by a tag of their own; character data is escaped."""
+
+    def closed(match: re.Match[str]) -> str:
+        name = match[1]
+        return match[0] if name.lower() in _VOID else f"<{name}{match[2]}></{name}>"
+
+    return _EMPTY.sub(closed, _CDATA.sub(lambda match: escape(match[1], quote=False), page))
 
 
 def resiliparse_extract() -> ModuleType:
