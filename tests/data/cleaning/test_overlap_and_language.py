@@ -24,6 +24,13 @@ FILES = {
 }
 
 
+NUMBERED = [f"{number}\t{word}\t_\tX\t_\t_\t0\tdep\t_\t_" for number, word in enumerate(LEAK.split(), 1)]
+FILES["a.conllx"] = "\n".join(NUMBERED) + "\n\n1\tshort\t_\tX\t_\t_\t0\tdep\t_\t_\n\n"
+PARTS = ["\t".join([*part.split(), *("_" * 8)]) for part in ("2-3 small", "2 sm", "3 all", "3.1 omitted")]
+OTHERS = [line.replace(line.split("\t")[0], str(number), 1) for number, line in enumerate(NUMBERED[2:], 4)]
+FILES["a.conllu"] = "\n".join(["# sent_id = a", "# source = one of them", NUMBERED[0], *PARTS, *OTHERS]) + "\n\n"
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_D16_documents_with_13_words_of_a_test_file_are_dropped(tmp_path, verdict, prose, name):
     path = tmp_path / name
@@ -57,6 +64,12 @@ def test_vowels_and_joiners_are_parts_of_words(tmp_path, verdict, text):
 @given(st.text(max_size=20), st.sampled_from(["NFC", "NFD"]))
 def test_words_do_not_depend_on_composition(text, form):
     assert word_hashes(text).tolist() == word_hashes(normalize(form, text)).tolist()
+
+
+def test_the_numbers_of_words_are_no_text(tmp_path, verdict):
+    path = tmp_path / "a.conllu"
+    path.write_text(FILES["a.conllx"])
+    assert verdict(Overlap(files=(str(path),)), " ".join(map(str, range(1, 17))))[0] == ""
 
 
 def test_short_passages_count_as_a_whole(tmp_path, verdict):

@@ -14,8 +14,9 @@ from __future__ import annotations
 import re
 import unicodedata
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,9 @@ _MARKS = range(0x300, 0x20000)
 """Code points among which are marks, such as vowels of Hindi and Thai, which belong to the letter before them."""
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _JSON = (".jsonl", ".ndjson", ".json")
+_NUMBERED = re.compile(r"\d+(?:[-.]\d+)?\s+\S")
+_MOST_TAGS = 12
+"""Maximum number of columns of a tagged file, with the word."""
 
 
 class Overlap(RuleSettings, frozen=True, kw_only=True):
@@ -144,20 +148,31 @@ def read_passages(path: str | Path) -> Iterator[str]:
 
 
 def _line_texts(lines: Sequence[str]) -> Iterator[str]:
-    """Yield the cells of lines; of a tagged file, whose lines are words with tags, the words of each sentence."""
+    """Yield the cells of lines; of a tagged file, whose lines are words with tags, the words of each sentence.
+
+    In CoNLL-U and CoNLL-X, a number precedes each word, and comments begin with `#`.
+    """
     filled = [line for line in lines if line.strip()]
-    words = [line.split()[0] for line in filled]
-    if filled and len(filled) < len(lines) and max(len(line.split()) for line in filled) <= 12:
-        sentence: list[str] = []
-        numbers = iter(words)
-        for line in [*lines, ""]:
-            if line.strip():
-                sentence.append(next(numbers))
-            elif sentence:
-                yield " ".join(sentence)
-                sentence = []
+    is_numbered = all(_NUMBERED.match(line) for line in filled if not line.startswith("#"))
+    rows = [line for line in lines if not (is_numbered and line.startswith("#"))]
+    longest = max((len(line.split()) for line in rows), default=0)
+    if len(filled) < len(lines) and 0 < longest <= _MOST_TAGS:
+        for is_filled, sentence in groupby(rows, key=lambda line: bool(line.strip())):
+            if is_filled:
+                yield " ".join(_forms(sentence) if is_numbered else (line.split()[0] for line in sentence))
     for line in filled:
         yield from line.split("\t")
+
+
+def _forms(sentence: Iterable[str]) -> Iterator[str]:
+    """Yield the words of a sentence in CoNLL-U as they are written: of `3-4`, not its parts 3 and 4."""
+    last = 0
+    for line in sentence:
+        first, _, end = line.split()[0].partition("-")
+        number = float(first)
+        if number > last and number.is_integer():
+            yield line.split()[1]
+            last = int(end or first)
 
 
 def _json_texts(path: str | Path) -> Iterator[str]:
