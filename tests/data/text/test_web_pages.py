@@ -105,6 +105,11 @@ def test_some_wrong_bytes_do_not_change_the_encoding_of_a_page(encoding, server,
     assert text.count(SENTENCES[encoding]) >= len(paragraphs) - 1
 
 
+@pytest.mark.parametrize("declared", ["idna", "punycode", "undefined", "unicode_escape", "base64", "rot13", "\0", ""])
+def test_a_page_may_declare_anything(declared):
+    assert "sch" in decode_page("Ein schöner Tag".encode("cp1252") + b"\x81", declared)
+
+
 def test_the_declaration_of_xml_names_the_encoding_of_a_page():
     text = "Ołówek leży na żółtym stole"
     page = f'<?xml version="1.0" encoding="iso-8859-2"?><html><body><p>{text}</p></body></html>'

@@ -34,7 +34,7 @@ CASES = {
     "[[de:Katze]] [[zh-min-nan:X]] text": "text",
     "__TOC__ <small>small</small>": "small",
     "[[Bild:a.jpg|mini|Eine [[Katze]]]]nach [[Imagen:b.PNG]][[Fichier:c.svg|vignette]]": "nach",
-    "[[:Bild:a.jpg|das Bild]] [[Star Wars: Episode IV|film]]": "das Bild film",
+    "[[:Bild:a.jpg|das Bild]] [[Star Wars: Episode IV|film]] [[w:a.mp3 b]]": "das Bild film w:a.mp3 b",
     "-{zh-hans:计算机; zh-hant:電腦}-是-{zh-cn:机&nbsp;器;zh-tw:機器;}-": "计算机是机 器",
     "-{A|zh-cn:a; zh-tw:b}-, -{H|zh-cn:c;zh-tw:d}-, -{x}-, -{R|a:b}-, -{T|zh:e}-": "a, , x, a:b,",
     "-{H|巨集=>zh-cn:宏;}-文字 -{巨集=>zh-cn:宏; zh-tw:巨}-": "文字 宏",

@@ -358,7 +358,7 @@ def report_leak(corpus: Corpus, report: Callable[[str], None]) -> None:
     if count := held_out_again(corpus):
         report(
             f"{count:,} of {counted(len(corpus.heldout), 'held-out document')} equal a document that is trained on, so "
-            f"the held-out loss is too low; {argument('exclude_overlap')} drops what files have in common"
+            f"the held-out loss is too low; {argument('exclude_overlap')} drops such documents when a corpus is built"
         )
 
 

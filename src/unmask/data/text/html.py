@@ -145,7 +145,11 @@ def _decoded(content: bytes, encodings: Sequence[str]) -> str | None:
         try:
             return content.decode(encoding)
         except UnicodeError:
+            pass
+        try:
             text = content.decode(encoding, "replace")
+        except UnicodeError:  # by codecs that replace nothing, such as that of names of hosts
+            continue
         beyond = len(text) - len(text.encode("ascii", "ignore"))
         if (share := text.count("\ufffd") / max(1, beyond)) <= least:
             best, least = text, share

@@ -37,7 +37,7 @@ _VARIANTS = re.compile(r"-\{(?:([A-Za-z;\s-]*)\|)?([^{}]*)\}-")
 _CODE = r"(?:[^;:{}]*=>)?\s*[a-z]{2,3}(?:-[a-z]+)*\s*:"
 _VARIANT = re.compile(rf"{_CODE}(.*?)(?:;(?:{_CODE}.*|\s*))?", re.DOTALL)
 _FILE = re.compile(
-    r"\.(?:jpe?g|png|svg|gif|tiff?|webp|xcf|og[gvax]|webm|opus|mp[34]|wav|flac|midi?|pdf|djvu)\s*", re.IGNORECASE
+    r"\.(?:jpe?g|png|svg|gif|tiff?|webp|xcf|og[gvax]|webm|opus|mp[34]|wav|flac|midi?|pdf|djvu)\s*\Z", re.IGNORECASE
 )
 _LEFTOVERS = re.compile(r"\(\s*[,;:]?\s*\)|（\s*[，；：]?\s*）")
 _OPENED = re.compile(r"([(（])\s*[,;:，；：、]+\s*")
