@@ -13,7 +13,7 @@ from unmask.tasks.classification import Prediction
 from unmask.tasks.multi_label import Labels
 from unmask.tasks.prediction_tables import as_row, with_columns, write_table
 
-TEXTS = ["plain", "a, b", 'with "quotes"', "two\nlines", "\u4f60\u597d", "\U0001f600 e\u0301", "1", "NA", "=1+1"]
+TEXTS = ["plain", "a, b", 'with "quotes"', "two\nlines", "carriage\rreturn", "both\r\n", "\u4f60\u597d", "\U0001f600 e\u0301", "1", "NA", "=1+1"]
 
 
 def table(seed, texts=TEXTS):
@@ -41,8 +41,8 @@ def read(content, suffix):
 @pytest.mark.seeds(20)
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
 def test_tables_have_the_columns_of_the_input_and_of_the_prediction(seed, suffix, tmp_path):
-    given = table(seed, [text for text in TEXTS if "\n" not in text and '"' not in text] if suffix == ".tsv" else TEXTS)
-    given.to_csv(tmp_path / "a.csv", index=False)
+    given = table(seed, [text for text in TEXTS if not set(text) & {*'\r\n"'}] if suffix == ".tsv" else TEXTS)
+    given.to_csv(tmp_path / "a.csv", index=False, lineterminator="\r\n")  # which quotes lone carriage returns
     rows = read_rows([tmp_path / "a.csv"], columns={}, gold=False)
     written = [as_row(row, prediction) for row, prediction in zip(rows, predicted(rows), strict=True)]
     found = read(b"".join(write_table(suffix, written)), suffix)

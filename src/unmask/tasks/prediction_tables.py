@@ -81,7 +81,7 @@ def write_table(suffix: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[byte
         return
     names = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n") if suffix == ".csv" else _TsvWriter(text)
+    writer = csv.writer(_Lines(text)) if suffix == ".csv" else _TsvWriter(text)
     writer.writerow(names)
     for number, row in enumerate(rows, start=1):
         writer.writerow([row.get(name) for name in names])
@@ -104,6 +104,21 @@ def check_cells(suffix: str, cells: Iterable[str]) -> None:
                 f"TSV cannot hold the tab or line break in '{cell[:80]}'",
                 remedy="write .csv, .jsonl or .parquet instead",
             )
+
+
+class _Lines:
+    r"""Receives the rows of `csv.writer`, which end in \r\n, and writes them with \n.
+
+    Python 3.11 quotes a cell only for the line breaks that are in the writer's own line end: with \n alone it would not
+    quote a lone carriage return, at which readers end the row.
+    """
+
+    def __init__(self, text: io.StringIO) -> None:
+        self.text = text
+
+    def write(self, row: str) -> int:
+        """Write a row."""
+        return self.text.write(row.removesuffix("\r\n") + "\n")
 
 
 class _TsvWriter:
