@@ -284,6 +284,8 @@ FILES = [
     ("pairs/sts/2016/plagiarism.test.tsv", 230, 0, 1041),
     ("pairs/sts/2016/question-question.test.tsv", 209, 0, 1346),
 ]
+QUOTED = ("pairs/rte/train.tsv.xz", "pairs/sts/2015/answers-students.test.tsv")
+"""Files whose cells have the quotation marks of CSV, which belong to the texts of the published data."""
 
 
 @pytest.mark.shared
@@ -294,4 +296,6 @@ def test_published_files(shared, name, examples, labels, left):
     rows = task.read([shared / "data" / name], columns={}, notes=notes)
     assert len(rows) == examples
     assert len(task.label_names(rows)) == labels
-    assert [note.rsplit(": ")[-1] for note in notes] == ([f"{left:,} pairs without a label"] if left else [])
+    counts = [note.rsplit(": ")[-1] for note in notes if "quoted" not in note]
+    assert counts == ([f"{left:,} pairs without a label"] if left else [])
+    assert (len(counts) < len(notes)) == (name in QUOTED)

@@ -37,6 +37,15 @@ GRADES = ("grade", "relevance", "score", "label")
 """Names of the label column for ranking."""
 MATCHES = tuple(dict.fromkeys((*NUMBERS, *LABELS, *GRADES)))
 """Names of columns that tell which pairs of texts belong together."""
+HEADINGS = frozenset(
+    name.casefold()
+    for name in (
+        *(name for pair in PAIRS for name in pair),
+        *(*TEXTS, *MATCHES, *GRADES),
+        *("category", "comment", "intent", "message", "target", "title", "topic", "tweet", "utterance"),
+    )
+)
+"""Names of columns in lower case, which are values only if a header was read as a row."""
 
 QUESTIONS = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
 """The header of Quora's question pairs in GLUE; line breaks broke some rows, and two rows have an empty question."""
@@ -257,6 +266,23 @@ class Wanted:
                 remedy=f"pass {argument('columns', {'label': 'NAME,NAME,…'})}",
             )
         return {header: names.index(header) for header in headers}
+
+    @staticmethod
+    def check_no_header(selected: SelectedColumns, first: Sequence[str], name: str, line: int) -> None:
+        """Check that the first row, whose columns are given as numbers, is not a header.
+
+        Raises:
+            UserError: all of several values that would be read from it are names of columns.
+        """
+        values = [first[index].strip() for index in selected.indices.values()]
+        if len(values) > 1 and all(value.casefold() in HEADINGS for value in values):
+            pairs = dict(zip(selected.indices, values, strict=True))
+            raise UserError(
+                f"the first row is a header, {', '.join(values)}, which would be an example",
+                file=name,
+                line=line,
+                remedy=f"pass {argument('columns', pairs)}, or remove the row",
+            )
 
     def may_lack_header(self, first: Sequence[str]) -> bool:
         """Return whether the first row looks like the format that needs no header."""

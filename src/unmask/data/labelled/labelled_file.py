@@ -296,6 +296,8 @@ def _read(table: DelimitedFile, wanted: Wanted, row_labels: RowLabels, omitted: 
     if selected.last >= width:
         raise UserError(f"there is no column {selected.last}, counted from 0", file=name, line=first[0])
     header = first[1] if remaining is rows else None
+    if header is None:
+        wanted.check_no_header(selected, first[1], name, first[0])
     names = distinct_names(cell.strip() for cell in header) if header else [str(number) for number in range(width)]
     for line, cells in remaining:
         if cells == header:
@@ -356,9 +358,18 @@ def _read_records(
 ) -> Iterator[Row]:
     """Yield the rows of a source of records; count in `omitted` those that the format itself excludes."""
     name = display_name(source)
+    headers: dict[str, str] = {}  # what our columns are named in the first record
     for number, record in read_records(source, kind):
         selected = wanted.named(list(record), name, number)
         names, values = list(record), list(record.values())
+        for column, index in selected.indices.items():
+            if headers.setdefault(column, names[index]) != names[index]:
+                raise UserError(
+                    f"no '{headers[column]}', which the {column} was read from before; it would be '{names[index]}' here",
+                    file=name,
+                    line=number,
+                    remedy=f"complete or remove the record, or pass {argument('columns', {column: 'NAME'})}",
+                )
         labels = row_labels.read(selected, values, number)
         texts = {
             column: Cell(column, names[index], values[index]).text(name, number).strip()
