@@ -485,6 +485,13 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def mistakes(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> list[Mistake]:
         """Return descriptions of the model's mistakes, the worst first."""
 
+    def check_distinct(self, examples: Sequence[Any]) -> None:
+        """Check that the predictions of examples can be told apart in a file: by default they are in their order.
+
+        Raises:
+            UserError: they are written by ids, and two files have the same.
+        """
+
     def record(self, path: Path, example: Any, prediction: Any) -> Any:
         """Return what `predict` with `out` writes of an example, a JSON value, as a line of `path` or for `files`.
 
