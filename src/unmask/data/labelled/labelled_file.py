@@ -232,9 +232,11 @@ def iterate_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[s
             f"{argument('columns')} has no effect on a text file: each line is a text", file=display_name(path)
         )
     texts = empty = 0
+    tabs = set[int]()  # how many the lines have
     for _, line in read_text_lines(path):
         if text := line.strip():
             texts += 1
+            tabs.add(line.count("\t"))
             yield text
         else:
             empty += 1
@@ -242,6 +244,11 @@ def iterate_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[s
         raise UserError("there are no texts in the file", file=display_name(path))
     if empty:
         notes.append(f"{display_name(path)}: omitted: {empty:,} empty lines")
+    if texts > 1 and len(tabs) == 1 and (number := tabs.pop()):
+        notes.append(
+            f"{display_name(path)}: each of the {texts:,} lines has {counted(number, 'tab')} and was read as one text; "
+            f"if they are columns, pass {argument('format', 'tsv')}, or 'conll' for words"
+        )
 
 
 def _format(path: str | Path, kind: str | None) -> str:
