@@ -6,14 +6,18 @@ import random
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from unmask.data.labelled.columns import Fields
 from unmask.data.labelled.labelled_file import Row, read_rows
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Prediction
 from unmask.tasks.multi_label import Labels
 from unmask.tasks.prediction_tables import as_row, with_columns, write_table
 
-TEXTS = ["plain", "a, b", 'with "quotes"', "two\nlines", "carriage\rreturn", "both\r\n", "\u4f60\u597d", "\U0001f600 e\u0301", "1", "NA", "=1+1"]
+TEXTS = ["plain", "a, b", 'with "quotes"', "two\nlines", "carriage\rreturn", "both\r\n"]
+TEXTS += ["\u4f60\u597d", "\U0001f600 e\u0301", "1", "NA", "=1+1"]
 
 
 def table(seed, texts=TEXTS):
@@ -52,6 +56,20 @@ def test_tables_have_the_columns_of_the_input_and_of_the_prediction(seed, suffix
         assert found[column].str.strip().tolist() == expected.str.strip().tolist()
     assert found["predicted"].tolist() == ["yes"] * len(given)
     assert found["scores:yes"].astype(float).tolist() == [0.75] * len(given)
+    assert [cell in (True, "True") for cell in found["cut"]] == [row.line % 3 == 0 for row in rows]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+def test_columns_that_the_first_row_lacks_are_written(suffix):
+    rows = [{"text": "a", "x": "1"}, {"text": "b", "cut": True}, {"text": "c", "y": "2", "cut": True}]
+    found = read(b"".join(write_table(suffix, rows)), suffix)
+    assert list(found.columns) == ["text", "x", "cut", "y"]
+    assert found["y"].fillna("").tolist() == ["", "", "2"]
+
+
+def test_parquet_refuses_columns_of_several_types():
+    with pytest.raises(UserError, match=r"Parquet cannot hold the column 'id' .*write \.csv or \.jsonl instead"):
+        b"".join(write_table(".parquet", [{"id": 1}, {"id": "x"}]))
 
 
 def test_json_lines_have_the_other_columns(tmp_path):
@@ -95,6 +113,19 @@ def test_files_without_a_header_have_numbered_columns(tmp_path):
 def test_several_labels_are_one_cell():
     row, prediction = Row({"text": "a"}, "", 0), Labels("a", ("x", "y"), {"x": 0.9, "y": 0.8})
     assert as_row(row, prediction) == {"text": "a", "predicted": "x,y", "scores:x": 0.9, "scores:y": 0.8}
+
+
+NAMES = st.lists(st.text("ab,;|[]{} \"'", min_size=1).filter(lambda name: name == name.strip()), unique=True)
+
+
+@given(NAMES)
+def test_several_labels_are_read_as_they_were_predicted(tmp_path_factory, names):
+    path = tmp_path_factory.mktemp("predicted") / "a.csv"
+    labels = Labels("text", tuple(names), dict.fromkeys(names, 0.9))
+    rows = [as_row(Row({"text": "text"}, "", 0), labels), {"text": "other", "predicted": "a"}]
+    path.write_bytes(b"".join(write_table(".csv", rows)))
+    first, _ = read_rows([path], columns={"label": "predicted"}, fields=Fields(several=True))
+    assert first.labels == tuple(names)
 
 
 def test_tsv_refuses_what_it_cannot_hold():

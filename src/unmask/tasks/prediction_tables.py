@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from unmask.data.labelled.label_cells import OTHERS, SEPARATOR
 from unmask.data.labelled.labelled_file import TEXTS, Row, UnlabelledRow
 from unmask.data.text.record_files import import_pyarrow
 from unmask.support.errors import UserError
@@ -43,7 +44,8 @@ def with_columns(example: Row, prediction: Any) -> Any:
 def as_row(example: Row, prediction: Any) -> dict[str, Any]:
     """Return the columns of a row, and those of its prediction.
 
-    Labels are in the column `predicted`, each score in one of its own (`scores:LABEL`). A name that the input has is
+    Labels are in the column `predicted`, several as multi-label reads them, each score in one of its own
+    (`scores:LABEL`). A name that the input has is
     preceded by `predicted_`.
     """
     source = _source(example) or example.values
@@ -55,9 +57,16 @@ def as_row(example: Row, prediction: Any) -> dict[str, Any]:
         cells = {f"{name}:{key}": cell for key, cell in value.items()} if isinstance(value, dict) else {name: value}
         for column, cell in cells.items():
             columns[f"predicted_{column}" if column in source else column] = (
-                ",".join(map(str, cell)) if isinstance(cell, list | tuple) else cell
+                _labels(cell) if isinstance(cell, list | tuple) else cell
             )
     return columns
+
+
+def _labels(labels: Sequence[str]) -> str:
+    """Return labels as one cell, which is read as these labels: as a list where a name has what may separate them."""
+    joined = SEPARATOR.join(labels)
+    separated = any(mark in label for label in labels for mark in (SEPARATOR, *OTHERS))
+    return msgspec.json.encode(labels).decode() if separated or joined.startswith(("[", "{", '"')) else joined
 
 
 def _source(example: Row) -> Mapping[str, Any]:
@@ -74,12 +83,13 @@ def write_table(suffix: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[byte
         rows: the rows; they are iterated over twice.
 
     Raises:
-        UserError: a cell of a TSV file contains a tab or a line break, or pyarrow is missing.
+        UserError: a cell of a TSV file contains a tab or a line break, a column of Parquet has values of several types, or
+            pyarrow is missing.
     """
-    if suffix == ".parquet":
-        yield _parquet(list(rows))
-        return
     names = list(dict.fromkeys(name for row in rows for name in row))
+    if suffix == ".parquet":
+        yield _parquet(names, list(rows))
+        return
     text = io.StringIO()
     writer = csv.writer(_Lines(text)) if suffix == ".csv" else _TsvWriter(text)
     writer.writerow(names)
@@ -134,10 +144,18 @@ class _TsvWriter:
         self.text.write("\t".join(written) + "\n")
 
 
-def _parquet(rows: list[Mapping[str, Any]]) -> bytes:
+def _parquet(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bytes:
     arrow = import_pyarrow("predictions")
     from pyarrow import parquet
 
+    columns = {}
+    for name in names:
+        try:
+            columns[name] = arrow.array([row.get(name) for row in rows])
+        except arrow.ArrowException as error:
+            raise UserError(
+                f"Parquet cannot hold the column '{name}' ({error})", remedy="write .csv or .jsonl instead"
+            ) from error
     content = io.BytesIO()
-    parquet.write_table(arrow.Table.from_pylist(rows), content)
+    parquet.write_table(arrow.table(columns), content)
     return content.getvalue()
