@@ -15,6 +15,7 @@ from unmask.support.errors import UserError
 from unmask.tasks.classification import Prediction
 from unmask.tasks.multi_label import Labels
 from unmask.tasks.prediction_tables import as_row, with_columns, write_table
+from unmask.tasks.sparse import SparseVector
 
 TEXTS = ["plain", "a, b", 'with "quotes"', "two\nlines", "carriage\rreturn", "both\r\n"]
 TEXTS += ["\u4f60\u597d", "\U0001f600 e\u0301", "1", "NA", "=1+1"]
@@ -113,6 +114,15 @@ def test_files_without_a_header_have_numbered_columns(tmp_path):
 def test_several_labels_are_one_cell():
     row, prediction = Row({"text": "a"}, "", 0), Labels("a", ("x", "y"), {"x": 0.9, "y": 0.8})
     assert as_row(row, prediction) == {"text": "a", "predicted": "x,y", "scores:x": 0.9, "scores:y": 0.8}
+
+
+def test_sparse_vectors_have_a_column_for_each_token_of_any_text():
+    vectors = [SparseVector("a", {"x": 0.5, "y": 0.25}, (7, 9)), SparseVector("b", {"z": 1.0}, (3,))]
+    rows = [as_row(Row({"text": of.text}, "", 0), of) for of in vectors]
+    assert [row["ids"] for row in rows] == ["7,9", "3"]
+    for suffix in (".csv", ".parquet"):
+        found = read(b"".join(write_table(suffix, rows)), suffix)
+        assert found["weights:z"].replace("", None).astype(float).fillna(0).tolist() == [0.0, 1.0]
 
 
 NAMES = st.lists(st.text("ab,;|[]{} \"'", min_size=1).filter(lambda name: name == name.strip()), unique=True)

@@ -57,16 +57,17 @@ def as_row(example: Row, prediction: Any) -> dict[str, Any]:
         cells = {f"{name}:{key}": cell for key, cell in value.items()} if isinstance(value, dict) else {name: value}
         for column, cell in cells.items():
             columns[f"predicted_{column}" if column in source else column] = (
-                _labels(cell) if isinstance(cell, list | tuple) else cell
+                _joined(cell) if isinstance(cell, list | tuple) else cell
             )
     return columns
 
 
-def _labels(labels: Sequence[str]) -> str:
-    """Return labels as one cell, which is read as these labels: as a list where a name has what may separate them."""
-    joined = SEPARATOR.join(labels)
-    separated = any(mark in label for label in labels for mark in (SEPARATOR, *OTHERS))
-    return msgspec.json.encode(labels).decode() if separated or joined.startswith(("[", "{", '"')) else joined
+def _joined(values: Sequence[Any]) -> str:
+    """Return labels, or numbers, as one cell; where a name has what may separate labels, as the list that is read."""
+    names = list(map(str, values))
+    joined = SEPARATOR.join(names)
+    separated = any(mark in name for name in names for mark in (SEPARATOR, *OTHERS))
+    return msgspec.json.encode(values).decode() if separated or joined.startswith(("[", "{", '"')) else joined
 
 
 def _source(example: Row) -> Mapping[str, Any]:
@@ -83,8 +84,8 @@ def write_table(suffix: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[byte
         rows: the rows; they are iterated over twice.
 
     Raises:
-        UserError: a cell of a TSV file contains a tab or a line break, a column of Parquet has values of several types, or
-            pyarrow is missing.
+        UserError: a cell of a TSV file contains a tab or a line break, a column of Parquet has values of several types,
+            or pyarrow is missing.
     """
     names = list(dict.fromkeys(name for row in rows for name in row))
     if suffix == ".parquet":

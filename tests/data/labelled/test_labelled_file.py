@@ -119,7 +119,6 @@ def test_a_note_tells_of_plain_text_that_looks_like_columns(tmp_path):
         assert any("1 tab and was read as one text" in note for note in notes) == noted
 
 
-
 def test_D17_csv_follows_rfc_4180(tmp_path):
     path = write(tmp_path / "a.csv", 'text,label\r\n"two\nlines, and a ""quote""",1\r\nnext,0\r\n"a\r\nb",1\r\n')
     assert rows(path) == [(2, 'two\nlines, and a "quote"', "1"), (4, "next", "0"), (5, "a\r\nb", "1")]

@@ -370,9 +370,9 @@ def _read_records(
         selected = wanted.named(list(record), name, number)
         names, values = list(record), list(record.values())
         for column, index in selected.indices.items():
-            if headers.setdefault(column, names[index]) != names[index]:
+            if (header := headers.setdefault(column, names[index])) != names[index]:
                 raise UserError(
-                    f"no '{headers[column]}', which the {column} was read from before; it would be '{names[index]}' here",
+                    f"no '{header}', which the {column} was read from before; it would be '{names[index]}' here",
                     file=name,
                     line=number,
                     remedy=f"complete or remove the record, or pass {argument('columns', {column: 'NAME'})}",
