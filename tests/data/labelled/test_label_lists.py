@@ -150,7 +150,7 @@ def test_the_columns_of_records_are_those_of_the_first(tmp_path_factory, keys):
     if odd is None:
         assert len(read_rows([path], columns={})) == len(keys)
     else:
-        message = rf"a\.jsonl:{odd + 1}: no '.*', which the (text|label) was read from before"
+        message = rf"a\.jsonl:{odd + 1}: the (text|label) was read from '.*' before, and would be"
         with pytest.raises(UserError, match=message):
             read_rows([path], columns={})
 

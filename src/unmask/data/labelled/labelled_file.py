@@ -372,7 +372,7 @@ def _read_records(
         for column, index in selected.indices.items():
             if (header := headers.setdefault(column, names[index])) != names[index]:
                 raise UserError(
-                    f"no '{header}', which the {column} was read from before; it would be '{names[index]}' here",
+                    f"the {column} was read from '{header}' before, and would be read from '{names[index]}' here",
                     file=name,
                     line=number,
                     remedy=f"complete or remove the record, or pass {argument('columns', {column: 'NAME'})}",
