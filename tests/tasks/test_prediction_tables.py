@@ -3,6 +3,7 @@
 import io
 import json
 import random
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -10,11 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.data.labelled.columns import Fields
-from unmask.data.labelled.labelled_file import Row, read_rows
+from unmask.data.labelled.labelled_file import Row, UnlabelledRow, read_rows
+from unmask.data.labelled.span_export import export_labels
+from unmask.inference.stream import check_table
 from unmask.support.errors import UserError
-from unmask.tasks.classification import Prediction
-from unmask.tasks.multi_label import Labels
+from unmask.tasks.classification import Classification, Prediction
+from unmask.tasks.multi_label import Labels, MultiLabel
 from unmask.tasks.prediction_tables import as_row, with_columns, write_table
+from unmask.tasks.question_answering import QuestionAnswering
+from unmask.tasks.regression import Regression
 from unmask.tasks.sparse import SparseVector
 
 TEXTS = ["plain", "a, b", 'with "quotes"', "two\nlines", "carriage\rreturn", "both\r\n"]
@@ -148,3 +153,28 @@ def test_many_rows_are_written_in_parts():
     parts = list(write_table(".csv", rows))
     assert len(parts) == 3
     assert b"".join(parts).decode().splitlines() == ["text", *map(str, range(25_000))]
+
+
+@pytest.mark.parametrize("name", ["out.doccano.jsonl", "out.labelstudio.json"])
+def test_labels_are_written_as_annotators_import_them(name):
+    path, row = Path(name), UnlabelledRow({"text": "a", "text_b": "b"}, "a.csv", 2, source={"text": "a", "id": 7})
+    single = Classification(), Prediction("a", "yes", {"no": 0.25, "yes": 0.75}, text_b="b")
+    several = MultiLabel(), Labels("a", ("x", "y"), {"x": 0.9, "y": 0.8, "z": 0.1}, text_b="b")
+    for task, prediction in (single, several):
+        record = task.record(path, row, prediction)
+        expected = {"yes": 0.75} if prediction is single[1] else {"x": 0.9, "y": 0.8}
+        assert record == export_labels(path, {"text": "a", "text_b": "b"}, expected)
+        files = task.files(path, [record])
+        if path.suffix == ".json":  # an array; otherwise a record in each line
+            assert json.loads(b"".join(files[path])) == [record]
+        else:
+            assert files == {}
+
+
+def test_what_annotators_do_not_import_is_refused():
+    for task in (Regression(), QuestionAnswering()):
+        for name in ("out.doccano.jsonl", "out.labelstudio.json"):
+            with pytest.raises(UserError, match=rf"{name}: predictions of [\w ]+ are not written for annotators"):
+                check_table(Path(name), task)
+    check_table(Path("out.labelstudio.json"), Classification())
+    check_table(Path("out.jsonl"), Regression())
