@@ -110,7 +110,9 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         Raises:
             UserError: they are not, or are in another order; or X is neither.
         """
-        names = [str(name) for name in getattr(X, "columns", ())]
+        names = list(getattr(X, "columns", ()))
+        if not all(isinstance(name, str) for name in names):  # as in scikit-learn; the columns of Arrow are values
+            names = []
         if fitting:
             vars(self).pop("feature_names_in_", None)
             if names:
