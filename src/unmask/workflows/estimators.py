@@ -114,7 +114,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         if not all(isinstance(name, str) for name in names):  # as in scikit-learn; the columns of Arrow are values
             names = []
         if fitting:
-            vars(self).pop("feature_names_in_", None)
+            self.__dict__.pop("feature_names_in_", None)
             if names:
                 self.feature_names_in_ = np.array(names, dtype=object)
         elif names and names != (fitted := list(getattr(self, "feature_names_in_", names))):
