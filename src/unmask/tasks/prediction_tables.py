@@ -87,10 +87,10 @@ def write_table(suffix: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[byte
         UserError: a cell of a TSV file contains a tab or a line break, a column of Parquet has values of several types,
             or pyarrow is missing.
     """
-    names = list(dict.fromkeys(name for row in rows for name in row))
     if suffix == ".parquet":
-        yield _parquet(names, list(rows))
+        yield _parquet(list(rows))
         return
+    names = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
     writer = csv.writer(_Lines(text)) if suffix == ".csv" else _TsvWriter(text)
     writer.writerow(names)
@@ -145,14 +145,21 @@ class _TsvWriter:
         self.text.write("\t".join(written) + "\n")
 
 
-def _parquet(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bytes:
+def _parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
     arrow = import_pyarrow("predictions")
     from pyarrow import parquet
 
+    cells: dict[str, list[tuple[int, Any]]] = {}
+    for number, row in enumerate(rows):
+        for name, cell in row.items():
+            cells.setdefault(name, []).append((number, cell))
     columns = {}
-    for name in names:
+    for name, numbered in cells.items():
+        column: list[Any] = [None] * len(rows)
+        for number, cell in numbered:
+            column[number] = cell
         try:
-            columns[name] = arrow.array([row.get(name) for row in rows])
+            columns[name] = arrow.array(column)
         except arrow.ArrowException as error:
             raise UserError(
                 f"Parquet cannot hold the column '{name}' ({error})", remedy="write .csv or .jsonl instead"
