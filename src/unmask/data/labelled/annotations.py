@@ -51,6 +51,8 @@ HEAD = 1 << 13
 FOREIGN = ("<", "%PDF", "PK\x03\x04", "{\\rtf")
 """Beginnings of files that no annotator writes as columns: XML and HTML, PDF, archives, RTF."""
 _JSON = re.compile(r'\s*(\{\s*"\w|\[\s*[\[{])')
+_TAGGED = re.compile(r"<\S*[ \t](?:[^\n]*[ \t])?(?:O|[BIESMWLU]-\S+)[ \t\r]*(?:\n|$)")
+"""A word such as <url> with a tag of entities, which is no XML."""
 _EXPORT = re.compile(r"(.+) -X- _ (\S.*)")
 """A line of Label Studio's CoNLL export; its labels may contain spaces."""
 
@@ -131,7 +133,7 @@ def _iterate(
     if kind is None and _JSON.match(head):
         yield from _records(path, columns, "jsonl", gold, reading, notes)
         return
-    if head.startswith(FOREIGN) or "\0" in head:
+    if (head.startswith(FOREIGN) and not _TAGGED.match(head)) or "\0" in head:
         raise UserError("the file has no words with tags", file=reading.name, remedy=READ)
     if head.startswith(WEBANNO_HEADER):
         pairs = list(read_webanno(path, columns, reading, gold=gold))
