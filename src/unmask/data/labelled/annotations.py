@@ -25,7 +25,7 @@ from typing import Any
 
 from unmask.data.labelled import tagged_file
 from unmask.data.labelled.annotation_tools import WEBANNO_HEADER, is_brat, read_brat, read_spacy, read_webanno
-from unmask.data.labelled.conllu_file import commented_kind, read_commented
+from unmask.data.labelled.conllu_file import commented_kind, numbers_words, read_commented
 from unmask.data.labelled.json_file import suffix_of
 from unmask.data.labelled.records import has_records
 from unmask.data.labelled.relations import relate
@@ -154,6 +154,13 @@ def _iterate(
             "tagged words cannot be read from CSV without ids of their sentences", file=reading.name, remedy=READ
         )
     else:
+        if "text" not in columns and numbers_words(head):
+            chosen = {"text": 1, "label": 2} if gold else {"text": 1}
+            raise UserError(
+                "the first column numbers the words",
+                file=reading.name,
+                remedy=f"choose the columns by number from 0, as in {argument('columns', chosen)}",
+            )
         found = tagged_file.iterate_sentences(path, columns=columns, kind=kind, gold=gold)
         yield from _in_iob2(found, gold, notes)
 

@@ -61,6 +61,26 @@ def commented_kind(head: str) -> str:
     return "numbered" if lines[0].startswith("#") else ""
 
 
+def numbers_words(head: str) -> bool:
+    """Return whether the first column at the beginning of a file without comments numbers the words of each sentence.
+
+    The words of a text would hardly count from 0 or 1 in each sentence.
+    """
+    numbers, most = list[str](), 0
+    for line in [*head.split("\n")[:-1], ""]:  # the last one may be incomplete
+        cells = line.split()
+        if cells and len(cells) < 3:
+            return False
+        if cells:
+            numbers.append(cells[0])
+            continue
+        start = int(numbers[:1] == ["1"])
+        if numbers != list(map(str, range(start, start + len(numbers)))):
+            return False
+        most, numbers = max(most, len(numbers)), []
+    return most > 1
+
+
 def read_commented(
     path: str | Path, form: str, columns: Mapping[str, str], reading: Reading, *, gold: bool
 ) -> Iterator[TaggedSentence]:
