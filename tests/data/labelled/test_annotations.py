@@ -139,7 +139,7 @@ def test_what_is_no_format_is_refused(tmp_path, name, text, message):
         read_annotations([tmp_path / name], columns={})
 
 
-@pytest.mark.parametrize("first", ["<url>\tO", "<url> O", "<user> NN B-PER", "<\tO", "<a>\t-X- _ B-PER\r"])
+@pytest.mark.parametrize("first", ["<url>\tO", "<url> O", "<user> NN B-PER", "<\tO", "<a>\t-X-\tB-PER\r"])
 def test_words_in_angle_brackets_are_no_markup(tmp_path, first):
     (tmp_path / "a.conll").write_text(f"{first}\n")
     (sentence,) = read_annotations([tmp_path / "a.conll"], columns={})

@@ -169,17 +169,20 @@ def test_columns_named_in_the_file(tmp_path):
 
 
 @pytest.mark.parametrize("separator", ["\t", " "])
-@pytest.mark.parametrize("start", [0, 1])
+@pytest.mark.parametrize("start", [0, 1, None])
 def test_numbers_of_words_are_no_words(tmp_path, start, separator):
     """Without comments, the first column would be read as the words."""
     sentences = [[("EU", "B-ORG"), ("met", "O"), ("Bob", "B-PER")], [("Yes", "O")]]
     rows = [
-        "".join(separator.join([str(number), word, tag]) + "\n" for number, (word, tag) in enumerate(words, start))
-        for words in sentences
+        "".join(
+            separator.join([str(of if start is None else start + number), word, tag]) + "\n"
+            for number, (word, tag) in enumerate(words)
+        )
+        for of, words in enumerate(sentences)  # None: the number of the sentence
     ]
     (tmp_path / "a.conll").write_text("\n".join(rows))
     for gold in (True, False):
-        with pytest.raises(UserError, match=r"a\.conll: the first column numbers the words; choose .*text.: 1"):
+        with pytest.raises(UserError, match=r"a\.conll: the first column numbers the words, or .*choose .*text.: 1"):
             read_annotations([tmp_path / "a.conll"], columns={}, gold=gold)
     read = read_annotations([tmp_path / "a.conll"], columns={"text": "1", "label": "2"})
     assert [list(zip(sentence.words, sentence.tags, strict=True)) for sentence in read] == sentences

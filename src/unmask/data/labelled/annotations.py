@@ -157,7 +157,7 @@ def _iterate(
         if "text" not in columns and numbers_words(head):
             chosen = {"text": 1, "label": 2} if gold else {"text": 1}
             raise UserError(
-                "the first column numbers the words",
+                "the first column numbers the words, or the sentences",
                 file=reading.name,
                 remedy=f"choose the columns by number from 0, as in {argument('columns', chosen)}",
             )
