@@ -45,8 +45,7 @@ def as_row(example: Row, prediction: Any) -> dict[str, Any]:
     """Return the columns of a row, and those of its prediction.
 
     Labels are in the column `predicted`, several as multi-label reads them, each score in one of its own
-    (`scores:LABEL`). A name that the input has is
-    preceded by `predicted_`.
+    (`scores:LABEL`). A name that the input has is preceded by `predicted_`.
     """
     source = _source(example) or example.values
     columns = dict(source)
@@ -160,7 +159,7 @@ def _parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
             column[number] = cell
         try:
             columns[name] = arrow.array(column)
-        except arrow.ArrowException as error:
+        except (arrow.ArrowException, OverflowError) as error:
             raise UserError(
                 f"Parquet cannot hold the column '{name}' ({error})", remedy="write .csv or .jsonl instead"
             ) from error
