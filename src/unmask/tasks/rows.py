@@ -105,8 +105,12 @@ class RowTask(Task, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def predicted(self, prediction: Any) -> dict[str, float]:
-        """Return the predicted labels with their probabilities, if its predictions are labels (`Task.exports`)."""
-        raise NotImplementedError
+        """Return the predicted labels with their probabilities.
+
+        Raises:
+            UserError: its predictions are no labels (`Task.exports`).
+        """
+        raise UserError(f"predictions of {self.part.replace('_', ' ')} are not labels, as annotators import them")
 
 
 def as_rows(texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
