@@ -126,6 +126,7 @@ class SelectedColumns:
         probabilities: likewise those of columns of probabilities.
         votes: likewise those of columns of votes, by their annotators.
         negatives: indices of the columns of negatives.
+        remark: which other columns the label might be in; "": none.
     """
 
     indices: Mapping[str, int]
@@ -135,6 +136,7 @@ class SelectedColumns:
     probabilities: Mapping[str, int] = field(default_factory=dict)
     votes: Mapping[str, int] = field(default_factory=dict)
     negatives: tuple[int, ...] = ()
+    remark: str = ""
 
     @property
     def last(self) -> int:
@@ -211,6 +213,7 @@ class Wanted:
             damaged,
             **self._by_kind(indicators, name, line),
             negatives=negatives.find_negatives(names, hard, name, line) if self.fields.negatives else (),
+            remark=_describe_label(names, wanted["label"]) if "label" in indices else "",
         )
 
     def _implied(self, names: Sequence[str], name: str, line: int) -> str:
@@ -322,3 +325,12 @@ class Wanted:
         if fields.labels and not (fields.optional and set(fields.labels).isdisjoint(names)):
             chosen.setdefault("label", fields.labels)
         return chosen
+
+
+def _describe_label(names: Sequence[str], candidates: Sequence[str]) -> str:
+    """Return a line about the column of the label, if others have names of labels, too; "" otherwise."""
+    present = [candidate for candidate in candidates if candidate in names]
+    if len(present) == 1:
+        return ""
+    first, *others = present
+    return f"the label is '{first}'; {argument('columns', {'label': others[0]})} would read another column"
