@@ -29,7 +29,7 @@ from unmask.tasks.explained import Decision, Explanation
 from unmask.tasks.pooled_head import TextHead
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, passages, with_labels
-from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Reason, Refusals
+from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Reason, Refusals, Training
 
 SCORE = "score"
 """Label of a predicted number in the server's answers."""
@@ -101,6 +101,7 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
     title = "A regression on texts"
     pipeline = "text-classification"
     fields = Fields((*NUMBERS, *LABELS), SIMILARITY)
+    training = Training(tuned={"activation": None})
     refusals: ClassVar[Refusals] = {"temperature": Reason("a temperature softens no numbers", "remove it")}
 
     def __post_init__(self) -> None:
