@@ -19,7 +19,7 @@ from unmask.serving.batcher import ComputeJob
 from unmask.serving.metrics import Meter
 from unmask.serving.playground import describe
 from unmask.serving.refusals import Refusal
-from unmask.serving.run import ModelSource, load_served
+from unmask.serving.run import ModelSource, load_served, share_encoders
 from unmask.serving.served import Served
 from unmask.serving.service import Service
 from unmask.serving.tokens import features
@@ -234,8 +234,12 @@ def test_a_static_encoder_is_served_without_its_special_tokens(tokenizer, normal
     """Those of published ones have vectors; truncation does not count them, either."""
     table = torch.randn(tokenizer.size, 8, generator=torch.Generator().manual_seed(0))
     predictor = StaticPredictor(table, tokenizer, Pooling(normalize=normalize, length=4), CPU)
-    served = Served("static", predictor, LIMITS, Meter())
+    shared = share_encoders([predictor, StaticPredictor(table.clone(), tokenizer, Pooling(normalize=normalize), CPU)])
+    assert [type(each) for each in shared] == [StaticPredictor] * 2
+    served = Served("static", shared[0], LIMITS, Meter())
     served.warm_up()
+    views = describe(served)
+    assert (views.family, views.size) == ("static", f"{tokenizer.size} tokens of width 8")
     texts = ["the dog", "sea", "the dog sees a cat", "dog cat sea dog"]
     assert refused(served.embed, EmbedRequest(inputs=texts)) == 422
     job = served.embed(EmbedRequest(inputs=texts, truncate=True, normalize=normalize))
