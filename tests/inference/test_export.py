@@ -19,6 +19,7 @@ from unmask.inference.predictor import Predictor
 from unmask.nn.encoders.downstream import DownstreamSettings
 from unmask.support.errors import UserError
 from unmask.support.model_card import read_metadata
+from unmask.tasks.regression import Regression, logits_of
 from unmask.tasks.rows import as_rows, frame_rows
 from unmask.training.machine import processor
 
@@ -182,3 +183,20 @@ def test_the_tokenizer_beside_a_program_pads_where_it_may(make, tmp_path):
     samples = model.task.frame(model.tokenizer, as_rows(TEXTS), model.labels, gold=False).samples
     expected = Predictor(model, CPU).backend.logits("classification", samples)
     np.testing.assert_allclose(logits, np.concatenate(expected), atol=1e-5)
+
+
+def test_the_program_of_a_cross_encoder_with_a_sigmoid_returns_logits(make, tmp_path):
+    """As other programs expect; here the sigmoid follows, of a text alone and in a batch."""
+    model = make("regression")
+    model = replace(model, task=Regression(length=12, activation="sigmoid"))
+    write(model, tmp_path)
+    exported, original = load(tmp_path / "out"), Predictor(model, CPU)
+    expected = np.array([score.score for score in original.predict(TEXTS)])
+    assert (0 < expected).all() and (expected < 1).all()
+    np.testing.assert_allclose([score.score for score in exported.predict(TEXTS)], expected, atol=1e-5)
+    np.testing.assert_allclose([exported.predict(text)[0].score for text in TEXTS], expected, atol=1e-5)
+    (sample,) = model.task.frame(model.tokenizer, as_rows(TEXTS[:1]), (), gold=False).samples
+    inputs = {"input_ids": sample.ids, "attention_mask": np.ones(len(sample)), "token_type_ids": sample.segments}
+    engine = OnnxEngine(tmp_path / "out/onnx/model.onnx", 1, "float32")
+    logits = engine.run({name: np.asarray(values, np.int64)[None] for name, values in inputs.items()})
+    np.testing.assert_allclose(logits.item(), logits_of(expected[0]), atol=1e-4)
