@@ -192,7 +192,7 @@ def test_the_program_of_a_cross_encoder_with_a_sigmoid_returns_logits(make, tmp_
     write(model, tmp_path)
     exported, original = load(tmp_path / "out"), Predictor(model, CPU)
     expected = np.array([score.score for score in original.predict(TEXTS)])
-    assert (0 < expected).all() and (expected < 1).all()
+    assert (expected > 0).all() and (expected < 1).all()
     np.testing.assert_allclose([score.score for score in exported.predict(TEXTS)], expected, atol=1e-5)
     np.testing.assert_allclose([exported.predict(text)[0].score for text in TEXTS], expected, atol=1e-5)
     (sample,) = model.task.frame(model.tokenizer, as_rows(TEXTS[:1]), (), gold=False).samples
