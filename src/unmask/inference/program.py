@@ -138,7 +138,8 @@ def build_program(model: Model, backend: TorchBackend, head: str) -> tuple[Progr
         )
     outputs, activation = OUTPUTS.get(head, ("logits",)), ""
     if isinstance(objective, RegressionHead) and objective.activation is not None:
-        objective, activation = copy(objective), objective.activation
+        activation = objective.activation
+        objective = copy(objective)
         objective.activation = None
     program = Program(learner.encoder, objective, len(outputs)).eval()
     return program, ProgramSignature(head, objective.at, outputs, activation)
