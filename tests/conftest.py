@@ -88,14 +88,7 @@ def pytest_generate_tests(metafunc):
 def pytest_collection_finish():
     gc.collect()
     gc.freeze()  # collections would otherwise go through thousands of tests and all modules again and again
-    gc.callbacks.append(_freeze_survivors)  # and through all that tests import and share
     gc.enable()
-
-
-def _freeze_survivors(phase, info):
-    """Leave out of later collections what a full one has gone through; each would take a second in the end."""
-    if phase == "stop" and info["generation"] == 2:
-        gc.freeze()
 
 
 def pytest_collection_modifyitems(config, items):
