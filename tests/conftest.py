@@ -27,7 +27,7 @@ from unmask.nn.layers import linear
 from unmask.recipes.recipe import read_recipe
 from unmask.support.capabilities import emulates_bf16, products
 from unmask.support.settings import parse_overrides
-from unmask.training import machine
+from unmask.training import calibration, machine
 from unmask.training.interrupt import Interrupted
 from unmask.training.loop import Trainer
 
@@ -237,10 +237,12 @@ def chromium(tmp_path_factory):
 
 @pytest.fixture(scope="session", autouse=True)
 def _few_repetitions():
-    """What takes longer than the steps of toy models is repeated less: resamples of scores, products of matrices."""
+    """What takes longer than the steps of toy models is repeated less: resamples of scores, steps that are timed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(intervals, "RESAMPLES", 100)
         patch.setattr(machine, "PEAK_SECONDS", 0.02)
+        patch.setattr(calibration, "WARM_STEPS", 1)
+        patch.setattr(calibration, "TIMED_STEPS", 2)
         yield
 
 

@@ -168,6 +168,7 @@ def _prepare():
         "unmask.workflows.pretraining.pretrain",
     ):  # plots take longer than the steps of a run
         import_module(name).try_to_draw = lambda draw, say: None
+    import_module("unmask.training.runs.extras").Events.write = lambda events, metrics: None  # nor events
     import_module("unmask.metrics.intervals").RESAMPLES = 100  # as in `conftest.py`, like the next lines
     import_module("unmask.training.machine").PEAK_SECONDS = 0.02
     os.fsync = lambda handle: None

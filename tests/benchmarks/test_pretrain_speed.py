@@ -33,6 +33,7 @@ def test_it_does_the_products_work(benchmark_module, work, precision, text_file,
     assert work.kernels == kernels
 
 
+@pytest.mark.exhaustive
 def test_a_run_in_single_sequences_is_seen(benchmark_module, work):
     """What once went unnoticed: every sequence a micro-batch of its own."""
     module = benchmark_module("pretrain_speed")

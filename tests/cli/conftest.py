@@ -108,10 +108,11 @@ def line(main_line):
 def refused(line, tmp_path, capsys):
     """Run a command line with a user error; check that it prints one line only, and exits with status 2.
 
-    In the arguments "{line}" is the folder of the main commands and "{here}" a folder with `empty.txt` and `bad.tsv`,
-    which has an unknown label.
+    In the arguments "{line}" is the folder of the main commands and "{here}" a folder with `empty.txt`, `text.txt`
+    and `bad.tsv`, which has an unknown label.
     """
     (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "text.txt").write_text("something\n")
     (tmp_path / "bad.tsv").write_text("text\tlabel\nsomething\tmaybe\n")
 
     def check(arguments, message):

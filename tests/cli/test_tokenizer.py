@@ -201,26 +201,26 @@ def test_skipped_documents_are_reported(tmp_path, text_file, capsys):
             ("tokenizer", "train", "{line}/train.tsv", "--out", "{line}/train.tsv"),
             "is a file, not a directory; choose another --out",
         ),
-        (("tokenizer", "train", "{line}/train.tsv", "--vocab-size", "5", "--out", "{here}/t"), "needs at least"),
+        (("tokenizer", "train", "{here}/text.txt", "--vocab-size", "5", "--out", "{here}/t"), "needs at least"),
         (("tokenizer", "train", "{here}/empty.txt", "--out", "{here}/t"), "no text"),
         (
-            ("tokenizer", "train", "{line}/train.tsv", "--kind", "bpe", "--cased", "--out", "{here}/t"),
+            ("tokenizer", "train", "{here}/text.txt", "--kind", "bpe", "--cased", "--out", "{here}/t"),
             "--cased has no effect on --kind bpe, which always keeps capitals and accents",
         ),
         (
-            ("tokenizer", "train", "{line}/train.tsv", "--kind", "bpe", "--coverage", "0.99", "--out", "{here}/t"),
+            ("tokenizer", "train", "{here}/text.txt", "--kind", "bpe", "--coverage", "0.99", "--out", "{here}/t"),
             "--coverage has no effect on --kind bpe",
         ),
         (
-            ("tokenizer", "train", "{line}/train.tsv", "--coverage", "99", "--out", "{here}/t"),
+            ("tokenizer", "train", "{here}/text.txt", "--coverage", "99", "--out", "{here}/t"),
             "--coverage must be above 0 and at most 1, not 99",
         ),
         (
-            ("tokenizer", "extend", "{here}/bad.tsv", "--tokenizer", "{here}/no", "--add", "1", "--out", "{here}/t"),
+            ("tokenizer", "extend", "{here}/text.txt", "--tokenizer", "{here}/no", "--add", "1", "--out", "{here}/t"),
             "no: there is no such directory",
         ),
         (
-            ("tokenizer", "extend", "{here}/bad.tsv", "--tokenizer", "{line}/run", "--add", "0", "--out", "{here}/t"),
+            ("tokenizer", "extend", "{here}/text.txt", "--tokenizer", "{line}/run", "--add", "0", "--out", "{here}/t"),
             "the number of new tokens must be at least 1, not 0",
         ),
         (

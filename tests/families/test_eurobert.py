@@ -30,6 +30,10 @@ def test_published_configs_are_read(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(published))
     expected = EuroBertSettings(layers=26, width=1152, heads=18, key_heads=6, feed_forward=4096)
     assert huggingface.read_settings(tmp_path) == expected
+    del published["rope_theta"]
+    (tmp_path / "config.json").write_text(json.dumps(published))
+    base = transformers.AutoConfig.from_pretrained(tmp_path).rope_parameters["rope_theta"]
+    assert huggingface.read_settings(tmp_path).base == base != expected.base
 
 
 def test_settings_are_read_as_they_are_written(tmp_path):

@@ -1,12 +1,15 @@
 """Exported models compute what the original does, and are refused with a reason where they cannot."""
 
+from copy import copy
 from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
 import pytest
 import torch
+import transformers
 
+from unmask.families.xlnet import XlnetSettings
 from unmask.inference import export
 from unmask.inference.engines import OPERATOR, OnnxEngine, multiplies_signed_bytes
 from unmask.inference.export import Export, export_model
@@ -16,6 +19,7 @@ from unmask.inference.predictor import Predictor
 from unmask.nn.encoders.downstream import DownstreamSettings
 from unmask.support.errors import UserError
 from unmask.support.model_card import read_metadata
+from unmask.tasks.regression import Regression, logits_of
 from unmask.tasks.rows import as_rows, frame_rows
 from unmask.training.machine import processor
 
@@ -164,3 +168,35 @@ def test_the_program_of_a_downstream_model_is_right_or_refused(make, tmp_path, k
 def test_means_of_texts_are_exported(make, tmp_path, format):
     manifest = write(make(settings=MEANS), tmp_path, format)
     assert manifest.difference < 1e-4 < manifest.scale
+
+
+def test_the_tokenizer_beside_a_program_pads_where_it_may(make, tmp_path):
+    """At the end, also of an XLNet, whose tokenizer otherwise pads texts at their beginning."""
+    model = make(settings=XlnetSettings(layers=1, width=16, heads=2, feed_forward=32, init_std=0.3))
+    model = replace(model, tokenizer=copy(model.tokenizer))
+    model.tokenizer.summary = "last"
+    write(model, tmp_path)
+    words = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    padded = words(TEXTS, padding=True, return_tensors="np")
+    engine = OnnxEngine(tmp_path / "out/onnx/model.onnx", 1, "float32")
+    logits = engine.run({name: np.asarray(padded[name], np.int64) for name in engine.names})
+    samples = model.task.frame(model.tokenizer, as_rows(TEXTS), model.labels, gold=False).samples
+    expected = Predictor(model, CPU).backend.logits("classification", samples)
+    np.testing.assert_allclose(logits, np.concatenate(expected), atol=1e-5)
+
+
+def test_the_program_of_a_cross_encoder_with_a_sigmoid_returns_logits(make, tmp_path):
+    """As other programs expect; here the sigmoid follows, of a text alone and in a batch."""
+    model = make("regression")
+    model = replace(model, task=Regression(length=12, activation="sigmoid"))
+    write(model, tmp_path)
+    exported, original = load(tmp_path / "out"), Predictor(model, CPU)
+    expected = np.array([score.score for score in original.predict(TEXTS)])
+    assert (expected > 0).all() and (expected < 1).all()
+    np.testing.assert_allclose([score.score for score in exported.predict(TEXTS)], expected, atol=1e-5)
+    np.testing.assert_allclose([exported.predict(text)[0].score for text in TEXTS], expected, atol=1e-5)
+    (sample,) = model.task.frame(model.tokenizer, as_rows(TEXTS[:1]), (), gold=False).samples
+    inputs = {"input_ids": sample.ids, "attention_mask": np.ones(len(sample)), "token_type_ids": sample.segments}
+    engine = OnnxEngine(tmp_path / "out/onnx/model.onnx", 1, "float32")
+    logits = engine.run({name: np.asarray(values, np.int64)[None] for name, values in inputs.items()})
+    np.testing.assert_allclose(logits.item(), logits_of(expected[0]), atol=1e-4)

@@ -236,22 +236,26 @@ def assert_parity(learner, theirs, directory):
 
 
 @pytest.mark.parametrize(("shape", "head"), CASES)
-def test_parity_of_their_directory(shape, head, tmp_path):
+def test_parity_of_both_directories(shape, head, tmp_path):
+    """Theirs is read and compared; what ours gives back to transformers has the weights and outputs of theirs."""
     theirs = scale(theirs_of(shape, head), 6)
-    assert_parity(from_theirs(theirs, head, tmp_path / "theirs"), theirs, tmp_path / "gradients")
-
-
-@pytest.mark.parametrize(("shape", "head"), CASES)
-def test_parity_of_our_directory(shape, head, tmp_path):
-    learner = scale(from_theirs(theirs_of(shape, head), head, tmp_path / "shape"), 6)
+    learner = from_theirs(theirs, head, tmp_path / "theirs")
+    assert_parity(learner, theirs, tmp_path / "gradients")
+    learner.float(), theirs.float()
     labels = ("a", "b", "c") if head in ("classification", "token_classification") else ()
     heads = {name: part.state_dict() for name, part in learner.parts.items()}
     huggingface.write(tmp_path / "ours", learner.encoder, heads, labels)
-    theirs, report = class_of(shape, head).from_pretrained(tmp_path / "ours", output_loading_info=True)
+    back, report = class_of(shape, head).from_pretrained(tmp_path / "ours", output_loading_info=True)
     alone = "masked_lm" not in heads
     lacking = {name for name in report["missing_keys"] if not (alone and name.startswith("predictions."))}
     assert not lacking, lacking
-    assert_parity(learner, theirs.eval(), tmp_path / "gradients")
+    given = {name: value for name, value in theirs.named_parameters() if value.requires_grad}  # no table of angles
+    for name, value in back.named_parameters():
+        assert name in report["missing_keys"] or name not in given or torch.equal(value, given[name]), name
+    with torch.no_grad():
+        returned, expected = (run_theirs(model.eval(), heads) for model in (back, theirs))
+    for head, value in expected.items():
+        assert (returned[head] - value).abs().max() <= 1e-5 * max(1, value.abs().max())
     again = huggingface.read(tmp_path / "ours")
     assert again.settings == learner.encoder.settings
     assert (again.vocabulary, again.labels) == (300, labels)

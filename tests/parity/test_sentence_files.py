@@ -287,6 +287,9 @@ def test_scores_are_those_of_cross_encoders_or_refused(labels, file, settings, e
         return found if labels == 1 else torch.tensor(found).softmax(-1).numpy()  # unmask returns probabilities
 
     assert compared(theirs, lambda: own_scores(directory)) == expected
+    if expected == "equal":
+        save_model(tmp_path / "again", load_model(directory), "# Scores")
+        assert np.allclose(scores(tmp_path / "again"), scores(directory), atol=1e-5)
 
 
 def test_a_saved_cross_encoder_is_read_and_saved(tmp_path):

@@ -91,6 +91,19 @@ def test_scores_of_cross_encoders(ask, predictors, name):
     assert raw[0].keys() == {"index", "score"}
 
 
+@pytest.mark.parametrize("name", ["probability", "score", "published"])
+def test_raw_scores_of_predictions_are_logits(ask, predictors, name):
+    scores = pairs(predictors, name)
+    probabilities = sigmoid(scores) if name == "score" else scores
+    raw = ask("/predict", name, inputs=[[QUERY, text] for text in TEXTS], raw_scores=True)
+    logits = np.log(probabilities / (1 - probabilities))
+    assert [one["score"] for (one,) in raw] == pytest.approx(logits, rel=1e-3)
+    inputs = [{"text": QUERY, "text_pair": text} for text in TEXTS]
+    for function, expected in (("none", logits), ("sigmoid", probabilities)):
+        found = ask("/pipeline/text-classification", name, inputs=inputs, parameters={"function_to_apply": function})
+        assert [one["score"] for (one,) in found] == pytest.approx(expected, rel=1e-3)
+
+
 def test_scores_of_models_of_vectors_are_cosines(ask, predictors):
     (query,) = predictors["vectors"].embed([QUERY], prompt_name="query")
     cosines = predictors["vectors"].embed(TEXTS, prompt_name="document") @ query

@@ -1,26 +1,30 @@
+import warnings
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
+import torch
 
 from tests.serving.conftest import KINDS, LIMITS
+from unmask.families.checkpoints.heads import Pooling
 from unmask.inference import fill
 from unmask.inference.backend import TorchBackend
 from unmask.inference.export import Export, export_model
 from unmask.inference.load import load
 from unmask.inference.predictor import Predictor
+from unmask.inference.static import StaticPredictor
 from unmask.model.model import Model, save_model
 from unmask.serving.batcher import ComputeJob
 from unmask.serving.metrics import Meter
 from unmask.serving.playground import describe
 from unmask.serving.refusals import Refusal
-from unmask.serving.run import ModelSource, load_served
+from unmask.serving.run import ModelSource, load_served, share_encoders
 from unmask.serving.served import Served
 from unmask.serving.service import Service
 from unmask.serving.tokens import features
 from unmask.serving.types import EmbedRequest, FeaturesRequest, FillRequest
-from unmask.support.errors import UserError
+from unmask.support.errors import InputWarning, UserError
 from unmask.tasks.routes import PredictRequest, TagRequest
 from unmask.training.machine import choose_machine
 
@@ -223,3 +227,27 @@ def test_hidden_states_do_not_leave_the_batch(serving):
     first, second = (served.fill(FillRequest(inputs="[MASK]", top=2)) for _ in range(2))
     assert first.head == second.head
     assert [rows.shape for rows in served.compute(first.head, first.samples)] == [(1, 2, 2)]
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_a_static_encoder_is_served_without_its_special_tokens(tokenizer, normalize):
+    """Those of published ones have vectors; truncation does not count them, either."""
+    table = torch.randn(tokenizer.size, 8, generator=torch.Generator().manual_seed(0))
+    predictor = StaticPredictor(table, tokenizer, Pooling(normalize=normalize, length=4), CPU)
+    shared = share_encoders([predictor, StaticPredictor(table.clone(), tokenizer, Pooling(normalize=normalize), CPU)])
+    assert [type(each) for each in shared] == [StaticPredictor] * 2
+    served = Served("static", shared[0], LIMITS, Meter())
+    served.warm_up()
+    views = describe(served)
+    assert (views.family, views.size) == ("static", f"{tokenizer.size} tokens of width 8")
+    texts = ["the dog", "sea", "the dog sees a cat", "dog cat sea dog"]
+    assert refused(served.embed, EmbedRequest(inputs=texts)) == 422
+    job = served.embed(EmbedRequest(inputs=texts, truncate=True, normalize=normalize))
+    vectors = job.read(served.compute(job.head, job.samples))
+    ids = [tokenizer.encode(text)[:4] for text in texts]
+    means = np.stack([table[torch.from_numpy(each).long()].mean(0).numpy() for each in ids])
+    expected = means / np.linalg.norm(means, axis=1, keepdims=True) if normalize else means
+    np.testing.assert_allclose(vectors, expected, atol=1e-6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputWarning)  # that texts are truncated
+        np.testing.assert_allclose(vectors, predictor.embed(texts), atol=1e-6)

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from unmask.data.labelled.question_files import Answer, Question
 from unmask.support.errors import UserError
+from unmask.tasks import TASKS
 from unmask.tasks.extraction import check_answers, refuse_columns, span_mistake
 from unmask.tasks.passage_windows import PassageWindow
 from unmask.tasks.question_answering import Answered, QuestionAnswering
@@ -80,3 +82,14 @@ def test_a_mistake_shows_what_came_before():
     ]
     assert (found.passages[2].gold, found.passages[2].predicted) == ((Mark(4, 7),), (Mark(0, 3),))
     assert (found.gold, found.predicted, found.caption, found.score) == ("two | no answer", "one", "f: q", 0.5)
+
+
+@pytest.mark.parametrize("kind", ["question-answering", "answer-beams", "quac", "coqa", "hotpotqa"])
+def test_predictions_by_id_are_those_of_one_file(kind):
+    """Translations of a data set have the same ids: one of two answers under the same key would be lost."""
+    task = TASKS[kind]()
+    first, other = (Question("7", "?", PASSAGE, file=name, place="question 1") for name in ("en.json", "de.json"))
+    task.check_distinct([first, replace(other, id="8")])
+    task.check_distinct([first, first])  # the same file twice
+    with pytest.raises(UserError, match=r"de\.json: question 1: the id '7' is also that of a question of en\.json"):
+        task.check_distinct([first, other])

@@ -93,7 +93,7 @@ def run(fine_tuned, tmp_path_factory):
         lines.append(json.dumps({"text": f"{word}{beside}", "labels": WORDS[word]}))
     folder = tmp_path_factory.mktemp("labels")
     (folder / "train.jsonl").write_text("\n".join(lines))
-    sets = ("budget.epochs=12", "task.temperature=tuned", "task.length=24")
+    sets = ("budget.epochs=12", "batch.sequences=20", "task.temperature=tuned", "task.length=24")
     return fine_tuned("multi-label", folder / "train.jsonl", folder / "run", *sets), folder / "train.jsonl"
 
 

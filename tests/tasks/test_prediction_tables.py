@@ -3,17 +3,27 @@
 import io
 import json
 import random
+from pathlib import Path
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from unmask.data.labelled.labelled_file import Row, read_rows
+from unmask.data.labelled.columns import Fields
+from unmask.data.labelled.labelled_file import Row, UnlabelledRow, read_rows
+from unmask.data.labelled.span_export import export_labels
+from unmask.inference.stream import check_table
 from unmask.support.errors import UserError
-from unmask.tasks.classification import Prediction
-from unmask.tasks.multi_label import Labels
+from unmask.tasks.classification import Classification, Prediction
+from unmask.tasks.multi_label import Labels, MultiLabel
 from unmask.tasks.prediction_tables import as_row, with_columns, write_table
+from unmask.tasks.question_answering import QuestionAnswering
+from unmask.tasks.regression import Regression
+from unmask.tasks.sparse import SparseVector
 
-TEXTS = ["plain", "a, b", 'with "quotes"', "two\nlines", "\u4f60\u597d", "\U0001f600 e\u0301", "1", "NA", "=1+1"]
+TEXTS = ["plain", "a, b", 'with "quotes"', "two\nlines", "carriage\rreturn", "both\r\n"]
+TEXTS += ["\u4f60\u597d", "\U0001f600 e\u0301", "1", "NA", "=1+1"]
 
 
 def table(seed, texts=TEXTS):
@@ -41,8 +51,8 @@ def read(content, suffix):
 @pytest.mark.seeds(20)
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
 def test_tables_have_the_columns_of_the_input_and_of_the_prediction(seed, suffix, tmp_path):
-    given = table(seed, [text for text in TEXTS if "\n" not in text and '"' not in text] if suffix == ".tsv" else TEXTS)
-    given.to_csv(tmp_path / "a.csv", index=False)
+    given = table(seed, [text for text in TEXTS if not set(text) & {*'\r\n"'}] if suffix == ".tsv" else TEXTS)
+    given.to_csv(tmp_path / "a.csv", index=False, lineterminator="\r\n")  # which quotes lone carriage returns
     rows = read_rows([tmp_path / "a.csv"], columns={}, gold=False)
     written = [as_row(row, prediction) for row, prediction in zip(rows, predicted(rows), strict=True)]
     found = read(b"".join(write_table(suffix, written)), suffix)
@@ -52,6 +62,20 @@ def test_tables_have_the_columns_of_the_input_and_of_the_prediction(seed, suffix
         assert found[column].str.strip().tolist() == expected.str.strip().tolist()
     assert found["predicted"].tolist() == ["yes"] * len(given)
     assert found["scores:yes"].astype(float).tolist() == [0.75] * len(given)
+    assert [cell in (True, "True") for cell in found["cut"]] == [row.line % 3 == 0 for row in rows]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+def test_columns_that_the_first_row_lacks_are_written(suffix):
+    rows = [{"text": "a", "x": "1"}, {"text": "b", "cut": True}, {"text": "c", "y": "2", "cut": True}]
+    found = read(b"".join(write_table(suffix, rows)), suffix)
+    assert list(found.columns) == ["text", "x", "cut", "y"]
+    assert found["y"].fillna("").tolist() == ["", "", "2"]
+
+
+def test_parquet_refuses_columns_of_several_types():
+    with pytest.raises(UserError, match=r"Parquet cannot hold the column 'id' .*write \.csv or \.jsonl instead"):
+        b"".join(write_table(".parquet", [{"id": 1}, {"id": "x"}]))
 
 
 def test_json_lines_have_the_other_columns(tmp_path):
@@ -97,6 +121,28 @@ def test_several_labels_are_one_cell():
     assert as_row(row, prediction) == {"text": "a", "predicted": "x,y", "scores:x": 0.9, "scores:y": 0.8}
 
 
+def test_sparse_vectors_have_a_column_for_each_token_of_any_text():
+    vectors = [SparseVector("a", {"x": 0.5, "y": 0.25}, (7, 9)), SparseVector("b", {"z": 1.0}, (3,))]
+    rows = [as_row(Row({"text": of.text}, "", 0), of) for of in vectors]
+    assert [row["ids"] for row in rows] == ["7,9", "3"]
+    for suffix in (".csv", ".parquet"):
+        found = read(b"".join(write_table(suffix, rows)), suffix)
+        assert found["weights:z"].replace("", None).astype(float).fillna(0).tolist() == [0.0, 1.0]
+
+
+NAMES = st.lists(st.text("ab,;|[]{} \"'", min_size=1).filter(lambda name: name == name.strip()), unique=True)
+
+
+@given(NAMES)
+def test_several_labels_are_read_as_they_were_predicted(tmp_path_factory, names):
+    path = tmp_path_factory.mktemp("predicted") / "a.csv"
+    labels = Labels("text", tuple(names), dict.fromkeys(names, 0.9))
+    rows = [as_row(Row({"text": "text"}, "", 0), labels), {"text": "other", "predicted": "a"}]
+    path.write_bytes(b"".join(write_table(".csv", rows)))
+    first, _ = read_rows([path], columns={"label": "predicted"}, fields=Fields(several=True))
+    assert first.labels == tuple(names)
+
+
 def test_tsv_refuses_what_it_cannot_hold():
     with pytest.raises(UserError, match=r"TSV cannot hold the tab or line break in .*write \.csv"):
         b"".join(write_table(".tsv", [{"text": "a\tb"}]))
@@ -107,3 +153,28 @@ def test_many_rows_are_written_in_parts():
     parts = list(write_table(".csv", rows))
     assert len(parts) == 3
     assert b"".join(parts).decode().splitlines() == ["text", *map(str, range(25_000))]
+
+
+@pytest.mark.parametrize("name", ["out.doccano.jsonl", "out.labelstudio.json"])
+def test_labels_are_written_as_annotators_import_them(name):
+    path, row = Path(name), UnlabelledRow({"text": "a", "text_b": "b"}, "a.csv", 2, source={"text": "a", "id": 7})
+    single = Classification(), Prediction("a", "yes", {"no": 0.25, "yes": 0.75}, text_b="b")
+    several = MultiLabel(), Labels("a", ("x", "y"), {"x": 0.9, "y": 0.8, "z": 0.1}, text_b="b")
+    for task, prediction in (single, several):
+        record = task.record(path, row, prediction)
+        expected = {"yes": 0.75} if prediction is single[1] else {"x": 0.9, "y": 0.8}
+        assert record == export_labels(path, {"text": "a", "text_b": "b"}, expected)
+        files = task.files(path, [record])
+        if path.suffix == ".json":  # an array; otherwise a record in each line
+            assert json.loads(b"".join(files[path])) == [record]
+        else:
+            assert files == {}
+
+
+def test_what_annotators_do_not_import_is_refused():
+    for task in (Regression(), QuestionAnswering()):
+        for name in ("out.doccano.jsonl", "out.labelstudio.json"):
+            with pytest.raises(UserError, match=rf"{name}: predictions of [\w ]+ are not written for annotators"):
+                check_table(Path(name), task)
+    check_table(Path("out.labelstudio.json"), Classification())
+    check_table(Path("out.jsonl"), Regression())

@@ -8,6 +8,7 @@ import pytest
 
 from unmask.cli.main import main
 from unmask.data.labelled.question_files import Answer, Question
+from unmask.inference.calls import predict
 from unmask.inference.load import load
 from unmask.inference.predictor import Predictor
 from unmask.model.model import load_model
@@ -73,6 +74,14 @@ def trained(recipe_file, tokenizer_directory, documents, tmp_path_factory):
     sets = ("budget.steps=150", "optimizer.learning_rate=5e-3", "batch.sequences=10", "task.length=48")
     tune(recipe_file, tokenizer_directory, train, here / "run", *sets, dev=[train], quiet=True)
     return here / "run", train
+
+
+def test_files_with_the_same_ids_are_not_predicted_together(trained, documents, tmp_path):
+    other, out = squad(tmp_path / "other.json", seen(documents, 11)[1:]), tmp_path / "out.json"
+    with pytest.raises(UserError, match=r"the id '1' is also that of a question of .*train\.json"):
+        predict(trained[0], [trained[1], other], out=out, device="cpu", quiet=True)
+    assert not out.exists()
+    assert len(predict(trained[0], [trained[1], other], device="cpu", quiet=True)) == 20
 
 
 @pytest.mark.parametrize(

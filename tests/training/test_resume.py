@@ -164,7 +164,7 @@ SENTENCES = (STAGES, "layout.kind=document_sentences", "objective.next_sentence=
         pytest.param((STAGES,), None, marks=pytest.mark.exhaustive),
         pytest.param(SENTENCES, None, marks=pytest.mark.exhaustive),
         ((STAGES,), stay_in_the_first_stage),
-        ((PAIRS_LATER,), forget_the_total),
+        pytest.param((PAIRS_LATER,), forget_the_total, marks=pytest.mark.exhaustive),
         pytest.param((STAGES,), forget_the_total, marks=pytest.mark.exhaustive),
         pytest.param((PAIRS_LATER,), stay_in_the_first_stage, marks=pytest.mark.exhaustive),
         pytest.param(SENTENCES, stay_in_the_first_stage, marks=pytest.mark.exhaustive),

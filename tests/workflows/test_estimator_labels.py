@@ -65,6 +65,15 @@ def test_labels_come_back_in_their_own_type(kind, maker, seed):
     assert set(model.predict(texts(10)).tolist()) == set(labels)
 
 
+@pytest.mark.parametrize("maker", ["list", "array", "objects", "series", "polars"])
+def test_whole_numbers_of_both_types_are_the_same_labels(maker):
+    labels = [0, 1.0, 2, 0.0, 1, 2.0]
+    model = Learned().fit(texts(6), MAKERS[maker]([*map(float, labels)] if maker == "polars" else labels))
+    assert model.classes_.tolist() == [0, 1, 2]
+    assert model.predict_proba(texts(6)).sum(1) == pytest.approx(5 / 3)  # of these predictions: no class is left out
+    assert set(model.predict(texts(6)).tolist()) == {0, 1, 2}
+
+
 @pytest.mark.parametrize("missing", [None, float("nan"), pd.NA, pd.NaT, np.float32("nan")])
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("maker", ["list", "objects", "series", "nullable", "arrow", "categorical", "column"])

@@ -117,6 +117,9 @@ def test_a_regressor_reads_pairs_and_writes_its_run(start, tmp_path):
     assert "train: <fit>, 20 rows" in (tmp_path / "run" / "provenance.json").read_text()
     with pytest.raises(UserError, match="one text, but the model was trained on pairs"):
         model.predict(TEXTS)
+    with pytest.raises(UserError, match="the columns of X are other, one, but the model was fitted on one, other"):
+        model.predict(pairs[["other", "one"]])  # the order of the texts matters
+    assert model.predict(pairs.to_numpy()) == pytest.approx(found)
 
 
 def test_tags_come_back_for_each_word(start):

@@ -217,11 +217,20 @@ def completion(shell: Literal["bash", "zsh", "fish"]) -> str:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse a command line, reading only the functions of the verb that is called."""
     called = next((word for word in arguments if not word.startswith("-")), None)
-    return command_parser(called).parse_args(arguments)
+    first = called in {words.partition(" ")[0] for words in VERBS} and arguments[0] == called
+    return command_parser(called, alone=first).parse_args(arguments)
 
 
-def command_parser(called: str | None = None, *, all_verbs: bool = False) -> argparse.ArgumentParser:
-    """Return the parser of the command line, with the options of the verb that is called, or of all verbs."""
+def command_parser(
+    called: str | None = None, *, alone: bool = False, all_verbs: bool = False
+) -> argparse.ArgumentParser:
+    """Return the parser of the command line.
+
+    Args:
+        called: the verb that is called; the parser has its options.
+        alone: whether it has no other verbs, which only the help of the program, and errors about a verb, name.
+        all_verbs: whether it has the options of all verbs.
+    """
     parser = argparse.ArgumentParser(
         prog="unmask", description="Pretrain, adapt, fine-tune and use language encoders on your own text."
     )
@@ -231,6 +240,8 @@ def command_parser(called: str | None = None, *, all_verbs: bool = False) -> arg
     for words, verb in VERBS.items():
         name, _, action = words.partition(" ")
         wanted = all_verbs or name == called
+        if alone and not wanted:
+            continue
         if action and name not in groups:
             outer = verbs.add_parser(name, help=GROUPS[name], description=f"{_capitalized(GROUPS[name])}.")
             groups[name] = outer.add_subparsers(dest="action", required=True, metavar="ACTION")

@@ -187,7 +187,7 @@ def show_audit(audit: Audit, *, json: bool = False) -> None:
         if suspect.equal_to:
             print_text(f"   equal text with other labels: {suspect.equal_to}")
     if len(audit.suspects) > FIRST:
-        print_text(f"and {len(audit.suspects) - FIRST:,} more: write them to a file or a page")
+        print_text(f"and {len(audit.suspects) - FIRST:,} more, which --out and --page write to a file and a page")
 
 
 def show_outcome(outcome: Outcome, *, json: bool = False) -> None:

@@ -186,6 +186,8 @@ def predict(
                 read = predictor.task.from_texts(texts, text_b or None)
             else:
                 read = predictor.read(sources, columns=columns, kind=format, notes=notes)
+                if written is not None:
+                    predictor.task.check_distinct(read)
             predictions = predictor.run(read, notes, explain=explain)
             count = len(predictions)
             if written is not None:

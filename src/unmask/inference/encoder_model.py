@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from unmask.data.batches.batch import Sample
 from unmask.data.labelled.labelled_file import Row
 from unmask.families.checkpoints.heads import Pooling, supported
 from unmask.inference.backend import Backend
@@ -31,7 +32,12 @@ class EncoderModel:
     Args:
         model: encoder, tokenizer, heads.
         backend: computes the outputs.
+
+    Attributes:
+        unread: number of special tokens around a text that neither its vector nor `Pooling.length` counts.
     """
+
+    unread = 0
 
     def __init__(self, model: Model, backend: Backend) -> None:
         self.model, self.backend = model, backend
@@ -203,7 +209,11 @@ class EncoderModel:
             min(own.length or encoder.longest, encoder.longest),
             labels={EXCLUDED: np.full((len(rows), 1), excluded)} if excluded else None,
         )
-        return finished(embed_samples(self.backend, self.model, samples, own), own), notes
+        return finished(self.framed_vectors(samples, own), own), notes
+
+    def framed_vectors(self, samples: Sequence[Sample], pooling: Pooling) -> np.ndarray:
+        """Return the vector of each text with its special tokens; see `embed_samples`."""
+        return embed_samples(self.backend, self.model, samples, pooling)
 
     def fill(self, texts: Sequence[str], *, top: int = 5) -> list[Filling]:
         """Return the `top` most probable tokens for each mask of each text.

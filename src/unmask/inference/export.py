@@ -271,7 +271,7 @@ def _describe(model: Model, manifest: ExportManifest, made: Path) -> None:
     settings = None if task is None else msgspec.to_builtins(task)
     write_config(made, model.encoder, heads, model.labels, settings, model.tokenizer.pad, model.tokens)
     length = task.length if task else model.encoder.longest
-    model.tokenizer.save(made, length=length, summary=shape.summary, segments=shape.segments > 1)
+    model.tokenizer.save(made, length=length, summary=shape.summary, segments=shape.segments > 1, pads_end=True)
     if model.pooling is not None:
         write_pooling(made, model.pooling, model.encoder.width, shape.summary, model.heads.get(DENSE))
     replace_file(made / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")

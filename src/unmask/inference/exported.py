@@ -159,15 +159,19 @@ class ExportedBackend:
                 rows = rows.reshape(-1, rows.shape[-1])
                 rows = rows if group.index is None else rows[group.index.numpy()]
             group_rows.append(rows.astype(np.float32, copy=False))
-        return np.concatenate(group_rows)
+        return self._activated(np.concatenate(group_rows))
 
     def _run_alone(self, sample: Sample) -> np.ndarray:
         """Return the logits of a single sequence: a batch of it would only take time."""
         ones, zeros = np.ones(len(sample), np.int64), np.zeros(len(sample), np.int64)
         columns = sample.ids, ones, zeros if sample.segments is None else sample.segments
         inputs = {name: column.astype(np.int64)[None] for name, column in zip(INPUTS, columns, strict=True)}
-        rows = self.engine.run(inputs).astype(np.float32, copy=False)
+        rows = self._activated(self.engine.run(inputs).astype(np.float32, copy=False))
         return rows if self.signature.per_text else rows[0][sample.positions[self.signature.at]]
+
+    def _activated(self, rows: np.ndarray) -> np.ndarray:
+        """Return outputs of the program after the activation of the model; see `ProgramSignature`."""
+        return torch.from_numpy(rows).sigmoid().numpy() if self.signature.activation == "sigmoid" else rows
 
 
 def _padded(batch: Batch, group: Group) -> Arrays:

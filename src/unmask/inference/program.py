@@ -21,6 +21,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ from unmask.nn.encoders.stored import padded_tokens
 from unmask.objectives.objective import Objective
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
+from unmask.tasks.regression import RegressionHead
 
 if TYPE_CHECKING:
     from unmask.model.model import Model
@@ -94,11 +96,14 @@ class ProgramSignature(msgspec.Struct, frozen=True):
         head: name of the head; `FEATURES` without one.
         at: name of the positions that have a row of output each; "" without a head: all tokens.
         outputs: names of its outputs; several are the columns of one.
+        activation: what the model applies to them, "sigmoid" or "" for nothing, as programs return logits; those that
+            were exported before this was stated have applied it themselves.
     """
 
     head: str
     at: str
     outputs: tuple[str, ...] = ("output",)
+    activation: str = ""
 
     @property
     def per_text(self) -> bool:
@@ -131,8 +136,13 @@ def build_program(model: Model, backend: TorchBackend, head: str) -> tuple[Progr
             "this head predicts tokens by queries beside the text, which an exported program does not have",
             remedy=f"export the hidden states: {argument('head', 'features')}",
         )
-    outputs = OUTPUTS.get(head, ("logits",))
-    return Program(learner.encoder, objective, len(outputs)).eval(), ProgramSignature(head, objective.at, outputs)
+    outputs, activation = OUTPUTS.get(head, ("logits",)), ""
+    if isinstance(objective, RegressionHead) and objective.activation is not None:
+        activation = objective.activation
+        objective = copy(objective)
+        objective.activation = None
+    program = Program(learner.encoder, objective, len(outputs)).eval()
+    return program, ProgramSignature(head, objective.at, outputs, activation)
 
 
 def default_head(model: Model) -> str:

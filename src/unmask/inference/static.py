@@ -23,7 +23,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from unmask.data.batches.batch import Tokens
+from unmask.data.batches.batch import Sample, Tokens
 from unmask.data.batches.frame import Frame
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
@@ -90,6 +90,8 @@ class StaticPredictor(Predictor):
         machine: where to compute what is not a mean of vectors.
     """
 
+    unread = 2
+
     def __init__(self, table: Tensor, tokenizer: Tokenizer, pooling: Pooling, machine: Machine | None = None) -> None:
         super().__init__(Model(StaticEncoder(table), tokenizer, pooling=pooling), machine)
         self.table = table.numpy()
@@ -106,8 +108,7 @@ class StaticPredictor(Predictor):
         """See `Predictor`."""
         if pooling not in (None, "mean"):
             raise UserError(f"{argument('pooling', pooling)}: the vectors of a static encoder are means")
-        width = self.table.shape[1]
-        own = supported(self.model.pooling).changed(width, normalize=normalize, dimensions=dimensions)
+        own = supported(self.model.pooling).changed(self.table.shape[1], normalize=normalize, dimensions=dimensions)
         prompted = [own.prompt_of(prompt_name) + text for text in as_texts(texts)]
         check_unicode(prompted)
         encoded = encode_ragged(self.model.tokenizer, prompted)
@@ -115,15 +116,29 @@ class StaticPredictor(Predictor):
         if own.length is not None and (long := int((encoded.lengths > own.length).sum())):
             notes.append(ShareNote(long, len(prompted), f"texts are longer than {own.length} tokens and were cut"))
             encoded = encoded.cut(np.minimum(encoded.lengths, own.length))
-        vectors = np.zeros((len(prompted), width), np.float32)
-        filled = np.flatnonzero(encoded.lengths)
-        if len(filled):
-            starts = np.cumsum([0, *encoded.lengths[filled][:-1]])
-            sums = np.add.reduceat(self.table[encoded.ids], starts)  # (texts, width)
-            vectors[filled] = sums / encoded.lengths[filled, None].astype(np.float32)
-        if empty := len(prompted) - len(filled):
+        if empty := int((encoded.lengths == 0).sum()):
             notes.append(ShareNote(empty, len(prompted), "texts are empty"))
-        return finished(vectors, own), tuple(notes)
+        return finished(self._means(encoded.ids, encoded.lengths), own), tuple(notes)
+
+    def framed_vectors(self, samples: Sequence[Sample], pooling: Pooling) -> np.ndarray:
+        """See `Predictor`: the special tokens around a text do not count."""
+        start = Frame.of(self.model.tokenizer).start
+        texts = [sample.ids[start : len(sample) - self.unread + start] for sample in samples]
+        return self._means(np.concatenate(texts), np.array([*map(len, texts)]))
+
+    def _means(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Return the mean of the vectors of each text's tokens, (texts, width); 0 if it has none.
+
+        Args:
+            ids: the tokens of all texts, (tokens,).
+            lengths: their number in each text, (texts,).
+        """
+        vectors, filled = np.zeros((len(lengths), self.table.shape[1]), np.float32), np.flatnonzero(lengths)
+        if len(filled):
+            starts = np.cumsum([0, *lengths[filled][:-1]])
+            sums = np.add.reduceat(self.table[ids], starts)  # (texts, width)
+            vectors[filled] = sums / lengths[filled, None].astype(np.float32)
+        return vectors
 
     def with_dimensions(self, dimensions: int | None) -> StaticPredictor:
         """See `Predictor`."""

@@ -220,7 +220,12 @@ def public_paths() -> list[str]:
 
 def describe(served: Served) -> ModelViews:
     """Return a model as the page shows it."""
-    settings, task = served.model.encoder.settings, served.model.task
+    encoder, task = served.model.encoder, served.model.task
+    settings = encoder.settings
+    if settings is None:
+        named = "static", f"{encoder.vocabulary:,} tokens of width {encoder.width}"
+    else:
+        named = family_of(settings).kind, settings.shape
     views = ["fill"] if served.has("/fill") else []
     views += [served.route.view] if served.route is not None and served.route.view else []
     exported = isinstance(served.predictor.backend, ExportedBackend)  # without weights to compute attention with
@@ -228,10 +233,10 @@ def describe(served: Served) -> ModelViews:
     views += ["search"] if served.has("/rerank") else []
     views += ["similarity"] if served.compares else []
     views += ["audit", "suggest"] if labels else []
-    views += ["attention"] if has_attention(served.model.encoder) and not exported else []
+    views += ["attention"] if has_attention(encoder) and not exported else []
     views += ["compare"] if served.has("/playground/influence") else []
     return ModelViews(
-        *(served.name, family_of(settings).kind, settings.shape, views),
+        *(served.name, *named, views),
         pairs=None if task is None else task.pairs,
         explains=served.has("/explain"),
         labels=labels,

@@ -27,11 +27,10 @@ from unmask.serving.refusals import invalid, too_long
 from unmask.serving.served import Served, cut
 from unmask.support.choices import PromptName
 from unmask.support.messages import argument
+from unmask.tasks.regression import logits_of
 from unmask.tasks.routes import Direction, Request, is_left
 from unmask.tasks.rows import cut_longer
 
-LEAST, ALMOST_ONE = 2.0**-149, 1 - 2.0**-24
-"""The probabilities next to 0 and 1 in single precision, whose logits are finite."""
 SPECIAL = 3
 """Tokens of a document of late interaction beside those of its text: two special ones and the prompt."""
 
@@ -238,8 +237,7 @@ def _score(
         if is_logit == raw:
             return scores
         if raw:
-            scores = scores.clip(LEAST, ALMOST_ONE)
-            return np.log(scores / (1 - scores))
+            return logits_of(scores)
         return np.exp(-np.logaddexp(0, -scores))  # the sigmoid
 
     return ComputeJob(task.part, served.checked(request, samples), read)

@@ -123,6 +123,8 @@ def _serves(other: Predictor, predictor: Predictor) -> bool:
         return True
     if not (isinstance(other.backend, TorchBackend) and isinstance(predictor.backend, TorchBackend)):
         return False
+    if predictor.model.encoder.settings is None:  # a static encoder, whose vectors a plain model does not make
+        return False
     encoder, candidate = predictor.model.encoder, other.model.encoder
     ours, theirs = encoder.state_dict(), candidate.state_dict()
     if NEW_POOLER in predictor.model.created:

@@ -20,7 +20,7 @@ from unmask.inference.backend import in_order
 from unmask.inference.entailment import knows_labels
 from unmask.inference.explanation import explains
 from unmask.inference.fill import HEADS, Mask, MaskFiller, find_masks, mask_head, read_candidates
-from unmask.inference.pooling import embed_samples, normalized
+from unmask.inference.pooling import normalized
 from unmask.inference.predictor import Predictor
 from unmask.serving.batcher import Batcher, ComputeJob, Head
 from unmask.serving.metrics import Meter
@@ -71,7 +71,7 @@ class Served:
         self.batcher = Batcher(self.compute, limits, meter, name)
         self.model, self.tokenizer = predictor.model, predictor.model.tokenizer
         most = min(limits.batch_tokens, limits.request_tokens, self.model.encoder.longest)
-        self.longest = most if self.pooling.length is None else min(most, self.pooling.length)
+        self.longest = most if self.pooling.length is None else min(most, self.pooling.length + predictor.unread)
         self.mask_head = mask_head(self.model)
         self.route: Route | None = None
         task = self.model.task
@@ -294,7 +294,7 @@ class Served:
 
     def vectors(self, samples: Sequence[Sample]) -> list[np.ndarray]:
         """Return the vector of each text, (width,); the hidden states of its tokens do not leave the batch."""
-        return list(embed_samples(self.predictor.backend, self.model, samples, self.pooling))
+        return list(self.predictor.framed_vectors(samples, self.pooling))
 
     def ask(self, request: TaskRequest, of: Request | None = None) -> ComputeJob:
         """Return the job of the route of the model's task; it reads the response.

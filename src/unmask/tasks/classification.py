@@ -117,6 +117,7 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
     metric = "accuracy"
     title = "A text classifier"
     pipeline = "text-classification"
+    exports = True
     fields = Fields(soft=True)
     training = Training(
         tuned={**TUNED, "focal": 0.0, "threshold": None}, probe=True, unprobed=("focal", "regularization")
@@ -255,6 +256,10 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
             Scored(probability, label, None if self.exclusive else label == prediction.label)
             for label, probability in prediction.scores.items()
         ]
+
+    def predicted(self, prediction: Prediction) -> dict[str, float]:
+        """See `RowTask`: one."""
+        return {prediction.label: prediction.scores[prediction.label]}
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]) -> Measure:
         """See `Task`."""

@@ -56,6 +56,8 @@ class AnnotatedTask(Task, frozen=True, kw_only=True):
     inexact: Inexact = "adapt"
     units: Units = "auto"
 
+    exports = True
+
     def texts(self, example: TaggedSentence) -> tuple[str, ...]:
         """See `Task`."""
         return (example.text,)

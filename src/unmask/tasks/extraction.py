@@ -17,7 +17,7 @@ import torch
 
 from unmask.data.batches.frame import Frame
 from unmask.data.labelled.identities import Identities
-from unmask.data.labelled.question_files import Question
+from unmask.data.labelled.question_files import Question, check_ids
 from unmask.support.errors import UserError, check_unicode
 from unmask.support.messages import argument, setting
 from unmask.tasks.holding_out import choose_enough_units
@@ -129,6 +129,10 @@ class Extraction(Task, frozen=True, kw_only=True):
     def texts(self, example: Any) -> tuple[str, ...]:
         """See `Task`."""
         return example.question, example.passage
+
+    def check_distinct(self, examples: Sequence[Question]) -> None:
+        """See `Task`."""
+        check_ids(examples)
 
     def choose_held(
         self, examples: Sequence[Any], identities: Identities, seed: int, notes: Notes = None

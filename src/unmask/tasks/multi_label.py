@@ -103,6 +103,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
     metric = "f1_micro"
     title = "A text classifier with several labels per text"
     pipeline = "text-classification"
+    exports = True
     training = Training(
         probe=True, unprobed=("focal", "weights"), tuned={"threshold": None, "temperature": 1.0, "focal": 0.0}
     )
@@ -240,6 +241,10 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
     def scored(self, prediction: Labels) -> list[Scored]:
         """See `RowTask`."""
         return [Scored(value, label, label in prediction.labels) for label, value in prediction.scores.items()]
+
+    def predicted(self, prediction: Labels) -> dict[str, float]:
+        """See `RowTask`: any number."""
+        return {label: prediction.scores[label] for label in prediction.labels}
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Labels], labels: Sequence[str]) -> Measure:
         """See `Task`."""

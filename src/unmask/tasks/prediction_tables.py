@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from unmask.data.labelled.label_cells import OTHERS, SEPARATOR
 from unmask.data.labelled.labelled_file import TEXTS, Row, UnlabelledRow
 from unmask.data.text.record_files import import_pyarrow
 from unmask.support.errors import UserError
@@ -43,8 +44,8 @@ def with_columns(example: Row, prediction: Any) -> Any:
 def as_row(example: Row, prediction: Any) -> dict[str, Any]:
     """Return the columns of a row, and those of its prediction.
 
-    Labels are in the column `predicted`, each score in one of its own (`scores:LABEL`). A name that the input has is
-    preceded by `predicted_`.
+    Labels are in the column `predicted`, several as multi-label reads them, each score in one of its own
+    (`scores:LABEL`). A name that the input has is preceded by `predicted_`.
     """
     source = _source(example) or example.values
     columns = dict(source)
@@ -55,9 +56,17 @@ def as_row(example: Row, prediction: Any) -> dict[str, Any]:
         cells = {f"{name}:{key}": cell for key, cell in value.items()} if isinstance(value, dict) else {name: value}
         for column, cell in cells.items():
             columns[f"predicted_{column}" if column in source else column] = (
-                ",".join(map(str, cell)) if isinstance(cell, list | tuple) else cell
+                _joined(cell) if isinstance(cell, list | tuple) else cell
             )
     return columns
+
+
+def _joined(values: Sequence[Any]) -> str:
+    """Return labels, or numbers, as one cell; where a name has what may separate labels, as the list that is read."""
+    names = list(map(str, values))
+    joined = SEPARATOR.join(names)
+    separated = any(mark in name for name in names for mark in (SEPARATOR, *OTHERS))
+    return msgspec.json.encode(values).decode() if separated or joined.startswith(("[", "{", '"')) else joined
 
 
 def _source(example: Row) -> Mapping[str, Any]:
@@ -74,14 +83,15 @@ def write_table(suffix: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[byte
         rows: the rows; they are iterated over twice.
 
     Raises:
-        UserError: a cell of a TSV file contains a tab or a line break, or pyarrow is missing.
+        UserError: a cell of a TSV file contains a tab or a line break, a column of Parquet has values of several types,
+            or pyarrow is missing.
     """
     if suffix == ".parquet":
         yield _parquet(list(rows))
         return
     names = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n") if suffix == ".csv" else _TsvWriter(text)
+    writer = csv.writer(_Lines(text)) if suffix == ".csv" else _TsvWriter(text)
     writer.writerow(names)
     for number, row in enumerate(rows, start=1):
         writer.writerow([row.get(name) for name in names])
@@ -106,6 +116,21 @@ def check_cells(suffix: str, cells: Iterable[str]) -> None:
             )
 
 
+class _Lines:
+    r"""Receives the rows of `csv.writer`, which end in \r\n, and writes them with \n.
+
+    Python 3.11 quotes a cell only for the line breaks that are in the writer's own line end: with \n alone it would not
+    quote a lone carriage return, at which readers end the row.
+    """
+
+    def __init__(self, text: io.StringIO) -> None:
+        self.text = text
+
+    def write(self, row: str) -> int:
+        """Write a row."""
+        return self.text.write(row.removesuffix("\r\n") + "\n")
+
+
 class _TsvWriter:
     """Writer of rows without quoting, with the interface of `csv.writer`."""
 
@@ -119,10 +144,25 @@ class _TsvWriter:
         self.text.write("\t".join(written) + "\n")
 
 
-def _parquet(rows: list[Mapping[str, Any]]) -> bytes:
+def _parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
     arrow = import_pyarrow("predictions")
     from pyarrow import parquet
 
+    cells: dict[str, list[tuple[int, Any]]] = {}
+    for number, row in enumerate(rows):
+        for name, cell in row.items():
+            cells.setdefault(name, []).append((number, cell))
+    columns = {}
+    for name, numbered in cells.items():
+        column: list[Any] = [None] * len(rows)
+        for number, cell in numbered:
+            column[number] = cell
+        try:
+            columns[name] = arrow.array(column)
+        except (arrow.ArrowException, OverflowError) as error:
+            raise UserError(
+                f"Parquet cannot hold the column '{name}' ({error})", remedy="write .csv or .jsonl instead"
+            ) from error
     content = io.BytesIO()
-    parquet.write_table(arrow.Table.from_pylist(rows), content)
+    parquet.write_table(arrow.table(columns), content)
     return content.getvalue()

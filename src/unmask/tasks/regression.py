@@ -29,12 +29,14 @@ from unmask.tasks.explained import Decision, Explanation
 from unmask.tasks.pooled_head import TextHead
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, passages, with_labels
-from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Reason, Refusals
+from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Reason, Refusals, Training
 
 SCORE = "score"
 """Label of a predicted number in the server's answers."""
 LEAST, FINEST = 1e-30, 1e-5
 """Smallest standard deviations that can be learned: absolute, and relative to the mean (float32 has seven digits)."""
+ALMOST_ZERO, ALMOST_ONE = 2.0**-149, 1 - 2.0**-24
+"""The probabilities next to 0 and 1 in single precision, whose logits are finite."""
 LARGEST = 1e30
 """Largest absolute value of a label; the range of float32, which the labels are stored in, ends at 3.4e38."""
 
@@ -101,6 +103,7 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
     title = "A regression on texts"
     pipeline = "text-classification"
     fields = Fields((*NUMBERS, *LABELS), SIMILARITY)
+    training = Training(tuned={"activation": None})
     refusals: ClassVar[Refusals] = {"temperature": Reason("a temperature softens no numbers", "remove it")}
 
     def __post_init__(self) -> None:
@@ -171,8 +174,12 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
                 for row, (value,), was_cut in zip(examples, texts.mean(logits), texts.cut, strict=True)
             ]
 
+        def outputs(numbers: Sequence[np.ndarray]) -> np.ndarray:
+            means = texts.mean(numbers)
+            return means if self.reranks_by_logits else logits_of(means)
+
         words = partial(self.sample_words, tokenizer, examples, texts)
-        return Framed(texts.samples, read, texts.notes, texts.mean, texts.cut, words)
+        return Framed(texts.samples, read, texts.notes, outputs, texts.cut, words)
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Score], labels: Sequence[str]) -> Measure:
         """See `Task`."""
@@ -237,6 +244,13 @@ class RegressionHead(TextHead):
     def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
         """See `Objective`: the squared error of normalized numbers; a temperature has no effect."""
         return Part(((logits - targets.float()) / self.deviation).square().sum(), {})
+
+
+def logits_of(probabilities: np.ndarray) -> np.ndarray:
+    """Return the logits of probabilities, of any shape, those of 0 and 1 in single precision as of the next ones."""
+    values = probabilities.astype(np.float64).clip(ALMOST_ZERO, ALMOST_ONE)
+    logits: np.ndarray = np.log(values / (1 - values))
+    return logits
 
 
 def all_equal(rows: Sequence[Row]) -> UserError:

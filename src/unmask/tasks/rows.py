@@ -26,6 +26,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.labelled.columns import SINGLE, Fields
 from unmask.data.labelled.identities import Identities
 from unmask.data.labelled.labelled_file import TEXTS, Row, SoftRow, iterate_rows, read_rows
+from unmask.data.labelled.span_export import export_array, export_labels, is_export
 from unmask.data.labelled.table import Source
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.data.tokenizers.words import Ragged, encode_ragged
@@ -83,11 +84,16 @@ class RowTask(Task, frozen=True, kw_only=True):
         return [0] * len(examples)
 
     def record(self, path: Path, example: Row, prediction: Any) -> Any:
-        """See `Task`: the prediction with the columns of its row."""
+        """See `Task`: the prediction with the columns of its row, or an annotator's record."""
+        if is_export(path):
+            texts = {name: example.values[name] for name in TEXTS if name in example.values}
+            return export_labels(path, texts, self.predicted(prediction))
         return as_row(example, prediction) if path.suffix in TABLES else with_columns(example, prediction)
 
     def files(self, path: Path, records: Iterable[Any]) -> dict[Path, Iterable[bytes]]:
-        """See `Task`: a table or, depending on the suffix, JSON Lines."""
+        """See `Task`: a table or, depending on the suffix, JSON Lines or an annotator's file."""
+        if is_export(path):
+            return {path: export_array(records)} if path.suffix == ".json" else {}
         return {path: write_table(path.suffix, records)} if path.suffix in TABLES else {}
 
     def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
@@ -97,6 +103,14 @@ class RowTask(Task, frozen=True, kw_only=True):
     def scored(self, prediction: Any) -> list[Scored]:
         """Return the labels of a prediction with their probabilities, in the model's order, for `PREDICT`."""
         raise NotImplementedError
+
+    def predicted(self, prediction: Any) -> dict[str, float]:
+        """Return the predicted labels with their probabilities.
+
+        Raises:
+            UserError: its predictions are no labels (`Task.exports`).
+        """
+        raise UserError(f"predictions of {self.part.replace('_', ' ')} are not labels, as annotators import them")
 
 
 def as_rows(texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:

@@ -195,6 +195,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         sparse: whether its models make sparse vectors of texts: for a single text its head predicts the weights of the
             tokens of the vocabulary, (1, vocabulary), none below 0, and the prediction is a `sparse.SparseVector`.
         tables: suffixes of the files of predictions that it writes as tables.
+        exports: whether it writes predictions as annotators import them; see `data.labelled.span_export`.
         training: what the rule for defaults of fine-tuning must know of it.
         refusals: what cannot be done with it, and why; see `Operation`.
     """
@@ -215,6 +216,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     infinite: ClassVar[bool] = False
     sparse: ClassVar[bool] = False
     tables: ClassVar[tuple[str, ...]] = ()
+    exports: ClassVar[bool] = False
     training: ClassVar[Training] = Training()
     refusals: ClassVar[Refusals] = {}
 
@@ -484,6 +486,13 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     @abstractmethod
     def mistakes(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> list[Mistake]:
         """Return descriptions of the model's mistakes, the worst first."""
+
+    def check_distinct(self, examples: Sequence[Any]) -> None:
+        """Check that the predictions of examples can be told apart in a file: by default they are in their order.
+
+        Raises:
+            UserError: they are written by ids, and two files have the same.
+        """
 
     def record(self, path: Path, example: Any, prediction: Any) -> Any:
         """Return what `predict` with `out` writes of an example, a JSON value, as a line of `path` or for `files`.

@@ -104,6 +104,26 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             )
             self.predictor_ = Predictor(load_model(out), choose_machine(self.device, "float32"))
 
+    def _texts(self, X: Any, *, fitting: bool = False) -> dict[str, list[Any]]:
+        """Return texts, or rows of two texts, as columns; those of a data frame must be the ones that it was fitted on.
+
+        Raises:
+            UserError: they are not, or are in another order; or X is neither.
+        """
+        names = list(getattr(X, "columns", ()))
+        if not all(isinstance(name, str) for name in names):  # as in scikit-learn; the columns of Arrow are values
+            names = []
+        if fitting:
+            self.__dict__.pop("feature_names_in_", None)
+            if names:
+                self.feature_names_in_ = np.array(names, dtype=object)
+        elif names and names != (fitted := list(getattr(self, "feature_names_in_", names))):
+            raise UserError(
+                f"the columns of X are {', '.join(names)}, but the model was fitted on {', '.join(fitted)}",
+                remedy="give the same columns in the same order",
+            )
+        return _texts(X)
+
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to pickle, in which the model stands for what computes with it."""
         state = dict(super().__getstate__())
@@ -131,6 +151,7 @@ class TextClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     Attributes:
         classes_: the labels, sorted, in their own type: texts, numbers or truth values.
+        feature_names_in_: the names of the columns that it was fitted on; there are none if X had no names.
         predictor_: the trained model.
     """
 
@@ -152,16 +173,17 @@ class TextClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         dtype = np.asarray(y).dtype  # for columns of nullable numbers, that of numpy
         as_given = isinstance(y, np.ndarray) or dtype.kind in "biuf"
         labels = np.array(values, dtype if as_given else None)  # of one type, 1 and 1.0 too
-        classes = np.unique(labels)
+        classes, numbers = np.unique(labels, return_inverse=True)
         _check_names(classes.tolist())
-        self._fit({**_texts(X), "label": list(map(_name, labels.tolist()))})
+        names = list(map(_name, classes.tolist()))  # equal labels have one, such as 1 and 1.0 in an array of objects
+        self._fit({**self._texts(X, fitting=True), "label": [names[number] for number in numbers.tolist()]})
         self.classes_ = classes
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each of `classes_`, (texts, classes)."""
         check_is_fitted(self)
-        predictions = self.predictor_.predict(*_texts(X).values()) if len(X) else []
+        predictions = self.predictor_.predict(*self._texts(X).values()) if len(X) else []
         names = list(map(_name, self.classes_.tolist()))
         scores = [[prediction.scores[name] for name in names] for prediction in predictions]
         return np.array(scores).reshape(len(predictions), len(names))
@@ -169,7 +191,7 @@ class TextClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     def predict(self, X: Any) -> np.ndarray:
         """Return the predicted label of each text, (texts,): the most probable one, unless labels have thresholds."""
         check_is_fitted(self)
-        predictions = self.predictor_.predict(*_texts(X).values()) if len(X) else []
+        predictions = self.predictor_.predict(*self._texts(X).values()) if len(X) else []
         numbers = {_name(label): number for number, label in enumerate(self.classes_.tolist())}
         return self.classes_[[numbers[prediction.label] for prediction in predictions]]
 
@@ -178,6 +200,7 @@ class TextRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     """Regression on texts or pairs of texts; see `_Estimator` for its parameters.
 
     Attributes:
+        feature_names_in_: the names of the columns that it was fitted on; there are none if X had no names.
         predictor_: the trained model.
     """
 
@@ -189,13 +212,13 @@ class TextRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         Raises:
             UserError: the examples are inconsistent, or a run fails; see `unmask.finetune`.
         """
-        self._fit({**_texts(X), "label": _one_dimension(y, "y")})
+        self._fit({**self._texts(X, fitting=True), "label": _one_dimension(y, "y")})
         return self
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the number of each text, (texts,)."""
         check_is_fitted(self)
-        predictions = self.predictor_.predict(*_texts(X).values()) if len(X) else []
+        predictions = self.predictor_.predict(*self._texts(X).values()) if len(X) else []
         return np.array([prediction.score for prediction in predictions], float)
 
 

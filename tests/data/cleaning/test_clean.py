@@ -6,6 +6,7 @@ import pytest
 
 import unmask
 from unmask.data.cleaning import clean, store
+from unmask.data.cleaning.c4 import C4
 from unmask.data.cleaning.clean import clean_documents
 from unmask.data.cleaning.rules import WEB, Rules, read_rules
 from unmask.data.cleaning.tally import Tally
@@ -128,8 +129,13 @@ def test_files_rules_and_test_files_that_have_changed_are_read_again(sources, tm
     tests.write_text("two three four five six seven eight nine")
     assert len(names(rules)) == 3
     assert len(names(read_rules(["pii"], [tests]))) == 3
+    (tmp_path / "bad.txt").write_text("darn\n")
+    c4 = Rules(c4=C4(bad_words=str(tmp_path / "bad.txt"), needs_terminal=False, min_sentences=0, min_words=1))
+    assert [len(names(c4)), len(names(c4))] == [3, 0]
+    (tmp_path / "bad.txt").write_text("drat\n")
+    assert len(names(c4)) == 3
     (tmp_path / "folder" / "00002.texts").write_bytes(b"")
-    assert names(read_rules(["pii"], [tests])) == ["2.jsonl"]
+    assert names(c4) == ["2.jsonl"]
 
 
 def test_rules_that_leave_nothing_are_refused(sources, tokenizer, tmp_path):

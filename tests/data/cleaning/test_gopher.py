@@ -99,3 +99,12 @@ def test_text_without_spaces_is_judged_by_characters(verdict):
     assert verdict(GopherQuality(), text)[0] == ""
     assert verdict(GopherQuality(), text[:40])[0] == "few words"
     assert verdict(GopherRepetition(), text)[0] != ""
+
+
+@pytest.mark.parametrize(("times", "reason"), [(12, ""), (17, "most frequent 4-gram")])
+def test_ngrams_of_text_without_spaces_have_none(verdict, times, reason):
+    fresh = iter(map(chr, range(0x5000, 0x6000)))
+    text = "".join("甲乙丙丁" + "".join(next(fresh) for _ in range(400 // times - 4)) for _ in range(times))
+    rule = GopherRepetition(max_top=((4, 0.16),), max_repeated=())
+    assert (4 * times / len(text) > 0.16) == bool(reason)
+    assert verdict(rule, text)[0] == reason

@@ -1,5 +1,6 @@
 """Tests of building a corpus: its text, its parts, skipped documents, and errors before the build starts."""
 
+import json
 import re
 from itertools import pairwise
 
@@ -106,6 +107,19 @@ def test_held_out_files_are_held_out(source, tmp_path, tokenizer, texts_of):
     assert texts_of(built.heldout, tokenizer) == [["the cat."], ["the dog sat."]]
     assert len(built.train) == 300
     assert built.manifest.sources == [str(source), str(heldout)]
+
+
+def test_held_out_documents_that_are_trained_on_are_counted(source, tmp_path, tokenizer, make_documents):
+    """By what a model reads: case does not matter to this vocabulary."""
+    heldout, lines = tmp_path / "b.txt", []
+    leaked = [json.loads(line)["text"].upper() for line in source.read_text().splitlines()[:3]]
+    heldout.write_text("\n\n".join([*leaked, *make_documents(4, seed=99)]))
+    write_corpus([source], tokenizer, tmp_path / "corpus", heldout=[heldout], report=lines.append)
+    (line,) = (line for line in lines if "too low" in line)
+    assert line.startswith("3 of 7 held-out documents equal a document that is trained on")
+    heldout.write_text("\n\n".join(make_documents(4, seed=99)))
+    write_corpus([source], tokenizer, tmp_path / "other", heldout=[heldout], report=lines.append)
+    assert sum("too low" in line for line in lines) == 1
 
 
 def test_sentences_without_tokens_are_dropped(tmp_path, tokenizer):

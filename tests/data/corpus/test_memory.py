@@ -102,7 +102,7 @@ def test_D7_memory_does_not_grow_in_workers_unless_text_is_kept(texts, tmp_path,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", [False, True])
+@pytest.mark.parametrize("fault", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
 def test_D7_memory_does_not_grow_in_reading(built, fault):
     growth = run(READ, built[0], *["hoard"] * fault)
     assert (growth > GROWTH) == fault, growth

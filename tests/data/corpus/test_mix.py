@@ -55,6 +55,17 @@ def test_shares_of_tokens(corpora, tmp_path, seed):
     mixed.verify()
 
 
+def test_what_one_corpus_holds_out_and_another_trains_on_is_counted(corpora, tokenizer, make_documents, tmp_path):
+    held, path = documents(corpora[2].heldout), tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in make_documents(30, 2)))
+    other = write_corpus([path], tokenizer, tmp_path / "other", heldout=None)
+    lines = []
+    write_mixture(corpora, None, tmp_path / "apart", report=lines.append)
+    assert not any("too low" in line for line in lines)
+    write_mixture([corpora[2], other], None, tmp_path / "mixed", report=lines.append)
+    assert lines[-1].startswith(f"{held.total()} of {held.total()} held-out documents equal a document that is trained")
+
+
 def test_nothing_is_read_twice_by_default_and_proportions_are_kept(corpora, tmp_path, files_of):
     paths = [str(corpus.directory) for corpus in corpora]
     whole = unmask.mix_corpora(paths, tmp_path / "whole", quiet=True)

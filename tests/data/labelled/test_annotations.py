@@ -139,6 +139,13 @@ def test_what_is_no_format_is_refused(tmp_path, name, text, message):
         read_annotations([tmp_path / name], columns={})
 
 
+@pytest.mark.parametrize("first", ["<url>\tO", "<url> O", "<user> NN B-PER", "<\tO", "<a>\t-X-\tB-PER\r"])
+def test_words_in_angle_brackets_are_no_markup(tmp_path, first):
+    (tmp_path / "a.conll").write_text(f"{first}\n")
+    (sentence,) = read_annotations([tmp_path / "a.conll"], columns={})
+    assert (sentence.words, sentence.tags) == ([first.split()[0]], (first.split()[-1],))
+
+
 @pytest.mark.parametrize("name", CONTENTS)
 def test_damaged_files_raise_nothing_but_user_errors(tmp_path, name):
     rng = np.random.default_rng(0)

@@ -284,6 +284,8 @@ FILES = [
     ("pairs/sts/2016/plagiarism.test.tsv", 230, 0, 1041),
     ("pairs/sts/2016/question-question.test.tsv", 209, 0, 1346),
 ]
+NOTED = ("pairs/rte/train.tsv.xz", "pairs/sts/2015/answers-students.test.tsv", "pairs/sick/SICK_trial.txt")
+"""Files whose cells have the quotation marks of CSV, which belong to the published texts, or with two labels."""
 
 
 @pytest.mark.shared
@@ -294,4 +296,19 @@ def test_published_files(shared, name, examples, labels, left):
     rows = task.read([shared / "data" / name], columns={}, notes=notes)
     assert len(rows) == examples
     assert len(task.label_names(rows)) == labels
-    assert [note.rsplit(": ")[-1] for note in notes] == ([f"{left:,} pairs without a label"] if left else [])
+    counts = [note.rsplit(": ")[-1] for note in notes if note.endswith("without a label")]
+    assert counts == ([f"{left:,} pairs without a label"] if left else [])
+    assert (len(counts) < len(notes)) == (name in NOTED)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_a_note_names_the_column_of_the_label_if_others_are_called_so(tmp_path, name):
+    content = {"a.csv": "score,text,label\n4,a,1\n5,b,2\n", "a.jsonl": '{"score": 4, "text": "a", "label": 1}\n'}
+    (tmp_path / name).write_text(content[name])
+    for columns, number in (({}, 1), ({"label": "label"}, 0), ({"label": "score"}, 0)):
+        notes = []
+        rows = Regression().read([tmp_path / name], columns=columns, notes=notes)
+        assert rows[0].values["label"] == ("1" if columns == {"label": "label"} else "4")
+        assert len(notes) == number
+        assert all("the label is 'score'; " in note for note in notes)
+    assert "label" not in Regression().read([tmp_path / name], columns={}, gold=False)[0].values

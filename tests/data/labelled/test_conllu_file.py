@@ -166,3 +166,25 @@ def test_columns_named_in_the_file(tmp_path):
     (sentence,) = read(tmp_path / "a.cupt", label="NE")
     assert (sentence.words, sentence.tags) == (["Anna", "met"], ("B-X", "O"))
     assert split_text("Anna met").words == sentence.words
+
+
+@pytest.mark.parametrize("separator", ["\t", " "])
+@pytest.mark.parametrize("start", [0, 1, None])
+def test_numbers_of_words_are_no_words(tmp_path, start, separator):
+    """Without comments, the first column would be read as the words."""
+    sentences = [[("EU", "B-ORG"), ("met", "O"), ("Bob", "B-PER")], [("Yes", "O")]]
+    rows = [
+        "".join(
+            separator.join([str(of if start is None else start + number), word, tag]) + "\n"
+            for number, (word, tag) in enumerate(words)
+        )
+        for of, words in enumerate(sentences)  # None: the number of the sentence
+    ]
+    (tmp_path / "a.conll").write_text("\n".join(rows))
+    for gold in (True, False):
+        with pytest.raises(UserError, match=r"a\.conll: the first column numbers the words, or .*choose .*text.: 1"):
+            read_annotations([tmp_path / "a.conll"], columns={}, gold=gold)
+    read = read_annotations([tmp_path / "a.conll"], columns={"text": "1", "label": "2"})
+    assert [list(zip(sentence.words, sentence.tags, strict=True)) for sentence in read] == sentences
+    (tmp_path / "a.conll").write_text("1 CD O\n2 CD O\n\nBob NNP B-PER\n")  # numbers are words
+    assert read_annotations([tmp_path / "a.conll"], columns={})[0].words == ["1", "2"]

@@ -138,3 +138,21 @@ def test_rows_keep_their_lines(tmp_path):
 def test_tables_of_words_have_the_same_separators(separator):
     assert delimiter_of(f'"Sentence #"{separator}Word{separator}Tag\r\n') == separator
     assert delimiter_of(f"id{separator}text\n") == ""
+
+
+@pytest.mark.seeds(20)
+def test_a_note_tells_of_tsv_that_is_quoted_as_csv(seed, tmp_path):
+    """What `csv` writes with tabs is read as it is, but not in silence; files with other quotation marks are usual."""
+    rng = random.Random(seed)
+    texts = rng.sample(["plain", 'say "no"', '"all"', "5'", 'a "b" c'], 3)
+    quoting = rng.choice([csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONE])
+    lines = io.StringIO()
+    writer = csv.writer(lines, delimiter="\t", quoting=quoting, quotechar=None if quoting == csv.QUOTE_NONE else '"')
+    writer.writerows([text, "x"] for text in texts)
+    (tmp_path / "a.tsv").write_text(lines.getvalue())
+    notes = []
+    rows = read_rows([tmp_path / "a.tsv"], columns={"text": "0", "label": "1"}, notes=notes)
+    written = [line.split("\t")[0] for line in lines.getvalue().splitlines()]
+    assert [row.values["text"] for row in rows] == written
+    number = 2 * len(texts) if quoting == csv.QUOTE_ALL else sum(map(str.__ne__, written, texts))
+    assert [note.rsplit(": ", 1)[1] for note in notes] == ([str(number)] if number else [])

@@ -21,7 +21,7 @@ def test_labels_of_cells_and_of_lists_are_read_alike(tmp_path):
     lines = [
         '{"text": "one", "labels": ["joy", "fear"]}',
         '{"text": "two", "labels": []}',
-        '{"text": "three", "label": 7}',
+        '{"text": "three", "labels": 7}',
     ]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     for name in ("a.tsv", "a.csv", "a.jsonl"):
@@ -121,9 +121,38 @@ def test_a_header_that_occurs_again_is_refused(name, tmp_path):
 
 
 def test_a_row_equal_to_the_header_is_read_where_there_is_none(tmp_path):
-    (tmp_path / "a.tsv").write_text("text\tlabel\na\tx\ntext\tlabel\n")
+    (tmp_path / "a.tsv").write_text("b\tlabel\na\tx\nb\tlabel\n")
     rows = read_rows([tmp_path / "a.tsv"], columns={"text": "0", "label": "1"})
     assert [row.values["label"] for row in rows] == ["label", "x", "label"]
+
+
+@pytest.mark.parametrize("header", ["text\tlabel", "Tweet\t Sentiment", "question1\tis_duplicate"])
+def test_a_header_is_no_example_where_columns_are_numbers(header, tmp_path):
+    (tmp_path / "a.tsv").write_text(f"{header}\na\tx\n")
+    with pytest.raises(UserError, match=r"a\.tsv:1: the first row is a header, \w+, \w+, which would be an example"):
+        read_rows([tmp_path / "a.tsv"], columns={"text": "0", "label": "1"})
+    (tmp_path / "a.tsv").write_text("text\tx\nlabel\ty\n")  # values that are also names of columns
+    assert len(read_rows([tmp_path / "a.tsv"], columns={"text": "0", "label": "1"})) == 2
+
+
+KEYS = st.lists(
+    st.tuples(st.sampled_from(["text", "review", "content"]), st.sampled_from(["label", "class", "sentiment"])),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(KEYS)
+def test_the_columns_of_records_are_those_of_the_first(tmp_path_factory, keys):
+    path = tmp_path_factory.mktemp("records") / "a.jsonl"
+    path.write_text("".join(f'{{"{text}": "a", "{label}": "x"}}\n' for text, label in keys))
+    odd = next((number for number, pair in enumerate(keys) if pair != keys[0]), None)
+    if odd is None:
+        assert len(read_rows([path], columns={})) == len(keys)
+    else:
+        message = rf"a\.jsonl:{odd + 1}: the (text|label) was read from '.*' before, and would be"
+        with pytest.raises(UserError, match=message):
+            read_rows([path], columns={})
 
 
 @pytest.mark.parametrize("value", ["nan", "NaN", "<NA>", "NaT"])

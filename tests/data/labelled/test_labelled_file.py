@@ -110,6 +110,15 @@ def test_D17_tsv_has_no_quoting(tmp_path):
     assert [text for _, text, _ in rows(path)] == ['"Half a quote', 'Say ""what""', '"all"']
 
 
+def test_a_note_tells_of_plain_text_that_looks_like_columns(tmp_path):
+    """A .txt file is text for `predict`, with its header and its other columns, where it is a table for `finetune`."""
+    for content, noted in ((TSV, True), ("EU\tB-ORG\n\nrejects\tO\n", True), ("a\tb\nc\n", False), ("a\tb\n", False)):
+        notes = []
+        texts = read_texts(write(tmp_path / "a.txt", content), columns={}, notes=notes)
+        assert texts == [line for line in content.split("\n") if line]
+        assert any("1 tab and was read as one text" in note for note in notes) == noted
+
+
 def test_D17_csv_follows_rfc_4180(tmp_path):
     path = write(tmp_path / "a.csv", 'text,label\r\n"two\nlines, and a ""quote""",1\r\nnext,0\r\n"a\r\nb",1\r\n')
     assert rows(path) == [(2, 'two\nlines, and a "quote"', "1"), (4, "next", "0"), (5, "a\r\nb", "1")]

@@ -1,6 +1,7 @@
 """Tags without prefixes: of words, of entities in runs, and what is neither."""
 
 import itertools
+import re
 
 import pytest
 
@@ -36,14 +37,25 @@ def test_tags_without_prefixes_beside_o_are_entities(tmp_path):
         ["NOUN", "i-PER"],
         ["o", "b-PER"],
         ["B-PER", "O", "LABEL_0"],
+        *(["*", tag] for tag in ("(PER*", "(PER)", "*)", "*))", "(ARG0(PER*")),
     ],
 )
 def test_misspelled_tags_are_refused_wherever_they_are(tmp_path, tags):
     for order in itertools.permutations(tags):
         wrong = next(tag for tag in tags[::-1] if tag != "O" and tag != "B-PER")
         line = order.index(wrong) + 1
-        with pytest.raises(UserError, match=rf"a:{line}: '{wrong}' is not a tag such as O, B-PER or I-PER"):
+        with pytest.raises(UserError, match=rf"a:{line}: '{re.escape(wrong)}' is not a tag such as O, B-PER"):
             read(tmp_path / "a", "".join(f"w {tag}\n" for tag in order))
+
+
+@pytest.mark.parametrize("outside", ["-", "O"])
+@pytest.mark.parametrize("hyphen", "-_")
+def test_prefixes_at_the_end_are_refused(tmp_path, outside, hyphen):
+    """They would be tags of words, or entities of two types."""
+    lines = [f"w PER{hyphen}B", f"w PER{hyphen}I", f"w {outside}", "w LOC"]
+    with pytest.raises(UserError, match="B and I at their end, as that of the beginning of 'PER'; write B-PER and"):
+        read(tmp_path / "a", "\n".join(lines))
+    assert read(tmp_path / "a", "\n".join([lines[0], *lines[2:]]))[0].tags[0].endswith(f"PER{hyphen}B")
 
 
 def test_the_column_of_words_is_no_column_of_tags(tmp_path):

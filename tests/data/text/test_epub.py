@@ -1,11 +1,13 @@
 """Tests of EPUB books: chapters in the order of the spine, and what is refused."""
 
+import time
 import zipfile
 
 import pytest
 
 from unmask.data.text.documents import Skipped, TextOptions, read_documents
 from unmask.data.text.files import pages_of
+from unmask.data.text.html import _as_html
 
 pytest.importorskip("resiliparse")
 CONTAINER = '<container xmlns="urn:c"><rootfiles><rootfile full-path="OPS/book.opf"/></rootfiles></container>'
@@ -39,6 +41,24 @@ def test_chapters_are_read_in_order(tmp_path):
     book(path)
     assert pages_of(path) == "epub"
     assert read(path) == (["It begins.\n\nIt ends."], [])
+
+
+@pytest.mark.parametrize(
+    "tag", ["<title/>", '<script src="a.js"/>', "<style type='text/css' />", '<title lang="a>b"/>']
+)
+def test_elements_without_content_do_not_swallow_a_chapter(tmp_path, tag):
+    body = '<iframe src="a"/><p>It <i/>begins<a id="p1"/><![CDATA[ at < once]]>,<br/>and <textarea/>goes on.</p>'
+    page = f"<?xml version='1.0'?><html><head><meta charset='utf-8'/>{tag}</head><body>{body}</body></html>"
+    package = PACKAGE.replace('properties="nav"', 'properties="scripted nav"')
+    book(tmp_path / "a.epub", **{"OPS/text/one.xhtml": page, "OPS/book.opf": package})
+    assert read(tmp_path / "a.epub") == (["It begins at < once,\n\nand goes on.\n\nIt ends."], [])
+
+
+@pytest.mark.parametrize("content", ["<a ", '<a "', "<a b='", "<a/", "<![CDATA[", "</", '<a b="c>', "<a>" + "/" * 9])
+def test_D12_the_tags_of_a_chapter_take_linear_time(content):
+    start = time.process_time()
+    _as_html(content * 100_000)
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize(

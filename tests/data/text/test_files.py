@@ -32,6 +32,17 @@ def test_standard_input_is_read_and_left_open(monkeypatch):
     assert not stdin.closed
 
 
+@pytest.mark.parametrize("encode", [bytes, lambda content: content.decode().encode("utf-16")])
+def test_lines_that_end_with_carriage_returns_alone_are_refused(tmp_path, encode):
+    path = tmp_path / "a.txt"
+    path.write_bytes(encode(b"one\rtwo\r\rthree\r"))
+    with pytest.raises(UserError, match=r"a\.txt: its lines end with carriage returns alone.*; convert it first"):
+        list(read_lines(path))
+    for content in (b"one\r", b"one\rand more", b"one\rtwo\rthree\n", b"\r\r\n"):
+        path.write_bytes(encode(content))
+        assert len(list(read_lines(path))) == 1
+
+
 def test_missing_file_and_directory_are_named(tmp_path):
     for path in (tmp_path / "missing.txt", tmp_path):
         with pytest.raises(UserError, match=str(path)):

@@ -5,9 +5,11 @@ import zlib
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_idle_options, refuse_none
-from unmask.data.text.html import MAX_ATTRIBUTES, MAX_DEPTH, PageError, html_text
+from unmask.data.text.html import MAX_ATTRIBUTES, MAX_DEPTH, PageError, decode_page, html_text
 from unmask.data.text.pages import read_pages
 from unmask.support.errors import UserError
 
@@ -53,6 +55,17 @@ def test_text_of_pages_is_their_main_content(tmp_path):
         ("cp1251", "", "Кошка сидит на коврике, и собака смотрит на неё очень внимательно"),
         ("shift_jis", "shift_jis", "猫がマットの上に座っている"),
         ("iso2022_jp", "iso-2022-jp", "猫がマットの上に座っている"),
+        ("cp932", "shift_jis", "①猫がマットの上に座っている髙い木の下で"),
+        ("cp932", "windows-31j", "①猫がマットの上に座っている髙い木の下で"),
+        ("euc_jis_2004", "euc-jp", "①猫がマットの上に座っている"),
+        ("cp949", "euc-kr", "고양이가 매트 위에 앉아 있다 펲시"),
+        ("big5hkscs", "big5", "香港嘅貓佢哋喺墊上"),
+        ("cp950", "big5", "貓坐在墊子上，€5，碁銹裏墻恒"),
+        ("gbk", "gb2312", "朱镕基说，猫坐在垫子上"),
+        ("cp1254", "iso-8859-9", "“Kedi” paspasın üstünde oturuyor – şimdi"),
+        ("cp874", "tis-620", "“แมวนั่งบนเสื่อ” วันนี้…"),
+        ("cp874", "windows-874", "แมวนั่งบนเสื่อ"),
+        ("utf-8", "utf-16", "Ein schöner Tag für alle!"),
         ("gb18030", "utf-8", "猫坐在垫子上，狗看着它，然后它们都跑开了"),
         ("utf-16", "utf-8", "Ein schöner Tag"),
     ],
@@ -62,6 +75,52 @@ def test_encodings_that_lie(encoding, declared, text, where):
     meta = f'<meta charset="{declared}">' if where == "page" else ""
     content = f"<html><head>{meta}</head><body><p>{text}</p></body></html>".encode(encoding)
     assert html_text(content, declared if where == "server" else "") == text
+
+
+SENTENCES = {
+    "utf-8": "Les élèves français étaient là, à côté de l’école où s’élève l’église.",
+    "shift_jis": "猫がマットの上に座っている。",
+    "euc-jp": "猫がマットの上に座っている。",
+    "euc-kr": "고양이가 매트 위에 앉아 있다.",
+    "gb2312": "猫坐在垫子上，狗看着它，然后它们都跑开了。",
+    "big5": "貓坐在墊子上，狗看著牠，然後牠們都跑開了。",
+    "windows-1251": "Кошка сидит на коврике, и собака смотрит на неё.",
+}
+
+
+@pytest.mark.parametrize("encoding", SENTENCES)
+@pytest.mark.parametrize("server", [True, False])
+@given(data=st.data())
+def test_some_wrong_bytes_do_not_change_the_encoding_of_a_page(encoding, server, data):
+    """A page that is cut off in a character, or has one of another encoding in it, was read as Windows-1252."""
+    paragraphs = [SENTENCES[encoding]] * data.draw(st.integers(3, 12))
+    declared = "" if server else f'<meta charset="{encoding}">'
+    parts = [f"<html>{declared}<body>".encode(), *(f"<p>{each}</p>".encode(encoding) for each in paragraphs)]
+    cut = data.draw(st.integers(0, 3))
+    page = b"".join(parts)[: -cut or None]
+    wrong = data.draw(st.sampled_from([b"\x98"] if encoding == "windows-1251" else [b"\xff", b"\xe9 ", b"\x80\n"]))
+    at = data.draw(st.integers(1, len(parts) - 1))
+    page = page[: len(b"".join(parts[:at]))] + wrong + page[len(b"".join(parts[:at])) :]
+    text = decode_page(page, encoding if server else "", "" if server else encoding)
+    assert text.count(SENTENCES[encoding]) >= len(paragraphs) - 1
+
+
+@pytest.mark.parametrize("declared", ["idna", "punycode", "undefined", "unicode_escape", "base64", "rot13", "\0", ""])
+def test_a_page_may_declare_anything(declared):
+    assert "sch" in decode_page("Ein schöner Tag".encode("cp1252") + b"\x81", declared)
+
+
+def test_the_declaration_of_xml_names_the_encoding_of_a_page():
+    text = "Ołówek leży na żółtym stole"
+    page = f'<?xml version="1.0" encoding="iso-8859-2"?><html><body><p>{text}</p></body></html>'
+    assert html_text(page.encode("iso-8859-2")) == text
+
+
+def test_pages_in_xhtml_have_elements_without_content(tmp_path):
+    page = f"<html><head><title/></head><body><p>{STORY}</p></body></html>".encode()
+    (sent,) = pages(tmp_path, response(page, "application/xhtml+xml"))
+    (tmp_path / "a.xhtml").write_bytes(page)
+    assert [sent.text] == list(read_documents([tmp_path / "a.xhtml"], TextOptions(), Skipped())) == [STORY]
 
 
 def test_what_is_no_page_is_counted(tmp_path):

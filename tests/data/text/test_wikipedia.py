@@ -33,6 +33,12 @@ CASES = {
     "a <ref>never closed\nnext": "a\nnext",
     "[[de:Katze]] [[zh-min-nan:X]] text": "text",
     "__TOC__ <small>small</small>": "small",
+    "[[Bild:a.jpg|mini|Eine [[Katze]]]]nach [[Imagen:b.PNG]][[Fichier:c.svg|vignette]]": "nach",
+    "[[:Bild:a.jpg|das Bild]] [[Star Wars: Episode IV|film]] [[w:a.mp3 b]]": "das Bild film w:a.mp3 b",
+    "-{zh-hans:计算机; zh-hant:電腦}-是-{zh-cn:机&nbsp;器;zh-tw:機器;}-": "计算机是机 器",
+    "-{A|zh-cn:a; zh-tw:b}-, -{H|zh-cn:c;zh-tw:d}-, -{x}-, -{R|a:b}-, -{T|zh:e}-": "a, , x, a:b,",
+    "-{H|巨集=>zh-cn:宏;}-文字 -{巨集=>zh-cn:宏; zh-tw:巨}-": "文字 宏",
+    "A ({{IPA|x}}; born 1850), B（{{lang|x}}，生于）": "A (born 1850), B（生于）",
 }
 
 
@@ -48,11 +54,15 @@ def test_any_markup_is_read_and_no_balanced_template_is_left(markup):
     assert "{{" not in text and "'''" not in text and "<ref>" not in text
 
 
-@pytest.mark.parametrize("mark", ["{{", "}}", "[[", "]]", "<ref>", "{|\n", "<", "=", "[http://", "( ", "''", "{{a|"])
+MARKS = ["{{", "}}", "[[", "]]", "<ref>", "{|\n", "<", "=", "[http://", "( ", "''", "{{a|"]
+
+
+@pytest.mark.parametrize("mark", [*MARKS, "-{a:", "-{ab:;", "(", " ", "; ", ";a=>"])
 def test_D12_time_is_proportional_to_the_length(mark):
     def seconds(count):
         start = time.process_time()
         plain_text(mark * count)
+        plain_text(f"-{{{mark.replace('{', '') * count}}}-")
         return time.process_time() - start
 
     seconds(100)

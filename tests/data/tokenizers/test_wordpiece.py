@@ -4,7 +4,7 @@ import pytest
 
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.wordpiece import train_wordpiece
-from unmask.support.errors import UserError
+from unmask.support.errors import InputWarning, UserError
 
 TEXTS = ["The cat sat on the mat, the Café cat. 你好 catty", "cats sat; matted cats 😀x 你们"] * 5
 
@@ -48,7 +48,9 @@ def test_too_small_a_size_says_the_needed_one():
     assert train_wordpiece(["abc bca cab"], size=11).size == 11
 
 
-def test_words_that_are_too_long_are_left_out():
-    assert "z" not in train_wordpiece([*TEXTS, "z" * 5000], size=70).decode(range(40))
+def test_words_that_are_too_long_are_left_out_and_told():
+    with pytest.warns(InputWarning, match="9[0-9]% of the text is in words of more than 100 characters"):
+        assert "z" not in train_wordpiece([*TEXTS, "z" * 5000], size=70).decode(range(40))
+    train_wordpiece([*(TEXTS * 50), "z" * 101], size=70)  # a few are in any text
     with pytest.raises(UserError, match="no text"):
         train_wordpiece(["z" * 5000], size=100)

@@ -178,8 +178,8 @@ def export(body, inputs, kernel=None):
 
 ALIKE = ("shared attention", "narrow embeddings", "distilbert", "xlm_roberta", "camembert", "rotated halves")
 """Bodies whose operators are those of others: ALBERT, BERT, RoBERTa, and the families that rotate halves."""
-ELSEWHERE = ("rotated gpt", "nomicbert", "eurobert", "neobert")
-"""GPT with RoFormer's rotations, and bodies whose ONNX programs are tested in tests/families."""
+ELSEWHERE = ("bert", "rotated gpt", "nomicbert", "eurobert", "neobert")
+"""GPT with RoFormer's rotations, and bodies whose ONNX programs are tested in tests/inference and tests/families."""
 
 
 @pytest.mark.parametrize(

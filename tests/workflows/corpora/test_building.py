@@ -122,6 +122,9 @@ def test_processes_and_hosts_give_the_same_bytes(files, tokenizer_directory, tmp
         host.join()
         assert host.exitcode == 0
     assert build(files, tokenizer_directory, tmp_path / "hosts", clean=RULES, engine="hosts") == alone
+    for other in ((), ["pii"], RULES[:1]):  # a corpus that was cleaned otherwise is not the one that is asked for
+        with pytest.raises(UserError, match="exists and is not empty"):
+            build(files, tokenizer_directory, tmp_path / "hosts", clean=other, engine="hosts")
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # files that a killed call had open

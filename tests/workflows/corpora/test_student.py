@@ -117,6 +117,16 @@ def test_the_same_student_is_taught_once_and_another_anew(text, tokenizer, teach
     assert (tmp_path / "out" / "manifest.json").read_bytes() == (tmp_path / "before" / "manifest.json").read_bytes()
 
 
+def test_the_classifier_reads_the_documents_that_are_filtered(tokenizer, teacher, documents, tmp_path, monkeypatch):
+    """Of several files of text, each is a document, also where they are read one by one."""
+    monkeypatch.setattr(student, "FEWEST", 5)
+    paths = [tmp_path / f"{number}.txt" for number in range(12)]
+    for path, text in zip(paths, documents, strict=False):
+        path.write_text(f"{text}\n\nAnother paragraph of it.\n\nAnd one more.")
+    build_corpus(paths, tokenizer, tmp_path / "out", quality="model", quality_label="good", min_quality=0.01, workers=1)
+    assert teacher.texts == len(paths)
+
+
 def test_numbers_are_taught_and_compared_with_the_least(text, tokenizer, monkeypatch, tmp_path):
     teacher = Teacher(tokenizer, Regression())
     monkeypatch.setattr(student, "load", lambda model: teacher)

@@ -3,6 +3,7 @@
 import json
 import tomllib
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -150,6 +151,8 @@ def test_a_student_continues_from_a_general_one(tuned, teacher, examples, tmp_pa
 def test_what_cannot_work_is_refused_with_the_reason(tuned, teacher, examples, documents, tmp_path):
     other = train_wordpiece(documents, size=120)
     save_model(tmp_path / "foreign", Model(SHAPE.build(other.size), other), "")
+    words = load_model(teacher).tokenizer
+    save_model(tmp_path / "long", Model(msgspec.structs.replace(SHAPE, positions=96).build(words.size), words), "")
     unknown = tmp_path / "unknown.tsv"
     unknown.write_text("text\tlabel\n" + "a dog\tmaybe\na cat\tno\n" * 20)
     row, pairs = examples / FILES["classification"], examples / FILES["pairs"]
@@ -168,6 +171,8 @@ def test_what_cannot_work_is_refused_with_the_reason(tuned, teacher, examples, d
         ("question-answering", questions | foreign, off, "answers are predicted as tokens, but the vocabulary"),
         ("classification", {"train": row}, {"frozen": True}, '"frozen": True} is not allowed: students are trained'),
         ("classification", {"train": row}, {"task.length": 65}, "length 65 exceeds the 64 positions of the student"),
+        ("classification", {"train": row, "init": tmp_path / "long"}, {"task.length": 65},
+         "length 65 exceeds the 64 positions of the teacher; pass .*task.length"),
         ("regression", {"train": examples / FILES["regression"]}, {"objective.soft_targets.temperature": 2},
          "temperature.: …. has no effect on regression"),
         ("classification", {"train": row}, {"objective.soft_targets.all_tokens": True}, "all_tokens.: …. has no eff"),

@@ -2,11 +2,15 @@
 
 import json
 import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from unmask.inference.load import load
 from unmask.model.model import load_model, save_model
 from unmask.support.errors import UserError
+from unmask.tasks.regression import Regression
 
 from .conftest import FILES, learn
 
@@ -42,6 +46,20 @@ def test_texts_that_the_teacher_gives_one_label_need_a_dev_file(tuned, examples,
         "distilbert-mini", tmp_path / "teacher", tmp_path / "run", dev=examples / FILES["classification"], **given
     )
     assert json.loads((run.path / "dev.json").read_text())["metrics"]["accuracy"] == 50
+
+
+def test_a_student_of_a_cross_encoder_with_a_sigmoid_learns_its_probabilities(tuned, examples, tmp_path):
+    """Whose activation is not trained with, and is not that of the student."""
+    model = load_model(tuned("regression"))
+    save_model(tmp_path / "teacher", replace(model, task=Regression(length=32, activation="sigmoid")), "")
+    given = {"unlabelled": examples / "pairs.tsv", "settings": {"budget.steps": 20}}
+    run = learn("distilbert-mini", tmp_path / "teacher", tmp_path / "run", **given)
+    task = load_model(run.model).task
+    assert task.activation is None and 0 < task.mean < 1
+    predictors = load(tmp_path / "teacher"), load(run.model)
+    pairs = predictors[0].read(examples / "pairs.tsv")
+    taught, learned = ([found.score for found in predictor.run(pairs)] for predictor in predictors)
+    assert np.abs(np.subtract(taught, learned)).mean() < 2 * np.std(taught)
 
 
 def test_examples_without_words_cannot_be_augmented(tuned, tmp_path):

@@ -8,6 +8,7 @@ from threading import Thread
 
 import pytest
 
+from unmask.data.cleaning.rules import read_rules
 from unmask.data.corpus import build
 from unmask.data.corpus.corpus import open_corpus
 from unmask.data.corpus.manifest import NAME
@@ -139,6 +140,16 @@ def test_other_settings_are_another_preparation(prepare):
     assert steps(prepare("tokenizer.vocabulary=180", options=TextOptions(documents="line"))) == [TRAINED]
     again = prepare("tokenizer.vocabulary=180", "optimizer.learning_rate=1e-3", options=TextOptions(documents="line"))
     assert steps(again) == [TOKENIZER, CORPUS], "what is trained later does not matter"
+
+
+def test_another_test_file_of_the_same_name_is_another_preparation(prepare, documents, tmp_path):
+    path = tmp_path / "test.txt"
+    path.write_text(documents[0])
+    rules = read_rules(["duplicates"], [path])
+    prepare(kill=(build, "open_corpus"), rules=rules)
+    assert steps(prepare(rules=rules)) == [TOKENIZER, CORPUS]
+    path.write_text(documents[1])
+    assert steps(prepare(rules=rules)) == [TRAINED]
 
 
 def test_another_version_is_another_preparation(prepare, monkeypatch):

@@ -37,6 +37,11 @@ class C4(RuleSettings, frozen=True, kw_only=True):
     needs_terminal: bool = True
     bad_words: str = ""
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that decide."""
+        return (self.bad_words,) if self.bad_words else ()
+
     def build(self) -> Judge:
         """See `RuleSettings`."""
         bad = _read_words(self.bad_words) if self.bad_words else None

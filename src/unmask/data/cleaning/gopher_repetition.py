@@ -66,7 +66,7 @@ class GopherRepetition(RuleSettings, frozen=True, kw_only=True):
                 counts = np.diff(starts, append=len(ordered))
                 most = int(counts.max())
                 best = int(np.isin(hashes, ordered[starts[counts == most]]).argmax()) if most > 1 else 0  # the first
-                length = int(ends[best + n] - ends[best]) + n - 1
+                length = int(ends[best + n] - ends[best]) + (n - 1) * document.is_spaced
                 if length * most / size > limit:
                     return f"most frequent {n}-gram"
             if n in repeats:

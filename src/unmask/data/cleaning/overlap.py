@@ -2,7 +2,8 @@
 
 In: documents, and the passages of files: lines, cells of tables, texts in JSON, sentences of tagged files. Out: the
 documents that share no `ngram` words in a row with any of them; of a passage of fewer words, but at least `shortest`,
-all of it counts. Words are compared without case and punctuation. Brown et al. 2020 (arXiv 2005.14165), appendix C,
+all of it counts. Words are compared without case and punctuation, in Unicode's composed form; in scripts without
+spaces, each character is one, as in rule.py. Brown et al. 2020 (arXiv 2005.14165), appendix C,
 from which 13 and 8 are; there the passage is cut out of the document, here all of it is dropped.
 
 Words and n-grams are compared by hashes of 64 bits, the same in every process.
@@ -11,9 +12,11 @@ Words and n-grams are compared by hashes of 64 bits, the same in every process.
 from __future__ import annotations
 
 import re
+import unicodedata
 import zlib
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +30,14 @@ from unmask.data.text.record_files import has_reader, read_file
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
 
-_WORD = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\u3040-\u30ff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]|[^\\W_]+")
+_UNSPACED = "\u3400-\u4dbf\u4e00-\u9fff\u3040-\u30ff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
+_MARKS = range(0x300, 0x20000)
+"""Code points among which are marks, such as vowels of Hindi and Thai, which belong to the letter before them."""
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _JSON = (".jsonl", ".ndjson", ".json")
+_NUMBERED = re.compile(r"\d+(?:[-.]\d+)?\s+\S")
+_MOST_TAGS = 12
+"""Maximum number of columns of a tagged file, with the word."""
 
 
 class Overlap(RuleSettings, frozen=True, kw_only=True):
@@ -96,8 +104,16 @@ def _sorted(ngrams: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
 
 def word_hashes(text: str) -> np.ndarray:
     """Return a hash of each word, without case, (words,) uint64."""
-    words = _WORD.findall(text.lower())
+    words = _words().findall(unicodedata.normalize("NFC", text.lower()))
     return np.fromiter(map(_word_hash, words), np.uint64, len(words))
+
+
+@cache
+def _words() -> re.Pattern[str]:
+    """Return the pattern of a word; `\\w` lacks marks, and joiners, which Persian has within words."""
+    marks = "".join(mark for code in _MARKS if unicodedata.category(mark := chr(code)).startswith("M"))
+    letters, inside = rf"[^\W_{_UNSPACED}]", rf"(?=[^\0-{chr(_MARKS.start - 1)}])[{marks}\u200c\u200d]"
+    return re.compile(rf"[{_UNSPACED}](?:{inside})*|{letters}+(?:{inside}+{letters}*)*")
 
 
 @lru_cache(1 << 17)
@@ -132,20 +148,31 @@ def read_passages(path: str | Path) -> Iterator[str]:
 
 
 def _line_texts(lines: Sequence[str]) -> Iterator[str]:
-    """Yield the cells of lines; of a tagged file, whose lines are words with tags, the words of each sentence."""
+    """Yield the cells of lines; of a tagged file, whose lines are words with tags, the words of each sentence.
+
+    In CoNLL-U and CoNLL-X, a number precedes each word, and comments begin with `#`.
+    """
     filled = [line for line in lines if line.strip()]
-    words = [line.split()[0] for line in filled]
-    if filled and len(filled) < len(lines) and max(len(line.split()) for line in filled) <= 12:
-        sentence: list[str] = []
-        numbers = iter(words)
-        for line in [*lines, ""]:
-            if line.strip():
-                sentence.append(next(numbers))
-            elif sentence:
-                yield " ".join(sentence)
-                sentence = []
+    is_numbered = all(_NUMBERED.match(line) for line in filled if not line.startswith("#"))
+    rows = [line for line in lines if not (is_numbered and line.startswith("#"))]
+    longest = max((len(line.split()) for line in rows), default=0)
+    if len(filled) < len(lines) and 0 < longest <= _MOST_TAGS:
+        for is_filled, sentence in groupby(rows, key=lambda line: bool(line.strip())):
+            if is_filled:
+                yield " ".join(_forms(sentence) if is_numbered else (line.split()[0] for line in sentence))
     for line in filled:
         yield from line.split("\t")
+
+
+def _forms(sentence: Iterable[str]) -> Iterator[str]:
+    """Yield the words of a sentence in CoNLL-U as they are written: of `3-4`, not its parts 3 and 4."""
+    last = 0
+    for line in sentence:
+        first, _, end = line.split()[0].partition("-")
+        number = float(first)
+        if number > last and number.is_integer():
+            yield line.split()[1]
+            last = int(end or first)
 
 
 def _json_texts(path: str | Path) -> Iterator[str]:

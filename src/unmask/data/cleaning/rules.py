@@ -54,6 +54,11 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     boilerplate: Boilerplate | None = None
     repeated_lines: RepeatedLines | None = None
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the rules that apply, in order."""
+        return [name for name in self.__struct_fields__ if getattr(self, name) is not None]
+
     def __bool__(self) -> bool:
         return self != Rules()
 
@@ -71,8 +76,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files that rules name: lists of addresses, test files, and those of the student of a classifier."""
-        return tuple(file for rule in (self.urls, self.overlap, self.quality) if rule for file in rule.files)
+        """The files that rules name: lists of addresses and words, test files, and those of a classifier's student."""
+        return tuple(file for rule in (self.urls, self.c4, self.quality, self.overlap) if rule for file in rule.files)
 
     def needed(self) -> frozenset[str]:
         """Return what must be stored of each document (store.py)."""

@@ -18,6 +18,7 @@ from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.corpus.encode import DocumentEncoder, encode_documents, refuse_unguarded
 from unmask.data.corpus.manifest import CLEANING, VERSION, CorpusManifest, SkippedEntry, TokenizerEntry
 from unmask.data.corpus.partial import INSIDE, PartialCorpus
+from unmask.data.corpus.repeats import held_out_again
 from unmask.data.corpus.sample import DocumentSampler
 from unmask.data.text.documents import (
     Skipped,
@@ -116,7 +117,10 @@ def write_corpus(
         report(note)
     if options.documents == "auto" and resolve_documents(paths, options) == "blank-line":
         _hint_at_lines(manifest, report)
-    return open_corpus(out)
+    corpus = open_corpus(out)
+    if heldout:
+        report_leak(corpus, report)
+    return corpus
 
 
 @contextmanager
@@ -346,6 +350,15 @@ def _hint_at_lines(manifest: CorpusManifest, report: Callable[[str], None]) -> N
         report(
             f"{manifest.sources[0]} has no blank line, so it is one document of {tokens:,} tokens, and nothing is held "
             f"out; if each of its lines is a document, pass {argument('documents', 'line')}"
+        )
+
+
+def report_leak(corpus: Corpus, report: Callable[[str], None]) -> None:
+    """Report how many documents are held out that are trained on, too: the model is shown what it is judged by."""
+    if count := held_out_again(corpus):
+        report(
+            f"{count:,} of {counted(len(corpus.heldout), 'held-out document')} equal a document that is trained on, so "
+            f"the held-out loss is too low; {argument('exclude_overlap')} drops such documents when a corpus is built"
         )
 
 

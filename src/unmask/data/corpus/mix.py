@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from unmask.data.corpus.build import check_out, report_yield
+from unmask.data.corpus.build import check_out, report_leak, report_yield
 from unmask.data.corpus.corpus import Corpus, Documents, open_corpus
 from unmask.data.corpus.encode import EncodedDocument
 from unmask.data.corpus.manifest import NAME, VERSION, CorpusManifest, SkippedEntry, TokenizerEntry, checksum
@@ -107,7 +107,9 @@ def write_mixture(
         mix_samples(directories, [number / max(1, sum(numbers)) for number in numbers], partial.corpus, seed)
         partial.publish(manifest, first.tokenizer)
     report_yield(manifest, report)
-    return open_corpus(out)
+    mixture = open_corpus(out)
+    report_leak(mixture, report)
+    return mixture
 
 
 def _check(corpora: Sequence[Corpus]) -> None:

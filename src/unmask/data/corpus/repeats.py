@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unmask.data.corpus.corpus import DocumentBlock, Documents
+from unmask.data.corpus.corpus import Corpus, DocumentBlock, Documents
 from unmask.data.corpus.hashes import FrequentHashes, Hashes, HashSample, mixed, segment_hashes, window_starts
 from unmask.data.tokenizers.tokenizer import Tokenizer
 
@@ -87,6 +87,15 @@ def document_keys(documents: Documents) -> Iterator[Hashes]:
     """
     for tokens, sentences, checksums in documents.index():
         yield mixed(mixed(checksums) ^ mixed(mixed(tokens.astype(np.uint64)) + sentences.astype(np.uint64)))
+
+
+def held_out_again(corpus: Corpus) -> int:
+    """Return how many held-out documents equal a training document."""
+    held = np.concatenate([np.zeros(0, np.uint64), *document_keys(corpus.heldout)])
+    found = np.zeros(len(held), bool)
+    for keys in document_keys(corpus.train) if len(held) else ():
+        found |= np.isin(held, keys)
+    return int(found.sum())
 
 
 def count_repeats(documents: Documents, tokenizer: Tokenizer, *, enough: int = ENOUGH) -> Repeats:

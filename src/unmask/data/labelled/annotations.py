@@ -25,7 +25,7 @@ from typing import Any
 
 from unmask.data.labelled import tagged_file
 from unmask.data.labelled.annotation_tools import WEBANNO_HEADER, is_brat, read_brat, read_spacy, read_webanno
-from unmask.data.labelled.conllu_file import commented_kind, read_commented
+from unmask.data.labelled.conllu_file import commented_kind, numbers_words, read_commented
 from unmask.data.labelled.json_file import suffix_of
 from unmask.data.labelled.records import has_records
 from unmask.data.labelled.relations import relate
@@ -51,6 +51,8 @@ HEAD = 1 << 13
 FOREIGN = ("<", "%PDF", "PK\x03\x04", "{\\rtf")
 """Beginnings of files that no annotator writes as columns: XML and HTML, PDF, archives, RTF."""
 _JSON = re.compile(r'\s*(\{\s*"\w|\[\s*[\[{])')
+_TAGGED = re.compile(r"<\S*[ \t](?:[^\n]*[ \t])?(?:O|[BIESMWLU]-\S+)[ \t\r]*(?:\n|$)")
+"""A word such as <url> with a tag of entities, which is no XML."""
 _EXPORT = re.compile(r"(.+) -X- _ (\S.*)")
 """A line of Label Studio's CoNLL export; its labels may contain spaces."""
 
@@ -131,7 +133,7 @@ def _iterate(
     if kind is None and _JSON.match(head):
         yield from _records(path, columns, "jsonl", gold, reading, notes)
         return
-    if head.startswith(FOREIGN) or "\0" in head:
+    if (head.startswith(FOREIGN) and not _TAGGED.match(head)) or "\0" in head:
         raise UserError("the file has no words with tags", file=reading.name, remedy=READ)
     if head.startswith(WEBANNO_HEADER):
         pairs = list(read_webanno(path, columns, reading, gold=gold))
@@ -152,6 +154,13 @@ def _iterate(
             "tagged words cannot be read from CSV without ids of their sentences", file=reading.name, remedy=READ
         )
     else:
+        if "text" not in columns and numbers_words(head):
+            chosen = {"text": 1, "label": 2} if gold else {"text": 1}
+            raise UserError(
+                "the first column numbers the words, or the sentences",
+                file=reading.name,
+                remedy=f"choose the columns by number from 0, as in {argument('columns', chosen)}",
+            )
         found = tagged_file.iterate_sentences(path, columns=columns, kind=kind, gold=gold)
         yield from _in_iob2(found, gold, notes)
 

@@ -37,6 +37,15 @@ GRADES = ("grade", "relevance", "score", "label")
 """Names of the label column for ranking."""
 MATCHES = tuple(dict.fromkeys((*NUMBERS, *LABELS, *GRADES)))
 """Names of columns that tell which pairs of texts belong together."""
+HEADINGS = frozenset(
+    name.casefold()
+    for name in (
+        *(name for pair in PAIRS for name in pair),
+        *(*TEXTS, *MATCHES, *GRADES),
+        *("category", "comment", "intent", "message", "target", "title", "topic", "tweet", "utterance"),
+    )
+)
+"""Names of columns in lower case, which are values only if a header was read as a row."""
 
 QUESTIONS = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
 """The header of Quora's question pairs in GLUE; line breaks broke some rows, and two rows have an empty question."""
@@ -117,6 +126,7 @@ class SelectedColumns:
         probabilities: likewise those of columns of probabilities.
         votes: likewise those of columns of votes, by their annotators.
         negatives: indices of the columns of negatives.
+        remark: which other columns the label might be in; "": none.
     """
 
     indices: Mapping[str, int]
@@ -126,6 +136,7 @@ class SelectedColumns:
     probabilities: Mapping[str, int] = field(default_factory=dict)
     votes: Mapping[str, int] = field(default_factory=dict)
     negatives: tuple[int, ...] = ()
+    remark: str = ""
 
     @property
     def last(self) -> int:
@@ -202,6 +213,7 @@ class Wanted:
             damaged,
             **self._by_kind(indicators, name, line),
             negatives=negatives.find_negatives(names, hard, name, line) if self.fields.negatives else (),
+            remark=_describe_label(names, wanted["label"]) if "label" in indices else "",
         )
 
     def _implied(self, names: Sequence[str], name: str, line: int) -> str:
@@ -258,6 +270,23 @@ class Wanted:
             )
         return {header: names.index(header) for header in headers}
 
+    @staticmethod
+    def check_no_header(selected: SelectedColumns, first: Sequence[str], name: str, line: int) -> None:
+        """Check that the first row, whose columns are given as numbers, is not a header.
+
+        Raises:
+            UserError: all of several values that would be read from it are names of columns.
+        """
+        values = [first[index].strip() for index in selected.indices.values()]
+        if len(values) > 1 and all(value.casefold() in HEADINGS for value in values):
+            pairs = dict(zip(selected.indices, values, strict=True))
+            raise UserError(
+                f"the first row is a header, {', '.join(values)}, which would be an example",
+                file=name,
+                line=line,
+                remedy=f"pass {argument('columns', pairs)}, or remove the row",
+            )
+
     def may_lack_header(self, first: Sequence[str]) -> bool:
         """Return whether the first row looks like the format that needs no header."""
         return not self.columns and self.fields.headerless.fits(first)
@@ -296,3 +325,12 @@ class Wanted:
         if fields.labels and not (fields.optional and set(fields.labels).isdisjoint(names)):
             chosen.setdefault("label", fields.labels)
         return chosen
+
+
+def _describe_label(names: Sequence[str], candidates: Sequence[str]) -> str:
+    """Return a line about the column of the label, if others have names of labels, too; "" otherwise."""
+    present = [candidate for candidate in candidates if candidate in names]
+    if len(present) == 1:
+        return ""
+    first, *others = present
+    return f"the label is '{first}'; {argument('columns', {'label': others[0]})} would read another column"

@@ -61,6 +61,27 @@ def commented_kind(head: str) -> str:
     return "numbered" if lines[0].startswith("#") else ""
 
 
+def numbers_words(head: str) -> bool:
+    """Return whether the first column at the beginning of a file without comments numbers words or sentences.
+
+    The words of a text would hardly count from 0 or 1 in each sentence, or be the same number in each.
+    """
+    numbers, most = list[str](), 0
+    for line in [*head.split("\n")[:-1], ""]:  # the last one may be incomplete
+        cells = line.split()
+        if cells and len(cells) < 3:
+            return False
+        if cells:
+            numbers.append(cells[0])
+            continue
+        start = int(numbers[:1] == ["1"])
+        counted = numbers == list(map(str, range(start, start + len(numbers))))
+        if not counted and not (len(set(numbers)) == 1 and numbers[0].isdecimal()):
+            return False
+        most, numbers = max(most, len(numbers)), []
+    return most > 1
+
+
 def read_commented(
     path: str | Path, form: str, columns: Mapping[str, str], reading: Reading, *, gold: bool
 ) -> Iterator[TaggedSentence]:

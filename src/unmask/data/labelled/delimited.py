@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -36,6 +38,7 @@ SAMPLE = 100
 """Lines by which a separator is recognized if the first one does not suffice."""
 SAMPLE_SIZE = 1 << 20
 """Characters after which no more lines are added to them."""
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
 
 Line = tuple[int, list[str]]
 """The line number of a row, and its cells."""
@@ -60,6 +63,7 @@ class DelimitedFile:
         self._path, self._kind, self._fits, self._header = path, kind, fits, header
         self._number = 1  # of the line that the current record begins in
         self._left = MAX_DOCUMENT  # how long it may still become
+        self._quoting = Quoting()
 
     @property
     def quotes(self) -> bool:
@@ -76,10 +80,13 @@ class DelimitedFile:
         return self._tsv() if self._kind == "tsv" else self._csv()
 
     def notes(self) -> list[str]:
-        """Return a line about the separator, if it is not that of the format."""
-        if self.separator == OWN[self._kind]:
+        """Return a line about the separator, if it is not that of the format, or about the quotation marks of TSV."""
+        if self.separator != OWN[self._kind]:
+            return [f"{self.name}: read with {SEPARATORS[self.separator]} between the columns"]
+        if not self._quoting.as_csv:
             return []
-        return [f"{self.name}: read with {SEPARATORS[self.separator]} between the columns"]
+        what = "quoted as in CSV, but TSV has no quoting: the quotation marks were read as part of the texts"
+        return [f"{self.name}: cells that are {what}: {self._quoting.quoted:,}"]
 
     def _tsv(self) -> Iterator[Line]:
         lines = read_text_lines(self._path)
@@ -90,7 +97,9 @@ class DelimitedFile:
             yield from self._quoted(self._bounded(f"{line}\n" for _, line in everything), declared)
             return
         for number, line in everything:
-            yield number, line.rstrip("\r").split("\t")
+            cells = line.rstrip("\r").split("\t")
+            self._quoting.see(line, cells)
+            yield number, cells
 
     def _csv(self) -> Iterator[Line]:
         with open_bytes(self._path) as stream:
@@ -210,6 +219,41 @@ class DelimitedFile:
         except csv.Error:
             return [*rows, []] if complete else rows
         return rows if complete else rows[:-1]
+
+
+@dataclass
+class Quoting:
+    """Whether the cells of a TSV file, which has no quoting, are quoted nevertheless, as pandas and `csv` write it.
+
+    That is so if every quotation mark is one of a quoted cell, and either some are doubled, or all cells are quoted.
+
+    Attributes:
+        quoted: number of quoted cells.
+    """
+
+    quoted: int = 0
+    _doubled: bool = False
+    _plain: bool = False  # whether there are cells without quotation marks
+    _other: bool = False  # whether there are other quotation marks
+
+    def see(self, line: str, cells: Sequence[str]) -> None:
+        """Take the cells of a line into account."""
+        if '"' not in line:
+            self._plain |= bool(line)
+            return
+        for cell in cells:
+            if '"' not in cell:
+                self._plain = True
+            elif _QUOTED.fullmatch(cell):
+                self.quoted += 1
+                self._doubled |= '"' in cell[1:-1]
+            else:
+                self._other = True
+
+    @property
+    def as_csv(self) -> bool:
+        """Whether the cells seen are quoted as in CSV."""
+        return bool(self.quoted) and not self._other and (self._doubled or not self._plain)
 
 
 def header_separator(line: str, fits: Callable[[Sequence[str]], bool]) -> str:

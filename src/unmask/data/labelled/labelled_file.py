@@ -232,9 +232,11 @@ def iterate_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[s
             f"{argument('columns')} has no effect on a text file: each line is a text", file=display_name(path)
         )
     texts = empty = 0
+    tabs = set[int]()  # how many the lines have
     for _, line in read_text_lines(path):
         if text := line.strip():
             texts += 1
+            tabs.add(line.count("\t"))
             yield text
         else:
             empty += 1
@@ -242,6 +244,11 @@ def iterate_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[s
         raise UserError("there are no texts in the file", file=display_name(path))
     if empty:
         notes.append(f"{display_name(path)}: omitted: {empty:,} empty lines")
+    if texts > 1 and len(tabs) == 1 and (number := tabs.pop()):
+        notes.append(
+            f"{display_name(path)}: each of the {texts:,} lines has {counted(number, 'tab')} and was read as one text; "
+            f"if they are columns, pass {argument('format', 'tsv')}, or 'conll' for words"
+        )
 
 
 def _format(path: str | Path, kind: str | None) -> str:
@@ -296,6 +303,8 @@ def _read(table: DelimitedFile, wanted: Wanted, row_labels: RowLabels, omitted: 
     if selected.last >= width:
         raise UserError(f"there is no column {selected.last}, counted from 0", file=name, line=first[0])
     header = first[1] if remaining is rows else None
+    if header is None:
+        wanted.check_no_header(selected, first[1], name, first[0])
     names = distinct_names(cell.strip() for cell in header) if header else [str(number) for number in range(width)]
     for line, cells in remaining:
         if cells == header:
@@ -356,9 +365,18 @@ def _read_records(
 ) -> Iterator[Row]:
     """Yield the rows of a source of records; count in `omitted` those that the format itself excludes."""
     name = display_name(source)
+    headers: dict[str, str] = {}  # what our columns are named in the first record
     for number, record in read_records(source, kind):
         selected = wanted.named(list(record), name, number)
         names, values = list(record), list(record.values())
+        for column, index in selected.indices.items():
+            if (header := headers.setdefault(column, names[index])) != names[index]:
+                raise UserError(
+                    f"the {column} was read from '{header}' before, and would be read from '{names[index]}' here",
+                    file=name,
+                    line=number,
+                    remedy=f"complete or remove the record, or pass {argument('columns', {column: 'NAME'})}",
+                )
         labels = row_labels.read(selected, values, number)
         texts = {
             column: Cell(column, names[index], values[index]).text(name, number).strip()

@@ -20,7 +20,7 @@ occur nowhere, supporting facts that name no sentence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,22 @@ def read_squad(paths: Sequence[Source], *, gold: bool = True) -> list[Question]:
     if not questions:
         raise UserError("there are no questions in the file", file=", ".join(map(display_name, paths)))
     return questions
+
+
+def check_ids(questions: Iterable[Question]) -> None:
+    """Check that ids distinguish the questions of several files, as predictions are written by them.
+
+    Raises:
+        UserError: two files have questions with the same id, such as translations of one data set.
+    """
+    files: dict[str, str] = {}
+    for question in questions:
+        if (other := files.setdefault(question.id, question.file)) != question.file:
+            raise UserError(
+                f"{question.place}: the id '{question.id}' is also that of a question of {other}",
+                file=question.file,
+                remedy="predict one file at a time, as predictions are written by id",
+            )
 
 
 def describe_repairs(questions: Sequence[Question]) -> list[str]:

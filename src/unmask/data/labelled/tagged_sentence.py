@@ -31,8 +31,10 @@ PREFIXES = ("BI", "BIES", "BMES", "BMEW", "BILU")
 """Sets of prefixes that may occur in the same file."""
 SUSPICIOUS = re.compile(r"[A-Za-z]?[-_].+|[BIESLUMWbieslumwo0]")
 """Tags without a known prefix that are probably meant as tags of entities, if the file has the tag O too."""
-MISSPELLED = re.compile("[BIbi][-_].+")
-"""Tags that are meant as tags of entities anyway."""
+MISSPELLED = re.compile(r"[BIbi][-_].+|\(.+[*)]|\*\)+")
+"""Tags that are meant as tags of entities anyway, also by brackets: (PER* and *), as in CoNLL-2005 and 2012."""
+SUFFIXED = re.compile("(.+)[-_]([BI])")
+"""Tags whose prefix may be at their end, as in Naver's NER corpus: PER_B."""
 HEADERS = frozenset(
     (
         *("word", "words", "token", "tokens", "form", "text"),
@@ -137,6 +139,14 @@ def check_plain(words: Sequence[Sequence[str]], tags: Sequence[Sequence[str]], f
     word, tag = words[0][0], tags[0][0]
     if word.lower() in HEADERS and tag.lower() in HEADERS and counts[tag] == 1 and len(counts) > 1:
         raise UserError(f"the line is a header, whose '{tag}' would be a tag", file=file, line=line, remedy="remove it")
+    pairs = [match.groups() for match in map(SUFFIXED.fullmatch, counts) if match]
+    if both := sorted({kind for kind, role in pairs if role == "B"} & {kind for kind, role in pairs if role == "I"}):
+        raise UserError(
+            f"the tags have B and I at their end, as that of the beginning of '{both[0]}'",
+            file=file,
+            line=line,
+            remedy=f"write B-{both[0]} and I-{both[0]}, and O outside of entities",
+        )
     if len(counts) > MANY and len(counts) > total / 10:
         raise UserError(
             f"{len(counts):,} different tags for {total:,} words",

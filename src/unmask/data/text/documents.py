@@ -25,6 +25,7 @@ from unmask.data.text.files import (
     TOO_LONG,
     check_encoding,
     display_name,
+    open_bytes,
     pages_of,
     read_lines,
     refuse_encoding,
@@ -40,6 +41,7 @@ Line = tuple[int, bytes | None]
 _Document = TypeVar("_Document")
 _MODES = ("auto", "file", "blank-line", "line")
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+_TABLE_SUFFIXES = (".tsv", ".csv")
 SHOWN = 10
 """How many of many things messages list: skipped documents, kinds of records."""
 _SHOWN = 10  # fields of a line that an error message lists
@@ -298,7 +300,11 @@ def _read_pages(path: str | Path, form: str, options: TextOptions, skipped: Skip
 
 
 def _form(path: str | Path) -> str:
-    """Return what a file consists of: "records", with a document in a field of each, "pages", or "text"."""
+    """Return what a file consists of: "records", with a document in a field of each, "pages", or "text".
+
+    Raises:
+        UserError: it is a table in text, whose ids, labels and quotation marks would be learned with its texts.
+    """
     if has_reader(path):
         return "records"
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
@@ -306,6 +312,14 @@ def _form(path: str | Path) -> str:
         suffixes.pop()
     if pages_of(path):
         return "pages"
+    if suffixes and suffixes[-1] in _TABLE_SUFFIXES:
+        with open_bytes(path):  # names what is no text
+            pass
+        raise UserError(
+            "is a table, all columns of which would be read as text",
+            file=path,
+            remedy="write its column of texts as JSON Lines or Parquet, or rename it to .txt if all of it is text",
+        )
     return "records" if suffixes and suffixes[-1] in _JSON_SUFFIXES else "text"
 
 

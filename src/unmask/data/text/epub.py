@@ -48,10 +48,10 @@ def _text(archive: zipfile.ZipFile) -> str:
     chapters, size = [], 0
     for node in root.iter():
         item = items.get(node.attrib.get("idref", "")) if _is(node, "itemref") else None
-        if item is None or "html" not in item.get("media-type", "") or item.get("properties") == "nav":
+        if item is None or "html" not in item.get("media-type", "") or "nav" in item.get("properties", "").split():
             continue
         name = posixpath.normpath(posixpath.join(posixpath.dirname(package), unquote(item["href"])))
-        chapters.append(html_text(_read(archive, name), main=False))
+        chapters.append(html_text(_read(archive, name), main=False, is_xml=True))
         size += len(chapters[-1])
         if size > MAX_DOCUMENT:
             raise PageError(TOO_LONG)

@@ -205,7 +205,14 @@ def _as_text(stream: io.BufferedReader, path: str | Path) -> BinaryIO:
     """
     _refuse(recognize(stream.peek(START)), path)
     text = in_utf8(stream, encoding_of(path))
-    _refuse(recognize_binary(cast(io.BufferedReader, text).peek(START)[:START]), path)
+    start = cast(io.BufferedReader, text).peek(START)
+    _refuse(recognize_binary(start[:START]), path)
+    if b"\n" not in start and start.rstrip(b"\r").count(b"\r") > 1:
+        raise UserError(
+            "its lines end with carriage returns alone, so that all of it would be one line",
+            file=display_name(path),
+            remedy="convert it first, for example by tr '\\r' '\\n'",
+        )
     return text
 
 

@@ -27,6 +27,7 @@ _CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([\w:.-]+)", re.IGNORECASE)
 _END = re.compile(rb"\r?\n\r?\n")
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
 _HTML = ("text/html", "application/xhtml+xml", "application/xml", "text/xml")
+_XHTML = re.compile(r"\.(?:xhtml|xht)(?:\.(?:gz|bz2|xz|zst))?$", re.IGNORECASE)
 _UNKNOWN = ("", "application/octet-stream", "unk", "no-type")
 
 
@@ -54,7 +55,7 @@ def read_html(path: str | Path) -> Iterator[Page]:
     with open_binary(path) as file:
         content = read_at_most(file, MAX_DOCUMENT + 1)
     try:
-        yield Page(1, html_text(content, encoding_of(path) or ""))
+        yield Page(1, html_text(content, encoding_of(path) or "", is_xml=_XHTML.search(str(path)) is not None))
     except PageError as error:
         yield Page(1, fault=str(error))
 
@@ -98,7 +99,7 @@ def _text(number: int, payload: _Payload) -> Page:
     if content is not None or payload.type in _HTML[:2]:
         if recognize_binary(start) is not None and b"<" not in start:
             return Page(number, left_out="binary")
-        return Page(number, html_text(payload.content, payload.charset))
+        return Page(number, html_text(payload.content, payload.charset, is_xml=payload.type == _HTML[1]))
     if payload.type != "text/plain":
         return Page(number, left_out=payload.type or "content of unknown type")
     text = decode_page(payload.content, payload.charset)

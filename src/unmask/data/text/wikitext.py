@@ -3,7 +3,7 @@
 Input: markup, and the names of the namespaces of files and categories. Output: text, with a paragraph, a heading or an
 item of a list on each line. Templates and tables are left out, with what they contain: what they show is not in the
 page. So are references, formulas, files with their captions, and headings without text below them. Of a link, the text
-is kept.
+is kept; of words in several variants of a language (`-{zh-hans:…; zh-hant:…}-`), the first.
 
 Takes time proportional to the length, whatever is unbalanced. https://www.mediawiki.org/wiki/Specs/wikitext
 """
@@ -33,7 +33,15 @@ _QUOTES = re.compile(r"'{2,5}")
 _HEADING = re.compile(r"\s*(={1,6})(.+?)={1,6}\s*")
 _MARKERS = re.compile(r"^[*#:;]+\s*")
 _SWITCH = re.compile(r"__[A-Z]{3,}__|-\{|\}-")
+_VARIANTS = re.compile(r"-\{(?:([A-Za-z;\s-]*)\|)?([^{}]*)\}-")
+_CODE = r"(?:[^;:{}]*=>)?\s*[a-z]{2,3}(?:-[a-z]+)*\s*:"
+_VARIANT = re.compile(rf"{_CODE}(.*?)(?:;(?:{_CODE}.*|\s*))?", re.DOTALL)
+_FILE = re.compile(
+    r"\.(?:jpe?g|png|svg|gif|tiff?|webp|xcf|og[gvax]|webm|opus|mp[34]|wav|flac|midi?|pdf|djvu)\s*\Z", re.IGNORECASE
+)
 _LEFTOVERS = re.compile(r"\(\s*[,;:]?\s*\)|（\s*[，；：]?\s*）")
+_OPENED = re.compile(r"([(（])\s*[,;:，；：、]+\s*")
+"""What precedes the first word in brackets where a template was."""
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*")
 
 
@@ -50,7 +58,7 @@ def plain_text(markup: str, files: Collection[str] = FILES) -> str:
     text = _links_as_text(text, files)
     text = _EXTERNAL.sub(lambda match: match[1] or match[2] or "", text)
     text = _TAG.sub("", _BREAK.sub("\n", text))
-    text = _SWITCH.sub("", _QUOTES.sub("", text))
+    text = _SWITCH.sub("", _VARIANTS.sub(_first_variant, _QUOTES.sub("", text)))
     text = html.unescape(text).replace("\xa0", " ")
     return "\n".join(_lines(text))
 
@@ -66,12 +74,21 @@ def _lines(text: str) -> list[str]:
                 headings.pop()
             headings.append((level, heading[2].strip(" =")))
             continue
-        line = " ".join(_LEFTOVERS.sub("", _MARKERS.sub("", line.strip())).split())
+        line = " ".join(_OPENED.sub(r"\1", _LEFTOVERS.sub("", _MARKERS.sub("", line.strip()))).split())
         if line.strip(" |!-"):
             lines += [title for _, title in headings]
             headings.clear()
             lines.append(line)
     return lines
+
+
+def _first_variant(match: re.Match[str]) -> str:
+    """Return the text in the first variant of those between marks; "" if these only define a rule."""
+    flags, text = set((match[1] or "").replace(" ", "").split(";")), match[2]
+    if flags & {"H", "T", "-"} and "A" not in flags:
+        return ""
+    variant = _VARIANT.fullmatch(text)
+    return (variant[1] if variant else text).strip()
 
 
 def _without_elements(text: str) -> str:
@@ -148,6 +165,8 @@ def _link_text(link: str, files: Collection[str]) -> str:
     target, bar, label = link.partition("|")
     prefix, colon, _ = target.partition(":")
     if colon and prefix.strip().lower() in files:
+        return ""
+    if colon and prefix and (_FILE.search(target) or "|" in label):  # by another name of the namespace
         return ""
     if colon and not bar and _LANGUAGE.fullmatch(prefix.strip()):  # the same page in another language
         return ""

@@ -379,7 +379,13 @@ class Tokenizer:
         return self.kind.starts(tokens)
 
     def save(
-        self, directory: str | Path, *, length: int = 512, summary: Summary = "first", segments: bool | None = None
+        self,
+        directory: str | Path,
+        *,
+        length: int = 512,
+        summary: Summary = "first",
+        segments: bool | None = None,
+        pads_end: bool = False,
     ) -> None:
         """Write a directory that `load_tokenizer` and `transformers.AutoTokenizer` can load.
 
@@ -388,6 +394,7 @@ class Tokenizer:
             length: the length to which transformers truncates a text, in tokens.
             summary: the position from which the model takes the vector of a text; see `Frame`.
             segments: whether the model marks the second text of a pair by segment ids; None: the default of the kind.
+            pads_end: whether transformers pads texts at their end, also where that moves the vector of a text.
         """
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
@@ -400,7 +407,7 @@ class Tokenizer:
         config = self.kind.save(self._library, directory)
         if summary != "first" or segments != usual:
             config = {"tokenizer_class": "PreTrainedTokenizerFast"}  # the only class that keeps the post-processor
-        if summary == "last":  # where transformers reads the vector of a text, in a padded batch too
+        if summary == "last" and not pads_end:  # where transformers reads the vector of a text, in a padded batch too
             config["padding_side"] = "left"
         inputs = ("input_ids", *(("token_type_ids",) if segments else ()), "attention_mask")
         config["model_input_names"] = list(inputs)

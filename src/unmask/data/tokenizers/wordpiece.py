@@ -11,6 +11,7 @@ Devlin et al. 2019, section 3; Wu et al. 2016, section 4.1. As in BERT's success
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from unmask.data.tokenizers.counting import count_words, repeat
 from unmask.data.tokenizers.coverage import COVERAGE, covered_words
 from unmask.data.tokenizers.tokenizer import Kind, Starts, Tokenizer, read_text
 from unmask.support.durable import replace_file
-from unmask.support.errors import UserError, refuse_string
+from unmask.support.errors import InputWarning, UserError, refuse_string
 
 SPECIAL_TOKENS = {
     "pad_token": "[PAD]",
@@ -37,6 +38,7 @@ SPECIAL_TOKENS = {
 PREFIX = "##"
 _BRACKETED = re.compile(r"\[.*\]", re.DOTALL)
 _LONGEST_WORD = 100  # characters; WordPiece encodes longer words as [UNK], so nothing can be learned from them
+_MOST_LOST = 0.01  # share of the text's characters in longer words from which on users are told
 
 
 def _starts(tokens: Sequence[str | None]) -> Starts:
@@ -110,6 +112,11 @@ def bert_wordpiece(vocabulary: Mapping[str, int], *, lowercase: bool) -> tokeniz
     return library
 
 
+def _size(words: Mapping[str, int]) -> int:
+    """Return the number of characters of words, given how often each occurs."""
+    return sum(len(word) * count for word, count in words.items())
+
+
 def train_wordpiece(
     texts: Iterable[str], *, size: int, lowercase: bool = True, coverage: float = COVERAGE, progress: bool = False
 ) -> Tokenizer:
@@ -125,16 +132,24 @@ def train_wordpiece(
         progress: whether to show a progress bar on standard error.
 
     Returns:
-        The tokenizer.
+        The tokenizer. An `InputWarning` says how much of the text is in words that are too long for it.
 
     Raises:
         UserError: there is no text, or `size` is too small for its characters.
     """
     refuse_string(texts)
     counted = count_words(bert_wordpiece({"[UNK]": 0}, lowercase=lowercase), texts, progress=progress)
-    words = covered_words({word: count for word, count in counted.items() if len(word) <= _LONGEST_WORD}, coverage)
+    usable = {word: count for word, count in counted.items() if len(word) <= _LONGEST_WORD}
+    words = covered_words(usable, coverage)
     if not words:
         raise UserError("there is no text to train a tokenizer on")
+    if (lost := 1 - _size(usable) / _size(counted)) > _MOST_LOST:
+        warnings.warn(
+            f"{lost:.0%} of the text is in words of more than {_LONGEST_WORD} characters, which WordPiece reads as "
+            "unknown, as in scripts without spaces between words, such as Thai: train a vocabulary of the kind unigram",
+            InputWarning,
+            stacklevel=2,
+        )
     characters = sorted({character for word in words for character in word})
     continuing = sorted({PREFIX + character for word in words for character in word[1:]})
     fixed = [*SPECIAL_TOKENS.values(), *characters, *continuing]

@@ -235,8 +235,8 @@ def write_config(
     config = {"pad_token_id": pad, **_config(form, encoder.settings, encoder.vocabulary, architecture, labels)}
     if heads & {"regression", "ranking"}:
         config |= {"problem_type": "regression", "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
-    if "ranking" in heads and task is not None:
-        config[NEW_KEY] = {"activation_fn": CLASSES[str(task["activation"])]}
+        if task is not None:  # otherwise a CrossEncoder returns the sigmoid of the number
+            config[NEW_KEY] = {"activation_fn": CLASSES[task.get("activation") or "identity"]}
     if "multi_label" in heads:
         config["problem_type"] = MULTI_LABEL
     if task is not None:

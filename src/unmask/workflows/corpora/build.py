@@ -91,7 +91,8 @@ def build_corpus(
         raise UserError(f"{idle} has no effect without {argument('quality')}", remedy="omit it")
     tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(find_tokenizer(tokenizer))
     folder, cleaned, held = cleaning_folder(Path(out)), None, as_files(heldout)
-    if engine == "hosts" and (complete := is_complete(Path(out), [*paths, *held], tokenizer)):
+    names = {*rules.names, *(["quality"] if quality is not None else [])}
+    if engine == "hosts" and (complete := is_complete(Path(out), [*paths, *held], tokenizer, names)):
         display.say(f"corpus, which another host has completed: {out}")
         return complete
     build.check_out(out)

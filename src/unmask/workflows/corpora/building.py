@@ -19,7 +19,7 @@ is passed as JSON; nothing is pickled, and no URL with credentials is written.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import chdir
 from dataclasses import asdict, replace
 from functools import cached_property, partial
@@ -31,9 +31,18 @@ import msgspec
 
 from unmask.data.cleaning.clean import CleanedFile, FileCleaning, clean_file, file_cleanings, join_files, read_cleaned
 from unmask.data.cleaning.rules import Rules
-from unmask.data.corpus.build import ALWAYS_HELD, SHARD_TOKENS, check_yield, report_yield, write_corpus, write_portion
+from unmask.data.cleaning.tally import read_tally
+from unmask.data.corpus.build import (
+    ALWAYS_HELD,
+    SHARD_TOKENS,
+    check_yield,
+    report_leak,
+    report_yield,
+    write_corpus,
+    write_portion,
+)
 from unmask.data.corpus.corpus import Corpus, open_corpus
-from unmask.data.corpus.manifest import NAME, SkippedEntry
+from unmask.data.corpus.manifest import CLEANING, NAME, SkippedEntry
 from unmask.data.corpus.merge import merge_corpora
 from unmask.data.text.documents import Skipped, TextOptions, resolve_documents
 from unmask.data.text.record_files import fingerprint_source
@@ -130,13 +139,17 @@ def needs_tasks(paths: Sequence[str | Path], options: TextOptions) -> bool:
     return len(portions(paths)) > 1 or bool(large_files(paths, options, TASK_BYTES))
 
 
-def is_complete(out: Path, paths: Sequence[str | Path], tokenizer: Tokenizer) -> Corpus | None:
-    """Return the corpus of these files, if it is there."""
+def is_complete(
+    out: Path, paths: Sequence[str | Path], tokenizer: Tokenizer, rules: Collection[str] = ()
+) -> Corpus | None:
+    """Return the corpus of these files, cleaned by the rules of these names, if it is there."""
     if not (out / NAME).exists():
         return None
     corpus = open_corpus(out)
     is_same = corpus.manifest.sources == list(map(str, paths)) and corpus.manifest.tokenizer.sha256 == tokenizer.sha256
-    return corpus if is_same else None
+    was_cleaned = (out / CLEANING).exists()
+    is_cleaned = was_cleaned == bool(rules) and read_tally(out / CLEANING).rules.keys() <= set(rules)
+    return corpus if is_same and is_cleaned else None
 
 
 def build_by_tasks(
@@ -393,4 +406,6 @@ class Build:
         )
         notes: list[str] = []
         report_yield(corpus.manifest, notes.append)
+        if self._held:
+            report_leak(corpus, notes.append)
         return {"notes": notes if len(self._portions) > 1 else []}

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ import msgspec
 import numpy as np
 
 from unmask.data.cleaning.quality import CHARACTERS, STUDENT, TOKENIZER, WEIGHTS, Student, read_student
-from unmask.data.text.documents import Skipped, TextOptions, read_documents
+from unmask.data.text.documents import Skipped, TextOptions, read_documents, resolve_documents
 from unmask.data.tokenizers.words import encode_ragged
 from unmask.inference.load import load
 from unmask.inference.predictor import Predictor
@@ -86,6 +87,7 @@ def make_student(
     teacher = load(model)
     kept, threshold, teach = _judgment(teacher, label, minimum)
     count = -(-SAMPLE // len(paths))
+    options = replace(options, documents=resolve_documents(paths, options))  # as where they are filtered
     texts = [text[:CHARACTERS] for path in paths for text in islice(read_documents([path], options, Skipped()), count)]
     if len(texts) < FEWEST:
         raise UserError(

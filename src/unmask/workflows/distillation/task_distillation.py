@@ -165,8 +165,12 @@ def _resolve(lesson: Lesson, task: Task, student: Model, data: Examples, teacher
         table["distillation"] = {"intermediate": INTERMEDIATE}
         table["budget"]["epochs"] *= 2  # as many for each part
     recipe = convert(put(table, lesson.settings, FinetuningRecipe), FinetuningRecipe, argument("settings"))
-    if recipe.task.length > student.encoder.longest:
-        raise UserError(f"length {recipe.task.length} exceeds the {student.encoder.longest} positions of the student")
+    for name, encoder in (("student", student.encoder), ("teacher", teacher.encoder)):
+        if recipe.task.length > encoder.longest:
+            raise UserError(
+                f"length {recipe.task.length} exceeds the {encoder.longest} positions of the {name}",
+                remedy=f"pass {setting('task.length', encoder.longest)} or less",
+            )
     for name in ("all_tokens", *(("temperature",) if "temperature" in task.refusals else ())):
         if (key := f"objective.{SOFT_TARGETS}.{name}") in lesson.settings:
             raise UserError(f"{setting(f'{key}', '…')} has no effect on {kind}", remedy="remove it")

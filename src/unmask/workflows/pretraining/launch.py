@@ -198,6 +198,7 @@ def pretrain(
         if search and not continues:  # otherwise it has the rate that was found
             model = fingerprint_path(find(init)) if init else None
             inputs = {"corpus": fingerprint(corpus), "init": model, "precision": machine.precision}
+            inputs |= {"layers": str(layers)} if layers else {}
             planned = search_rate(planned, run, train, display.say, inputs)
         return train(planned, run, resume)
 

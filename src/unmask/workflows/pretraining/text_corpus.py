@@ -240,6 +240,7 @@ def _made_from(
             **({} if extend is None else {"extend": extend}),
             **({"suited": sorted(suited)} if suited else {}),
             **({"rules": to_table(rules)} if rules else {}),
+            **({"files of rules": list(map(fingerprint_source, rules.files))} if rules.files else {}),
             "versions": versions(LIBRARIES),
         }
     )
