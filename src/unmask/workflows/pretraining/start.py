@@ -24,6 +24,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import numpy as np
@@ -37,6 +38,7 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families import BodySettings
 from unmask.families.checkpoints.check import body_on_meta, on_meta
 from unmask.model.model import Model, build_encoder, load_model
+from unmask.nn.encoders.encoder import WithTokenEmbeddings
 from unmask.objectives.learner import Learner, loss_weights
 from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings, VocabularyObjective
 from unmask.objectives.teacher import TEACHER, Teacher
@@ -131,7 +133,7 @@ def begin_from_text(learner: Learner, documents: Documents) -> str:
     """
     counts = documents.token_counts()
     begin_decoders(learner.parts.values(), counts)
-    known = begin_embeddings(learner.encoder.words, documents, counts)
+    known = begin_embeddings(cast(WithTokenEmbeddings, learner.encoder).words, documents, counts)
     return f"token embeddings begin at the neighbors of {counted(known, 'token')} in the text"
 
 
