@@ -74,7 +74,7 @@ def score_pairs(name: str, options: argparse.Namespace) -> None:
             unmask.evaluate(model, [folder / "data"], suite="blimp", limit=options.blimp, quiet=True)
             for model in models
         ]
-        seeds = [100 * result["metrics"]["accuracy"] for result in results]
+        seeds = [result["metrics"]["accuracy"] for result in results]
         record = {"score": sum(seeds) / len(seeds), "seeds": seeds, "pairs": results[0]["examples"]}
         add("comparisons", {"comparison": name, "arm": arm, "task": "blimp"}, record)
 
