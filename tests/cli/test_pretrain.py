@@ -197,7 +197,7 @@ ONE = ("--layers", "1", "--set", "layout.length=48")
             ("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--strict"),
             "have no effect on a corpus that is already built; omit them",
         ),
-        (("pretrain", "bert-tiny", "--text", "{line}/train.tsv", "--out", "{line}"), "not empty"),
+        (("pretrain", "bert-tiny", "--text", "{here}/text.txt", "--out", "{line}"), "not empty"),
         (("pretrain", "--text", "{here}/no", "--out", "{here}/r"), "no: does not exist"),
         (("pretrain", *CORPUS, "--out", "{here}/r", "--set", "encoder.layer=1"), "did you mean 'layers'?"),
         (("pretrain", *CORPUS, "--out", "{here}/r", "--resume"), "there is no run to resume"),

@@ -13,6 +13,7 @@ import unmask
 from unmask.data.labelled.tagged_sentence import TaggedSentence, join_words
 from unmask.inference.load import load
 from unmask.support.errors import UserError
+from unmask.support.messages import in_python, rendered
 from unmask.tasks.classification import Classification
 from unmask.tasks.tagged import Entity, Tagged, iterate_examples, read_examples, read_tags, read_unlabeled
 from unmask.tasks.token_classification import TokenClassification
@@ -126,7 +127,11 @@ def test_lines_and_columns_are_rows_without_labels(files):
     notes = []
     rows = read_unlabeled(list(files), columns={}, kind=None, notes=notes)
     assert [row.values for row in rows] == [{"text": "text\tlabel"}, {"text": "the dog\tyes"}, {"text": "the dog"}]
-    assert notes == [f"{files[0]}: omitted: 1 empty lines"]
+    assert [rendered(note, in_python) for note in notes] == [
+        f"{files[0]}: omitted: 1 empty lines",
+        f"{files[0]}: each of the 2 lines has 1 tab and was read as one text; if they are columns, pass "
+        "format=\"tsv\", or 'conll' for words",
+    ]
     assert [row.values for row in read_unlabeled(files[0], columns={}, kind="tsv", notes=[])] == [{"text": "the dog"}]
 
 

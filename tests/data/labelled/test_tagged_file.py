@@ -269,6 +269,8 @@ def test_lines_that_carriage_returns_end_are_refused(columns, suffix, tmp_path):
     """They would otherwise be one word, whose tag is the last one of the file."""
     for separator, number in itertools.product(("\t", " "), range(2, 12)):
         line = separator.join(["dog", *["_"] * (columns - 2), "O"])
-        (tmp_path / f"words{suffix}").write_bytes("\r".join([line] * number + ["", line, ""]).encode())
-        with pytest.raises(UserError, match="carriage returns alone end the lines"):
-            read_sentences([tmp_path / f"words{suffix}"], columns={})
+        for before, message in (("", "lines end with carriage returns alone"), (f"{line}\n\n", "alone end the lines")):
+            text = "\r".join([line] * number + ["", line, ""])
+            (tmp_path / f"words{suffix}").write_bytes((before + text).encode())
+            with pytest.raises(UserError, match=message):
+                read_sentences([tmp_path / f"words{suffix}"], columns={})
