@@ -89,7 +89,7 @@ def write_table(suffix: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[byte
     if suffix == ".parquet":
         yield _parquet(list(rows))
         return
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    names = _names(rows)
     text = io.StringIO()
     writer = csv.writer(_Lines(text)) if suffix == ".csv" else _TsvWriter(text)
     writer.writerow(names)
@@ -100,6 +100,11 @@ def write_table(suffix: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[byte
             text.seek(0)
             text.truncate()
     yield text.getvalue().encode()
+
+
+def _names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the columns that any row has."""
+    return list(dict.fromkeys(name for row in rows for name in row))
 
 
 def check_cells(suffix: str, cells: Iterable[str]) -> None:
@@ -148,17 +153,10 @@ def _parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
     arrow = import_pyarrow("predictions")
     from pyarrow import parquet
 
-    cells: dict[str, list[tuple[int, Any]]] = {}
-    for number, row in enumerate(rows):
-        for name, cell in row.items():
-            cells.setdefault(name, []).append((number, cell))
     columns = {}
-    for name, numbered in cells.items():
-        column: list[Any] = [None] * len(rows)
-        for number, cell in numbered:
-            column[number] = cell
+    for name in _names(rows):
         try:
-            columns[name] = arrow.array(column)
+            columns[name] = arrow.array([row.get(name) for row in rows])
         except (arrow.ArrowException, OverflowError) as error:
             raise UserError(
                 f"Parquet cannot hold the column '{name}' ({error})", remedy="write .csv or .jsonl instead"

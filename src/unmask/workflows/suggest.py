@@ -29,8 +29,8 @@ from unmask.data.batches.rng import derive_rng
 from unmask.data.labelled.duplicates import distinct, near_duplicates
 from unmask.data.labelled.folding import FoldedTexts
 from unmask.data.labelled.identities import identities
-from unmask.data.labelled.labelled_file import Row
-from unmask.data.labelled.span_export import EXPORTS, export_array, export_labels, export_record, is_export
+from unmask.data.labelled.labelled_file import TEXTS, Row
+from unmask.data.labelled.span_export import EXPORTS, export_array, export_labels, is_export
 from unmask.data.labelled.table import Data, ExampleTable, as_sources
 from unmask.data.text.files import display_name
 from unmask.inference.load import open_predictor
@@ -44,7 +44,7 @@ from unmask.support.messages import argument
 from unmask.tasks.classification import Classification, Prediction
 from unmask.tasks.multi_label import Labels, MultiLabel
 from unmask.tasks.prediction_tables import TABLES, as_row, with_columns, write_table
-from unmask.tasks.tagged import Entity, Tagged, iterate_examples, marked
+from unmask.tasks.tagged import Entity, Tagged, iterate_examples
 from unmask.tasks.task import Task
 from unmask.tasks.tuning import softmax
 from unmask.training.machine import choose_machine
@@ -96,18 +96,24 @@ def check_suffix(path: Path, task: Task) -> None:
 
 
 def content(
-    path: Path, examples: Sequence[Any], predictions: Sequence[Any], suggestions: Sequence[Suggestion]
+    path: Path, task: Task, examples: Sequence[Any], predictions: Sequence[Any], suggestions: Sequence[Suggestion]
 ) -> bytes:
     """Return the content of a file of suggestions.
 
     Args:
         path: the file; see `check_suffix`.
+        task: the task that read the examples.
         examples: the examples as the task reads them; their other columns are written, too, but for annotators.
         predictions: those of the model, None each if it has no task.
         suggestions: the suggestions.
     """
     if is_export(path):
-        records = [_exported(path, *pair) for pair in zip(predictions, suggestions, strict=True)]
+        records = [
+            export_labels(path, dict(zip(TEXTS, task.texts(example), strict=False)))
+            if prediction is None
+            else task.record(path, example, prediction)
+            for example, prediction in zip(examples, predictions, strict=True)
+        ]
         if path.suffix == ".json":
             return b"".join(export_array(records))
         return b"".join(msgspec.json.encode(record) + b"\n" for record in records)
@@ -261,7 +267,7 @@ def suggest(
         suggestions = [suggestion(each.texts, each.prediction, each.uncertainty) for each in chosen]
         if path is not None:
             examples, predictions = [each.example for each in chosen], [each.prediction for each in chosen]
-            replace_file(path, content(path, examples, predictions, suggestions))
+            replace_file(path, content(path, task, examples, predictions, suggestions))
     for note in (*summed(notes), *pool.notes()):
         display.say(note)
     if len(suggestions) < count:
@@ -305,17 +311,6 @@ def uncertainty(prediction: Any, task: Task) -> tuple[float, str]:
         return 0.0, ""
     probabilities = softmax(prediction.scores.logits.astype(np.float64)).max(1)  # (words,)
     return float(1 - np.exp(np.log(probabilities).mean())), least.label if least else ""
-
-
-def _exported(path: Path, prediction: Any, suggestion: Suggestion) -> dict[str, Any]:
-    """Return the record of an annotators' program."""
-    texts = {"text": suggestion.text} | ({} if suggestion.text_b is None else {"text_b": suggestion.text_b})
-    if isinstance(prediction, Tagged):
-        return export_record(path, suggestion.text, marked(prediction))
-    if prediction is None:
-        return export_labels(path, texts)
-    labels = (prediction.label,) if isinstance(prediction, Prediction) else prediction.labels
-    return export_labels(path, texts, {label: prediction.scores[label] for label in labels})
 
 
 def _task(predictor: Predictor) -> Task:

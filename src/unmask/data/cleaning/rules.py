@@ -121,8 +121,7 @@ def read_rules(names: Sequence[str | Path], exclude_overlap: Sequence[str | Path
             chosen = _read_file(name)
         else:
             chosen = _named(name)
-        given = {field: value for field in Rules.__struct_fields__ if (value := getattr(chosen, field)) is not None}
-        rules = msgspec.structs.replace(rules, **given)
+        rules = msgspec.structs.replace(rules, **{rule: getattr(chosen, rule) for rule in chosen.names})
     if exclude_overlap:
         files = tuple(map(str, exclude_overlap))
         if rules.overlap is not None and rules.overlap.files:

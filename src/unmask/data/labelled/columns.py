@@ -41,7 +41,8 @@ HEADINGS = frozenset(
     name.casefold()
     for name in (
         *(name for pair in PAIRS for name in pair),
-        *(*TEXTS, *MATCHES, *GRADES),
+        *TEXTS,
+        *MATCHES,
         *("category", "comment", "intent", "message", "target", "title", "topic", "tweet", "utterance"),
     )
 )
