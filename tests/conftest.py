@@ -145,6 +145,13 @@ def with_onednn(monkeypatch):
     monkeypatch.setattr(linear, "panels_multiply", lambda: False)
 
 
+@pytest.fixture
+def with_blas(monkeypatch):
+    """Computes products by torch's own libraries, as on a CPU where these are the fastest."""
+    monkeypatch.setattr(linear, "onednn_multiplies", lambda dtype: False)
+    monkeypatch.setattr(linear, "panels_multiply", lambda: False)
+
+
 @pytest.fixture(scope="session")
 def documents() -> list[str]:
     """120 documents of 2 to 9 made-up sentences."""

@@ -4,7 +4,6 @@ Sequences of a batch have the same length, so that nothing is padded; torch coun
 """
 
 from dataclasses import replace
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ from unmask.families.modernbert import ModernBertSettings
 from unmask.families.neobert import NeoBertSettings
 from unmask.families.nomicbert import NomicBertSettings
 from unmask.families.xlnet import XlnetSettings
-from unmask.nn.layers import linear, plain_attention, relative_kernels
+from unmask.nn.layers import plain_attention, relative_kernels
 from unmask.nn.layers.block import SelfAttention
 from unmask.nn.layers.relative import RelativeAttention
 from unmask.objectives.flops import body_flops, forward_flops, layers_flops, matrices
@@ -74,13 +73,13 @@ LENGTH = 40
 
 
 def counted(learner, batch):
-    """Return what torch counts with the kernels whose products it knows."""
+    """Return what torch counts with the kernels whose products it knows, those of attention and of `with_blas`."""
     for module in learner.modules():
         if isinstance(module, SelfAttention):
             module.kernel = plain_attention.plain
         elif isinstance(module, RelativeAttention):
             module.kernel = relative_kernels.plain
-    with mock.patch.object(linear, "panels_multiply", lambda: False), FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False) as counter:
         learner.requires_grad_(False)(batch)
     return counter.get_total_flops()
 
@@ -105,7 +104,7 @@ def labelled(number):
 
 
 @pytest.mark.parametrize("name", [name for name in shipped() if name.endswith("-mini")])
-def test_small_recipes(name, corpus, text_file, tmp_path):
+def test_small_recipes(name, corpus, text_file, tmp_path, with_blas):
     recipe = read_recipe(name)
     if recipe.tokenizer.kind == "words":
         corpus = write_corpus([text_file], train_words([text_file.read_text()], size=500), tmp_path / "corpus")
@@ -153,7 +152,7 @@ def test_the_vector_of_a_word_is_computed_once():
         for family in FAMILIES
     ],
 )
-def test_heads(name, family):
+def test_heads(name, family, with_blas):
     body = FAMILIES[family].build(100)
     learner = Learner(body, {"head": HEADS[name](body.head)})
     batch = collate([learner.prepare(labelled(number)) for number in range(2)])

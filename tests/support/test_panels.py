@@ -53,7 +53,10 @@ def test_gelu_is_that_of_torch():
     assert ((found - expected).abs() <= 3e-7 * (1 + expected.abs())).all()
     edges = torch.tensor([[0.0], [-0.0], [1e38], [-1e38], [float("inf")], [float("nan")]])
     found = panels.multiply(edges, Product(pack(weight), gelu=True))[:, 0]
-    torch.testing.assert_close(found, gelu(edges[:, 0]), equal_nan=True)
+    expected = torch.tensor(
+        [0.0, 0.0, 1e38, 0.0, float("inf"), float("nan")]
+    )  # torch's own of inf differs by processor
+    torch.testing.assert_close(found, expected, equal_nan=True)
 
 
 @pytest.mark.parametrize("rows", [1, 13, 200])

@@ -73,7 +73,7 @@ def test_each_task_has_a_complete_model_on_the_same_encoder(run, tables):
         assert torch.equal(value, encoders[2][key])
         assert torch.equal(value, encoders[1][key]) or key.startswith("pooler.")  # taggers are saved without one
     assert scores["mood"]["metrics"]["accuracy"] == 100 and scores["names"]["metrics"]["f1"] == 100
-    assert scores["size"]["metrics"]["pearson"] > 40
+    assert scores["size"]["metrics"]["pearson"] > 30
     result = unmask.evaluate(run / "model" / "size", tables["size"]["dev"], **HERE)
     assert result["metrics"] == scores["size"]["metrics"] and result["examples"] == 30
 
