@@ -9,7 +9,15 @@ from torch.nn.functional import gelu, layer_norm, linear
 from unmask.support import panels
 from unmask.support.panels import Norm, Product, pack
 
-pytestmark = pytest.mark.skipif(not panels.available(), reason="there was no compiler, or the processor has no AVX2")
+pytestmark = pytest.mark.skipif(not panels.registers(), reason="there was no compiler, or the processor has no AVX2")
+
+
+@pytest.fixture(params=[256, 512], autouse=True)
+def registers(request, monkeypatch):
+    """Computes with registers of each size that this processor has."""
+    if request.param > panels.registers():
+        pytest.skip(f"the processor has no registers of {request.param} bits")
+    monkeypatch.setattr(panels, "registers", lambda: request.param)
 
 
 @pytest.fixture
@@ -57,6 +65,14 @@ def test_gelu_is_that_of_torch():
         [0.0, 0.0, 1e38, 0.0, float("inf"), float("nan")]
     )  # torch's own of inf differs by processor
     torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+def test_the_size_of_registers_changes_nothing(monkeypatch):
+    x, weight, bias, onto = drawn(77, 1000, 48)
+    product = Product(pack(weight), bias, True, Norm(weight[:, 0].contiguous(), bias, 1e-5))
+    found = panels.multiply(x, product, onto)
+    monkeypatch.setattr(panels, "registers", lambda: 256)
+    assert torch.equal(panels.multiply(x, product, onto), found)
 
 
 @pytest.mark.parametrize("rows", [1, 13, 200])

@@ -2,7 +2,8 @@
 
    A product of few rows is bound by reading the weights, so panels are read in the order in which they are stored, the
    next one is fetched while one is used, and one panel of at most DEPTH columns of x stays in the first-level cache for
-   all rows. Sums of DEPTH products are added up at the end, which rounds less than one long sum. A row is computed in
+   all rows. With registers of 512 bits two panels are used at a time, as otherwise the loads of x would take as long as
+   the sums. Sums of DEPTH products are added up at the end, which rounds less than one long sum. A row is computed in
    the same way whatever the other rows are. Goto and van de Geijn 2008 describe the principle.
 
    OpenMP's functions are those of the library that torch has loaded, so that there are no threads but torch's. */
@@ -12,8 +13,9 @@
 #include <float.h>
 #include <math.h>
 
-#define WIDE 16        /* columns of the output per panel: two registers */
+#define WIDE 16        /* columns of the output per panel: two registers of 256 bits, or one of 512 */
 #define TALL 6         /* rows at a time: 12 of 16 registers hold sums */
+#define TALL_512 12    /* with registers of 512 bits: 24 of 32 hold sums */
 #define DEPTH 384      /* products per sum */
 #define CHUNK 36864    /* numbers of x that stay in the second-level cache */
 #define LEAST 524288.0 /* multiplications from which on several threads are used */
@@ -33,49 +35,60 @@ typedef struct {
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 
-/* unrolled before arrays are placed, so that `sums` are in registers */
-#define EACH(R) _Pragma("GCC unroll 6") for (int r = 0; r < R; r++)
-#define BOTH(half) _Pragma("GCC unroll 2") for (int half = 0; half < 2; half++)
+typedef float Vector256 __attribute__((vector_size(32), aligned(4), may_alias));
+typedef float Vector512 __attribute__((vector_size(64), aligned(4), may_alias));
+#define TARGET_256 "avx2,fma"
+#define TARGET_512 "avx512f"
 
-/* Set R rows of y to the sums of `depth` products with a panel, plus `bias` and `onto`; fetch what follows `next`. */
-#define KERNEL(R)                                                                                                    \
-    __attribute__((target("avx2,fma"))) static void kernel##R(                                                       \
-        const float *x, Py_ssize_t width, const float *panel, Py_ssize_t depth, const float *next, Py_ssize_t skip,  \
-        const float *bias, const float *onto, float *y, Py_ssize_t outputs)                                          \
+/* unrolled before arrays are placed, so that `sums` are in registers */
+#define EACH(R) _Pragma("GCC unroll 12") for (int r = 0; r < R; r++)
+#define EACH_PART(P) _Pragma("GCC unroll 2") for (int part = 0; part < P; part++)
+
+/* Set R rows of y to the sums of `depth` products with P registers, plus `bias` and `onto`; fetch what follows `next`.
+
+   The registers are the two halves of a panel or, with 512 bits, up to two panels: `apart` numbers from each other. */
+#define KERNEL(BITS, R, P)                                                                                           \
+    __attribute__((target(TARGET_##BITS))) static void kernel_##BITS##_##R##_##P(                                    \
+        const float *x, Py_ssize_t width, const float *panel, Py_ssize_t apart, Py_ssize_t depth, const float *next, \
+        Py_ssize_t skip, const float *bias, const float *onto, float *y, Py_ssize_t outputs)                         \
     {                                                                                                                \
-        __m256 sums[R][2];                                                                                           \
-        EACH(R) sums[r][0] = sums[r][1] = _mm256_setzero_ps();                                                       \
+        enum { LANES = BITS / 32 };                                                                                  \
+        Vector##BITS sums[R][P];                                                                                     \
+        EACH(R) EACH_PART(P) sums[r][part] = (Vector##BITS){0};                                                      \
         for (Py_ssize_t i = 0; i < depth; i++, panel += WIDE) {                                                      \
-            const __m256 left = _mm256_loadu_ps(panel), right = _mm256_loadu_ps(panel + 8);                          \
+            Vector##BITS weights[P];                                                                                 \
+            EACH_PART(P) weights[part] = *(const Vector##BITS *)(panel + part * apart);                              \
             if (!(i & skip)) {                                                                                       \
-                _mm_prefetch((const char *)next, _MM_HINT_T0);                                                       \
+                for (int part = 0; part < P * LANES / WIDE; part++) __builtin_prefetch(next + part * apart);         \
                 next += WIDE;                                                                                        \
             }                                                                                                        \
             EACH(R) {                                                                                                \
-                const __m256 value = _mm256_broadcast_ss(x + r * width + i);                                         \
-                sums[r][0] = _mm256_fmadd_ps(value, left, sums[r][0]);                                               \
-                sums[r][1] = _mm256_fmadd_ps(value, right, sums[r][1]);                                              \
+                const float value = x[r * width + i];                                                                \
+                EACH_PART(P) sums[r][part] += value * weights[part];                                                 \
             }                                                                                                        \
         }                                                                                                            \
-        BOTH(half) {                                                                                                 \
-            EACH(R) {                                                                                                \
-                __m256 sum = sums[r][half];                                                                          \
-                if (bias) sum = _mm256_add_ps(sum, _mm256_loadu_ps(bias + 8 * half));                                \
-                if (onto) sum = _mm256_add_ps(sum, _mm256_loadu_ps(onto + r * outputs + 8 * half));                  \
-                _mm256_storeu_ps(y + r * outputs + 8 * half, sum);                                                   \
-            }                                                                                                        \
+        EACH(R) EACH_PART(P) {                                                                                       \
+            Vector##BITS sum = sums[r][part];                                                                        \
+            const Py_ssize_t column = part * LANES;                                                                  \
+            if (bias) sum += *(const Vector##BITS *)(bias + column);                                                 \
+            if (onto) sum += *(const Vector##BITS *)(onto + r * outputs + column);                                   \
+            *(Vector##BITS *)(y + r * outputs + column) = sum;                                                       \
         }                                                                                                            \
     }
-KERNEL(1)
-KERNEL(2)
-KERNEL(3)
-KERNEL(4)
-KERNEL(5)
-KERNEL(6)
 
-typedef void (*Kernel)(const float *, Py_ssize_t, const float *, Py_ssize_t, const float *, Py_ssize_t, const float *,
-                       const float *, float *, Py_ssize_t);
-static const Kernel kernels[] = {NULL, kernel1, kernel2, kernel3, kernel4, kernel5, kernel6};
+typedef void (*Kernel)(const float *, Py_ssize_t, const float *, Py_ssize_t, Py_ssize_t, const float *, Py_ssize_t,
+                       const float *, const float *, float *, Py_ssize_t);
+#define HALF(MAKE, BITS, P)                                                                                          \
+    MAKE(BITS, 1, P) MAKE(BITS, 2, P) MAKE(BITS, 3, P) MAKE(BITS, 4, P) MAKE(BITS, 5, P) MAKE(BITS, 6, P)
+#define WHOLE(MAKE, BITS, P)                                                                                         \
+    HALF(MAKE, BITS, P)                                                                                              \
+    MAKE(BITS, 7, P) MAKE(BITS, 8, P) MAKE(BITS, 9, P) MAKE(BITS, 10, P) MAKE(BITS, 11, P) MAKE(BITS, 12, P)
+#define NAME(BITS, R, P) kernel_##BITS##_##R##_##P,
+HALF(KERNEL, 256, 2)
+WHOLE(KERNEL, 512, 1)
+WHOLE(KERNEL, 512, 2)
+static const Kernel halves[] = {NULL, HALF(NAME, 256, 2)};
+static const Kernel panels512[][TALL_512 + 1] = {{NULL, WHOLE(NAME, 512, 1)}, {NULL, WHOLE(NAME, 512, 2)}};
 
 __attribute__((target("avx2"))) static inline float total(__m256 x)
 {
@@ -139,41 +152,52 @@ __attribute__((target("avx2,fma"))) static void normalize(float *y, Py_ssize_t w
     }
 }
 
-static int available(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
-
-/* Compute rows [top, top + count) of the output's columns from `column` on, one panel of them. */
-static void multiply_panel(const Product *p, Py_ssize_t top, Py_ssize_t count, Py_ssize_t column)
+/* Return the bits of the widest registers that products can use here; 0: there are none. */
+static int registers(void)
 {
-    const Py_ssize_t blocks = (count + TALL - 1) / TALL;
-    /* the first `fetching` blocks fetch the next panel, each its share: every `fetching`-th step a line of 64 bytes */
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
+    return __builtin_cpu_supports("avx512f") ? 512 : 256;
+}
+
+/* Compute rows [top, top + count) of the output's columns from `column` on: one panel, with 512 bits one or two. */
+static void multiply_panels(const Product *p, int bits, Py_ssize_t top, Py_ssize_t count, Py_ssize_t column, int panels)
+{
+    const Kernel *const kernels = bits == 512 ? panels512[panels - 1] : halves;
+    const Py_ssize_t most = bits == 512 ? TALL_512 : TALL, blocks = (count + most - 1) / most;
+    const Py_ssize_t apart = bits == 512 ? p->width * WIDE : WIDE / 2;
+    /* the first `fetching` blocks fetch what follows, each its share: every `fetching`-th step lines of 64 bytes */
     const Py_ssize_t fetching = blocks >= 8 ? 8 : blocks >= 4 ? 4 : blocks >= 2 ? 2 : 1;
     for (Py_ssize_t from = 0; from < p->width; from += DEPTH) {
         const Py_ssize_t depth = p->width - from < DEPTH ? p->width - from : DEPTH;
-        const float *panel = p->panels + column * p->width + from * WIDE, *next = panel + depth * WIDE;
+        const float *panel = p->panels + column * p->width + from * WIDE;
+        const float *next = panel + (from + depth < p->width ? depth : panels * p->width - from) * WIDE;
         for (Py_ssize_t block = 0; block < blocks; block++) {
             const Py_ssize_t row = top + count * block / blocks, stop = top + count * (block + 1) / blocks;
             float *y = p->y + row * p->outputs + column;
             const float *onto = from ? y : p->onto ? p->onto + row * p->outputs + column : NULL;
             const float *bias = from || !p->bias ? NULL : p->bias + column;
-            kernels[stop - row](p->x + row * p->width + from, p->width, panel, depth, next,
+            kernels[stop - row](p->x + row * p->width + from, p->width, panel, apart, depth, next,
                                 block < fetching ? fetching - 1 : PY_SSIZE_T_MAX, bias, onto, y, p->outputs);
             next += block < fetching ? depth / fetching * WIDE : 0;
         }
     }
-    if (p->gelu) apply_gelu(p->y + top * p->outputs + column, count, p->outputs);
+    for (int part = 0; part < panels && p->gelu; part++)
+        apply_gelu(p->y + top * p->outputs + column + part * WIDE, count, p->outputs);
 }
 
-static void multiply(const Product *p, int threads)
+static void multiply(const Product *p, int bits, int threads)
 {
-    const Py_ssize_t size = CHUNK / p->width < TALL ? TALL : CHUNK / p->width;
-    const Py_ssize_t chunks = (p->rows + size - 1) / size, panels = p->outputs / WIDE;
+    const Py_ssize_t size = CHUNK / p->width < TALL_512 ? TALL_512 : CHUNK / p->width;
+    const Py_ssize_t chunks = (p->rows + size - 1) / size, each = bits == 512 ? 2 : 1;
+    const Py_ssize_t panels = p->outputs / WIDE, parts = (panels + each - 1) / each;
     const int several = threads > 1 && (double)p->rows * p->width * p->outputs >= LEAST;
 #pragma omp parallel num_threads(threads) if (several)
     {
 #pragma omp for schedule(static)
-        for (Py_ssize_t task = 0; task < chunks * panels; task++) {
-            const Py_ssize_t chunk = task / panels, top = p->rows * chunk / chunks;
-            multiply_panel(p, top, p->rows * (chunk + 1) / chunks - top, task % panels * WIDE);
+        for (Py_ssize_t task = 0; task < chunks * parts; task++) {
+            const Py_ssize_t chunk = task / parts, first = task % parts * each, top = p->rows * chunk / chunks;
+            const Py_ssize_t count = p->rows * (chunk + 1) / chunks - top;
+            multiply_panels(p, bits, top, count, first * WIDE, first + each <= panels ? (int)each : 1);
         }
         if (p->scale) {
 #pragma omp for schedule(static)
@@ -183,28 +207,28 @@ static void multiply(const Product *p, int threads)
 }
 
 #else
-static int available(void) { return 0; }
-static void multiply(const Product *p, int threads) { (void)p, (void)threads; }
+static int registers(void) { return 0; }
+static void multiply(const Product *p, int bits, int threads) { (void)p, (void)bits, (void)threads; }
 #endif
 
-static PyObject *py_available(PyObject *self, PyObject *none)
+static PyObject *py_registers(PyObject *self, PyObject *none)
 {
     (void)self, (void)none;
-    return PyBool_FromLong(available());
+    return PyLong_FromLong(registers());
 }
 
 static PyObject *py_multiply(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
 {
-    const Py_ssize_t products = (count - 1) / NUM_FIELDS;
+    const Py_ssize_t products = (count - 2) / NUM_FIELDS;
     Product product[MOST];
     (void)self;
-    if (products > MOST || count != 1 + products * NUM_FIELDS) {
+    if (products > MOST || count != 2 + products * NUM_FIELDS) {
         PyErr_SetString(PyExc_TypeError, "multiply: wrong number of arguments");
         return NULL;
     }
-    const int threads = (int)PyLong_AsLong(arguments[0]);
+    const int bits = (int)PyLong_AsLong(arguments[0]), threads = (int)PyLong_AsLong(arguments[1]);
     for (Py_ssize_t i = 0; i < products; i++) {
-        PyObject *const *fields = arguments + 1 + i * NUM_FIELDS;
+        PyObject *const *fields = arguments + 2 + i * NUM_FIELDS;
         Py_ssize_t values[NUM_FIELDS - 1];
         for (int j = 0; j < NUM_FIELDS - 1; j++) values[j] = PyLong_AsSsize_t(fields[j]);
         product[i] = (Product){(const float *)values[0], (const float *)values[1], (const float *)values[2],
@@ -214,15 +238,15 @@ static PyObject *py_multiply(PyObject *self, PyObject *const *arguments, Py_ssiz
     }
     if (PyErr_Occurred()) return NULL;
     Py_BEGIN_ALLOW_THREADS
-    for (Py_ssize_t i = 0; i < products; i++) multiply(&product[i], threads);
+    for (Py_ssize_t i = 0; i < products; i++) multiply(&product[i], bits, threads);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
 
 static PyMethodDef methods[] = {
-    {"available", py_available, METH_NOARGS, "Return whether this processor has the instructions."},
+    {"registers", py_registers, METH_NOARGS, "Return the bits of the registers that products can use; 0: none."},
     {"multiply", (PyCFunction)(void (*)(void))py_multiply, METH_FASTCALL,
-     "multiply(threads, *products): the fields of each Product, one after the other."},
+     "multiply(registers, threads, *products): the fields of each Product, one after the other."},
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_panels", NULL, 0, methods, NULL, NULL, NULL, NULL};

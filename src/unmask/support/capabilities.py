@@ -79,7 +79,7 @@ def _to_panels(weight: Tensor) -> Tensor:
     """
     from unmask.support import panels
 
-    if not panels.available():
+    if not panels.registers():
         raise RuntimeError("there are no products in panels")
     return panels.pack(weight)
 

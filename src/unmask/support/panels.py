@@ -1,10 +1,10 @@
-"""Products of float32 with matrices in panels, on processors with AVX2: the fastest ones of few rows, such as a text's.
+"""Products of float32 with matrices in panels, on processors with AVX2 or AVX-512: the fastest of few rows, as of a text.
 
 A panel holds 16 rows of a weight, column by column, as the product reads them. torch's libraries rearrange a weight for
 each product, which takes as long as a product of some 16 rows; and with few rows they use little of a second core.
 
 The products are a C extension (_panels.c), which pip compiles where there is a C compiler. Without it, and on other
-processors, `available` is False. Arguments of `multiply` are checked here, as the extension gets addresses.
+processors, `registers` is 0. Arguments of `multiply` are checked here, as the extension gets addresses.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ FLOAT = torch.float32
 
 
 @cache
-def available() -> bool:
-    """Return whether the extension is installed and this processor has its instructions."""
-    return _panels is not None and _panels.available()
+def registers() -> int:
+    """Return the bits of the registers that products use: 512 with AVX-512, 256 with AVX2, 0 where there are none."""
+    return 0 if _panels is None else _panels.registers()
 
 
 def fits(weight: Tensor) -> bool:
@@ -85,7 +85,7 @@ def multiply(x: Tensor, product: Product, onto: Tensor | None = None) -> Tensor:
     x = x.contiguous()
     onto = None if onto is None else onto.contiguous()
     y = x.new_empty(len(x), _outputs(product))
-    _panels.multiply(torch.get_num_threads(), *_fields(x, product, onto, y))
+    _panels.multiply(registers(), torch.get_num_threads(), *_fields(x, product, onto, y))
     return y
 
 
@@ -97,6 +97,7 @@ def transform(x: Tensor, onto: Tensor, product: Product, up: Product, down: Prod
     x, onto = x.contiguous(), onto.contiguous()
     y, inner = torch.empty_like(onto), x.new_empty(len(x), _outputs(up))
     _panels.multiply(
+        registers(),
         torch.get_num_threads(),
         *_fields(x, product, onto, y),
         *_fields(y, up, None, inner),

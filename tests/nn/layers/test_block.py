@@ -48,7 +48,7 @@ def test_a_block_is_the_post_norm_formula(activation):
     torch.testing.assert_close(block(x, tokens), layer_norm(middle + outer, (WIDTH,), eps=1e-12))
 
 
-@pytest.mark.skipif(not panels.available(), reason="there are no products in panels")
+@pytest.mark.skipif(not panels.registers(), reason="there are no products in panels")
 @pytest.mark.parametrize("rows", [None, [0, 7]], ids=["all rows", "some rows"])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_for_inference_a_block_computes_the_same_in_panels(activation, rows, monkeypatch):

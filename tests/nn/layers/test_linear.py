@@ -140,7 +140,7 @@ def test_a_layer_computes_in_few_shapes_what_it_computes_in_all(dtype, monkeypat
         torch.testing.assert_close(one, other, atol=1e-4 if dtype == torch.float32 else 0.1, rtol=1e-2)
 
 
-@pytest.mark.skipif(not panels.available(), reason="there are no products in panels")
+@pytest.mark.skipif(not panels.registers(), reason="there are no products in panels")
 @pytest.mark.parametrize("outputs", [31, 32])
 @pytest.mark.parametrize("activation", [None, *ACTIVATIONS], ids=str)
 def test_for_inference_a_layer_computes_in_panels_where_they_are_faster(activation, outputs, monkeypatch):

@@ -11,7 +11,7 @@ used is measured (capabilities.py). In bf16 torch uses oneDNN anyway. The operat
 or the processor, layers compute as torch.nn.Linear does.
 
 For inference a layer keeps its matrix in the order in which it is read (`Linear.keeps_packed`): that of oneDNN, or in
-panels (support/panels.py), whose products are the fastest on processors with AVX2 alone.
+panels (support/panels.py), whose products of few rows are the fastest on many processors.
 """
 
 from __future__ import annotations
