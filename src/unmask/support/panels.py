@@ -1,4 +1,4 @@
-"""Products of float32 with matrices in panels, on processors with AVX2 or AVX-512: the fastest of few rows, as of a text.
+"""Products of float32 with matrices in panels, on processors with AVX2 or AVX-512: fastest of few rows, as of a text.
 
 A panel holds 16 rows of a weight, column by column, as the product reads them. torch's libraries rearrange a weight for
 each product, which takes as long as a product of some 16 rows; and with few rows they use little of a second core.
