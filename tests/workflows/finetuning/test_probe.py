@@ -20,7 +20,7 @@ from unmask.tasks.tuning import find_temperature
 from unmask.training.settings import BudgetSettings
 from unmask.workflows.finetuning.announcements import describe_overfitting, describe_plateau
 from unmask.workflows.finetuning.finetune import finetune
-from unmask.workflows.finetuning.job import FewLabels, FinetuningJob, InitialModel, LabelledFiles, few_labels
+from unmask.workflows.finetuning.job import FewLabels, FinetuningJob, InitialModel, LabelledFiles, defaults, few_labels
 from unmask.workflows.finetuning.probe import LOWER, MAX_FOLDS, STRENGTHS, Features, cross_validate
 
 from ...conftest import MEANINGS
@@ -244,6 +244,13 @@ def test_labels_are_few_unless_something_says_how_to_train():
     assert rule(64, model="random:bert-mini") is rule(10, task="regression", labels=0) is None
     for more in ({"frozen": False}, {"frozen": True}, {"downstream": "rnn"}, {"settings": {"budget.epochs": 3}}):
         assert rule(64, **more) is rule(500, **more) is None
+
+
+def test_of_a_small_encoder_all_parameters_are_trained_from_the_regression_on(published):
+    shape = load_model(published).encoder.settings
+    few = defaults("classification", shape, 64, pretrained=True, tokens=1000, few=FewLabels())
+    usual = defaults("classification", shape, 64, pretrained=True, tokens=1000)
+    assert few == {**usual, "probe": True, "task": {**usual["task"], "temperature": "tuned"}}
 
 
 def test_a_multi_label_model_of_few_labels(published, tmp_path):

@@ -104,7 +104,10 @@ def _describe_rule(few: FewLabels) -> str:
     """Return what the rule for few labels does, and how to have it otherwise."""
     longer = argument("frozen", False)
     if few.downstream is None:
-        return "all parameters are trained, and probabilities are calibrated on parts of the examples"
+        return (
+            "a logistic regression on the encoder's features, then all parameters are trained, and probabilities are "
+            "calibrated on parts of the examples"
+        )
     if few.epochs:
         return (
             f"a logistic regression on the encoder's features, then {few.epochs:g} epochs of all parameters; "

@@ -158,10 +158,9 @@ OF_TRAINING = ("optimizer.", "schedule.", "budget.", "objective.", "reset", "dro
 class FewLabels(NamedTuple):
     """The rule for few labels: a logistic regression on the features of the encoder, then a brief training, if any.
 
-    Without a regression, all parameters are trained, and probabilities are calibrated.
-
     Attributes:
-        downstream: what the regression reads; None: there is none.
+        downstream: what the regression reads; None: what the task's own head reads. All parameters are then trained, and
+            probabilities are calibrated.
         epochs: number of epochs in which all parameters are trained; 0: the encoder is frozen; None: as usual.
     """
 
@@ -174,7 +173,7 @@ def few_labels(
 ) -> FewLabels | None:
     """Return the rule for few labels, or None if they are many, or if something that was passed says how to train.
 
-    What encoders know that were pretrained on little text is not enough for a regression.
+    What encoders know that were pretrained on little text is not enough for a regression alone.
     docs/fine-tuning.md states on which splits of training data the numbers were chosen.
 
     Args:
@@ -238,13 +237,11 @@ def defaults(
     higher the learning rate; the fewer the examples, the smaller the batch and the more epochs, so that few runs have
     fewer than `MIN_STEPS` steps, and none fewer than its task needs. docs/fine-tuning.md states on which splits of
     training data the rule was chosen. With a frozen encoder, only the small model is trained, from random weights: it
-    uses a higher rate and more steps, which are cheap (docs/features.md). With `few` labels it begins as a regression,
-    or its temperature is tuned. Examples that are each other's negatives (`contrasted`) are trained on as often, in
-    larger steps.
+    uses a higher rate and more steps, which are cheap (docs/features.md). With `few` labels a head begins as a
+    regression. Examples that are each other's negatives (`contrasted`) are trained on as often, in larger steps.
     """
     if few is not None:
         frozen, downstream = few.epochs == 0, few.downstream
-    probed = few is not None and few.downstream is not None
     sequences = 16 if examples < FEW_EXAMPLES else 32
     task = TASKS[kind]()
     epochs = min(MAX_EPOCHS, max(task.training.epochs, math.ceil(MIN_STEPS * sequences / examples)))
@@ -259,16 +256,17 @@ def defaults(
     chosen: dict[str, object] = {}
     if frozen or downstream:
         layers = [-1] if downstream in (None, "linear") else list(range(-min(LAYERS, settings.layers), 0))
-        small = {"kind": downstream or "linear", "layers": layers, **({"normalize": True} if probed else {})}
-        chosen = {"frozen": frozen, "downstream": small, **({"probe": True} if probed else {})}
+        small = {"kind": downstream or "linear", "layers": layers, **({"normalize": True} if few is not None else {})}
+        chosen = {"frozen": frozen, "downstream": small}
     elif LEFT_TO_RIGHT in settings.provides and not task.grouped:
         chosen = {"objective": {"causal_lm": {"weight": LM_WEIGHT}}}
     return {
         **chosen,
+        **({"probe": True} if few is not None else {}),
         "task": {
             "kind": kind,
             "length": min(task.length, settings.positions),
-            **({"temperature": "tuned"} if few is not None and not probed else {}),
+            **({"temperature": "tuned"} if few is not None and downstream is None else {}),
         },
         "batch": {"sequences": sequences},
         "optimizer": {"kind": "adamw", "learning_rate": float(f"{rate:.2g}")},
