@@ -159,8 +159,8 @@ class FewLabels(NamedTuple):
     """The rule for few labels: a logistic regression on the features of the encoder, then a brief training, if any.
 
     Attributes:
-        downstream: what the regression reads; None: what the task's own head reads. All parameters are then trained, and
-            probabilities are calibrated.
+        downstream: what the regression reads; None: what the task's own head reads. Then all parameters are trained,
+            and probabilities are calibrated.
         epochs: number of epochs in which all parameters are trained; 0: the encoder is frozen; None: as usual.
     """
 
