@@ -65,7 +65,8 @@ def order(rng: random.Random) -> World:
     starts = (rng.randrange(len(stages) - 3) for _ in range(2000))
     documents = (" ".join(sentence(start + number) for number in range(4)) for start in starts)
     settings = {"encoder.layers": 2, "encoder.init_std": 0.04, "optimizer.learning_rate": 0.003}
-    return documents, rows(FEW), rows(TEST), {"vary": {"pair": ["none", "sentence_order"]}, "settings": settings}
+    changes = {"arms": {"base": {"recipe": ARM["recipe"]}}, "vary": {"pair": ["none", "sentence_order"]}}
+    return documents, rows(FEW), rows(TEST), {**changes, "settings": settings}
 
 
 def context(rng: random.Random) -> World:

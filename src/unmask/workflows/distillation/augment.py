@@ -156,8 +156,12 @@ class Proposer:
         return self._nearest[key]
 
 
-def augment(examples: Sequence[Any], number: int, proposer: Proposer, seed: int, display: Display) -> list[Any]:
+def augment(
+    examples: Sequence[Any], number: int, proposer: Proposer, seed: int, display: Display
+) -> list[tuple[int, Any]]:
     """Return variants of examples, at most `number` of each, all different from each other and from the example.
+
+    Each is with the place of its example.
 
     Raises:
         UserError: no word of any example has a candidate.
@@ -175,7 +179,7 @@ def augment(examples: Sequence[Any], number: int, proposer: Proposer, seed: int,
                 if (key := _key(chosen)) not in seen:
                     seen.add(key)
                     new = [words.with_words(replacements) for words, replacements in zip(texts, chosen, strict=True)]
-                    made.append(rebuild(examples[index], new))
+                    made.append((index, rebuild(examples[index], new)))
     if not replaceable:
         raise UserError(
             "no word of the examples can be replaced: none consists of letters, or all belong to entities or answers",
