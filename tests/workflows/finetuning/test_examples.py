@@ -2,13 +2,12 @@
 
 import pytest
 
-from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.question_files import Question
 from unmask.model.model import load_model
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification
 from unmask.tasks.question_answering import QuestionAnswering
-from unmask.workflows.finetuning.examples import HOLD_OUT_SEED, Examples, frame_examples, read_examples
+from unmask.workflows.finetuning.examples import HOLD_OUT_SEED, frame_examples, read_examples
 from unmask.workflows.finetuning.job import LabelledFiles
 
 TASK = Classification(length=32)
@@ -77,19 +76,3 @@ def test_examples_without_samples_are_refused(classifier):
     message = r"^no example can be used for training; questions left out of the loss because they have no answer.*: 2$"
     with pytest.raises(UserError, match=message):
         frame_examples(task, load_model(classifier), questions, (), "training")
-
-
-def test_no_variant_of_what_is_held_out_is_trained_on():
-    made = [Row({"text": f"text {number}", "label": "ab"[number % 2]}, "x", number) for number in range(40)]
-    variants = [
-        (number, Row({"text": f"variant {number}", "label": "ab"[number % 2]}, "x", number)) for number in range(40)
-    ]
-    every = Examples(
-        [*made, *(new for _, new in variants)], [], ("a", "b"), [], origins=[place for place, _ in variants]
-    )
-    inner = every.inner(TASK)
-    assert len(inner.held) == 4 and all(row.values["text"].startswith("text") for row in inner.held)
-    held = {row.line for row in inner.held}
-    assert [row.line for row in inner.train] == 2 * [number for number in range(40) if number not in held]
-    again = inner.inner(TASK)
-    assert {row.line for row in again.held}.isdisjoint(row.line for row in again.train) and len(again.train) == 64

@@ -156,12 +156,8 @@ class Proposer:
         return self._nearest[key]
 
 
-def augment(
-    examples: Sequence[Any], number: int, proposer: Proposer, seed: int, display: Display
-) -> list[tuple[int, Any]]:
+def augment(examples: Sequence[Any], number: int, proposer: Proposer, seed: int, display: Display) -> list[Any]:
     """Return variants of examples, at most `number` of each, all different from each other and from the example.
-
-    Each is with the place of its example.
 
     Raises:
         UserError: no word of any example has a candidate.
@@ -179,7 +175,7 @@ def augment(
                 if (key := _key(chosen)) not in seen:
                     seen.add(key)
                     new = [words.with_words(replacements) for words, replacements in zip(texts, chosen, strict=True)]
-                    made.append((index, rebuild(examples[index], new)))
+                    made.append(rebuild(examples[index], new))
     if not replaceable:
         raise UserError(
             "no word of the examples can be replaced: none consists of letters, or all belong to entities or answers",

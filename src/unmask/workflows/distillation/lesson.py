@@ -189,14 +189,14 @@ def read_lesson(
     notes += describe_damaged([*train, *held], task.texts)
     common = estimate_overlap(task.identities(train), task.identities(held))
     notes += describe_overlap(common, train, held, "dev" if files.dev else "held-out")
-    variants = _variants(lesson, train, model, machine, display, notes) if lesson.augment else []
-    origins = [place for place, _ in variants]
-    return Examples([*train, *(new for _, new in variants)], held, model.labels, notes, files.in_memory, origins)
+    if lesson.augment:
+        train += _variants(lesson, train, model, machine, display, notes)
+    return Examples(train, held, model.labels, notes, files.in_memory)
 
 
 def _variants(
     lesson: Lesson, train: Sequence[Any], model: Model, machine: Machine, display: Display, notes: list[str]
-) -> list[tuple[int, Any]]:
+) -> list[Any]:
     """Return variants of the training examples; see augment.py."""
     proposing = model
     if lesson.masked_lm is not None:

@@ -40,8 +40,7 @@ MAX_NAMED = 5
 class Examples:
     """Examples to train on and to evaluate on (`held`), the labels, if any, and notes about what was left out.
 
-    `in_memory` describes those that were not read from files; empty if all were. The last examples to train on may be
-    variants of others, whose places are `origins`.
+    `in_memory` describes those that were not read from files; empty if all were.
     """
 
     train: list[Any]
@@ -49,20 +48,10 @@ class Examples:
     labels: tuple[str, ...]
     notes: list[str]
     in_memory: str = ""
-    origins: Sequence[int] = ()
 
     def inner(self, task: Task) -> Examples:
-        """Split off a tenth of the training examples as `held`, for choices that must not use the dev examples.
-
-        Variants of these are left out.
-        """
-        count = len(self.train) - len(self.origins)
-        train, held = task.hold_out(self.train[:count], HOLD_OUT_SEED)
-        places = {id(example): place for place, example in enumerate(train)}
-        origins = [places.get(id(self.train[place])) for place in self.origins]
-        known = [(place, new) for place, new in zip(origins, self.train[count:], strict=True) if place is not None]
-        variants, kept = [new for _, new in known], [place for place, _ in known]
-        return Examples([*train, *variants], held, self.labels, self.notes, self.in_memory, kept)
+        """Split off a tenth of the training examples as `held`, for choices that must not use the dev examples."""
+        return Examples(*task.hold_out(self.train, HOLD_OUT_SEED), self.labels, self.notes, self.in_memory)
 
     def fingerprints(self) -> dict[str, str]:
         """Return a hash of the examples of each part, wherever their files are.
