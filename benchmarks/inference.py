@@ -27,6 +27,7 @@ from unmask.inference.engines import ENGINES, program_file
 from unmask.inference.export import Export, export_model
 from unmask.model.model import Model, load_model, save_model
 from unmask.support.choices import Device
+from unmask.training.machine import processor
 from unmask.tasks.classification import Classification
 
 SHAPES = {"tiny": (2, 128, 2), "minilm": (6, 384, 12), "base": (12, 768, 12)}
@@ -154,6 +155,7 @@ def main() -> None:
             for name in options.engines:
                 found = apart(measure, name, shape, options.sentences, options.requests)
                 key = {"case": shape, "engine": name, "instructions": instructions, "round": number}
+                key["processor"] = processor()
                 add("inference", key, {"sentences": options.sentences, **found})
 
 
