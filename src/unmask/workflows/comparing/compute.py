@@ -146,7 +146,7 @@ def compare_familiarity(cell: Cell, folder: Path, needed: Mapping[str, Path], ma
         return {}
     rates = []
     for examples in (parts.train, parts.held):
-        spaced = examples[:: max(1, len(examples) // FAMILIAR)][:FAMILIAR]
+        spaced = examples[:: math.ceil(len(examples) / FAMILIAR) or 1]  # files may be sorted
         texts = likelihood.encode([" ".join(task.texts(example)) for example in spaced])
         starts = [TokenizedText(*(part[:FAMILIAR_TOKENS] for part in text)) for text in texts if len(text.ids)]
         rates.append(np.array([-row.mean() / math.log(2) for row in likelihood(starts)]))
