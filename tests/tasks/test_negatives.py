@@ -158,6 +158,21 @@ def test_ranks_are_those_of_a_loop(seed, sizes, pool):
     assert POOL == 1000
 
 
+@pytest.mark.seeds(20)
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0, 1000.0])
+def test_equal_texts_have_equal_ranks_whatever_the_size_of_scores(scale, seed):
+    """Their vectors differ by rounding, as those of a text in two batches: MaxSim of 32 tokens is about 30."""
+    rng = np.random.default_rng(seed)
+    texts = np.repeat(rng.normal(size=(8, 50)), 4, 0)
+    vectors = np.empty((64, 50))
+    vectors[::2], vectors[1::2] = texts + rng.normal(size=texts.shape), texts
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    exact = vectors[::2] @ vectors[1::2].T  # (pairs, pairs)
+    rounded = exact * scale * (1 + 2e-7 * rng.uniform(-1, 1, exact.shape))
+    _, ranks = rank_pairs(lambda firsts, others: rounded[np.ix_(firsts // 2, others // 2)], [2] * 32)
+    assert ranks == (1 + (exact > np.diag(exact)[:, None] + 1e-9).sum(1)).tolist()
+
+
 @pytest.mark.parametrize("task", [Sparse(), LateInteraction()])
 @pytest.mark.parametrize("column", ["label", "grade", "score", "is_duplicate"])
 def test_labels_that_differ_are_refused_where_all_pairs_belong_together(task, column, tmp_path):

@@ -44,7 +44,7 @@ text, the same for equal texts."""
 POOL = 1000
 """Maximum number of pairs, in order, among whose second texts a second text is ranked."""
 TIE = 1e-6
-"""Difference of scores that rounding can explain, so that equal texts have equal ranks."""
+"""Difference of scores that rounding can explain, relative to scores above 1: equal texts have equal ranks."""
 
 
 class Similarity(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -253,7 +253,8 @@ def rank_pairs(compare: Compare, sizes: Sequence[int]) -> tuple[list[float], lis
         table = compare(firsts, others)  # (pairs of the pool, second and negative texts of the pool)
         own = table[np.arange(len(firsts)), np.searchsorted(others, firsts + 1)]  # (pairs of the pool,)
         scores += own.tolist()
-        ranks += (1 + (table > own[:, None] + TIE).sum(1)).tolist()
+        equal = own + TIE * np.maximum(1, np.abs(own))  # the largest score of a text that may be equal
+        ranks += (1 + (table > equal[:, None]).sum(1)).tolist()
     return scores, ranks
 
 
