@@ -142,16 +142,27 @@ def test_rows_of_different_sizes_are_compared_with_all(tokenizer, recipe, symmet
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**32), st.lists(st.integers(2, 5), min_size=1, max_size=12), st.integers(1, 5))
-def test_ranks_are_those_of_a_loop(seed, sizes, pool):
+@given(
+    st.integers(0, 2**32),
+    st.lists(st.integers(2, 5), min_size=1, max_size=12),
+    st.integers(1, 5),
+    st.lists(st.sampled_from("abc"), min_size=12, max_size=12),
+)
+def test_ranks_are_those_of_a_loop(seed, sizes, pool, names):
+    """The second texts of other rows with the same first text belong to it, too."""
+    texts = [[name, *map(str, range(size - 1))] for name, size in zip(names, sizes, strict=False)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("unmask.tasks.text_pairs.POOL", pool)
         vectors = np.random.default_rng(seed).normal(size=(sum(sizes), 3)).astype(np.float32)
-        scores, ranks = rank_pairs(lambda firsts, others: vectors[firsts] @ vectors[others].T, sizes)
+        scores, ranks = rank_pairs(lambda firsts, others: vectors[firsts] @ vectors[others].T, texts)
     starts = np.cumsum([0, *sizes])
     for number, start in enumerate(starts[:-1]):
         last = min(len(sizes), (number // pool + 1) * pool)
-        others = [row for of in range(number // pool * pool, last) for row in range(starts[of] + 1, starts[of + 1])]
+        others = [
+            row
+            for of in range(number // pool * pool, last)
+            for row in range(starts[of] + 1 + (names[of] == names[number]), starts[of + 1])
+        ]
         above = sum(float(vectors[start] @ vectors[row]) > scores[number] + TIE for row in others)
         assert scores[number] == pytest.approx(float(vectors[start] @ vectors[start + 1]), rel=1e-4, abs=1e-6)
         assert abs(ranks[number] - 1 - above) <= 0
@@ -169,7 +180,8 @@ def test_equal_texts_have_equal_ranks_whatever_the_size_of_scores(scale, seed):
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     exact = vectors[::2] @ vectors[1::2].T  # (pairs, pairs)
     rounded = exact * scale * (1 + 2e-7 * rng.uniform(-1, 1, exact.shape))
-    _, ranks = rank_pairs(lambda firsts, others: rounded[np.ix_(firsts // 2, others // 2)], [2] * 32)
+    rows = [[str(number), ""] for number in range(32)]
+    _, ranks = rank_pairs(lambda firsts, others: rounded[np.ix_(firsts // 2, others // 2)], rows)
     assert ranks == (1 + (exact > np.diag(exact)[:, None] + 1e-9).sum(1)).tolist()
 
 
