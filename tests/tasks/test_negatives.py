@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask.data.batches.batch import collate
+from unmask.data.labelled.duplicates import overlap
 from unmask.data.labelled.labelled_file import NegativeRow, parse_columns
 from unmask.objectives.learner import Learner
 from unmask.support.errors import UserError
@@ -139,6 +140,20 @@ def test_rows_of_different_sizes_are_compared_with_all(tokenizer, recipe, symmet
     expected = (np.log(np.exp(cosines).sum(1)) - np.diag(cosines)).sum()
     back = (np.log(np.exp(cosines[:, :3]).sum(0)) - np.diag(cosines)).sum()
     assert float(part.sum.detach()) == pytest.approx((expected + back) / 2 if symmetric else expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("task", [Embedding(), Sparse(), LateInteraction()])
+def test_pairs_with_different_negatives_are_the_same_pair(task, tmp_path):
+    """Triplets repeat each pair, so that all pairs of the tenth that was held out were trained on, too."""
+    path = tmp_path / "triplets.jsonl"
+    rows = [{"anchor": f"q {n}", "positive": f"p {n}", "negative": f"né {n + k}"} for n in range(40) for k in (1, 2, 3)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    examples = task.read([path], columns={})
+    train, held = (list(map(texts_of, part)) for part in task.hold_out(examples, 0))
+    assert len(held) == 12 and len({texts[:2] for texts in held}) == 4
+    assert not {texts[:2] for texts in held} & {texts[:2] for texts in train}
+    first, second = task.identities(examples[::3]), task.identities(examples[1::3])
+    assert len(overlap(first, second).equal) == 40 and not first.is_ascii.any()
 
 
 @settings(max_examples=40, deadline=None)

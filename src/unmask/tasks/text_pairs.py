@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from unmask.data.batches.batch import GROUP, Batch, Sample
+from unmask.data.labelled.identities import Identities
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.negatives import COLUMN
 from unmask.data.tokenizers.tokenizer import Tokenizer
@@ -107,6 +108,12 @@ class PairTask(RowTask, frozen=True, kw_only=True):
     def contrasts(self, examples: Sequence[Row]) -> bool:
         """See `Task`."""
         return True
+
+    def identities(self, examples: Sequence[Row]) -> Identities:
+        """See `Task`: of the pairs, which several rows have with different negatives."""
+        pairs = Identities.of(texts_of(row)[:2] for row in examples)
+        are_ascii = np.array([all(map(str.isascii, row.negatives)) for row in examples], bool)  # the negatives
+        return replace(pairs, is_ascii=pairs.is_ascii & are_ascii)
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`: with `gold`, a sample per pair; otherwise, one per text."""
