@@ -199,8 +199,17 @@ def test_negatives_are_ranked_too(tokenizer):
     assert [(one.score, one.rank) for one in found] == [(0, 2), (1, 1)]
 
 
+def test_a_perfect_model_finds_every_one_of_several_answers(tokenizer):
+    rows = make([(f"question {number // 3}", f"answer {number}") for number in range(12)])
+    questions = np.repeat(np.eye(4, dtype=np.float32), 3, 0)  # (pairs, 4)
+    answers = questions * np.tile([1.0, 0.9, 0.8], 4).astype(np.float32)[:, None]
+    vectors = [vector[None] for pair in zip(questions, answers, strict=True) for vector in pair]
+    found = Embedding().frame(tokenizer, rows, (), gold=False).read(vectors)
+    assert Embedding().measure(rows, found, ())(np.arange(12)) == {"accuracy": 100, "reciprocal_rank": 100}
+
+
 def test_ranks_are_among_pools(tokenizer):
-    rows, same = make([("a", "b")] * (POOL + 2)), np.ones((1, 1), np.float32)
+    rows, same = make([(f"a {number}", "b") for number in range(POOL + 2)]), np.ones((1, 1), np.float32)
     vectors = [same] * (2 * POOL + 3) + [-same]  # the last second text is the least similar
     found = Embedding().frame(tokenizer, rows, (), gold=False).read(vectors)
     assert {one.rank for one in found[:-1]} == {1}

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask.data.batches.batch import collate
+from unmask.data.labelled.duplicates import overlap
 from unmask.data.labelled.labelled_file import NegativeRow, parse_columns
 from unmask.objectives.learner import Learner
 from unmask.support.errors import UserError
@@ -141,21 +142,62 @@ def test_rows_of_different_sizes_are_compared_with_all(tokenizer, recipe, symmet
     assert float(part.sum.detach()) == pytest.approx((expected + back) / 2 if symmetric else expected, rel=1e-3)
 
 
+@pytest.mark.parametrize("task", [Embedding(), Sparse(), LateInteraction()])
+def test_pairs_with_different_negatives_are_the_same_pair(task, tmp_path):
+    """Triplets repeat each pair, so that all pairs of the tenth that was held out were trained on, too."""
+    path = tmp_path / "triplets.jsonl"
+    rows = [{"anchor": f"q {n}", "positive": f"p {n}", "negative": f"né {n + k}"} for n in range(40) for k in (1, 2, 3)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    examples = task.read([path], columns={})
+    train, held = (list(map(texts_of, part)) for part in task.hold_out(examples, 0))
+    assert len(held) == 12 and len({texts[:2] for texts in held}) == 4
+    assert not {texts[:2] for texts in held} & {texts[:2] for texts in train}
+    first, second = task.identities(examples[::3]), task.identities(examples[1::3])
+    assert len(overlap(first, second).equal) == 40 and not first.is_ascii.any()
+
+
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**32), st.lists(st.integers(2, 5), min_size=1, max_size=12), st.integers(1, 5))
-def test_ranks_are_those_of_a_loop(seed, sizes, pool):
+@given(
+    st.integers(0, 2**32),
+    st.lists(st.integers(2, 5), min_size=1, max_size=12),
+    st.integers(1, 5),
+    st.lists(st.sampled_from("abc"), min_size=12, max_size=12),
+)
+def test_ranks_are_those_of_a_loop(seed, sizes, pool, names):
+    """The second texts of other rows with the same first text belong to it, too."""
+    texts = [[name, *map(str, range(size - 1))] for name, size in zip(names, sizes, strict=False)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("unmask.tasks.text_pairs.POOL", pool)
         vectors = np.random.default_rng(seed).normal(size=(sum(sizes), 3)).astype(np.float32)
-        scores, ranks = rank_pairs(lambda firsts, others: vectors[firsts] @ vectors[others].T, sizes)
+        scores, ranks = rank_pairs(lambda firsts, others: vectors[firsts] @ vectors[others].T, texts)
     starts = np.cumsum([0, *sizes])
     for number, start in enumerate(starts[:-1]):
         last = min(len(sizes), (number // pool + 1) * pool)
-        others = [row for of in range(number // pool * pool, last) for row in range(starts[of] + 1, starts[of + 1])]
+        others = [
+            row
+            for of in range(number // pool * pool, last)
+            for row in range(starts[of] + 1 + (names[of] == names[number]), starts[of + 1])
+        ]
         above = sum(float(vectors[start] @ vectors[row]) > scores[number] + TIE for row in others)
         assert scores[number] == pytest.approx(float(vectors[start] @ vectors[start + 1]), rel=1e-4, abs=1e-6)
         assert abs(ranks[number] - 1 - above) <= 0
     assert POOL == 1000
+
+
+@pytest.mark.seeds(20)
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0, 1000.0])
+def test_equal_texts_have_equal_ranks_whatever_the_size_of_scores(scale, seed):
+    """Their vectors differ by rounding, as those of a text in two batches: MaxSim of 32 tokens is about 30."""
+    rng = np.random.default_rng(seed)
+    texts = np.repeat(rng.normal(size=(8, 50)), 4, 0)
+    vectors = np.empty((64, 50))
+    vectors[::2], vectors[1::2] = texts + rng.normal(size=texts.shape), texts
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    exact = vectors[::2] @ vectors[1::2].T  # (pairs, pairs)
+    rounded = exact * scale * (1 + 2e-7 * rng.uniform(-1, 1, exact.shape))
+    rows = [[str(number), ""] for number in range(32)]
+    _, ranks = rank_pairs(lambda firsts, others: rounded[np.ix_(firsts // 2, others // 2)], rows)
+    assert ranks == (1 + (exact > np.diag(exact)[:, None] + 1e-9).sum(1)).tolist()
 
 
 @pytest.mark.parametrize("task", [Sparse(), LateInteraction()])

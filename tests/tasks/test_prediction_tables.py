@@ -110,6 +110,26 @@ def test_names_of_the_input_are_kept_and_those_of_predictions_give_way(tmp_path)
     assert (found["predicted"], found["predicted_predicted"], found["x"], found["x.1"]) == ("no", "yes", "1", "2")
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_predictions_of_a_file_of_predictions_lose_none_of_its_columns(suffix, tmp_path):
+    """The third ones overwrote the second ones, or the label of the file."""
+    file, scores = tmp_path / f"a{suffix}", [0.25, 0.5, 0.75, 1.0]
+    file.write_text("text,label\na,gold\n" if suffix == ".csv" else '{"text": "a", "label": "gold"}\n')
+    for score in scores:
+        (row,) = read_rows([file], columns={}, gold=False)
+        prediction = Prediction("a", str(score), {"x": score})
+        if suffix == ".csv":
+            found = as_row(row, prediction)
+            file.write_bytes(b"".join(write_table(suffix, [found])))
+        else:
+            found = with_columns(row, prediction)
+            file.write_text(json.dumps(found))
+    others = sorted(str(found[name]) for name in found if "scores" not in name)
+    assert others == [*map(str, scores), "a", "gold"]
+    kept = [found[name] for name in found if "scores" in name]
+    assert [float(value["x"] if isinstance(value, dict) else value) for value in sorted(kept, key=str)] == scores
+
+
 def test_files_without_a_header_have_numbered_columns(tmp_path):
     (tmp_path / "a.tsv").write_text("7\tsome text\n8\tother\n")
     rows = read_rows([tmp_path / "a.tsv"], columns={"text": "1"}, gold=False)

@@ -301,7 +301,7 @@ def in_order(numbered_rows: Iterable[tuple[int, np.ndarray]]) -> list[np.ndarray
 
 
 class DecisionBackend:
-    """`Backend` for tasks that predict the class with the largest logit; its logits serve no other purpose.
+    """`Backend` for the scores of tasks that depend on the class with the largest logit alone (`Task.decides`).
 
     Args:
         model: encoder, heads and task; not changed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -23,21 +23,29 @@ BATCH = 10_000
 """Rows that are written at a time."""
 
 
+def free_name(name: str, prefix: str, taken: Container[str]) -> str:
+    """Return a name of a column, preceded by a prefix as often as it takes to be none of those that are taken."""
+    while name in taken:
+        name = f"{prefix}{name}"
+    return name
+
+
 def with_columns(example: Row, prediction: Any) -> Any:
     """Return a prediction with the columns of its row, for JSON Lines.
 
     A column that is named as a field of the prediction, but differs from it, is preceded by `input_`: a label that the
-    file had is `input_label`.
+    file had is `input_label`; see `free_name`.
     """
-    if not _source(example):
+    source = _source(example)
+    if not source:
         return prediction
     fields = msgspec.to_builtins(prediction)
-    columns = dict(fields)
-    for name, value in _source(example).items():
+    columns, taken = dict(fields), fields.keys() | source.keys()
+    for name, value in source.items():
         if name not in fields:
             columns[name] = value
         elif str(value).strip() != str(fields[name]).strip() or name not in TEXTS:
-            columns[f"input_{name}"] = value
+            columns[free_name(f"input_{name}", "input_", taken)] = value
     return columns
 
 
@@ -45,7 +53,7 @@ def as_row(example: Row, prediction: Any) -> dict[str, Any]:
     """Return the columns of a row, and those of its prediction.
 
     Labels are in the column `predicted`, several as multi-label reads them, each score in one of its own
-    (`scores:LABEL`). A name that the input has is preceded by `predicted_`.
+    (`scores:LABEL`). A name that the input has is preceded by `predicted_`; see `free_name`.
     """
     source = _source(example) or example.values
     columns = dict(source)
@@ -55,9 +63,8 @@ def as_row(example: Row, prediction: Any) -> dict[str, Any]:
         name = "predicted" if name in ("label", "labels", "score") else name
         cells = {f"{name}:{key}": cell for key, cell in value.items()} if isinstance(value, dict) else {name: value}
         for column, cell in cells.items():
-            columns[f"predicted_{column}" if column in source else column] = (
-                _joined(cell) if isinstance(cell, list | tuple) else cell
-            )
+            free = free_name(column, "predicted_", source)
+            columns[free] = _joined(cell) if isinstance(cell, list | tuple) else cell
     return columns
 
 

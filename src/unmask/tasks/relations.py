@@ -107,6 +107,7 @@ class Relations(AnnotatedTask, frozen=True, kw_only=True, tag="relations"):
     part = "relations"
     metric = "f1"
     title = "A classifier of relations"
+    decides = True
     usage = "--data FILE"
     route = RELATE
     training = Training(rate=1.0)

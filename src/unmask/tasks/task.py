@@ -192,6 +192,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             "": none.
         route: how the server asks it; a `Reason`: it is not served, and why.
         infinite: whether its logits may be minus infinity.
+        decides: whether its scores depend on the class with the largest logit of each target alone, not on how much
+            larger it is, so that logits with the same largest classes do.
         sparse: whether its models make sparse vectors of texts: for a single text its head predicts the weights of the
             tokens of the vocabulary, (1, vocabulary), none below 0, and the prediction is a `sparse.SparseVector`.
         tables: suffixes of the files of predictions that it writes as tables.
@@ -214,6 +216,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     adopts: ClassVar[str] = ""
     route: ClassVar[Route | Reason] = Reason("it declares no route", "set `route` in its class")
     infinite: ClassVar[bool] = False
+    decides: ClassVar[bool] = False
     sparse: ClassVar[bool] = False
     tables: ClassVar[tuple[str, ...]] = ()
     exports: ClassVar[bool] = False

@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from unmask.data.batches.batch import GROUP, Batch, Sample
+from unmask.data.labelled.identities import Identities
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.negatives import COLUMN
 from unmask.data.tokenizers.tokenizer import Tokenizer
@@ -44,7 +45,7 @@ text, the same for equal texts."""
 POOL = 1000
 """Maximum number of pairs, in order, among whose second texts a second text is ranked."""
 TIE = 1e-6
-"""Difference of scores that rounding can explain, so that equal texts have equal ranks."""
+"""Difference of scores that rounding can explain, relative to scores above 1: equal texts have equal ranks."""
 
 
 class Similarity(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -54,7 +55,7 @@ class Similarity(msgspec.Struct, frozen=True, omit_defaults=True):
         text, text_b: the texts as given.
         score: the product; of normalized vectors it is the cosine, -1 to 1.
         rank: rank of the second text by its score with the first, from 1, among the second and negative texts of up to
-            `POOL` pairs.
+            `POOL` pairs, but for other second texts of the same first one, which belong to it, too.
         cut: whether a text was truncated because it exceeds the task's `length`.
     """
 
@@ -108,6 +109,12 @@ class PairTask(RowTask, frozen=True, kw_only=True):
         """See `Task`."""
         return True
 
+    def identities(self, examples: Sequence[Row]) -> Identities:
+        """See `Task`: of the pairs, which several rows have with different negatives."""
+        pairs = Identities.of(texts_of(row)[:2] for row in examples)
+        are_ascii = np.array([all(map(str.isascii, row.negatives)) for row in examples], bool)  # the negatives
+        return replace(pairs, is_ascii=pairs.is_ascii & are_ascii)
+
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`: with `gold`, a sample per pair; otherwise, one per text."""
         are_pairs(examples, True)
@@ -117,7 +124,7 @@ class PairTask(RowTask, frozen=True, kw_only=True):
         def read(logits: Sequence[np.ndarray]) -> list[Similarity]:
             if not logits:
                 return []
-            scores, ranks = rank_pairs(self.comparison(logits), sizes)
+            scores, ranks = rank_pairs(self.comparison(logits), list(map(texts_of, examples)))
             starts = [0, *accumulate(sizes)][:-1]
             were_cut: list[bool] = np.logical_or.reduceat(cut, starts).tolist()
             return [
@@ -237,23 +244,30 @@ def describe_mistakes(
     return sorted(mistakes, key=lambda mistake: -mistake.score)
 
 
-def rank_pairs(compare: Compare, sizes: Sequence[int]) -> tuple[list[float], list[int]]:
+def rank_pairs(compare: Compare, rows: Sequence[Sequence[str]]) -> tuple[list[float], list[int]]:
     """Return the score of each pair, and the rank of its second text; see `Similarity`.
 
     Args:
         compare: returns the scores of texts with others, given their numbers among all texts of all rows, in order.
-        sizes: number of texts of each row.
+        rows: the texts of each row.
     """
-    starts = np.cumsum([0, *sizes])
+    starts = np.cumsum([0, *map(len, rows)])
+    numbers: dict[str, int] = {}
+    same = np.array([numbers.setdefault(row[0], len(numbers)) for row in rows])  # the number of each first text
     scores, ranks = list[float](), list[int]()
-    for start in range(0, len(sizes), POOL):
-        firsts = starts[:-1][start : start + POOL]
-        inside = np.arange(starts[start], starts[min(start + POOL, len(sizes))])
+    for start in range(0, len(rows), POOL):
+        pool = slice(start, start + POOL)
+        firsts = starts[:-1][pool]
+        inside = np.arange(starts[start], starts[min(start + POOL, len(rows))])
         others = np.setdiff1d(inside, firsts, assume_unique=True)  # all but the first texts
+        seconds = np.searchsorted(others, firsts + 1)
         table = compare(firsts, others)  # (pairs of the pool, second and negative texts of the pool)
-        own = table[np.arange(len(firsts)), np.searchsorted(others, firsts + 1)]  # (pairs of the pool,)
+        own = table[np.arange(len(firsts)), seconds]  # (pairs of the pool,)
         scores += own.tolist()
-        ranks += (1 + (table > own[:, None] + TIE).sum(1)).tolist()
+        equal = own + TIE * np.maximum(1, np.abs(own))  # the largest score of a text that may be equal
+        above = table > equal[:, None]
+        above[:, seconds] &= same[pool, None] != same[pool]
+        ranks += (1 + above.sum(1)).tolist()
     return scores, ranks
 
 

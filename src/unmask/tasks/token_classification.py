@@ -71,6 +71,7 @@ class TokenClassification(EntityTask, frozen=True, kw_only=True, tag="token-clas
     part = "token_classification"
     metric = "f1"
     title = "A named entity recognizer"
+    decides = True
     # Devlin et al. 2019, appendix A.3: at most 4 epochs
     training = Training(rate=2.0, epochs=4, steps=200, tuned=TUNED)
 

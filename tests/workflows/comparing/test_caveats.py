@@ -2,18 +2,32 @@
 
 import json
 import shutil
+from itertools import pairwise
+from types import SimpleNamespace
 
 import msgspec
+import numpy as np
 import pytest
 
 import unmask
 from unmask.inference.bench import EngineMeasurement
+from unmask.inference.evaluation.likelihood import TokenizedText
 from unmask.support.settings import write
+from unmask.tasks.rows import as_rows
 from unmask.tasks.task import Mistake, Passage
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
 from unmask.workflows.comparing import compute, work
-from unmask.workflows.comparing.cells import FAILED, MISTAKES, RESULT, Failure, folder_of, result_of, write_result
+from unmask.workflows.comparing.cells import (
+    FAILED,
+    MISTAKES,
+    RESULT,
+    Cell,
+    Failure,
+    folder_of,
+    result_of,
+    write_result,
+)
 from unmask.workflows.comparing.results import conclude
 from unmask.workflows.comparing.settings import Arm, read_comparison
 from unmask.workflows.finetuning import finetune
@@ -105,6 +119,30 @@ def test_rates_are_chosen_by_the_metric_that_decides_on_training_examples(inputs
     for part in parts:
         used = {row.values["text"] for row in (*part.train, *part.held)}
         assert used == train and not used & test and len(part.held) == 4
+
+
+@pytest.mark.parametrize("number", [1, 199, 200, 201, 399, 400, 599, 4321])
+def test_the_texts_that_a_checkpoint_may_know_are_of_the_whole_file(inputs, tmp_path, monkeypatch, number):
+    """Files may be sorted, by their labels or by where texts are from."""
+    read = []
+
+    class Likelihood:
+        def encode(self, texts):
+            read.append([int(text) for text in texts])
+            return [TokenizedText(np.array([0]), np.array([0])) for _ in texts]
+
+        def __call__(self, texts):
+            return [np.array([-1.0]) for _ in texts]
+
+    parts = SimpleNamespace(train=as_rows(list(map(str, range(number)))), held=as_rows(["0", "1"]))
+    monkeypatch.setattr(compute, "read_parts", lambda task, files: parts)
+    monkeypatch.setattr(compute, "load_model", lambda path: None)
+    monkeypatch.setattr(compute, "_likelihood", lambda model, machine: Likelihood())
+    cell = Cell("familiarity", {"task": "classification"}, paths={"files": None, "model": ""})
+    compute.compare_familiarity(cell, tmp_path, {}, MACHINE, True)
+    steps = {after - before for before, after in pairwise(read[0])}
+    assert len(read[0]) <= compute.FAMILIAR and len(steps) <= 1
+    assert number - 1 - read[0][-1] < max(steps, default=1) and (number <= 200 or len(read[0]) > 100)
 
 
 def texts_of(file):

@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from transformers import AutoModel, AutoTokenizer
 
 from unmask.data.labelled.labelled_file import Row
+from unmask.families.gpt import GptSettings
 from unmask.inference.evaluation.scoring import evaluate_task
 from unmask.inference.load import load
 from unmask.model.model import Model, build_encoder, load_model, save_model
@@ -85,6 +86,21 @@ def test_few_labels_give_the_regression_of_scikit_learn(published, tmp_path, lab
     gold = [label for _, label in train]
     distances = [distance_to_sklearn(ours, features, gold, fresh, strength) for strength in STRENGTHS]
     assert min(distances) < 2e-2  # stored features are float16, and the fit ends at a tolerance
+
+
+def test_a_head_without_a_bias_is_fitted_without_one(tokenizer, documents, tmp_path):
+    """That of GPT: the bias of the regression was left out, and with it how rare a label is."""
+    shape = GptSettings(layers=1, width=32, heads=2, positions=64, init_std=0.2)
+    save_model(tmp_path / "start", Model(build_encoder(shape, tokenizer.size), tokenizer), "")
+    texts = [text[:40] for text in documents]
+    rows = write(tmp_path / "train.tsv", zip(texts, ["rare", *["usual"] * 9] * 12, strict=True))
+    settings = {"probe": True, "budget.epochs": 0, "task.length": 32, "objective.causal_lm": False}
+    options = {"settings": settings, "frozen": False, "all_examples": True, "device": "cpu", "quiet": True}
+    finetune("classification", tmp_path / "start", rows, tmp_path / "run", precision="float32", **options)
+    model = load(tmp_path / "run")
+    assert "out.bias" not in model.model.heads["classification"]
+    probable = [prediction.scores["rare"] for prediction in model.predict(texts)]
+    assert np.mean(probable) == pytest.approx(0.1, abs=0.03)
 
 
 def test_few_pairs_are_told_apart_by_the_differences_of_their_texts(published, tmp_path, capsys):

@@ -18,14 +18,16 @@ def vectors(seed):
 
 
 @pytest.mark.seeds(50)
-def test_softmax(seed):
+@pytest.mark.parametrize("biased", [True, False])
+def test_softmax(seed, biased):
     features, labels, classes = vectors(seed)
     l2 = 10.0 ** np.random.default_rng(seed).integers(-1, 3)
-    probe = fit_probe(torch.from_numpy(features), torch.from_numpy(labels), classes, l2)
+    probe = fit_probe(torch.from_numpy(features), torch.from_numpy(labels), classes, l2, biased=biased)
+    assert biased or not probe.bias.any()
     probabilities = probe.logits(torch.from_numpy(features)).softmax(1).numpy()
     # of two classes scikit-learn has one vector, whose norm is larger than that of two opposite ones by sqrt(2)
     strength = 1 / l2 if classes > 2 else 2 / l2
-    oracle = LINEAR.LogisticRegression(C=strength, tol=1e-8, max_iter=5000).fit(features, labels)
+    oracle = LINEAR.LogisticRegression(C=strength, tol=1e-8, max_iter=5000, fit_intercept=biased).fit(features, labels)
     np.testing.assert_allclose(probabilities, oracle.predict_proba(features), atol=1e-2)
 
 

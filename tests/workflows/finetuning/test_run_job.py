@@ -8,15 +8,20 @@ import torch
 import transformers
 
 from unmask.families.checkpoints import huggingface
+from unmask.inference.evaluation.scoring import score_examples
 from unmask.inference.load import load
+from unmask.inference.predictor import Predictor
 from unmask.model.model import load_model
 from unmask.support.errors import InputWarning
 from unmask.support.settings import parse_overrides
 from unmask.training.loop import Trainer
+from unmask.training.machine import Machine
+from unmask.training.runs.display import Display
 from unmask.workflows.finetuning import run_job as run_module
 from unmask.workflows.finetuning.finetune import finetune
+from unmask.workflows.finetuning.prepare import prepare
 
-from .conftest import run
+from .conftest import job_of, run
 
 
 @pytest.mark.parametrize("kind", ["adamw", "lamb"])
@@ -99,3 +104,17 @@ def test_a_subset_is_evaluated_during_training_and_all_samples_at_the_end(classi
     finetune("classification", classifier, [rows], tmp_path / "run", settings=parse_overrides(settings), **options)
     assert set(seen) == {7}
     assert json.loads((tmp_path / "run/dev.json").read_text())["examples"] == 120
+
+
+@pytest.mark.bf16
+def test_scores_that_depend_on_probabilities_are_those_of_float32(start, task, tmp_path):
+    """Of a run in bf16, too, so that the report says what `evaluate` says: average precision, and what is soft."""
+    soft = tmp_path / "soft.jsonl"
+    texts = [line.split("\t")[0] for line in task.read_text().splitlines()[1:]]
+    rows = [{"text": text, "label": {"a": len(text) % 8 / 8, "b": 1 - len(text) % 8 / 8}} for text in texts]
+    soft.write_text("\n".join(map(json.dumps, rows)))
+    machine, display = Machine(torch.device("cpu"), "bf16"), Display(quiet=True)
+    for file in (task, soft):
+        ready = prepare(job_of(start, file, frozen=False), machine, display, choosing=False)
+        model, result = run_module.score_trained(ready, machine, display)
+        assert result == score_examples(Predictor(model, Machine(torch.device("cpu"), "float32")), ready.data.held)

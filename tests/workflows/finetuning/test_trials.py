@@ -5,6 +5,7 @@ import shutil
 import tomllib
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from unmask.model.model import Model, build_encoder, load_model, save_model
@@ -20,7 +21,7 @@ from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, Labelle
 from unmask.workflows.finetuning.prepare import prepare
 from unmask.workflows.finetuning.run_job import run_job
 
-from .conftest import CPU
+from .conftest import CPU, job_of
 
 SETTINGS = ["task.length=32", "budget.steps=2"]
 
@@ -86,6 +87,20 @@ def test_the_rate_is_chosen_on_training_examples(job, rows, tmp_path):
     ]
     assert dev_examples[1] == 120
     assert dev_examples[0] == 12
+
+
+def test_rates_are_compared_by_the_same_training(start, task, tmp_path, monkeypatch):
+    """With 60 examples of each label, the rule for few labels would train the first run otherwise than the others."""
+    recipes = []
+
+    def run_job(job, run, *, choosing, **options):
+        recipes.append(prepare(job, CPU, Display(quiet=True), choosing=choosing).recipe)
+
+    monkeypatch.setattr(trials, "run_job", run_job)
+    monkeypatch.setattr(trials, "_rate", lambda run: recipes[-1].optimizer.learning_rate)
+    monkeypatch.setattr(trials, "_metrics", lambda run: {"accuracy": 50.0})
+    assert len(trials.search_rates(job_of(start, task, frozen=None), tmp_path, resume=False)) == len(recipes) == 4
+    assert len({write(msgspec.structs.replace(each, optimizer=recipes[0].optimizer)) for each in recipes}) == 1
 
 
 def test_finished_seeds_are_not_run_again(job, tmp_path):

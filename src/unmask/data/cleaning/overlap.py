@@ -102,9 +102,14 @@ def _sorted(ngrams: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
     return hashes[order], np.fromiter(ngrams.values(), np.int64, len(ngrams))[order]
 
 
+def split_words(text: str) -> list[str]:
+    """Return the words of a text in Unicode's composed form; see the module."""
+    return _words().findall(unicodedata.normalize("NFC", text))
+
+
 def word_hashes(text: str) -> np.ndarray:
     """Return a hash of each word, without case, (words,) uint64."""
-    words = _words().findall(unicodedata.normalize("NFC", text.lower()))
+    words = split_words(text.lower())
     return np.fromiter(map(_word_hash, words), np.uint64, len(words))
 
 

@@ -37,7 +37,7 @@ from unmask.data.labelled.table import Source
 from unmask.data.labelled.tagged_file import DOCUMENT, write_columns
 from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.support.errors import counted
-from unmask.tasks.prediction_tables import TABLES, write_table
+from unmask.tasks.prediction_tables import TABLES, free_name, write_table
 from unmask.tasks.rows import RowTask
 from unmask.workflows.auditing.suspects import Audited, Ranking
 
@@ -203,11 +203,8 @@ def _renamed(names: Iterable[str]) -> dict[str, str]:
     taken = set(renamed)
     for name in renamed:
         if _is_read(name):
-            new = f"input_{name}"
-            while new in taken:  # a column of the input, such as one of an earlier audit
-                new = f"input_{new}"
-            taken.add(new)
-            renamed[name] = new
+            renamed[name] = free_name(f"input_{name}", "input_", taken)  # the input may be of an earlier audit
+            taken.add(renamed[name])
     return renamed
 
 

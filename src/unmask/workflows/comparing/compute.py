@@ -70,7 +70,7 @@ FAMILIAR, FAMILIAR_TOKENS = 200, 32
 MAX_MISTAKES, MAX_TEXT = 5_000, 400
 """Number of mistakes whose texts are stored, and of their characters."""
 HELD_OUT = 20_000
-"""Number of characters of held-out text whose bits are measured, of at most `MAX_PASSAGE` of each document."""
+"""Number of characters of the first held-out documents whose bits are measured, of at most `MAX_PASSAGE` of each."""
 MAX_PASSAGE = 1_000
 LATENCY_REQUESTS, SPEED_SEQUENCES = 100, 400
 """Number of sequences that the engines of an arm's model are measured with, one by one and together."""
@@ -146,7 +146,7 @@ def compare_familiarity(cell: Cell, folder: Path, needed: Mapping[str, Path], ma
         return {}
     rates = []
     for examples in (parts.train, parts.held):
-        spaced = examples[:: max(1, len(examples) // FAMILIAR)][:FAMILIAR]
+        spaced = examples[:: math.ceil(len(examples) / FAMILIAR) or 1]  # files may be sorted
         texts = likelihood.encode([" ".join(task.texts(example)) for example in spaced])
         starts = [TokenizedText(*(part[:FAMILIAR_TOKENS] for part in text)) for text in texts if len(text.ids)]
         rates.append(np.array([-row.mean() / math.log(2) for row in likelihood(starts)]))

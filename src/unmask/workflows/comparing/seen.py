@@ -2,21 +2,21 @@
 
 Texts are compared by n-grams of eight words, as evaluations of large language models do (Brown et al. 2020, appendix C,
 with 13; Touvron et al. 2023, section A.6, with 10); shorter texts by all of their words, if they have five or more.
-Words are casefolded and without punctuation; a character of Chinese, Japanese or Korean is a word.
+Words are casefolded and without punctuation; in scripts without spaces, such as Chinese or Thai, a character is a word.
 """
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+
+from unmask.data.cleaning.overlap import split_words
 
 LONGEST, SHORTEST = 8, 5
 """Number of words of an n-gram, and of the shortest text that is looked for."""
 SHARE = 0.8
 """Share of an example's n-grams from which on it has been seen."""
-_WORDS = re.compile(r"[⺀-鿿가-힯豈-﫿]|[^\W⺀-鿿가-힯豈-﫿]+")
 
 
 def count_seen(documents: Iterable[str], examples: Sequence[Sequence[str]]) -> int:
@@ -46,7 +46,7 @@ def count_seen(documents: Iterable[str], examples: Sequence[Sequence[str]]) -> i
 
 
 def _words(text: str) -> list[str]:
-    return _WORDS.findall(unicodedata.normalize("NFKC", text).casefold())
+    return split_words(unicodedata.normalize("NFKC", text).casefold())
 
 
 def _grams(words: Sequence[str]) -> Iterator[tuple[str, ...]]:

@@ -171,6 +171,8 @@ def search_rates(job: FinetuningJob, out: Path, resume: bool, *, metric: str = "
     """
     scores = {}
     rate = None
+    if job.frozen is None:  # the rule for few labels trains otherwise, and only as long as no rate is named
+        job = replace(job, frozen=False)
     for factor in sorted(FACTORS, key=lambda factor: factor != 1):  # the default rate first, to read it from the run
         run = out / f"rate-x{factor:g}"
         trial = job if rate is None else _with(job, RATE, float(f"{rate * factor:.3g}"))
@@ -199,8 +201,6 @@ def _run_trials(job: FinetuningJob, out: Path, seeds: int, search: bool, resume:
     """Fine-tune as described in `run_trials`, in a directory that is locked."""
     rates = {}
     if search:
-        if job.frozen is None:  # the rule for few labels has no learning rate to search for
-            job = replace(job, frozen=False)
         started = [run for run in out.glob("seed-*") if can_resume(run, resume)]  # they keep their learning rate
         rates = _rates(out, job.task) if started else search_rates(job, out, resume)
         chosen = _rate(started[0]) if started else max(rates, key=lambda rate: rates[rate])

@@ -12,14 +12,15 @@ The features are scaled to a mean squared norm of 1 before, so that the same gri
 several layers, the last one counts most. The scales are then multiplied into the weights.
 
 The loss is that of scikit-learn's `LogisticRegression` with C = 1 / l2: the sum of the cross-entropies, plus l2 / 2
-times the squared norm of the weights; biases are not regularized. It is convex, so there is nothing to choose but l2.
+times the squared norm of the weights; biases are not regularized, and 0 for a head without one. It is convex, so there
+is nothing to choose but l2.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -69,7 +70,9 @@ def summed_loss(logits: Tensor, targets: Tensor, *, exclusive: bool = False) -> 
     return binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="sum")
 
 
-def fit_probe(features: Tensor, targets: Tensor, classes: int, l2: float, *, exclusive: bool = False) -> Probe:
+def fit_probe(
+    features: Tensor, targets: Tensor, classes: int, l2: float, *, exclusive: bool = False, biased: bool = True
+) -> Probe:
     """Fit a linear probe.
 
     Args:
@@ -80,11 +83,12 @@ def fit_probe(features: Tensor, targets: Tensor, classes: int, l2: float, *, exc
         l2: weight of the squared norm, above 0.
         exclusive: whether targets of (examples, classes) are for a softmax: the weight of each class of each example,
             such as its probability.
+        biased: whether there is a bias; otherwise it is 0.
     """
     weights = features.new_zeros((classes, features.shape[1]), requires_grad=True)
-    bias = features.new_zeros(classes, requires_grad=True)
+    bias = features.new_zeros(classes, requires_grad=biased)
     search = torch.optim.LBFGS(
-        [weights, bias],
+        [weights, bias] if biased else [weights],
         max_iter=MAX_STEPS,
         history_size=20,
         tolerance_grad=TOLERANCE,
@@ -112,20 +116,23 @@ class Features:
         vectors: what its linear layer reads, (examples, width).
         targets: the weight of each label, (examples, labels).
         exclusive: whether an example has one label.
+        biased: whether the linear layer has a bias.
     """
 
     vectors: Tensor
     targets: Tensor
     exclusive: bool
+    biased: bool = True
 
     def part(self, rows: np.ndarray) -> Features:
         """Return those of some examples."""
         index = torch.from_numpy(rows)
-        return Features(self.vectors[index], self.targets[index], self.exclusive)
+        return replace(self, vectors=self.vectors[index], targets=self.targets[index])
 
     def fit(self, strength: float) -> Probe:
         """Return the regression."""
-        return fit_probe(self.vectors, self.targets, self.targets.shape[1], strength, exclusive=self.exclusive)
+        classes, kind = self.targets.shape[1], {"exclusive": self.exclusive, "biased": self.biased}
+        return fit_probe(self.vectors, self.targets, classes, strength, **kind)
 
     def loss(self, logits: Tensor) -> float:
         """Return the summed cross-entropy of logits, (examples, labels)."""
@@ -166,7 +173,7 @@ def begin_with_probe(
     order = sorted(range(len(samples)), key=lambda index: len(samples[index]))  # as batches have them
     features = _read(learner, head, [prepare(samples[index]) for index in order], machine)
     scales = _scales(features.vectors, learner.encoder.reads)
-    scaled = Features(features.vectors * scales, features.targets, features.exclusive)
+    scaled = replace(features, vectors=features.vectors * scales)
     strength, temperature, folds = cross_validate(scaled, [texts[index] for index in order])
     probe = scaled.fit(strength)
     with torch.no_grad():
@@ -223,7 +230,7 @@ def _read(learner: Learner, head: ProbedHead, samples: Sequence[Sample], machine
         vectors.append(head.vectors(learner.encoder, encoded, batch).float().cpu())
         targets.append(head.targets(batch).float().cpu())
     learner.train(training)
-    return Features(torch.cat(vectors), torch.cat(targets), head.exclusive)
+    return Features(torch.cat(vectors), torch.cat(targets), head.exclusive, head.out.bias is not None)
 
 
 def _scales(vectors: Tensor, layers: Sequence[int]) -> Tensor:

@@ -306,9 +306,7 @@ def score_trained(ready: Prepared, machine: Machine, display: Display) -> tuple[
     if task.tunes:
         task = ready.tuned or _tune(task, model, ready.split.held, exact, display)
         model = replace(model, task=task)
-    alone = task.exclusive and not task.grouped  # a decision depends on the logits of one sample
-    decides = data.labels and alone and machine != exact
-    backend = DecisionBackend(model, machine, display) if decides else None
+    backend = DecisionBackend(model, machine, display) if task.decides and machine != exact else None
     predictor = Predictor(model, exact, display, backend=backend)
     return model, score_examples(predictor, data.held) if data.held else {"metrics": {}}
 
