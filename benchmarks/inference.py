@@ -27,8 +27,8 @@ from unmask.inference.engines import ENGINES, program_file
 from unmask.inference.export import Export, export_model
 from unmask.model.model import Model, load_model, save_model
 from unmask.support.choices import Device
-from unmask.training.machine import processor
 from unmask.tasks.classification import Classification
+from unmask.training.machine import processor
 
 SHAPES = {"tiny": (2, 128, 2), "minilm": (6, 384, 12), "base": (12, 768, 12)}
 """Layers, width and heads."""
