@@ -42,6 +42,8 @@ Cursor = tuple[int, ...]
 """Position in the order; opaque to the training loop, and the only data state in a checkpoint."""
 STREAMS = "contiguous streams"
 """What a layout provides whose sources have streams."""
+DIRECTED = "an encoder that knows in which direction it reads"
+"""What a layout requires some of whose samples are text in reverse order, which to other encoders would be text."""
 BLOCK_TOKENS = 250_000
 """Approximate number of text tokens in a block."""
 

@@ -29,7 +29,7 @@ from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import LayoutSettings
 from unmask.data.batches.rng import derive_rng
-from unmask.data.batches.sources import STREAMS, Cursor, Stage
+from unmask.data.batches.sources import DIRECTED, STREAMS, Cursor, Stage
 from unmask.support.errors import UserError
 
 if TYPE_CHECKING:
@@ -97,6 +97,11 @@ class StreamSettings(LayoutSettings, frozen=True, kw_only=True):
     def provides(self) -> frozenset[str]:
         """See `LayoutSettings`."""
         return frozenset({STREAMS})
+
+    @property
+    def requires(self) -> frozenset[str]:
+        """See `LayoutSettings`."""
+        return frozenset({DIRECTED} if self.directions > 1 else ())
 
     @property
     def num_streams(self) -> int:
