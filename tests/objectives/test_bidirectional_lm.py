@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, linear
 
 from unmask.data.batches.batch import Reading, Sample, collate
 from unmask.nn.encoders.encoder import Encoded
@@ -87,6 +87,15 @@ def test_the_sampled_softmax_is_tensorflows():
     objective.eval()
     full = cross_entropy(objective.predict(None, found, batch), gold, reduction="sum")
     torch.testing.assert_close(objective.score(None, found, batch).sum, full)
+
+
+@torch.no_grad()
+def test_a_right_word_that_is_drawn_does_not_outdo_itself_by_rounding():
+    torch.manual_seed(0)
+    objective, rows = BidirectionalLM(64, WORDS, samples=12), torch.randn(500, 64)
+    gold = linear(rows, objective.decoder, objective.bias).argmax(1)
+    _, correct = objective._sampled(torch.arange(WORDS), rows, gold)
+    assert correct == len(gold)
 
 
 def test_sampling_takes_the_operations_of_the_drawn_words():

@@ -70,3 +70,15 @@ def test_the_loss_is_that_of_the_paper():
     found = learner(batch)["span_boundary"].sum.item()
     assert abs(found - total) < 1e-5 * total
     assert batch.counts["span_boundary"] == 10
+
+
+def test_spans_without_a_token_on_both_sides_are_not_predicted():
+    """XLNet's texts begin without [CLS]: the boundary of the first span would be in another text of the batch."""
+    objective = SpanBoundarySettings().build(BuildContext(SETTINGS.build(VOCABULARY)))
+    masked = np.array([0, 1, 4, 5])
+    sample = Frame(2, 3, last=True).wrap(np.arange(5, 10)).add(positions={"masked": masked}, labels={"masked": masked})
+    for length, left, right in ((len(sample), [3, 3], [6, 6]), (6, [], [])):  # with and without its end
+        prepared = objective.prepare(sample.changed(ids=sample.ids[:length]), "span_boundary")
+        assert prepared.positions["span_left"].tolist() == left
+        assert prepared.positions["span_right"].tolist() == right
+        assert prepared.counts == {"span_boundary": len(left)}

@@ -278,6 +278,17 @@ def test_a_stage_with_wrong_settings_is_named(first, message):
         curriculum(first)
 
 
+@pytest.mark.parametrize("layout", ["layout.kind=paired_streams layout.reuse=16", "layout.kind=sentence_streams"])
+@pytest.mark.parametrize("recipe", ["bert-mini", "roberta-mini"])
+def test_only_encoders_that_are_told_read_text_backwards(recipe, layout):
+    settings = [*layout.split(), "layout.streams=8", "batch.tokens=false", "batch.sequences=8"]
+    settings += ["stages=[]", "objective.next_sentence=false"] if recipe == "bert-mini" else []
+    with pytest.raises(UserError, match=r"an encoder that knows in which direction .*encoder.kind.*elmo.*xlnet"):
+        read_recipe(recipe, parse_overrides(settings))
+    for known in ("xlnet-mini", "elmo-mini"):
+        assert read_recipe(known).encoder.provides >= read_recipe(known).layout.requires
+
+
 def test_streams_have_a_single_stage():
     settings = ["batch.tokens=false", "batch.sequences=8", "objective.next_sentence=false"]
     contiguous = ["layout.kind=contiguous", "layout.streams=8", *settings]

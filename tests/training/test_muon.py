@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from unmask.recipes.recipe import read_recipe
 from unmask.training.optimizer import SCALE, directions, orthogonalize
 from unmask.training.optimizer_settings import MuonSettings
 from unmask.workflows.pretraining.start import build_learner
@@ -97,8 +98,10 @@ def test_steps_are_those_of_another_implementation(recipe, fault):
     assert len(matrices) == 4 * recipe.encoder.layers
 
 
-def test_only_matrices_of_the_layers_have_momentum(recipe):
-    learner, _ = build_learner(recipe, 50, None)
+@pytest.mark.parametrize("encoder", ["bert", "xlnet"])  # whose biases are matrices, with a row for each head
+def test_only_matrices_of_the_layers_have_momentum(recipe, encoder):
+    small = {"encoder.layers": 1, "encoder.width": 16, "encoder.heads": 2, "encoder.feed_forward": 32}
+    learner, _ = build_learner(recipe if encoder == "bert" else read_recipe("xlnet-mini", small), 50, None)
     optimizer = SETTINGS.build(learner, learner.encoder.layer_groups)
     gradients(learner, np.random.default_rng(0))
     optimizer.step(1.0)

@@ -7,6 +7,7 @@ import pytorch_optimizer
 import torch
 from torch import nn
 
+from unmask.recipes.recipe import read_recipe
 from unmask.training.optimizer_settings import AdamWSettings
 from unmask.training.optimizers import OPTIMIZERS
 from unmask.workflows.pretraining.start import build_learner
@@ -204,7 +205,10 @@ def test_the_state_is_restored_to_the_bit(kind, bias_correction):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_biases_and_norms_neither_decay_nor_are_adapted(recipe, kind):
+@pytest.mark.parametrize("encoder", ["bert", "xlnet"])  # whose biases are matrices, with a row for each head
+def test_biases_and_norms_neither_decay_nor_are_adapted(recipe, encoder, kind):
+    small = {"encoder.layers": 1, "encoder.width": 16, "encoder.heads": 2, "encoder.feed_forward": 32}
+    recipe = recipe if encoder == "bert" else read_recipe("xlnet-mini", small)
     learner, _ = build_learner(recipe, 50, None)
     before = {name: value.detach().clone() for name, value in learner.named_parameters()}
 
@@ -218,7 +222,7 @@ def test_biases_and_norms_neither_decay_nor_are_adapted(recipe, kind):
         return {name: value.detach() - before[name] for name, value in learner.named_parameters()}
 
     def is_vector(name):
-        return name.endswith("bias") or "norm" in name
+        return name.endswith(("bias", "query")) or "norm" in name  # encoder.query is XLNet's first vector of queries
 
     assert sum(is_vector(name) for name in before) >= 10
     decayed, stepped = moved(0.0), moved(1.0, epsilon=1e-12)

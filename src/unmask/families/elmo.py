@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from unmask.data.batches.sources import DIRECTED
 from unmask.data.tokenizers.words import LONGEST
 from unmask.families.body import MAX_LAYERS, BodySettings, check_size
 from unmask.families.format import TASK_HEADS, Family, Format, architectures
@@ -44,7 +45,7 @@ class ElmoSettings(BodySettings, frozen=True, kw_only=True, tag="elmo"):
     residual: bool = True
     positions: int = 65_536
 
-    capabilities = frozenset({CARRY, TWO_LMS, CHARACTERS, SEPARATE_LAYERS})
+    capabilities = frozenset({CARRY, TWO_LMS, CHARACTERS, SEPARATE_LAYERS, DIRECTED})
     library = "unmask"  # transformers has no ELMo
 
     def __post_init__(self) -> None:

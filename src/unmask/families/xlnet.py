@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import nn
 
+from unmask.data.batches.sources import DIRECTED
 from unmask.families.body import MAX_SIZE, TransformerSettings, check_offsets, check_size
 from unmask.families.format import TASK_HEADS, Family, Format, Names, Tensors, architectures, check_only, in_layers
 from unmask.nn.encoders.encoder import (
@@ -52,7 +53,7 @@ class XlnetSettings(TransformerSettings, frozen=True, kw_only=True, tag="xlnet")
     initial_offsets: tuple[int, ...] = ()
 
     summary = "last"
-    capabilities = frozenset({BOTH_SIDES, TOKEN_EMBEDDINGS, POOLER, SEPARATE_LAYERS, TWO_STREAMS, CARRY})
+    capabilities = frozenset({BOTH_SIDES, TOKEN_EMBEDDINGS, POOLER, SEPARATE_LAYERS, TWO_STREAMS, CARRY, DIRECTED})
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -113,9 +113,9 @@ class BidirectionalLM(Objective):
         """
         gold_logits = (rows * self.decoder[gold]).sum(1) + self.bias[gold]  # (tokens,)
         others = linear(rows, self.decoder[drawn], self.bias[drawn])  # (tokens, words)
+        others = others.masked_fill(drawn == gold[:, None], -math.inf)
         right = gold_logits.float() - self._log_expected(gold)
-        wrong = (others.float() - self._log_expected(drawn)).masked_fill(drawn == gold[:, None], -math.inf)
-        logits = torch.cat([right[:, None], wrong], 1)
+        logits = torch.cat([right[:, None], others.float() - self._log_expected(drawn)], 1)
         loss = (logits.logsumexp(1) - right).sum()
         return loss, (gold_logits >= others.amax(1)).sum()
 

@@ -6,7 +6,8 @@ data/batches/span_masking.py). Output: a part of the loss with one term per toke
 Joshi et al. 2020 (SpanBERT), section 3.2: the boundary vectors and an embedding of the position within the span pass
 through two layers, each with GELU and LayerNorm; the decoder is tied to the token embeddings. As in its code
 (models/pair_bert.py), the position embeddings are 200 wide, the decoder has a separate bias, and only the first 15
-tokens of a span are predicted. Difference: the boundary of a span at an end of the text is [CLS] or [SEP].
+tokens of a span are predicted. Differences: the boundary of a span at an end of the text is [CLS] or [SEP]; where a
+text begins with no such token, as XLNet's do, a span at its beginning is not predicted.
 """
 
 from __future__ import annotations
@@ -88,13 +89,12 @@ class SpanBoundary(Objective):
         spans = span_indices(masked)
         first = np.flatnonzero(np.diff(spans, prepend=-1))  # (spans,) index of the masked token at which each begins
         last = np.append(first[1:], len(masked))[: len(first)] - 1
-        place = masked - masked[first][spans]  # (masked,) position within the span
-        near = np.flatnonzero(place < self.places.num_embeddings)
+        left, right = (masked[first] - 1)[spans], (masked[last] + 1)[spans]  # (masked,)
+        place = masked - left - 1  # (masked,) position within the span
+        enclosed = (left >= 0) & (right < len(sample))
+        near = np.flatnonzero(enclosed & (place < self.places.num_embeddings))
         return sample.add(
-            positions={
-                "span_left": (masked[first] - 1)[spans[near]],
-                "span_right": (masked[last] + 1)[spans[near]],
-            },
+            positions={"span_left": left[near], "span_right": right[near]},
             labels={"span_place": place[near], "span_gold": sample.labels["masked"][near]},
             counts={name: len(near)},
         )

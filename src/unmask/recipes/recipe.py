@@ -113,15 +113,17 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, dict=True):
                 f"a step reads one window of each of the {streams} layout.streams: "
                 f"pass {setting('batch.sequences', streams)}"
             )
+        layout = self.layout
         parts = [
             RecipePart("encoder", provides=self.encoder.provides, requires=self.encoder.requires),
             RecipePart("masking", provides=self.masking.provides),
-            RecipePart("layout", provides=self.layout.provides, without=self.layout.without),
             RecipePart(
                 "teacher", provides=frozenset({TEACHER})
             ),  # whether there is one is checked when objectives are built
+            *objective_parts(self.objectives),
+            RecipePart("layout", provides=layout.provides, requires=layout.requires, without=layout.without),
         ]
-        check([*parts, *objective_parts(self.objectives)], _offers())
+        check(parts, _offers())
         if self.stages:
             self._check_stages()
 

@@ -172,11 +172,11 @@ class Patience:
         self.processes = processes
 
     def update(self, learner: HasState) -> None:
-        """Store the weights if the last held-out loss is the lowest; all processes must call it after an evaluation."""
+        """Store the weights if the last held-out loss is lower than all before; all processes call it together."""
         weights = learner.collect() if self.evaluations else {}
         if self.evaluations and self.processes.is_main:
-            losses = self._losses()
-            if losses[-1] == min(losses) < math.inf:
+            *earlier, last = self._losses()
+            if last < min(earlier, default=math.inf):
                 _write(self.run.checkpoints / BEST, {name: value.cpu() for name, value in weights.items()})
 
     def is_over(self) -> bool:

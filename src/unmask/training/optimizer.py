@@ -281,10 +281,11 @@ class Optimizer:
         inner = {value for layer_group in layer_groups[1:] for value in layer_group.parameters()}
         groups: dict[tuple[bool, bool, float], ParameterGroup] = {}
         for name, value in self.names.items():
-            matrix, factor = value.ndim >= 2, share.get(value, 1.0)
+            matrix = value.ndim >= 2 and not name.endswith("bias")  # XLNet's biases have a row for each head
+            factor = share.get(value, 1.0)
             if name.startswith(HEADS):
                 factor *= self.settings.head_rate or 1.0
-            special = self.is_special(value, value in inner)
+            special = (matrix or value.ndim < 2) and self.is_special(value, value in inner)
             new = ParameterGroup(special, factor, self.settings.weight_decay if matrix else 0.0)
             groups.setdefault((special, matrix, factor), new).names.append(name)
         return list(groups.values())

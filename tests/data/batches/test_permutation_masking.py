@@ -162,6 +162,20 @@ def test_spans_begin_with_a_word_in_the_order_of_the_text():
         assert np.mean(starts) > 0.9 > 0.75 > np.mean(begins(window(0).ids))
 
 
+def test_words_begin_where_they_do_in_the_text_although_it_is_read_backwards():
+    """Here, as in BPE and unigram vocabularies, the token before decides: a word begins after each multiple of 4."""
+
+    def after_fours(ids):
+        return np.concatenate([[True], ids[:-1] % 4 == 0])
+
+    settings = PermutationMaskingSettings()
+    one = settings.build(vocabulary=VOCABULARY, mask=4, special=frozenset(SPECIAL), begins=after_fours)
+    ids = np.random.default_rng(0).integers(5, VOCABULARY, LENGTH)
+    forward = Sample(key=(0, 0), ids=ids, reading=Reading(backward=False))
+    backward = forward.changed(ids=ids[::-1], reading=Reading(backward=True))
+    assert np.array_equal(*(np.sort(mask(one, each).labels[TARGETS]) for each in (forward, backward)))
+
+
 def test_orders_differ_from_sample_to_sample_and_are_reproducible():
     one, sample = masking(), window(3)
     first, again, other = mask(one, sample), mask(one, sample), mask(one, sample, seed=1)

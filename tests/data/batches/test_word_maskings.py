@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unmask.data.batches.batch import Reading, Sample
 from unmask.data.batches.curriculum import Feed
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.masking import TokenMaskingSettings, find_words
@@ -20,7 +21,7 @@ from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides
 
-from .conftest import CLS, KINDS, SEP, UNK, begins, build_masking, mask_long_texts, words_of
+from .conftest import CLS, KINDS, SEP, UNK, VOCABULARY, begins, build_masking, mask_long_texts, words_of
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -31,6 +32,19 @@ def test_the_budget(kind):
         shares = [len(masked.positions["masked"]) / len(sample) for sample, masked in found]
         assert max(shares) <= round(502 * rate) / 502
         assert min(shares) >= rate - (0.001 if kind == "span" else 0.02)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_that_is_read_backwards_has_the_same_words(kind):
+    ids, masking = np.random.default_rng(0).integers(5, VOCABULARY, 200), build_masking(kind)
+    for seed in range(10):
+        forward, backward = (
+            masking(
+                Sample(key=(), ids=ids[::step], reading=Reading(backward=step < 0)), derive_rng(seed, "masking")
+            ).positions["masked"]
+            for step in (1, -1)
+        )
+        assert np.array_equal(backward, len(ids) - 1 - forward[::-1])
 
 
 IDS = st.lists(st.sampled_from([UNK, SEP, 5, 6, 7, 700, 701]), min_size=0, max_size=30)

@@ -77,11 +77,13 @@ def test_stages_are_listed_one_per_line(make_run):
 def test_the_best_is_the_lowest_loss_and_the_highest_accuracy(make_run, accuracy, best):
     path = make_run()
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    lines[0] |= {"loss": 1.5, "masked_lm_accuracy": accuracy}
+    lines[0] |= {"loss": 1.5, "masked_lm_accuracy": accuracy, "lm_forward": 5.0}  # the loss of a direction of ELMo
+    lines[-1] |= {"lm_forward": 4.0}
     (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     _, rows = page(path)
     assert rows["loss"] == "1.5000 1.5000 0 6.0000"
     assert best in rows["masked_lm_accuracy"]
+    assert rows["lm_forward"] == "5.0000 - - 4.0000"
 
 
 def test_the_page_on_a_stopped_run_explains_how_to_resume(make_run):

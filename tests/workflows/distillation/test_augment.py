@@ -39,7 +39,7 @@ def words_of(text, *kept):
 
 
 def vary(example, proposer, number=20, seed=0):
-    return augment([example], number, proposer, seed, QUIET)
+    return augment([example], number, proposer, seed, QUIET)[0]
 
 
 def test_words_of_one_token_are_proposed_by_the_masked_lm(teacher_model, proposer):
@@ -93,7 +93,9 @@ def test_variants_depend_on_the_seed_and_the_example_alone(proposer):
     assert first == again != other
     alone = augment(rows[:1], 5, proposer, 0, QUIET)
     assert first[: len(alone)] == alone
-    assert any(one.values["text"] != TEXT and one.values["text_b"] != "A cat follows." for one in first)
+    assert any(
+        one.values["text"] != TEXT and one.values["text_b"] != "A cat follows." for made in first for one in made
+    )
 
 
 def test_capitals_are_kept(proposer):

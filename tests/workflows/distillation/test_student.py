@@ -122,6 +122,10 @@ def test_other_families(tokenizer):
     teacher = Model(modern.build(50), tokenizer)
     assert "layers 1, 2, 3, 7 and" in student_of(teacher, msgspec.structs.replace(modern, layers=4), "T")[1]
     assert "layers" not in student_of(teacher, msgspec.structs.replace(modern, layers=3), "T")[1].partition("begins")[2]
+    memory = XlnetSettings(layers=4, width=32, heads=2, feed_forward=64, memory=16, window=32)
+    student = msgspec.structs.replace(memory, layers=2, memory=0, window=None)  # as recipes on text have it
+    about = student_of(Model(memory.build(50), tokenizer), student, "T")[1]
+    assert about.endswith("begins with the embeddings and layers 1, 4 and the pooler of T")
     student, about = student_of(teacher, SHAPE, "T")
     assert about.endswith("begins with the vectors of words of T")
     assert torch.equal(student.encoder.embeddings.words.weight, teacher.encoder.embeddings.words.weight)

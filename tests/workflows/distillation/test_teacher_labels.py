@@ -9,8 +9,13 @@ import pytest
 
 from unmask.inference.load import load
 from unmask.model.model import load_model, save_model
+from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
 from unmask.tasks.regression import Regression
+from unmask.training.machine import choose_machine
+from unmask.training.runs.display import Display
+from unmask.workflows.distillation.lesson import Lesson, read_lesson
+from unmask.workflows.finetuning.job import LabelledFiles
 
 from .conftest import FILES, learn
 
@@ -31,6 +36,20 @@ def test_variants_of_examples_are_learned_from(kind, tuned, teacher, examples, t
     assert 300 < number <= 360 and "2 variants of each example" in (run.model / "README.md").read_text()
     prints = [json.loads((one.path / "provenance.json").read_text())["inputs"]["train"] for one in (plain, run)]
     assert prints[0] != prints[1], "other words without a masked LM"
+
+
+def test_examples_to_stop_early_by_have_no_variants_among_those_to_learn_from(tuned, examples):
+    lesson = Lesson(
+        read_recipe("distilbert-mini"),
+        tuned("pairs"),
+        LabelledFiles([examples / FILES["pairs"]], [examples / FILES["pairs"]]),
+        augment=2,
+    )
+    model = load_model(lesson.teacher)
+    data = read_lesson(lesson, model.task, model, choose_machine("cpu", "float32"), Display(quiet=True), [])
+    inner = data.inner(model.task)
+    lines = [{(row.file, row.line) for row in part} for part in (inner.train, inner.held)]
+    assert len(inner.train) > 2 * len(lines[0]) and not lines[0] & lines[1]
 
 
 def test_texts_that_the_teacher_gives_one_label_need_a_dev_file(tuned, examples, tmp_path):

@@ -1,6 +1,9 @@
 """Examples of a run: division, order of labels, fingerprints and conversion to samples."""
 
+import dataclasses
+
 import pytest
+from msgspec.structs import replace
 
 from unmask.data.labelled.question_files import Question
 from unmask.model.model import load_model
@@ -40,6 +43,19 @@ def test_dev_files_replace_the_tenth_but_not_the_inner_one(classifier, rows, tmp
     assert (inner.labels, inner.notes) == (found.labels, found.notes)
     lines = {row.line for row in found.train}
     assert {row.line for row in inner.train} | {row.line for row in inner.held} == lines
+
+
+def test_variants_of_examples_that_are_held_out_are_left_out(classifier, rows):
+    found = read_examples(TASK, LabelledFiles([rows]), load_model(classifier))
+    origins = [0, *range(0, 108, 2)]
+    variants = [replace(found.train[origin], line=1000 + number) for number, origin in enumerate(origins)]
+    inner = dataclasses.replace(found, train=[*found.train, *variants], origins=origins).inner(TASK)
+    plain = found.inner(TASK)
+    assert inner.held == plain.held
+    kept = [number for number, origin in enumerate(origins) if found.train[origin] not in plain.held]
+    assert 0 < len(kept) < len(origins)
+    assert inner.train == [*plain.train, *(variants[number] for number in kept)]
+    assert [inner.train[new] for new in inner.origins] == [found.train[origins[number]] for number in kept]
 
 
 def test_notes_are_collected_from_all_files(classifier, tmp_path):

@@ -73,6 +73,19 @@ def test_a_corpus_without_samples_is_refused_before_there_is_a_run(tokenizer, tm
     assert not (tmp_path / "run").exists()
 
 
+def test_held_out_text_that_is_damaged_is_named(recipe, documents, tokenizer, tmp_path):
+    """It is not taken for text that is too short, without which a run goes on."""
+    (tmp_path / "text.txt").write_text("\n\n".join(documents))
+    corpus = write_corpus([tmp_path / "text.txt"], tokenizer, tmp_path / "corpus")
+    assert len(corpus.heldout)
+    tokens = np.load(file := tmp_path / "corpus" / "heldout-00000.tokens.npy")
+    tokens[-1] ^= 1
+    np.save(file, tokens)
+    with pytest.raises(UserError, match=r"heldout-00000"):
+        pretrain_corpus(recipe, tmp_path / "corpus", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_adaptation_keeps_the_dropout_of_future_heads(documents, tokenizer, tmp_path):
     (tmp_path / "text.txt").write_text("\n\n".join(documents), encoding="utf8")
     corpus = write_corpus([tmp_path / "text.txt"], tokenizer, tmp_path / "corpus", report=lambda _: None)

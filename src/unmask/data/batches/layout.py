@@ -39,6 +39,11 @@ class LayoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return frozenset()
 
     @property
+    def requires(self) -> frozenset[str]:
+        """What the encoder must give."""
+        return frozenset()
+
+    @property
     def num_streams(self) -> int:
         """Number of contiguous streams that a step reads a window of; 0 if samples are independent."""
         return 0

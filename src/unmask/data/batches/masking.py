@@ -127,10 +127,12 @@ class Masking:
 
     def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
         """Return the sample with some of its tokens masked; all randomness comes from `rng`."""
-        (candidates,) = self.is_ordinary[sample.ids].nonzero()
+        backward, ids = sample.reading.backward, sample.ids.copy()
+        text = ids[::-1] if backward else ids  # words are those of the text
+        (candidates,) = self.is_ordinary[text].nonzero()
         number = min(len(candidates), max(1, round(len(sample) * self.settings.rate_at(sample.done))))
-        masked = self.choose(sample.ids, candidates, number, rng) if number else np.zeros(0, np.int64)
-        ids = sample.ids.copy()
+        masked = self.choose(text, candidates, number, rng) if number else np.zeros(0, np.int64)
+        masked = len(ids) - 1 - masked[::-1] if backward else masked
         draw = self.draw(masked, rng)
         replace = self.settings.replace
         ids[masked[draw < replace.mask]] = self.mask
@@ -143,7 +145,7 @@ class Masking:
         """Return the positions of the tokens to mask, in order; none if no word can be masked.
 
         Args:
-            ids: ids of the sequence.
+            ids: ids of the sequence, in the order of the text.
             candidates: positions of the tokens that may be masked; at least one.
             number: number of tokens to mask; at least one.
             rng: source of all randomness.

@@ -93,9 +93,9 @@ class PermutationMasking:
 
     def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
         """Return the sample with an order and targets; all randomness comes from `rng`."""
-        ordinary = self.is_ordinary[sample.ids]  # (length,)
-        words = self.begins(sample.ids).astype(bool) & ordinary  # (length,)
-        reading = sample.reading
+        ordinary, reading = self.is_ordinary[sample.ids], sample.reading  # (length,)
+        in_text = slice(None, None, -1 if reading.backward else 1)  # what begins a word depends on the token before it
+        words = self.begins(sample.ids[in_text])[in_text].astype(bool) & ordinary  # (length,)
         border = len(sample) if reading.remember is None else reading.remember
         first, last = self.settings.targets(len(sample), reading.remember)
         targets = np.zeros(len(sample), bool)

@@ -38,7 +38,7 @@ import numpy as np
 from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import LayoutSettings
-from unmask.support.errors import UserError
+from unmask.data.batches.sources import TextTooShortError
 from unmask.support.messages import setting
 
 if TYPE_CHECKING:
@@ -119,10 +119,10 @@ class SentencePairs:
         """See `Layout`.
 
         Raises:
-            UserError: a random partner is required and there is only one document.
+            TextTooShortError: a random partner is required and there is only one document.
         """
         if self.settings.second == "random" and len(documents) < 2:
-            raise UserError(
+            raise TextTooShortError(
                 "next sentence prediction needs text from other documents, but there is only one document",
                 remedy=f"separate documents by blank lines, or pass {setting('layout.kind', 'document_sentences')} "
                 f"{setting('objective.next_sentence', False)}",

@@ -42,8 +42,14 @@ Cursor = tuple[int, ...]
 """Position in the order; opaque to the training loop, and the only data state in a checkpoint."""
 STREAMS = "contiguous streams"
 """What a layout provides whose sources have streams."""
+DIRECTED = "an encoder that knows in which direction it reads"
+"""What a layout requires some of whose samples are text in reverse order, which to other encoders would be text."""
 BLOCK_TOKENS = 250_000
 """Approximate number of text tokens in a block."""
+
+
+class TextTooShortError(UserError):
+    """A text is too short for a layout, which cuts no sample from it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +175,7 @@ class CorpusSource:
         """See `Source`.
 
         Raises:
-            UserError: the layout cuts no sample from the whole corpus.
+            TextTooShortError: the layout cuts no sample from the whole corpus.
         """
         epoch, block, item, stage = cursor
         taken: list[Sample] = []
@@ -180,7 +186,7 @@ class CorpusSource:
             samples = self._block(stage, epoch, block)
             empty = 0 if samples else empty + 1
             if empty >= 2 * self.num_blocks:  # orders differ: the only block with samples may come first, then last
-                raise UserError(
+                raise TextTooShortError(
                     f"no sample can be cut from the {len(self.documents)} documents of the corpus",
                     remedy="the text or layout.length is too short for this layout: add text, or choose another layout "
                     f"with {setting('layout.kind', 'document_sentences')} and "

@@ -29,8 +29,7 @@ from unmask.data.batches.batch import Sample
 from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import LayoutSettings
 from unmask.data.batches.rng import derive_rng
-from unmask.data.batches.sources import STREAMS, Cursor, Stage
-from unmask.support.errors import UserError
+from unmask.data.batches.sources import DIRECTED, STREAMS, Cursor, Stage, TextTooShortError
 
 if TYPE_CHECKING:
     from unmask.data.corpus.corpus import Documents
@@ -99,6 +98,11 @@ class StreamSettings(LayoutSettings, frozen=True, kw_only=True):
         return frozenset({STREAMS})
 
     @property
+    def requires(self) -> frozenset[str]:
+        """See `LayoutSettings`."""
+        return frozenset({DIRECTED} if self.directions > 1 else ())
+
+    @property
     def num_streams(self) -> int:
         """See `LayoutSettings`."""
         return self.streams
@@ -154,10 +158,10 @@ class StreamSource:
         """Return the next window of every stream, regardless of the limits; see `Source`.
 
         Raises:
-            UserError: the text is too short for a window of each stream.
+            TextTooShortError: there is no window of each stream.
         """
         if not self.num_windows:
-            raise UserError(
+            raise TextTooShortError(
                 f"the {self.documents.num_tokens:,} tokens of the corpus do not fill a window of {self.text.capacity} "
                 f"for each of {self.streams} streams",
                 remedy="add text, or pass a smaller layout.streams (and batch.sequences) or layout.length",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median, stdev
@@ -31,6 +31,8 @@ SEEDS = "seeds.json"
 """File that `finetune seeds` and `search` write next to their runs."""
 NO_METRICS = {"kind", "step", "tokens", "seconds", "epochs"}
 """Fields of a line of metrics.jsonl that are not metrics."""
+BEST: Mapping[str, Callable[..., Any]] = {"loss": min, "accuracy": max, "agreement": max}
+"""Chooses the best value of a metric, by the end of its name; others, such as numbers of tokens, have no best one."""
 
 
 class Reached(msgspec.Struct, frozen=True):
@@ -263,14 +265,14 @@ def _progress(run: Summary, price: float | None) -> str:
 
 
 def _scores(run: Summary) -> str:
-    """Return the first, best and last value of each metric on the held-out data."""
+    """Return the first, best and last value of each metric on the held-out data; the best one, if it has one."""
     rows = [("held out", "first", "best", "at step", "last")]
     for name in metric_names(run.heldout):
         values = [(line[name], line["step"]) for line in run.heldout if isinstance(line.get(name), int | float)]
         if values:
-            best, step = (min if name.endswith("loss") else max)(values, key=lambda value: value[0])
-            first, last = values[0][0], values[-1][0]
-            rows.append((name, _number(first), _number(best), f"{step:,}", _number(last)))
+            chosen = [choose(values, key=lambda value: value[0]) for end, choose in BEST.items() if name.endswith(end)]
+            best, at = next(((_number(value), f"{step:,}") for value, step in chosen), ("-", "-"))
+            rows.append((name, _number(values[0][0]), best, at, _number(values[-1][0])))
     return _columns(rows) if len(rows) > 1 else ""
 
 

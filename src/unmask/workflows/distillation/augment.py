@@ -156,13 +156,14 @@ class Proposer:
         return self._nearest[key]
 
 
-def augment(examples: Sequence[Any], number: int, proposer: Proposer, seed: int, display: Display) -> list[Any]:
-    """Return variants of examples, at most `number` of each, all different from each other and from the example.
+def augment(examples: Sequence[Any], number: int, proposer: Proposer, seed: int, display: Display) -> list[list[Any]]:
+    """Return variants of each example, at most `number`, all different from each other and from the example.
 
     Raises:
         UserError: no word of any example has a candidate.
     """
-    made, replaceable = [], False
+    made: list[list[Any]] = [[] for _ in examples]
+    replaceable = False
     numbered = [(index, texts_of(example)) for index, example in enumerate(examples)]
     for chunk in display.count(list(_chunks(numbered, AT_ONCE)), _count_words):
         proposals = iter(proposer.propose([words for _, texts in chunk for words in texts]))
@@ -175,7 +176,7 @@ def augment(examples: Sequence[Any], number: int, proposer: Proposer, seed: int,
                 if (key := _key(chosen)) not in seen:
                     seen.add(key)
                     new = [words.with_words(replacements) for words, replacements in zip(texts, chosen, strict=True)]
-                    made.append(rebuild(examples[index], new))
+                    made[index].append(rebuild(examples[index], new))
     if not replaceable:
         raise UserError(
             "no word of the examples can be replaced: none consists of letters, or all belong to entities or answers",

@@ -189,15 +189,16 @@ def read_lesson(
     notes += describe_damaged([*train, *held], task.texts)
     common = estimate_overlap(task.identities(train), task.identities(held))
     notes += describe_overlap(common, train, held, "dev" if files.dev else "held-out")
-    if lesson.augment:
-        train += _variants(lesson, train, model, machine, display, notes)
-    return Examples(train, held, model.labels, notes, files.in_memory)
+    variants = _variants(lesson, train, model, machine, display, notes) if lesson.augment else []
+    origins = [index for index, made in enumerate(variants) for _ in made]
+    train += [variant for made in variants for variant in made]
+    return Examples(train, held, model.labels, notes, files.in_memory, origins)
 
 
 def _variants(
     lesson: Lesson, train: Sequence[Any], model: Model, machine: Machine, display: Display, notes: list[str]
-) -> list[Any]:
-    """Return variants of the training examples; see augment.py."""
+) -> list[list[Any]]:
+    """Return variants of each training example; see augment.py."""
     proposing = model
     if lesson.masked_lm is not None:
         proposing = load_model(lesson.masked_lm, allow_pickle=lesson.allow_pickle)
@@ -210,7 +211,7 @@ def _variants(
         )
     seed = int(lesson.settings.get("seed", 0))
     variants = augment(train, lesson.augment, Proposer(proposing, machine), seed, display)
-    notes.append(f"{len(variants):,} variants of {len(train):,} training examples")
+    notes.append(f"{sum(map(len, variants)):,} variants of {len(train):,} training examples")
     return variants
 
 

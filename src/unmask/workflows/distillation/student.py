@@ -34,7 +34,7 @@ from unmask.workflows.pretraining.start import select_tensors, spread
 PARTS = {"embeddings.": "the embeddings", "blocks.": "the layers", "pooler.": "the pooler"}
 """Prefixes of the tensors that are taken from the teacher together, and what they are called."""
 WORDS = "embeddings.words.weight"
-FREE = {"layers", "positions", "segments", "dropout", "head_dropout", "init_std", "initial_offsets"}
+FREE = {"layers", "positions", "segments", "memory", "window", "dropout", "head_dropout", "init_std", "initial_offsets"}
 """Settings in which bodies with the same kind of layers may differ."""
 
 

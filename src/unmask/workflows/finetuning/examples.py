@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, compress, islice
 from typing import Any, NamedTuple
@@ -40,7 +40,8 @@ MAX_NAMED = 5
 class Examples:
     """Examples to train on and to evaluate on (`held`), the labels, if any, and notes about what was left out.
 
-    `in_memory` describes those that were not read from files; empty if all were.
+    `in_memory` describes those that were not read from files; empty if all were. `origins` are the indices of the
+    examples that others are variants of, which are the last ones to train on.
     """
 
     train: list[Any]
@@ -48,10 +49,19 @@ class Examples:
     labels: tuple[str, ...]
     notes: list[str]
     in_memory: str = ""
+    origins: Sequence[int] = ()
 
     def inner(self, task: Task) -> Examples:
-        """Split off a tenth of the training examples as `held`, for choices that must not use the dev examples."""
-        return Examples(*task.hold_out(self.train, HOLD_OUT_SEED), self.labels, self.notes, self.in_memory)
+        """Split off a tenth of the training examples as `held`, for choices that must not use the dev examples.
+
+        Variants of these are left out: who has learned one knows the example.
+        """
+        count, origins = len(self.train) - len(self.origins), np.array(self.origins, np.int64)
+        is_held = task.choose_held(self.train[:count], task.identities(self.train[:count]), HOLD_OUT_SEED)
+        train, held = parted(self.train[:count], is_held)
+        variants, _ = parted(self.train[count:], is_held[origins])
+        moved = np.cumsum(~is_held) - 1  # the indices of those that are left
+        return replace(self, train=train + variants, held=held, origins=moved[origins[~is_held[origins]]].tolist())
 
     def fingerprints(self) -> dict[str, str]:
         """Return a hash of the examples of each part, wherever their files are.

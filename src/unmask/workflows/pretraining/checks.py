@@ -169,10 +169,13 @@ def check_memory(shape: BodySettings, source: Source) -> None:
 
 
 def check_shape(shape: BodySettings, recipe: Recipe, init: str | Path) -> None:
-    """Raise an error if a model lacks what the recipe's objectives need, or has too few positions for its layout."""
+    """Raise an error if a model lacks what objectives and layout need, or has too few positions for the layout."""
     stages = recipe.every_stage
     provided = shape.provides.union({TEACHER}, *(stage.masking.provides | stage.layout.provides for stage in stages))
-    required = frozenset().union(*(objective.requires for objective in recipe.all_objectives.values()))
+    required = frozenset().union(
+        *(objective.requires for objective in recipe.all_objectives.values()),
+        *(stage.layout.requires for stage in stages),
+    )
     missing = sorted(required - provided)
     if missing:
         raise UserError(

@@ -13,7 +13,7 @@ import msgspec
 
 from unmask.data.batches.batch import Batch
 from unmask.data.batches.curriculum import Curriculum
-from unmask.data.batches.sources import Source, stage_ends
+from unmask.data.batches.sources import Source, TextTooShortError, stage_ends
 from unmask.data.cleaning.language import main_languages
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.corpus.sample import read_sample
@@ -23,7 +23,6 @@ from unmask.objectives.teacher import TEACHER, Teacher
 from unmask.recipes.recipe import Recipe, as_recipe
 from unmask.support import __version__
 from unmask.support.durable import replaced_directory
-from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_values
 from unmask.support.model_card import BaseModel, Origin, model_card
 from unmask.support.settings import write
@@ -190,11 +189,11 @@ def _read(curriculum: Curriculum, recipe: Recipe, corpus: Corpus, display: Displ
     """Return the source of training samples, and the held-out batches.
 
     Raises:
-        UserError: the corpus has no samples, or nothing in them can be masked.
+        UserError: the corpus has no samples, nothing in them can be masked, or a document is damaged.
     """
     try:
         heldout = curriculum.heldout(corpus.heldout, HELDOUT_TOKENS)
-    except UserError:  # with a single document there is no other one to draw a second text from
+    except TextTooShortError:  # with a single document there is no other one to draw a second text from
         heldout = []
         display.say("the held-out text is too short for this layout: there is no evaluation during training")
     source, prepare = curriculum.source(corpus.train), curriculum.prepare()
