@@ -74,8 +74,8 @@ class SignSettings(OptimizerSettings, frozen=True, kw_only=True, tag="sign"):
 class Sign(Optimizer):
     state_names = ("momentum",)
 
-    def is_special(self, value, inner):
-        return value.ndim >= 2
+    def is_special(self, value, *, matrix, inner):
+        return matrix
 
     def update(self, group, factor):
         for name in group.names:

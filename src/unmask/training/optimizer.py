@@ -162,11 +162,12 @@ class Optimizer:
         self._taken: dict[str, int] = {}
         self._excess: Tensor | None = None
 
-    def is_special(self, value: Tensor, inner: bool) -> bool:
+    def is_special(self, value: Tensor, *, matrix: bool, inner: bool) -> bool:
         """Return whether a parameter has the step of the optimizer's kind.
 
         Args:
             value: the parameter.
+            matrix: whether it has two or more dimensions and is no bias.
             inner: whether it is in the encoder's layers, and not in the embeddings or above the encoder.
         """
         return False
@@ -285,7 +286,7 @@ class Optimizer:
             factor = share.get(value, 1.0)
             if name.startswith(HEADS):
                 factor *= self.settings.head_rate or 1.0
-            special = (matrix or value.ndim < 2) and self.is_special(value, value in inner)
+            special = self.is_special(value, matrix=matrix, inner=value in inner)
             new = ParameterGroup(special, factor, self.settings.weight_decay if matrix else 0.0)
             groups.setdefault((special, matrix, factor), new).names.append(name)
         return list(groups.values())
@@ -340,9 +341,9 @@ class Lamb(Optimizer):
         adapted = [name for group in self.groups if group.special for name in group.names]
         self.targets |= {name: torch.zeros_like(self.names[name]) for name in adapted}
 
-    def is_special(self, value: Tensor, inner: bool) -> bool:
+    def is_special(self, value: Tensor, *, matrix: bool, inner: bool) -> bool:
         """See `Optimizer`."""
-        return value.ndim >= 2
+        return matrix
 
     def update(self, group: ParameterGroup, factor: float) -> None:
         """See `Optimizer`."""
@@ -380,9 +381,9 @@ class Muon(Optimizer):
         parts: list[tuple[str, Any]] = [part for part in module.named_modules() if hasattr(part[1], "stacked")]
         self.stacked: dict[str, int] = {f"{name}.weight".lstrip("."): part.stacked for name, part in parts}
 
-    def is_special(self, value: Tensor, inner: bool) -> bool:
+    def is_special(self, value: Tensor, *, matrix: bool, inner: bool) -> bool:
         """See `Optimizer`."""
-        return inner and value.ndim == 2
+        return matrix and inner and value.ndim == 2
 
     def update(self, group: ParameterGroup, factor: float) -> None:
         """See `Optimizer`."""
