@@ -149,13 +149,12 @@ def measure(name: str, shape: str, count: int, requests: int, device: Device = "
 def main() -> None:
     """Measure every engine in turn."""
     options = parse(__doc__, list(SHAPES)[1:], sentences=1000, requests=200, rounds=SEEDS, engines=PEERS)
-    instructions = torch.backends.cpu.get_cpu_capability()
+    machine = {"instructions": torch.backends.cpu.get_cpu_capability(), "processor": processor()}
     for shape in options.names:
         for number in options.rounds:
             for name in options.engines:
                 found = apart(measure, name, shape, options.sentences, options.requests)
-                key = {"case": shape, "engine": name, "instructions": instructions, "round": number}
-                key["processor"] = processor()
+                key = {"case": shape, "engine": name, **machine, "round": number}
                 add("inference", key, {"sentences": options.sentences, **found})
 
 

@@ -159,11 +159,14 @@ static int registers(void)
     return __builtin_cpu_supports("avx512f") ? 512 : 256;
 }
 
+/* Return the most rows of a kernel with registers of `bits`. */
+static Py_ssize_t tallest(int bits) { return bits == 512 ? TALL_512 : TALL; }
+
 /* Compute rows [top, top + count) of the output's columns from `column` on: one panel, with 512 bits one or two. */
 static void multiply_panels(const Product *p, int bits, Py_ssize_t top, Py_ssize_t count, Py_ssize_t column, int panels)
 {
     const Kernel *const kernels = bits == 512 ? panels512[panels - 1] : halves;
-    const Py_ssize_t most = bits == 512 ? TALL_512 : TALL, blocks = (count + most - 1) / most;
+    const Py_ssize_t blocks = (count + tallest(bits) - 1) / tallest(bits);
     const Py_ssize_t apart = bits == 512 ? p->width * WIDE : WIDE / 2;
     /* the first `fetching` blocks fetch what follows, each its share: every `fetching`-th step lines of 64 bytes */
     const Py_ssize_t fetching = blocks >= 8 ? 8 : blocks >= 4 ? 4 : blocks >= 2 ? 2 : 1;
@@ -187,7 +190,7 @@ static void multiply_panels(const Product *p, int bits, Py_ssize_t top, Py_ssize
 
 static void multiply(const Product *p, int bits, int threads)
 {
-    const Py_ssize_t size = CHUNK / p->width < TALL_512 ? TALL_512 : CHUNK / p->width;
+    const Py_ssize_t size = CHUNK / p->width < tallest(bits) ? tallest(bits) : CHUNK / p->width;
     const Py_ssize_t chunks = (p->rows + size - 1) / size, each = bits == 512 ? 2 : 1;
     const Py_ssize_t panels = p->outputs / WIDE, parts = (panels + each - 1) / each;
     const int several = threads > 1 && (double)p->rows * p->width * p->outputs >= LEAST;
