@@ -14,10 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from common import add, parse
 
-from unmask.metrics.comparison.counts import mean
 from unmask.metrics.comparison.decision import compare
 from unmask.metrics.comparison.estimates import difference, mean_score
-from unmask.metrics.comparison.multibootstrap import Resampled, Scores, resample, resample_runs
+from unmask.metrics.comparison.multibootstrap import Resampled, resample_runs
 from unmask.metrics.comparison.racing import arms_to_stop
 
 SEEDS, EXAMPLES, VARIANCES = [3, 5, 10], (200, 1000, 2000), (0.0, 0.003, 0.03)
@@ -60,12 +59,13 @@ def batches(world: World, draws: int) -> list[list[Resampled]]:
     rng, drawn = np.random.default_rng([world.seeds, world.examples, arms]), []
     for start in range(0, draws, BATCH):
         right = draw(rng, world, min(BATCH, draws - start))
-        scores = {
-            str(index): Scores(range(world.seeds), right[index][..., None], mean)
-            for index in np.ndindex(right.shape[:2])
-        }
-        resampled = list(resample(scores, resamples=RESAMPLES, seed=start).values())
-        drawn += [resampled[at : at + arms] for at in range(0, len(resampled), arms)]
+        number, seeds = world.examples, tuple(range(world.seeds))
+        weights = np.random.default_rng(start).multinomial(number, np.full(number, 1 / number), RESAMPLES) / number
+        resampled = right @ weights.T  # (draws, arms, seeds, resamples)
+        drawn += [
+            [Resampled(seeds, each[arm].mean(1), values[arm], number) for arm in range(arms)]
+            for each, values in zip(right, resampled, strict=True)
+        ]
     return drawn
 
 

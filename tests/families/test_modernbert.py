@@ -10,13 +10,13 @@ import safetensors.torch
 import torch
 import transformers
 
+from tests.nn.kernels import set_kernel
 from unmask.data.batches.batch import Sample, collate
 from unmask.data.batches.frame import Frame
 from unmask.families.checkpoints import huggingface
 from unmask.families.modernbert import GLOBAL, LOCAL, ModernBertSettings, read_attention, write_attention
 from unmask.model.model import Model, load_model, save_model
 from unmask.nn.encoders.encoder import Keep
-from unmask.nn.layers.block import set_kernel
 from unmask.nn.layers.plain_attention import AttentionSpec, plain
 from unmask.nn.layers.score_blocks import Blocks, choose
 from unmask.objectives import OBJECTIVES

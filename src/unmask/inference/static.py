@@ -229,11 +229,6 @@ def write_static(model: Model, folder: Path) -> Sequence[str]:
     ]
 
 
-def is_static(source: str | Path) -> bool:
-    """Return whether a directory is a static encoder."""
-    return static_folder(Path(source)) is not None
-
-
 def load_static(source: str | Path, machine: Machine | None = None) -> StaticPredictor:
     """Load a static encoder.
 

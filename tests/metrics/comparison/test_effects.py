@@ -5,9 +5,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from tests.metrics.comparison.conftest import resample
 from unmask.metrics.comparison.effects import fractional_grid, full_grid, main_effects, one_factor_at_a_time
 from unmask.metrics.comparison.estimates import difference
-from unmask.metrics.comparison.multibootstrap import Scores, resample
 from unmask.support.errors import UserError
 
 
@@ -38,10 +38,8 @@ def test_fractions_have_their_resolution_and_the_fewest_runs(number, resolution)
 
 def scored(rng, cells, effect):
     """Return resampled arms of cells whose mean score is a function of the cell."""
-    arms = {
-        cell: Scores(range(4), (effect(cell) + rng.normal(0, 5, (4, 60)))[..., None], lowest=None) for cell in cells
-    }
-    named = resample({str(cell): arm for cell, arm in arms.items()}, resamples=200)
+    values = {str(cell): effect(cell) + rng.normal(0, 5, (4, 60)) for cell in cells}
+    named = resample(values, resamples=200)
     return {cell: named[str(cell)] for cell in cells}
 
 

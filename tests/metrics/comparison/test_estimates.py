@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tests.metrics.comparison.conftest import resample
 from unmask.metrics import classification, intervals
-from unmask.metrics.comparison.counts import mean
 from unmask.metrics.comparison.estimates import (
     INTERACTION,
     Estimate,
@@ -19,7 +19,6 @@ from unmask.metrics.comparison.estimates import (
     pooled_seeds,
     student_quantile,
 )
-from unmask.metrics.comparison.multibootstrap import Scores, resample
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 4, 9, 19, 99])
@@ -46,7 +45,7 @@ def test_parts_are_those_of_an_analysis_of_variance(planted):
         shape = {"seeds": int(rng.integers(2, 8)), "examples": int(rng.integers(50, 200))}
         arms = planted(rng, [70], seed_effect=rng.random() * 5, **shape)
         estimate = contrast([(1.0, resample(arms, resamples=3000)["arm-0"])])
-        seeds, examples, residuals = mean_squares(arms["arm-0"].counts[..., 0])
+        seeds, examples, residuals = mean_squares(arms["arm-0"])
         number = shape["seeds"] * shape["examples"]
         (part,) = estimate.seeds
         assert part.degrees == shape["seeds"] - 1
@@ -82,8 +81,8 @@ def test_intervals_of_one_seed_are_those_of_evaluate():
         rng = np.random.default_rng(seed)
         gold = rng.integers(0, 2, 300)
         runs = [np.where(rng.random(300) < share, gold, 1 - gold) for share in (0.97, 0.9)]
-        right = {str(number): Scores([0], 100.0 * (run == gold)[None, :, None]) for number, run in enumerate(runs)}
-        arms = resample(right, seed=seed)
+        right = {str(number): 100.0 * (run == gold)[None] for number, run in enumerate(runs)}
+        arms = resample(right, seed=seed, lowest=0.0)
         measures = [classification.measure(gold, run, 2) for run in runs]
         expected = intervals.intervals(measures[0], 300)["accuracy"]
         assert mean_score(arms["0"])[1:] == pytest.approx(expected, abs=0.15)
@@ -94,7 +93,7 @@ def test_intervals_of_one_seed_are_those_of_evaluate():
 
 
 def test_an_interval_is_no_point_where_all_is_right_or_arms_agree():
-    perfect = resample({"a": Scores(range(3), np.full((3, 50, 1), 100.0))}, resamples=50)["a"]
+    perfect = resample({"a": np.full((3, 50), 100.0)}, resamples=50, lowest=0.0)["a"]
     assert mean_score(perfect) == pytest.approx(
         (100, 100 * stats.binomtest(50, 50).proportion_ci(method="wilson").low, 100)
     )
@@ -127,10 +126,8 @@ def test_intervals_cover(planted, seeds, seed_effect):
         arms = {}
         for draw in range(200):
             drawn = planted(rng, [70, 68], seeds=seeds, seed_effect=seed_effect, examples=200, example_effect=0.0)
-            common = rng.normal(0, 20, 200)[None, :, None]
-            arms |= {
-                f"{draw}-{name}": Scores(arm.seeds, arm.counts + common, mean, None) for name, arm in drawn.items()
-            }
+            common = rng.normal(0, 20, 200)
+            arms |= {f"{draw}-{name}": values + common for name, values in drawn.items()}
         resampled = list(resample(arms, resamples=300, seed=start).values())
         for first, second in zip(resampled[::2], resampled[1::2], strict=True):
             low, high = difference(first, second).interval

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from unmask.metrics.comparison.multibootstrap import resample
+from tests.metrics.comparison.conftest import resample
 from unmask.metrics.comparison.racing import arms_to_stop
 
 

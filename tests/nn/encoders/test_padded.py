@@ -7,8 +7,10 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.export import Dim
 
+from tests.nn.kernels import set_kernel
 from unmask.data.batches.batch import UNSEEN, Sample, collate
 from unmask.families import FAMILIES
 from unmask.families.albert import AlbertSettings
@@ -26,9 +28,9 @@ from unmask.families.roberta import CamembertSettings, RobertaSettings, XlmRober
 from unmask.families.roformer import RoFormerSettings
 from unmask.families.xlnet import XlnetSettings
 from unmask.nn.encoders.encoder import UNSEEN_TOKENS
-from unmask.nn.encoders.stored import Padded
+from unmask.nn.encoders.stored import padded_tokens
 from unmask.nn.layers import embeddings, linear, norm
-from unmask.nn.layers.block import SelfAttention, choose_kernel, set_kernel
+from unmask.nn.layers.block import SelfAttention, choose_kernel
 from unmask.nn.layers.fused_attention import fused
 from unmask.nn.layers.fused_attention import padded as on_gpus
 from unmask.nn.layers.plain_attention import AttentionSpec, plain
@@ -99,6 +101,17 @@ def ragged(body, ids, real, segments):
 def assert_same(last, body, ids, real, segments, atol=1e-5):
     for ours, kept, theirs in zip(last, real, ragged(body, ids, real, segments), strict=True):
         torch.testing.assert_close(ours[kept], theirs, rtol=0, atol=atol)
+
+
+class Padded(nn.Module):
+    """A body with padded input."""
+
+    def __init__(self, body):
+        super().__init__()
+        self.body = body
+
+    def forward(self, ids, real, segments=None):
+        return self.body(padded_tokens(ids, real, segments)).last.view(*ids.shape, -1)
 
 
 INPUTS = [((3, 9, 6), 9), ((12,), 12), ((1, 2, 17, 5, 17), 23)]

@@ -5,10 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import nn
 
 from unmask.nn.layers import fused_attention
-from unmask.nn.layers.block import SelfAttention, choose_kernel, fastest, set_kernel
+from unmask.nn.layers.block import SelfAttention, choose_kernel, fastest
 from unmask.nn.layers.fused_attention import fused, padded, varlen
 from unmask.nn.layers.plain_attention import AttentionSpec, plain
 from unmask.nn.layers.rotary import Rotation
@@ -98,11 +97,11 @@ def test_a_kernel_is_injected_and_set():
     assert layer(x, tokens).equal(layer.out.bias.expand(8, -1))
     layer.eval()(x, tokens)
     assert seen == [AttentionSpec(HEADS, rate, True, Rotation(), window=4) for rate in (0.1, 0.0)]
-    body = nn.Sequential(nn.ModuleDict({"inner": layer}), SelfAttention(HEADS * 8, AttentionSpec(HEADS, 0.1)))
-    assert body[1].kernel is fastest
-    assert set_kernel(body, plain) is body
-    assert [module.kernel for module in body.modules() if isinstance(module, SelfAttention)] == [plain, plain]
-    torch.testing.assert_close(layer(x, tokens), set_kernel(layer, fused)(x, tokens))
+    layer.kernel = fused
+    expected = layer(x, tokens)
+    layer.kernel = plain
+    torch.testing.assert_close(layer(x, tokens), expected)
+    assert SelfAttention(HEADS * 8, AttentionSpec(HEADS, 0.1)).kernel is fastest
 
 
 def test_linear_layers_may_have_no_biases():

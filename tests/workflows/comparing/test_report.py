@@ -187,6 +187,22 @@ def test_effects_of_a_planted_design(inputs, tmp_path):
     assert f"| masking | span instead of token | {effects['masking'].change.mean:+.2f} |" in markdown
 
 
+def test_interquartile_means_of_many_seeds_stand_beside_means(inputs, tmp_path):
+    """One seed fails, which moves the mean alone."""
+
+    def accuracy(cell):
+        return 0.5 if cell.arm == "bert" and cell.seed == 3 else 0.9
+
+    outcome = concluded(inputs, tmp_path, accuracy, seeds=8)
+    arm = outcome.arm("bert")
+    (scores,) = (score.seeds for score in arm.scores.values())
+    assert arm.interquartile.mean == pytest.approx(sum(sorted(scores)[2:6]) / 4) and arm.score.mean < 86
+    assert arm.interquartile.low < 90 < arm.interquartile.high
+    markdown = (tmp_path / "report.md").read_text()
+    assert "| interquartile mean |" in markdown and f"| {arm.interquartile.mean:.1f} " in markdown
+    assert "interquartile mean" not in as_markdown(an_outcome(["few seeds"]))
+
+
 def test_an_outlook_is_shown(inputs, tmp_path):
     def accuracy(cell):
         return 0.9 - 0.1 * cell.share**-0.5 if cell.arm == "bert" else 0.5

@@ -108,11 +108,6 @@ def _rotations(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield from (inner for inner in table.values() if isinstance(inner, dict))
 
 
-def is_cross_encoder(directory: Path) -> bool:
-    """Return whether the files of sentence-transformers in a directory are those of a cross-encoder."""
-    return read_json(directory / SENTENCES).get("model_type") == CROSS_ENCODER
-
-
 def read_activation(config: Mapping[str, Any], directory: Path, outputs: int, *, several: bool) -> str:
     """Return the activation of a cross-encoder's score, "sigmoid" or "" for none; "" too for other models.
 

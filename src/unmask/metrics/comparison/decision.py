@@ -89,8 +89,8 @@ def compare(arms: Mapping[str, Resampled], *, seed: int = 0) -> Comparison:
     means = {name: mean_score(arm) for name, arm in arms.items()}
     order = sorted(arms, key=lambda name: -means[name][0])
     best = order[0]
-    maxima = _maxima(list(arms.values()), seed)
-    level, pooled = _level(maxima), pooled_seeds(list(arms.values()))
+    maxima = largest_differences(list(arms.values()), seed)
+    level, pooled = family_level(maxima), pooled_seeds(list(arms.values()))
     standings = []
     for name in order:
         apart = Estimate(0.0, 0.0, 0.0) if name == best else difference(arms[name], arms[best], pooled=pooled)
@@ -109,24 +109,7 @@ def compare(arms: Mapping[str, Resampled], *, seed: int = 0) -> Comparison:
     return Comparison(tuple(standings), contenders, tuple(_notes(arms)))
 
 
-def recommend(comparison: Comparison) -> str:
-    """Return the recommendation as a sentence."""
-    first, *others = comparison.standings
-    if comparison.recommended is None:
-        return "too close to call: " + ", ".join(comparison.contenders)
-    if not others:
-        return f"{first.name} is the only arm"
-    nearest = max(others, key=lambda row: row.difference)
-    low, high = (-end for end in reversed(nearest.difference_interval))
-    return f"{first.name} is best: {-nearest.difference:.2f} [{low:.2f}, {high:.2f}] above {nearest.name}, the next one"
-
-
-def family_level(arms: Sequence[Resampled], *, seed: int = 0) -> float:
-    """Return the level of each pair of arms at which the family-wise error over all pairs is 5 %."""
-    return _level(_maxima(arms, seed))
-
-
-def _maxima(arms: Sequence[Resampled], seed: int) -> np.ndarray:
+def largest_differences(arms: Sequence[Resampled], seed: int) -> np.ndarray:
     """Return the largest studentized difference of all pairs of arms in each draw, (resamples,)."""
     rng = np.random.default_rng(seed)
     draws = []
@@ -154,7 +137,12 @@ def _seeds_variances(arms: Sequence[Resampled]) -> list[float]:
     return variances
 
 
-def _level(maxima: np.ndarray) -> float:
+def family_level(maxima: np.ndarray) -> float:
+    """Return the level of each pair of arms at which the family-wise error over all pairs is 5 %.
+
+    Args:
+        maxima: the largest differences, (resamples,).
+    """
     return min(LEVEL, 2 * (1 - NORMAL.cdf(float(np.quantile(maxima, 1 - LEVEL)))))
 
 

@@ -1,8 +1,8 @@
 """The multi-bootstrap: scores of several arms, each trained with several seeds, on the same resamples of the examples.
 
-An arm is a way to a model, such as a recipe or a checkpoint. All arms and seeds are scored on the same resamples, so
-that they are paired over examples. `Resampled` holds these scores; `estimates` combines them with how far seeds differ.
-`resample_runs` draws seeds, too, as in the paper.
+An arm is a way to a model, such as a recipe or a checkpoint. All arms and seeds are scored on the same resamples
+(`intervals.resampled`), so that they are paired over examples. `Resampled` holds these scores; `estimates` combines
+them with how far seeds differ. `resample_runs` draws seeds, too, as in the paper.
 
 Sellam et al. 2022, "The MultiBERTs", section 4 and appendix A; their reference code is multibootstrap.py
 (google-research/language). It resamples the few seeds as well and takes percentiles, whose intervals are too narrow for
@@ -17,32 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unmask.metrics.comparison.counts import Metric, mean
-from unmask.metrics.intervals import RESAMPLES, Measure, lowest, measure_all, resampled
 from unmask.support.errors import UserError
 
-BLOCK = 2**22
-"""Number of weights (resamples x examples) in memory at a time: 32 MiB."""
 MIN_SEEDS = 8
 """Number of seeds from which interquartile means are given: of fewer, four or less remain."""
-
-
-@dataclass(frozen=True)
-class Scores:
-    """What the models of an arm, one per seed, got on each example.
-
-    Attributes:
-        seeds: the seed of each model. Where arms have the same seed, they have the same order of examples and, if they
-            have the same shape, the same initial weights.
-        counts: (seeds, examples, counts).
-        metric: function of their means over the examples; see `counts`. More is better.
-        lowest: lower end of the metric's range, whose upper end is 100; None: the metric has no range.
-    """
-
-    seeds: Sequence[int]
-    counts: np.ndarray
-    metric: Metric = mean
-    lowest: float | None = 0.0
 
 
 @dataclass(frozen=True)
@@ -50,11 +28,12 @@ class Resampled:
     """Scores of the models of an arm, on all examples and on resamples.
 
     Attributes:
-        seeds: the seed of each model.
-        scores: (seeds,).
+        seeds: the seed of each model. Where arms have the same seed, they have the same order of examples and, if they
+            have the same shape, the same initial weights.
+        scores: (seeds,), more is better.
         resampled: (seeds, resamples); the resamples are the same for all seeds and arms.
         examples: number of examples, or of groups of them, that were resampled.
-        lowest: see `Scores`.
+        lowest: lower end of the metric's range, whose upper end is 100; None: the metric has no range.
     """
 
     seeds: tuple[int, ...]
@@ -67,73 +46,6 @@ class Resampled:
         """Return the same with some of the seeds, in the given order."""
         rows = [self.seeds.index(seed) for seed in seeds]
         return Resampled(tuple(seeds), self.scores[rows], self.resampled[rows], self.examples, self.lowest)
-
-
-def resample(arms: Mapping[str, Scores], *, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Resampled]:
-    """Score arms on all examples and on resamples of them.
-
-    The resamples are multinomial weights, of which `BLOCK` are in memory at a time, beside a copy of the counts of all
-    arms.
-
-    Args:
-        arms: by their names; all were scored on the same examples.
-        resamples: number of resamples.
-        seed: of the resampling.
-
-    Raises:
-        UserError: arms have different numbers of examples or none, a seed occurs twice, or a score is not finite.
-    """
-    number = _common_number({name: arm.counts.shape[1] for name, arm in arms.items()})
-    columns = {name: np.moveaxis(arm.counts, 0, 1).reshape(number, -1).astype(float) for name, arm in arms.items()}
-    drawn: dict[str, list[np.ndarray]] = {name: [] for name in arms}
-    rng = np.random.default_rng(seed)
-    block = max(1, BLOCK // number)
-    for start in range(0, resamples, block):
-        weights = _weights(rng, min(block, resamples - start), number)
-        for name, arm in arms.items():
-            means = (weights @ columns[name]).reshape(len(weights), len(arm.seeds), -1)
-            drawn[name].append(arm.metric(means))
-    return {
-        name: _checked(
-            name, arm.seeds, arm.metric(arm.counts.mean(1)), np.concatenate(drawn[name]).T, number, arm.lowest
-        )
-        for name, arm in arms.items()
-    }
-
-
-def resample_measures(
-    arms: Mapping[str, Mapping[int, Measure]],
-    metric: str,
-    number: int,
-    *,
-    seed: int = 0,
-    groups: Sequence[Hashable] | None = None,
-) -> dict[str, Resampled]:
-    """Score arms by any metric of a task; slower than `resample`, since each resample is measured on its own.
-
-    Args:
-        arms: for each arm, the measure of the model of each seed (`Task.measure`).
-        metric: name of the metric; more is better.
-        number: number of examples.
-        seed: of the resampling.
-        groups: the group of each example: groups are resampled as wholes. None: each example is one.
-
-    Raises:
-        UserError: a score is not finite.
-    """
-    measures = [measure for of_seed in arms.values() for measure in of_seed.values()]
-    drawn = iter(resampled(measures, number, seed, groups))
-    return {
-        name: _checked(
-            name,
-            list(of_seed),
-            np.array([measure_all(measure, number)[metric] for measure in of_seed.values()]),
-            np.array([next(drawn)[metric] for _ in of_seed]),
-            len(set(groups)) if groups else number,
-            lowest(metric),
-        )
-        for name, of_seed in arms.items()
-    }
 
 
 def average_tasks(
@@ -197,29 +109,3 @@ def interquartile_interval(arm: Resampled, *, seed: int = 0) -> tuple[float, flo
         raise UserError(f"{len(arm.seeds)} seeds have no interquartile mean", remedy=f"train with {MIN_SEEDS} or more")
     low, high = np.percentile(interquartile_mean(resample_runs(arm, seed=seed)), [2.5, 97.5])
     return float(interquartile_mean(arm.scores)), float(low), float(high)
-
-
-def _weights(rng: np.random.Generator, resamples: int, number: int) -> np.ndarray:
-    """Return the share of each example in each resample, (resamples, examples)."""
-    chosen = rng.integers(number, size=(resamples, number)) + number * np.arange(resamples)[:, None]
-    return np.bincount(chosen.ravel(), minlength=resamples * number).reshape(resamples, number) / number
-
-
-def _common_number(numbers: Mapping[str, int]) -> int:
-    """Return the number of examples of all arms."""
-    if len(set(numbers.values())) != 1 or not all(numbers.values()):
-        listed = ", ".join(f"{name}: {number}" for name, number in numbers.items())
-        raise UserError(
-            f"numbers of examples differ, or are 0 ({listed})", remedy="score all arms on the same examples"
-        )
-    return next(iter(numbers.values()))
-
-
-def _checked(
-    name: str, seeds: Sequence[int], scores: np.ndarray, drawn: np.ndarray, examples: int, lowest_score: float | None
-) -> Resampled:
-    if len(set(seeds)) != len(scores):
-        raise UserError(f"{name}: {len(scores)} scores of {len(set(seeds))} seeds", remedy="give each seed once")
-    if not (np.isfinite(scores).all() and np.isfinite(drawn).all()):
-        raise UserError(f"{name}: a score is not finite", remedy="leave out the runs whose loss was not finite")
-    return Resampled(tuple(seeds), scores, drawn, examples, lowest_score)

@@ -1,9 +1,9 @@
-"""Encoders in special forms: one that reads padded input, and one that looks up features computed before.
+"""An encoder that looks up features computed before, and padded input of encoders.
 
-`Padded` gives a body padded input, for export: the only place where a batch itself contains padding. Input: token ids
-(batch, length), and a mask of real tokens. Output: the last layer, (batch, length, width). The batch is one group of
-sequences of equal length whose padding stays in the stream, so that no shape depends on data and the exported program
-accepts any batch size and length. Attention ignores padding, so inputs and outputs there are arbitrary.
+`padded_tokens` makes the input of a body of token ids (batch, length) and a mask of real tokens, for export: the only
+place where a batch itself contains padding. The batch is one group of sequences of equal length whose padding stays in
+the stream, so that no shape depends on data and the exported program accepts any batch size and length. Attention
+ignores padding, so inputs and outputs there are arbitrary.
 
 `Stored` is a frozen encoder with precomputed features, which it looks up by row index. Input: batches whose token ids
 are row indices in a table on disk. Output: the layers that were stored there. It can replace the encoder that computed
@@ -29,30 +29,14 @@ ROWS = "rows"
 """Name of the rows of the table in the plan of a batch."""
 
 
-class Padded(nn.Module):
-    """An encoder for padded input.
+def padded_tokens(ids: Tensor, real: Tensor, segments: Tensor | None = None) -> Tokens:
+    """Return padded input as the input of a body, whose output at padding is meaningless.
 
     Args:
-        body: any encoder. On export the plain attention kernel is chosen automatically; see `layers.block`.
+        ids: token ids, (batch, length) int64; any valid id at padding.
+        real: False at padding, (batch, length) bool. Padding must be at the end of a row.
+        segments: segment ids, (batch, length) int64; None: all are 0.
     """
-
-    def __init__(self, body: Encoder) -> None:
-        super().__init__()
-        self.body = body
-
-    def forward(self, ids: Tensor, real: Tensor, segments: Tensor | None = None) -> Tensor:
-        """Return the last layer, (batch, length, width); its values at padding are meaningless.
-
-        Args:
-            ids: token ids, (batch, length) int64; any valid id at padding.
-            real: False at padding, (batch, length) bool. Padding must be at the end of a row.
-            segments: segment ids, (batch, length) int64; None: all are 0.
-        """
-        return self.body(padded_tokens(ids, real, segments)).last.view(*ids.shape, -1)
-
-
-def padded_tokens(ids: Tensor, real: Tensor, segments: Tensor | None = None) -> Tokens:
-    """Return padded input as the input of a body; the arguments are those of `Padded`."""
     batch, length = ids.shape
     position_ids = torch.arange(length, device=ids.device).expand(batch, length)
     return Tokens(

@@ -52,7 +52,6 @@ from unmask.support import panels
 if TYPE_CHECKING:
     from unmask.data.batches.batch import Tokens
 
-Body = TypeVar("Body", bound=nn.Module)
 Function = TypeVar("Function", bound=Callable[..., Any])
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 VARIANTS = 16
@@ -94,7 +93,7 @@ class SelfAttention(nn.Module):
         spec: what tokens attend to, and how, in training; outside of it there is no dropout.
         biased: whether the two linear layers have biases.
         qkv: projection to queries, keys and values, (rows, width) to (rows, 3 * width); None: a linear layer.
-        kernel: computes the attention; see `set_kernel`.
+        kernel: computes the attention.
 
     Raises:
         ValueError: a rotation is given and the heads have an odd width.
@@ -194,14 +193,6 @@ def _compiled(function: Function) -> Function:
 
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, VARIANTS)
     return cast(Function, torch.compile(function, dynamic=True))
-
-
-def set_kernel(body: Body, kernel: Kernel) -> Body:
-    """Set the kernel of every self-attention inside a module, in place, and return the module."""
-    for module in body.modules():
-        if isinstance(module, SelfAttention):
-            module.kernel = kernel
-    return body
 
 
 class Sizes(NamedTuple):

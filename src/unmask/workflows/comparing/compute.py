@@ -182,6 +182,8 @@ def measure_bits(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: 
         return {}
     scored = document_bits(likelihood, texts, Display(quiet=True))
     (drawn,) = resampled([scored.measure], len(texts), _resampling_seed(cell.inputs["text"]), None)
+    if not np.isfinite(drawn[BITS]).all():
+        raise UserError("the loss of the held-out text is not finite", remedy="lower the learning rate")
     np.save(folder / RESAMPLED, drawn[BITS].astype(np.float32))
     low, high = intervals(scored.measure, len(texts))[BITS]
     bits = measure_all(scored.measure, len(texts))[BITS]

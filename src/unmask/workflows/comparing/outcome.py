@@ -41,6 +41,8 @@ class ArmOutcome(msgspec.Struct, frozen=True):
         error: why it failed.
         scores: by task.
         score: mean over the tasks; without tasks minus the bits per character, so that more is better.
+        interquartile: mean of the middle half of the seeds, over the tasks, with an interval; None: fewer than eight
+            seeds.
         behind: the best arm's score minus this one's, with an interval that holds for all arms at once; None: it is
             the best, or has no score.
         parameters: number of parameters of the encoder.
@@ -65,6 +67,7 @@ class ArmOutcome(msgspec.Struct, frozen=True):
     error: str = ""
     scores: dict[str, TaskScore] = {}
     score: Estimate | None = None
+    interquartile: Estimate | None = None
     behind: Estimate | None = None
     parameters: int = 0
     trained_seconds: float = 0.0

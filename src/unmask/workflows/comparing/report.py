@@ -48,6 +48,7 @@ def columns(outcome: Outcome) -> list[str]:
     """Return the heads of the table of arms."""
     tasks = [f"{name}, {facts.metric.replace('_', ' ')}" for name, facts in outcome.tasks.items()]
     mean = ["mean"] if len(tasks) > 1 else []
+    mean += ["interquartile mean"] if _has_middle(outcome) else []
     bits = ["bits per character"] if _has_bits(outcome) else []
     costs = ["size", "one text", "training on text", *(["learning the tasks"] if tasks else [])]
     return ["arm", *tasks, *mean, "behind the best", *bits, *costs]
@@ -60,6 +61,7 @@ def cells_of(outcome: Outcome, arm: ArmOutcome) -> list[str]:
         return [arm.name, *["failed"] * failed, *[""] * (len(columns(outcome)) - 1 - failed)]
     scores = [_estimate(arm.scores[task].score) if task in arm.scores else "" for task in outcome.tasks]
     scores += [_estimate(arm.score) if arm.score else ""] if len(outcome.tasks) > 1 else []
+    scores += [_estimate(arm.interquartile) if arm.interquartile else ""] if _has_middle(outcome) else []
     latency = "" if arm.fastest is None else f"{arm.fastest:.2g} ms" + (f" ({arm.engine})" if arm.engine else "")
     text = (
         f"{duration(arm.trained_seconds)}, {arm.trained_tokens / 1e6:.1f} M tokens" if arm.trained_seconds else "none"
@@ -71,6 +73,10 @@ def cells_of(outcome: Outcome, arm: ArmOutcome) -> list[str]:
     bits = [_estimate(arm.bits, 2 if outcome.tasks else 3) if arm.bits else ""] if _has_bits(outcome) else []
     learning = [duration(arm.learning_seconds)] if outcome.tasks else []
     return [arm.name, *scores, behind, *bits, size, latency, text, *learning]
+
+
+def _has_middle(outcome: Outcome) -> bool:
+    return bool(outcome.tasks) and any(arm.interquartile for arm in outcome.arms)
 
 
 def _has_bits(outcome: Outcome) -> bool:

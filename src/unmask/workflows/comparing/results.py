@@ -284,6 +284,7 @@ def _arm(
         error=error,
         scores=by_task,
         score=Estimate(standing.score, *standing.interval) if standing else None,
+        interquartile=Estimate(*standing.interquartile) if standing and standing.interquartile else None,
         behind=_behind(standing) if standing and standing.difference_interval != (0, 0) else None,
         parameters=results[0]["parameters"] if results else 0,
         trained_seconds=mean(result["seconds"] for result in trained) if trained else 0.0,
