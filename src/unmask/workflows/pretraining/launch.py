@@ -42,6 +42,7 @@ def pretrain(
     allow_pickle: bool = False,
     layers: int | None = None,
     extend: int | None = None,
+    general: Files = (),
     minutes: float | None = None,
     settings: Overrides | None = None,
     search: bool = False,
@@ -73,6 +74,8 @@ def pretrain(
         allow_pickle: load pickled weights (pytorch_model.bin), restricted to tensors.
         layers: with init, number of the model's layers to keep, at equal distances.
         extend: with init and text, extend the model's vocabulary by at most so many tokens learned from the text.
+        general: with init, files of general text, of which the first part is scored before and after: whether a gain
+            can be expected of adapting the model, and what it forgets.
         minutes: time to train (budget.minutes).
         settings: settings of the recipe to change, for example budget.steps=100.
         search: first try half, once and twice the learning rate, in short runs that take an eighth of the budget.
@@ -107,7 +110,7 @@ def pretrain(
 
     check_count("restarts", restarts)
     check_overrides(settings or {})
-    text, clean, exclude_overlap = as_files(text), as_files(clean), as_files(exclude_overlap)
+    text, general, clean, exclude_overlap = map(as_files, (text, general, clean, exclude_overlap))
     if minutes is not None:
         settings = {"budget.minutes": minutes, **(settings or {})}
     display = Display(quiet=quiet)
@@ -132,7 +135,7 @@ def pretrain(
     if corpus is not None and (clean or exclude_overlap):
         idle = argument("clean" if clean else "exclude_overlap")
         raise UserError(f"{idle} has no effect on a corpus that is already built", remedy="omit it")
-    _check_sources(corpus, text, init, extend, reading, allow_pickle=allow_pickle, search=search)
+    _check_sources(corpus, text, init, extend, reading, general=general, allow_pickle=allow_pickle, search=search)
     owner = "the corpus" if corpus is not None else "the model" if init else ""
     refuse_fixed(
         changes,
@@ -189,6 +192,7 @@ def pretrain(
                 folder,
                 init=init,
                 layers=layers,
+                general=general,
                 allow_pickle=allow_pickle,
                 resume=again,
                 machine=machine,
@@ -237,6 +241,7 @@ def _check_sources(
     extend: int | None,
     reading: TextOptions,
     *,
+    general: Sequence[str | Path],
     allow_pickle: bool,
     search: bool,
 ) -> None:
@@ -246,8 +251,9 @@ def _check_sources(
         raise UserError(problem, remedy=f"pass either {argument('corpus')} or {argument('text')}")
     if search:
         refuse_several_processes("search", "search first, with one process")
-    if allow_pickle and not init:
-        raise UserError(f"{argument('allow_pickle')} has no effect without {argument('init')}")
+    for name, given in (("allow_pickle", allow_pickle), ("general", general)):
+        if given and not init:
+            raise UserError(f"{argument(name)} has no effect without {argument('init')}")
     if corpus is not None and reading != TextOptions():
         idle = f"{argument('field')}, {argument('documents')}, {argument('strict')} and {argument('encoding')}"
         raise UserError(f"{idle} have no effect on a corpus that is already built", remedy="omit them")

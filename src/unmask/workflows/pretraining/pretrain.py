@@ -17,6 +17,7 @@ from unmask.data.batches.sources import Source, TextTooShortError, stage_ends
 from unmask.data.cleaning.language import main_languages
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.corpus.sample import read_sample
+from unmask.data.text.record_files import fingerprint_source
 from unmask.model.model import Model, save_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.teacher import TEACHER, Teacher
@@ -44,6 +45,7 @@ from unmask.workflows.pretraining.checks import (
     check_vocabulary,
     check_words,
 )
+from unmask.workflows.pretraining.general_text import expectation, forgotten, general_batches
 from unmask.workflows.pretraining.start import (
     InitialWeights,
     begin_from_text,
@@ -66,6 +68,7 @@ def pretrain_corpus(
     *,
     init: str | Path | None = None,
     layers: int | None = None,
+    general: Sequence[str | Path] = (),
     allow_pickle: bool = False,
     resume: bool = False,
     machine: Machine | None = None,
@@ -81,6 +84,7 @@ def pretrain_corpus(
         init: model to continue from; the corpus must have been built with its tokenizer, or with one that extends it:
             then the vocabulary of the model is extended (`extend_tokenizer`, workflows/pretraining/start.py).
         layers: number of layers to keep of those of `init`, at equal distances; None: all.
+        general: with `init`, files of general text, which is scored before and after.
         allow_pickle: allow `init` to hold pickled weights.
         resume: continue the run in `out` from its last checkpoint.
         machine: device and precision; None chooses them automatically.
@@ -100,7 +104,7 @@ def pretrain_corpus(
         start = InitialWeights()
         if init is not None:
             start = continued(init, recipe, corpus, layers=layers, allow_pickle=allow_pickle)
-        return train_encoder(recipe, corpus, out, start, resume=resume, machine=machine, quiet=quiet)
+        return train_encoder(recipe, corpus, out, start, general=general, resume=resume, machine=machine, quiet=quiet)
 
 
 def train_encoder(
@@ -110,6 +114,7 @@ def train_encoder(
     start: InitialWeights,
     *,
     teacher: Teacher | None = None,
+    general: Sequence[str | Path] = (),
     resume: bool = False,
     machine: Machine | None = None,
     quiet: bool = False,
@@ -122,6 +127,7 @@ def train_encoder(
         out: the run directory.
         start: the initial weights.
         teacher: model that objectives learn from; it is moved to the machine.
+        general: files of general text, which is scored before and after; see general_text.py.
         resume: continue the run in `out` from its last checkpoint.
         machine: device and precision; None chooses them automatically.
         quiet: print nothing.
@@ -136,6 +142,8 @@ def train_encoder(
     for note in check_words(recipe, corpus.tokenizer):
         display.say(note)
     inputs = {"corpus": fingerprint(corpus), **start.inputs}
+    if general:
+        inputs["general"] = fingerprint_values(list(map(fingerprint_source, general)))
     if teacher is not None:
         inputs["teacher"] = teacher.fingerprint()  # before its precision is changed
         teacher.to(machine.device, machine.dtype)
@@ -144,6 +152,7 @@ def train_encoder(
     learner.to(machine.device)
     curriculum = build_curriculum(recipe, corpus.tokenizer, learner)
     source, heldout = _read(curriculum, recipe, corpus, display)
+    other = general_batches(general, corpus.tokenizer, curriculum, HELDOUT_TOKENS) if general else []
     with processes, open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run:
         for line in (*start.changes, *start.warnings):
             display.say(line)
@@ -155,6 +164,11 @@ def train_encoder(
             run.log(
                 {"kind": "baseline", "step": 0, **baseline(learner, heldout, corpus.manifest.most_frequent_token.id)}
             )
+        if other and not created and processes.is_main and not resume:
+            before = evaluate(learner, other, machine)
+            run.log({"kind": "general", "step": 0, **before})
+            if heldout:
+                display.say(expectation(evaluate(learner, heldout, machine), before))
         trainer = Trainer(
             learner,
             source,
@@ -178,6 +192,8 @@ def train_encoder(
         if initial and heldout:
             reached = {"step": trainer.progress.step, "tokens": trainer.progress.tokens}
             run.log({"kind": "heldout", **reached, **metrics})
+        if other:
+            run.log({"kind": "general", "step": trainer.progress.step, **evaluate(learner, other, machine)})
         remarks = _finish(run, recipe, corpus, curriculum, trainer, start, metrics, display)
     for warning in remarks.warnings:
         display.say(warning)
@@ -252,6 +268,9 @@ def _remarks(
     """
     constant, total = (run.read_metrics("baseline") or [{}])[0], trainer.progress.total
     last = {name: learner.parts[name] for name, step in trained.items() if step == total}.items()
+    notes = [note for name, part in last for note in part.notes(name, metrics, constant)]
+    if other := run.read_metrics("general"):
+        notes.append(forgotten(other))
     return Remarks(
         how=start.how,
         changes=start.changes,
@@ -264,7 +283,7 @@ def _remarks(
                 if step < total
             ),
         ],
-        notes=[note for name, part in last for note in part.notes(name, metrics, constant)],
+        notes=notes,
         warnings=[*start.warnings, *(text for name, part in last for text in part.warnings(name, metrics))],
         usage=[line for name in trained for line in learner.parts[name].usage(str(run.path))],
     )

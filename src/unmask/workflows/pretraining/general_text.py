@@ -1,0 +1,80 @@
+"""General text, scored before and after a model is adapted to a text of a domain.
+
+Input: files, and the masking of the run. Output: fixed batches; in words, what to expect of the adaptation before it
+begins, and what was forgotten after it. A text that is harder for the model than general text has something to teach
+it; one that is not harder is like what it has read (docs/adapting.md, with what was measured).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from unmask.data.batches.batch import Batch
+from unmask.data.batches.curriculum import Curriculum
+from unmask.data.batches.sources import TextTooShortError
+from unmask.data.corpus.build import write_corpus
+from unmask.data.text.documents import TextOptions
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.inference.evaluation.language_models import read_texts
+from unmask.support.errors import UserError
+from unmask.support.messages import argument
+
+MOST_DOCUMENTS, MOST_CHARACTERS = 2000, 400_000
+"""How much of the files is read: more than what is scored."""
+HARDER = 0.3
+"""By how many nats a token must be harder to predict than in general text for a gain to be expected."""
+
+
+def general_batches(
+    paths: Sequence[str | Path], tokenizer: Tokenizer, curriculum: Curriculum, tokens: int
+) -> list[Batch]:
+    """Return batches of general text, framed and masked as the held-out text of a run is.
+
+    Args:
+        paths: files of text, of which the first documents are read.
+        tokenizer: that of the run.
+        curriculum: its layouts and maskings.
+        tokens: about how many tokens there are at most.
+
+    Raises:
+        UserError: a file cannot be read, or there is too little text in them.
+    """
+    documents, _ = read_texts(paths, TextOptions(), MOST_DOCUMENTS)
+    read = accumulate(map(len, documents), initial=0)
+    chosen = [document for document, before in zip(documents, read, strict=False) if before < MOST_CHARACTERS]
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "general.jsonl"
+        file.write_text("".join(json.dumps({"text": document}) + "\n" for document in chosen), encoding="utf8")
+        corpus = write_corpus(file, tokenizer, Path(folder) / "corpus", heldout=None)
+        try:
+            batches = curriculum.heldout(corpus.train, tokens)
+        except TextTooShortError:
+            batches = []
+    if not batches:
+        raise UserError("too little text to score", file=paths[0], remedy=f"name more files in {argument('general')}")
+    return batches
+
+
+def expectation(text: Mapping[str, float], general: Mapping[str, float]) -> str:
+    """Return in words what to expect of an adaptation, from the losses of a model on its text and on general text."""
+    harder = text["loss"] - general["loss"]
+    if harder >= HARDER:
+        return f"this text is {harder:.2f} nats a token harder for the model than the general text: expect a gain"
+    how = "no harder" if harder <= 0 else f"only {harder:.2f} nats a token harder"
+    return f"this text is {how} for the model than the general text: expect little, it is like what the model has read"
+
+
+def forgotten(losses: Sequence[Mapping[str, float]]) -> str:
+    """Return in words how the loss of general text has changed.
+
+    Args:
+        losses: its metrics before and after; after only, if the head is new.
+    """
+    before, after = losses[0]["loss"], losses[-1]["loss"]
+    if losses[0]["step"]:
+        return f"Loss of the general text: {after:.2f} nats; it had none before, as the head is new."
+    return f"Loss of the general text: {before:.2f} nats before, {after:.2f} after ({after - before:+.2f})."
