@@ -7,6 +7,9 @@ forgetting: `modernbert-tiny`, pretrained by default on 6 million tokens of Engl
 another-script: MiniLM, whose vocabulary lacks two thirds of the characters of Chinese reviews (ChnSentiCorp), learns
     their sentiment from 500 of them, as it is and adapted with 900,000 tokens of the training texts, its vocabulary
     extended by their characters. The dev set is reported; nothing was chosen by it.
+tasks: `modernbert-tiny`, pretrained on 20 million tokens of English, learns tasks from 500 examples: as it is, adapted
+    by default with 2 million tokens of the texts of the task, without labels, and with as many of articles like those
+    that it has read. Test data are reported; nothing was chosen by them.
 
 A record for each run is added to benchmarks/results/adapting.json. Runs that exist are not repeated. `--toy` has few
 texts and steps.
@@ -21,17 +24,18 @@ import random
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from common import RUNS, SEEDS, SHARED, add, minilm, parse
-from files import write_rows
-from labelled import SST2, read_texts
+from files import english_corpus, write_rows
+from labelled import SST2, SST2_DEV, parted, read_texts
 
 import unmask
 from unmask.demo.documentation import documentation
 
 PRETRAINED = ("wikipedia/train-0", "wikipedia/train-1", "wikinews/train")
 TOKENS = {"pretraining": 6_000_000, "forgetting": 600_000, "another-script": 900_000}
+TOKENS |= {"pretraining for tasks": 20_000_000, "tasks": 2_000_000}
 WAYS: dict[str, dict[str, Any]] = {
     "by default": {},
     "trained weights alone": {"initial_share": 0.0},
@@ -140,12 +144,91 @@ def another_script(runs: Path, options: argparse.Namespace) -> None:
             add("adapting", {"case": "another-script", "start": start, "seed": seed}, figures)
 
 
+class Pair(NamedTuple):
+    """A text and a task: texts to adapt to, the task, files to learn it from and to score it on."""
+
+    texts: list[str]
+    task: str
+    train: Path
+    test: Path
+
+
+def pairs(folder: Path, few: int | None) -> dict[str, Pair]:
+    """Return pairs of a text and a task; the texts of test examples are in none."""
+    phrases_of_films, (paragraphs, asked) = read_texts(SST2), parted("topics")
+    entities, entailment = SHARED / "ner/conll2003", SHARED / "pairs/sick"
+    sentences = _unpacked(entities / "eng.train.xz").split("\n\n")
+    head, *lines = _unpacked(entailment / "SICK_train.txt.xz").splitlines()
+    for examples in (phrases_of_films, paragraphs, sentences, lines):
+        random.Random(0).shuffle(examples)
+    tested = {example.text for example in asked}
+    documents = ["\n".join(line for line in text.split("\n") if line not in tested) for text in documentation()]
+    news = [" ".join(row.split()[0] for row in sentence.splitlines()) for sentence in sentences if sentence.strip()]
+    news = [text for text in news if text != "-DOCSTART-"]
+    written = sorted({text for line in lines for text in line.split("\t")[1:3]})
+    few_lines, few_sentences = folder / "sick.txt", folder / "news.conll"
+    few_lines.write_text("\n".join([head, *lines[: few or EXAMPLES], ""]), encoding="utf8")
+    few_sentences.write_text("\n\n".join([*sentences[: few or EXAMPLES], ""]), encoding="utf8")
+    films = write_rows(folder / "films.tsv", phrases_of_films[: few or EXAMPLES])
+    topics = write_rows(folder / "topics.tsv", paragraphs[: few or EXAMPLES])
+    kinds = "classification", "token-classification"
+    every = {
+        "film reviews: sentiment": Pair(phrases(), kinds[0], films, SHARED / SST2_DEV),
+        "documentation: topic": Pair(documents, kinds[0], topics, write_rows(folder / "topics-test.tsv", asked)),
+        "English news: entities": Pair(news, kinds[1], few_sentences, entities / "eng.testb.xz"),
+        "captions: entailment": Pair(written, kinds[0], few_lines, entailment / "SICK_test_annotated.txt.xz"),
+    }
+    return {name: pair._replace(test=pair.train) for name, pair in every.items()} if few else every
+
+
+def _unpacked(path: Path) -> str:
+    with lzma.open(path, "rt", encoding="utf8") as file:
+        return file.read()
+
+
+def tasks(runs: Path, options: argparse.Namespace) -> None:
+    """Measure what tasks gain by adapting to their texts, and by reading more of the same kind of text."""
+    few, base = TOY_TEXTS if options.toy else None, runs / "base"
+    runs.mkdir(parents=True, exist_ok=True)
+    general = write(articles("wikipedia/heldout")[: few or GENERAL], runs / "general.jsonl")
+    if not (base / "model").exists():
+        corpus = english_corpus(runs / "english", 8000, documents=few)
+        settings = {"budget.tokens": budget("pretraining for tasks", options)}
+        unmask.pretrain("modernbert-tiny", corpus, out=base, settings=settings, quiet=True)
+    every = pairs(runs, few)
+    texts = {"articles": articles("wikipedia/train-7")} | {name: pair.texts for name, pair in every.items()}
+    for name, text in texts.items():
+        own = runs / name.replace(": ", "-").replace(" ", "-")
+        if not (own / "model").exists():
+            settings = {"budget.tokens": budget("tasks", options), "batch.tokens": 2048}
+            train = write(text[: few and 10 * few], runs / f"{own.name}.jsonl")
+            unmask.pretrain(init=base, text=train, general=general, out=own, settings=settings, quiet=True)
+        logged = [json.loads(line) for line in (own / "metrics.jsonl").read_text().splitlines()]
+        before, after = (line["loss"] for line in logged if line["kind"] == "general")
+        held = next(line["loss"] for line in logged if line["kind"] == "heldout")
+        add("adapting", {"case": "tasks", "text": name}, {"harder": held - before, "lost": after - before})
+        for start, model in {"as it is": base, "adapted": own, "articles": runs / "articles"}.items():
+            for seed in options.seeds if name in every else ():
+                learn(every[name], name, start, model, seed, runs / f"{own.name}-{start}-{seed}".replace(" ", "-"))
+
+
+def learn(pair: Pair, name: str, start: str, model: Path, seed: int, out: Path) -> None:
+    """Fine-tune a model for the task of a pair, unless it is done, and add its score."""
+    if (out / "model").exists():
+        return
+    unmask.finetune(pair.task, model, [pair.train], out=out, settings={"seed": seed}, frozen=False, quiet=True)
+    result = unmask.evaluate(out, [pair.test], quiet=True)
+    metric = "f1" if pair.task == "token-classification" else "accuracy"
+    figures = {"score": result["metrics"][metric], "interval": result["intervals"][metric]}
+    add("adapting", {"case": "tasks", "text": name, "start": start, "seed": seed}, figures)
+
+
 def budget(case: str, options: argparse.Namespace) -> float:
     """Return the tokens of a run."""
     return TOKENS[case] * (TOY_SHARE if options.toy else 1)
 
 
-CASES = {"forgetting": forgetting, "another-script": another_script}
+CASES = {"forgetting": forgetting, "another-script": another_script, "tasks": tasks}
 
 
 def main() -> None:
