@@ -1,5 +1,6 @@
 """Tests of dropping documents that overlap with test files, and those in other languages."""
 
+import csv
 import json
 from unicodedata import normalize
 
@@ -82,6 +83,20 @@ def test_short_passages_count_as_a_whole(tmp_path, verdict):
     path.write_text("ten eleven twelve\n")
     with pytest.raises(UserError, match="has no passage of 8 words or more"):
         rule.build()
+
+
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_cells_of_csv_are_passages(tmp_path, verdict, separator):
+    """The words of other columns are not beside them, and quoted cells have line breaks and quotation marks."""
+    path = tmp_path / "a.csv"
+    short, quoted = "one two three four five six seven eight", "a b c d e f\nsaid “no” g h; i, j"
+    with path.open("w", encoding="utf8", newline="") as file:
+        rows = [("id", "text", "label"), (17, short, "good"), (18, quoted.translate({0x201C: '"', 0x201D: '"'}), "bad")]
+        csv.writer(file, delimiter=separator).writerows(rows)
+    rule = Overlap(files=(str(path),))
+    for text in (short, quoted):
+        assert verdict(rule, f"before {text} after")[0] == f"overlap with {path}"
+    assert verdict(rule, f"17 {short[4:]} good")[0] == ""
 
 
 def test_recall_and_precision_of_planted_leaks(tmp_path, verdict, prose):
