@@ -17,6 +17,7 @@ from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.train import train_vocabulary
 from unmask.families.bert import BertSettings
 from unmask.families.gpt import GptSettings
+from unmask.families.xlnet import XlnetSettings
 from unmask.model.model import Model, save_model
 
 from .conftest import name_case
@@ -97,6 +98,24 @@ def test_the_tokenizer_of_a_model(encode, tokenizer, tmp_path, causal):
     for directory in (tmp_path, tmp_path / "model"):  # a run, with its model inside
         (line,) = encode("--special", "the dog", directory=directory)
         assert line == ("[CLS] the dog [MASK]" if causal else "[CLS] the dog [SEP]")
+
+
+def test_special_tokens_at_the_end_have_their_offsets(encode, documents, tmp_path):
+    """XLNet's [CLS] is the last token."""
+    tokenizer = train_vocabulary("unigram", documents, size=300, lowercase=True)
+    shape = XlnetSettings(layers=1, width=16, heads=2, feed_forward=32)
+    save_model(tmp_path, Model(shape.build(tokenizer.size), tokenizer), "card")
+    (line,) = [json.loads(text) for text in encode("--json", "--special", TEXTS[0], directory=tmp_path)]
+    one = AutoTokenizer.from_pretrained(tmp_path)(TEXTS[0], return_offsets_mapping=True)
+    assert line["ids"] == one["input_ids"]
+    assert line["offsets"] == [list(pair) for pair in one["offset_mapping"]]
+
+
+def test_special_tokens_of_words_are_added_around(encode, documents, tmp_path):
+    train_vocabulary("words", documents, size=100, lowercase=False).save(tmp_path)
+    (line,) = [json.loads(text) for text in encode("--json", "--special", "xyzzy dog", directory=tmp_path)]
+    assert line["tokens"] == ["<S>", "xyzzy", "dog", "</S>"]
+    assert line["offsets"] == [[0, 0], [0, 5], [6, 9], [0, 0]]
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,12 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
 
 from unmask.data.batches.frame import Frame
 from unmask.data.cleaning.tally import read_tally
@@ -302,10 +305,12 @@ def _lines(path: str | Path) -> Iterator[str]:
 
 def _encoded(tokenizer: Tokenizer, texts: Iterator[str], *, special: bool) -> Iterator[dict[str, Any]]:
     """Yield the fields of each text."""
-    frame = Frame.of(tokenizer)
+    frame = replace(Frame.of(tokenizer), spell=np.asarray)  # ids, also where models read characters
     while chunk := list(islice(texts, CHUNK)):
         for text, (ids, spans) in zip(chunk, tokenizer.encode_offsets_many(chunk), strict=True):
             numbers, offsets = ids.tolist(), spans.tolist()
             if special:
-                numbers, offsets = frame.wrap(ids).ids.tolist(), [[0, 0], *offsets, [0, 0]]
+                at = frame.spread(np.arange(len(ids))).tolist()
+                numbers = frame.wrap(ids).ids.tolist()
+                offsets = [offsets[index] if index >= 0 else [0, 0] for index in at]
             yield {"text": text, "tokens": tokenizer.tokens(numbers), "ids": numbers, "offsets": offsets}

@@ -1,5 +1,6 @@
 """Tests of dropping documents that overlap with test files, and those in other languages."""
 
+import csv
 import json
 from unicodedata import normalize
 
@@ -84,6 +85,20 @@ def test_short_passages_count_as_a_whole(tmp_path, verdict):
         rule.build()
 
 
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_cells_of_csv_are_passages(tmp_path, verdict, separator):
+    """The words of other columns are not beside them, and quoted cells have line breaks and quotation marks."""
+    path = tmp_path / "a.csv"
+    short, quoted = "one two three four five six seven eight", "a b c d e f\nsaid “no” g h; i, j"
+    with path.open("w", encoding="utf8", newline="") as file:
+        rows = [("id", "text", "label"), (17, short, "good"), (18, quoted.translate({0x201C: '"', 0x201D: '"'}), "bad")]
+        csv.writer(file, delimiter=separator).writerows(rows)
+    rule = Overlap(files=(str(path),))
+    for text in (short, quoted):
+        assert verdict(rule, f"before {text} after")[0] == f"overlap with {path}"
+    assert verdict(rule, f"17 {short[4:]} good")[0] == ""
+
+
 def test_recall_and_precision_of_planted_leaks(tmp_path, verdict, prose):
     path = tmp_path / "test.txt"
     sentences = [line for number in range(1000, 1050) for line in prose(number, lines=4).split("\n\n")]
@@ -115,12 +130,17 @@ def test_language(verdict):
     assert verdict(Language(keep=("en", "de", "es", "fr"), min_probability=0.99), "Jpeg 12 a")[0] != ""
     with pytest.raises(UserError, match=r"language\.keep is empty"):
         Language(keep=()).build()
+    alemannic = "Dr Rhy isch e Fluss z Euroopa, und d Stadt Basel isch die grööschti Stadt am Rhy in dr Schwiiz."
+    assert verdict(Language(keep=("gsw",)), alemannic)[0] == "", "the model calls it als, which is Albanian"
+    for code in ("deu", "EN", "als", "english"):
+        with pytest.raises(UserError, match=rf"language\.keep: '{code}' is not the code of a language"):
+            Language(keep=("en", code)).build()
 
 
 def test_main_languages_are_those_of_many_texts(monkeypatch):
-    found = {"a": ("en", 0.9), "b": ("als", 0.9), "c": ("fr", 0.9), "d": ("it", 0.3)}
+    found = {"a": ("en", 0.9), "b": ("gsw", 0.9), "c": ("fr", 0.9), "d": ("it", 0.3)}
     monkeypatch.setattr(language, "identify_language", lambda text: found[text[0]])
-    assert main_languages("b" * 6 + "a" * 40 + "c" + "d" * 5) == ("en", "gsw"), "ISO 639 has another als"
+    assert main_languages("b" * 6 + "a" * 40 + "c" + "d" * 5) == ("en", "gsw")
     assert main_languages("a" * 19) == (), "too few"
     assert main_languages("d" * 30 + "a" * 20) == (), "most are uncertain"
     monkeypatch.undo()

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from unmask.data.batches.frame import adopt_framing
 from unmask.data.tokenizers.load import load_tokenizer, read_length
 from unmask.support.errors import UserError
 
@@ -174,3 +175,45 @@ def test_tokenizer_json_takes_precedence_over_vocab_txt(directory):
     load_tokenizer(directory).save(directory)
     (directory / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nother\n")
     assert load_tokenizer(directory).size == 15
+
+
+TWICE = [("SpecialToken" if id[1:] else "Sequence", id) for id in ("[CLS]", "A", "[SEP]", "[SEP]", "B", "[SEP]")]
+OTHERS = {
+    "longer words": lambda content: content["model"].update(max_input_chars_per_word=10),
+    "control characters": lambda content: content["normalizer"].update(clean_text=False),
+    "two separators": lambda content: content["post_processor"].update(
+        pair=[{kind: {"id": id, "type_id": 0}} for kind, id in TWICE]
+    ),
+    "whole words": lambda content: content["model"].update(ignore_merges=True),
+    "one word": lambda content: content["pre_tokenizer"].update(use_regex=False),
+    "repeated spaces": lambda content: content.update(pre_tokenizer=content["pre_tokenizer"]["pretokenizers"][1]),
+    "composed": lambda content: content.update(normalizer={"type": "NFKC"}),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"), [*zip(["tokenizer"] * 3 + ["bpe"] * 2 + ["unigram"] * 2, OTHERS, strict=True)]
+)
+def test_what_the_class_of_a_kind_would_change_is_saved_as_it_is(kind, change, request, tmp_path):
+    """Published tokenizers whose `tokenizer.json` transformers takes as it is; then ids and pairs remain the same."""
+    from transformers import AutoTokenizer
+
+    first, second = tmp_path / "first", tmp_path / "second"
+    request.getfixturevalue(kind).save(first)
+    content = json.loads((first / "tokenizer.json").read_text(encoding="utf8"))
+    OTHERS[change](content)
+    if kind == "bpe":  # a token that no merge makes
+        content["model"]["vocab"]["Ġxyzzy"] = len(content["model"]["vocab"])
+    (first / "tokenizer.json").write_text(json.dumps(content), encoding="utf8")
+    config = json.loads((first / "tokenizer_config.json").read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (first / "tokenizer_config.json").write_text(json.dumps(config))
+    tokenizer = load_tokenizer(first)
+    adopt_framing(tokenizer, first)
+    tokenizer.save(second, segments=tokenizer.segments)
+    again, before, after = load_tokenizer(second), *map(AutoTokenizer.from_pretrained, (first, second))
+    adopt_framing(again, second)
+    assert again.sha256 == tokenizer.sha256
+    assert (again.ends_twice, again.segments) == (tokenizer.ends_twice, tokenizer.segments)
+    for text in ("a dog  likes\tthe xyzzy sea", "unbelievable\x00 ﬁre, bâtiment", ""):
+        assert before(text, "the sea").input_ids == after(text, "the sea").input_ids
+        assert again.encode(text).tolist() == after.encode(text, add_special_tokens=False)

@@ -26,7 +26,7 @@ class Teacher:
         table = torch.randn(tokenizer.size, 8, generator=torch.Generator().manual_seed(0))
         encoder = SimpleNamespace(words=torch.nn.Embedding.from_pretrained(table))
         self.model = SimpleNamespace(task=task, labels=("bad", "good"), tokenizer=tokenizer, encoder=encoder)
-        self.texts = 0
+        self.texts, self.slope = 0, 60
 
     def fingerprint(self):
         return "teacher"
@@ -36,7 +36,7 @@ class Teacher:
         shares = [sum(word in LIKED for word in text.lower().split()) / len(text.split()) for text in texts]
         if isinstance(self.model.task, Regression):
             return [Score(text, share) for text, share in zip(texts, shares, strict=True)]
-        chances = [float(1 / (1 + np.exp(-60 * (share - 0.08)))) for share in shares]
+        chances = [float(1 / (1 + np.exp(-self.slope * (share - 0.08)))) for share in shares]
         return [
             Prediction(text, "good", {"bad": 1 - chance, "good": chance})
             for text, chance in zip(texts, chances, strict=True)
@@ -99,6 +99,18 @@ def test_documents_are_dropped_as_the_classifier_would(text, tokenizer, teacher,
     assert kept + tally["documents"] == len(documents) and abs(kept - sum(stays)) < 0.1 * len(documents)
     right = [sum(word in text.lower() for word in LIKED) for text in tally["samples"]["not good"]]
     assert np.mean(right) < 3
+
+
+@pytest.mark.parametrize("least", [0.001, 0.999])
+def test_the_least_probability_may_be_extreme(text, tokenizer, teacher, tmp_path, documents, capsys, least):
+    """Documents that the classifier is surer of than that stay, and only these."""
+    teacher.slope = 300  # it is sure of most documents
+    options = {"quality": "model", "quality_label": "good", "min_quality": least, "workers": 1}
+    corpus = build_corpus(text, tokenizer, tmp_path / "out", **options)
+    stays = [prediction.scores["good"] >= least for prediction in teacher.predict(documents)]
+    assert f"{100 * sum(stays) / len(stays):.1f} % are good" in "".join(capsys.readouterr())
+    assert 0 < sum(stays) < len(documents)
+    assert abs(len(corpus.train) + len(corpus.heldout) - sum(stays)) < 0.2 * len(documents)
 
 
 def test_the_same_student_is_taught_once_and_another_anew(text, tokenizer, teacher, tmp_path, monkeypatch):

@@ -29,7 +29,14 @@ from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides
 from unmask.workflows.pretraining import start
-from unmask.workflows.pretraining.start import adapt, build_learner, extend_vocabulary, load_base, spread
+from unmask.workflows.pretraining.start import (
+    adapt,
+    begin_decoders,
+    build_learner,
+    extend_vocabulary,
+    load_base,
+    spread,
+)
 
 SIZE = {"layers": 4, "width": 32, "heads": 4, "positions": 32, "init_std": 0.3}
 INNER = {**SIZE, "feed_forward": 48}
@@ -298,6 +305,16 @@ def test_a_published_discriminator_keeps_its_head(corpus, tmp_path):
     for name, value in learner.parts["replaced_token"].state_dict().items():
         assert torch.equal(value, head[name]) if name in head else name.startswith("generator.")
     assert len(head) == 4
+
+
+@pytest.mark.parametrize("more", [0, 8])
+def test_decoders_begin_at_the_frequencies_of_tokens(more):
+    """Rows of a published model that are no tokens are as rare as tokens that do not occur."""
+    head = OBJECTIVES["masked_lm"]().build(BuildContext(BertSettings(**INNER).build(100 + more), tokenizer_size=100))
+    counts = np.arange(100)
+    begin_decoders([head], counts)
+    smoothed = np.append(counts, np.zeros(more)) + 0.1
+    np.testing.assert_allclose(head.bias.softmax(0).detach().numpy(), smoothed / smoothed.sum(), rtol=1e-5)
 
 
 def test_a_learner_from_scratch_is_determined_by_the_seed(recipe, corpus):

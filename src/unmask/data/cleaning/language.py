@@ -43,7 +43,14 @@ class Language(RuleSettings, frozen=True, kw_only=True):
         """See `RuleSettings`."""
         if not self.keep:
             raise UserError("language.keep is empty", remedy='name languages, as in keep = ["en"]')
-        _model()
+        labels, _ = _model().predict("", k=-1, threshold=-1.0)  # all of them
+        known = sorted(map(_code, labels))
+        for code in self.keep:
+            if code not in known:
+                raise UserError(
+                    f"language.keep: '{code}' is not the code of a language that can be identified",
+                    remedy=f"choose among {', '.join(known)}",
+                )
 
         def judge(document: Document) -> Verdict:
             language, probability = identify_language(document.text[: self.characters])
@@ -61,7 +68,13 @@ def identify_language(text: str) -> tuple[str, float]:
         UserError: the package of the model is not installed.
     """
     labels, probabilities = _model().predict(" ".join(text.split()))
-    return labels[0].removeprefix("__label__"), float(probabilities[0])
+    return _code(labels[0]), float(probabilities[0])
+
+
+def _code(label: str) -> str:
+    """Return the code of a language (ISO 639), given a label of the model."""
+    language = label.removeprefix("__label__")
+    return _CODES.get(language, language)
 
 
 def main_languages(texts: Sequence[str]) -> tuple[str, ...]:
@@ -76,7 +89,7 @@ def main_languages(texts: Sequence[str]) -> tuple[str, ...]:
         found = [identify_language(text[:CHARACTERS]) for text in texts]
     except UserError:
         return ()
-    counts = Counter(_CODES.get(language, language) for language, probability in found if probability >= SURE)
+    counts = Counter(language for language, probability in found if probability >= SURE)
     if 2 * counts.total() < len(texts):
         return ()
     return tuple(language for language, count in counts.most_common() if count >= SHARE * len(texts))

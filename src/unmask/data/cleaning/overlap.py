@@ -24,6 +24,7 @@ import msgspec
 import numpy as np
 
 from unmask.data.cleaning.rule import Document, Judge, RuleSettings, Verdict
+from unmask.data.labelled.delimited import DelimitedFile
 from unmask.data.text.files import decode_line, display_name, pages_of, read_text_lines
 from unmask.data.text.pages import read_pages
 from unmask.data.text.record_files import has_reader, read_file
@@ -148,6 +149,9 @@ def read_passages(path: str | Path) -> Iterator[str]:
         yield from (text for _, record in read_file(path) for text in _texts(record))
     elif any(suffix.lower() in _JSON for suffix in Path(path).suffixes[-2:]):
         yield from _json_texts(path)
+    elif ".csv" in map(str.lower, Path(path).suffixes[-2:]):
+        file = DelimitedFile(path, "csv", lambda cells: len(cells) > 1, header=False)
+        yield from (cell for _, cells in file.rows() for cell in cells)
     else:
         yield from _line_texts([line for _, line in read_text_lines(path)])
 

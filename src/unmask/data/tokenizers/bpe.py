@@ -32,7 +32,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from unmask.data.tokenizers.counting import count_words, repeat
-from unmask.data.tokenizers.tokenizer import Kind, Starts, Tokenizer, write_model
+from unmask.data.tokenizers.tokenizer import GENERAL_CLASS, Kind, Starts, Tokenizer, write_model
 from unmask.data.tokenizers.wordpiece import SPECIAL_TOKENS
 from unmask.data.tokenizers.words import WordStarts
 from unmask.support.errors import UserError, refuse_string
@@ -86,8 +86,10 @@ def _starts(tokens: Sequence[str | None]) -> Starts:
 
 def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
     write_model(library, directory)
-    prefix = library.pre_tokenizer.add_prefix_space
-    return {"tokenizer_class": "RobertaTokenizerFast", "add_prefix_space": prefix, "trim_offsets": True}
+    model, words = library.model, library.pre_tokenizer
+    other = model.unk_token or model.fuse_unk or model.byte_fallback or model.ignore_merges or not words.use_regex
+    name = GENERAL_CLASS if other else "RobertaTokenizerFast"
+    return {"tokenizer_class": name, "add_prefix_space": words.add_prefix_space, "trim_offsets": True}
 
 
 BPE = Kind(
@@ -103,7 +105,7 @@ BPE = Kind(
 
 
 def _save_library(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
-    return {"tokenizer_class": "PreTrainedTokenizerFast"}  # vocab.json would lack the normalizer and added tokens
+    return {"tokenizer_class": GENERAL_CLASS}  # vocab.json would lack the normalizer and added tokens
 
 
 BERT_BPE = replace(BPE, special=SPECIAL_TOKENS, save=_save_library, ends_twice=False, adds_special_tokens=False)
@@ -224,7 +226,7 @@ def _word_starts(tokens: Sequence[str | None]) -> Starts:
 
 def _save_words(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
     write_model(library, directory)
-    return {"tokenizer_class": "PreTrainedTokenizerFast"}  # GPT's own class in transformers adds no special tokens
+    return {"tokenizer_class": GENERAL_CLASS}  # GPT's own class in transformers adds no special tokens
 
 
 def _word_decoder() -> decoders.Decoder:

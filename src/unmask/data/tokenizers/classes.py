@@ -14,10 +14,11 @@ import tokenizers
 from tokenizers import normalizers, pre_tokenizers
 
 from unmask.data.tokenizers.bpe import BPE_SPECIAL_TOKENS
+from unmask.data.tokenizers.tokenizer import GENERAL_CLASS
 from unmask.data.tokenizers.unigram import SPACE, UNIGRAM_SPECIAL_TOKENS
 from unmask.data.tokenizers.wordpiece import MPNET_WORDPIECE, SPECIAL_TOKENS
 
-GENERAL = ("PreTrainedTokenizerFast", "TokenizersBackend", "PreTrainedTokenizer", "PythonBackend")
+GENERAL = (GENERAL_CLASS, "TokenizersBackend", "PreTrainedTokenizer", "PythonBackend")
 """Classes that take `tokenizer.json` as it is; the first name is that of directories, whatever the version."""
 
 Config = Mapping[str, Any]

@@ -42,6 +42,8 @@ ALL_FILES = (*FILES, "merges.txt", "vocab.bpe", CONFIG, SPECIAL, ADDED)
 Starts = Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]
 """Maps the ids of a text to whether a word begins at each."""
 Ids = npt.NDArray[np.int32]
+GENERAL_CLASS = "PreTrainedTokenizerFast"
+"""The class of transformers that takes `tokenizer.json` as it is; all others make normalizer and words anew."""
 Summary = Literal["first", "extract", "last"]
 """The position from which a model takes the vector of a text; see data/batches/frame.py."""
 UNKNOWN = "tokens are unknown to the vocabulary of the model, which reads all of them as the same"
@@ -405,8 +407,8 @@ class Tokenizer:
         replace_file(directory / "tokenizer.json", self._library.to_str(pretty=True).encode())
         self._library.post_processor = frame
         config = self.kind.save(self._library, directory)
-        if summary != "first" or segments != usual:
-            config = {"tokenizer_class": "PreTrainedTokenizerFast"}  # the only class that keeps the post-processor
+        if summary != "first" or segments != usual or self.ends_twice != self.kind.ends_twice:
+            config = {"tokenizer_class": GENERAL_CLASS}  # the only class that keeps the post-processor
         if summary == "last" and not pads_end:  # where transformers reads the vector of a text, in a padded batch too
             config["padding_side"] = "left"
         inputs = ("input_ids", *(("token_type_ids",) if segments else ()), "attention_mask")

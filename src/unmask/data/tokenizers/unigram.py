@@ -17,6 +17,7 @@ encoding: protobuf.dev).
 
 from __future__ import annotations
 
+import json
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 from unmask.data.text.files import read_whole
 from unmask.data.tokenizers.counting import count_parts, repeat
 from unmask.data.tokenizers.coverage import COVERAGE, covered_words
-from unmask.data.tokenizers.tokenizer import Kind, Starts, Tokenizer
+from unmask.data.tokenizers.tokenizer import GENERAL_CLASS, Kind, Starts, Tokenizer
 from unmask.data.tokenizers.wordpiece import SPECIAL_TOKENS
 from unmask.data.tokenizers.words import WordStarts
 from unmask.support.errors import UserError, refuse_string
@@ -199,11 +200,15 @@ def _starts(pieces: Sequence[str | None]) -> Starts:
 
 def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
     text = library.normalizer.normalize_str("Á") if library.normalizer else "Á"
-    return {
-        "tokenizer_class": "AlbertTokenizer",
-        "do_lower_case": text.islower(),
-        "keep_accents": text not in ("A", "a"),
-    }
+    lowercase, accents = text.islower(), text not in ("A", "a")
+    usual = json.loads(albert_unigram([("", 0.0)], 0, lowercase=lowercase, accents=accents).to_str())
+    ours = json.loads(library.to_str())
+    steps = (ours["normalizer"] or {}).get("normalizers", [])
+    if steps and steps[-1]["type"] == "Precompiled":  # transformers takes the table from tokenizer.json
+        steps = steps[:-1]
+    same = ours["pre_tokenizer"] == usual["pre_tokenizer"] and steps == usual["normalizer"]["normalizers"]
+    name = "AlbertTokenizer" if same else GENERAL_CLASS
+    return {"tokenizer_class": name, "do_lower_case": lowercase, "keep_accents": accents}
 
 
 def _decoder() -> decoders.Decoder:
@@ -220,7 +225,7 @@ UNIGRAM = Kind(
 
 
 def _save_library(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
-    return {"tokenizer_class": "PreTrainedTokenizerFast"}  # others of transformers replace the normalizer
+    return {"tokenizer_class": GENERAL_CLASS}  # others of transformers replace the normalizer
 
 
 FAIRSEQ_UNIGRAM = replace(

@@ -23,7 +23,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from unmask.data.tokenizers.counting import count_words, repeat
 from unmask.data.tokenizers.coverage import COVERAGE, covered_words
-from unmask.data.tokenizers.tokenizer import Kind, Starts, Tokenizer, read_text
+from unmask.data.tokenizers.tokenizer import GENERAL_CLASS, Kind, Starts, Tokenizer, read_text
 from unmask.support.durable import replace_file
 from unmask.support.errors import InputWarning, UserError, refuse_string
 
@@ -50,10 +50,11 @@ def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
     lines = "".join(f"{token}\n" for token, _ in tokens)
     replace_file(directory / "vocab.txt", lines.encode())
     normalizer = library.normalizer
+    usual = normalizer.clean_text and library.model.max_input_chars_per_word == _LONGEST_WORD
     return {
         # transformers rebuilds the tokenizer from the vocabulary and these settings; only this class returns segment
         # ids.
-        "tokenizer_class": "BertTokenizerFast",
+        "tokenizer_class": "BertTokenizerFast" if usual else GENERAL_CLASS,
         "do_lower_case": normalizer.lowercase,
         "strip_accents": normalizer.strip_accents,
         "tokenize_chinese_chars": normalizer.handle_chinese_chars,
@@ -64,7 +65,8 @@ WORDPIECE = Kind(name="wordpiece", special=SPECIAL_TOKENS, decoder=decoders.Word
 
 
 def _save_library(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
-    return {**_save(library, directory), "tokenizer_class": "MPNetTokenizer"}
+    config = _save(library, directory)
+    return config if config["tokenizer_class"] == GENERAL_CLASS else {**config, "tokenizer_class": "MPNetTokenizer"}
 
 
 MPNET_WORDPIECE = replace(

@@ -40,7 +40,7 @@ SAMPLE = 2000
 FEWEST = 50
 """Number of documents below which there is no student."""
 LARGEST = 6.0
-"""Largest logit that is taught."""
+"""Largest logit that is taught, unless the threshold is larger."""
 STRENGTHS = tuple(10.0**power for power in range(-5, 3))
 """Variances of noise that are tried, as multiples of the mean variance of a text's score."""
 
@@ -182,13 +182,15 @@ def _judgment(
     probability = 0.5 if minimum is None else minimum
     if not 0 < probability < 1:
         raise UserError(f"{argument('min_quality', minimum)} is not between 0 and 1")
+    threshold = float(np.log(probability / (1 - probability)))
+    limits = min(-LARGEST, threshold - 1), max(LARGEST, threshold + 1)
 
     def logits(texts: list[str]) -> np.ndarray:
         probabilities = np.array([each.scores[label] for each in _asked(teacher, texts)])
         probabilities = np.clip(probabilities, 1e-9, 1 - 1e-9)
-        return np.clip(np.log(probabilities / (1 - probabilities)), -LARGEST, LARGEST)
+        return np.clip(np.log(probabilities / (1 - probabilities)), *limits)
 
-    return str(label), float(np.log(probability / (1 - probability))), logits
+    return str(label), threshold, logits
 
 
 def _asked(teacher: Predictor[Any], texts: list[str]) -> list[Any]:

@@ -115,10 +115,11 @@ def begin_decoders(heads: Iterable[Objective], counts: np.ndarray) -> None:
         heads: objectives; modified in place.
         counts: how often each token occurs in the text, (vocabulary,).
     """
-    frequencies = torch.from_numpy(counts).float().add(SMOOTHING)
     for head in heads:
         if isinstance(head, VocabularyObjective) and (bias := head.token_bias) is not None:
-            bias.data[: len(frequencies)] = (frequencies / frequencies.sum()).log()
+            frequencies = torch.full(bias.shape, SMOOTHING)  # published models may have more rows than tokens
+            frequencies[: len(counts)] += torch.from_numpy(counts)
+            bias.data.copy_((frequencies / frequencies.sum()).log())
 
 
 def begin_from_text(learner: Learner, documents: Documents) -> str:
