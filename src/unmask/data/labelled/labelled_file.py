@@ -98,11 +98,11 @@ class UnlabelledRow(Row, frozen=True, gc=False):
     source: Mapping[str, Any] = {}
 
 
-def parse_columns(text: str | None) -> dict[str, str]:
+def parse_columns(text: str) -> dict[str, str]:
     """Parse `text=NAME_OR_NUMBER,label=…`; the last two of `NAMES` may be several columns, such as `label=joy,fear`.
 
     Raises:
-        UserError: the text does not have this form, or there is an unknown name before an equals sign.
+        UserError: the text does not have this form, or a name before an equals sign is unknown, or there twice.
     """
     columns: dict[str, str] = {}
     for part in text.split(",") if text else ():
@@ -116,6 +116,10 @@ def parse_columns(text: str | None) -> dict[str, str]:
             )
         if column not in NAMES:
             raise UserError(f"{argument('columns', text)}: unknown '{column}'", remedy=nearest(column, NAMES))
+        if column in columns:
+            both = f"{column}={columns[column]},{header}"
+            remedy = f"if both are meant, write {both}" if column in NAMES[2:] else "name one column"
+            raise UserError(f"{argument('columns', text)}: '{column}' is there twice", remedy=remedy)
         if header.isdecimal() and len(header) > 6:
             raise UserError(f"{argument('columns', {column: header[:20] + '…'})}: there is no such column")
         columns[column] = header
