@@ -281,7 +281,7 @@ def suggest(
         pool.leave_out()
         if not pool.candidates:
             raise UserError(
-                "no text is left to suggest: " + "; ".join((*notes, *pool.notes())),
+                "no text is left to suggest: " + "; ".join((*summed(notes), *pool.notes())),
                 file=", ".join(map(display_name, sources)),
             )
         chosen = _chosen(predictor, pool.candidates, count, rng, notes)
