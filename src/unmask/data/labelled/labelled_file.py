@@ -298,7 +298,7 @@ def _delimited(path: str | Path, kind: str, wanted: Wanted) -> DelimitedFile:
 def _read(table: DelimitedFile, wanted: Wanted, row_labels: RowLabels, omitted: Counter[str]) -> Iterator[Row]:
     """Yield the rows of a TSV or CSV file; count in `omitted` those that the format itself excludes."""
     name = table.name
-    rows = ((line, cells) for line, cells in table.rows() if len(cells) > 1 or any(cells))
+    rows = _filled(table.rows(), omitted)
     first = next(rows, None)
     if first is None:
         return
@@ -335,6 +335,17 @@ def _read(table: DelimitedFile, wanted: Wanted, row_labels: RowLabels, omitted: 
         if row := _row(chosen, name, line, selected, omitted, labels):
             row = _with_negatives(row, selected, names, [cell.strip() for cell in cells])
             yield row if wanted.gold else _unlabelled(row, dict(zip(names, cells, strict=True)))
+
+
+def _filled(rows: Iterator[Line], omitted: Counter[str]) -> Iterator[Line]:
+    """Yield the rows that are not empty lines; where there is one column, such lines are texts, and are counted."""
+    width = 0
+    for line, cells in rows:
+        if len(cells) > 1 or any(cells):
+            width = width or len(cells)
+            yield line, cells
+        elif width == 1:
+            omitted["empty lines"] += 1
 
 
 def _unlabelled(row: Row, source: Mapping[str, Any]) -> UnlabelledRow:
