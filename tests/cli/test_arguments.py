@@ -92,6 +92,24 @@ def test_numbers_are_separated_by_commas_or_spaces(example, parser):
         parsed(example, options)
 
 
+def test_words_of_an_option_that_is_repeated_are_added(example, parser):
+    """The last --train was read, and the files of the ones before were left out, without a word."""
+    words = "x --data a --data b c --out o --layers 1 --layers=2,3 --columns text=t --columns label=u,v"
+    found = parsed(example, parser.parse_args(words.split()))
+    assert (found["data"], found["layers"]) == (["a", "b", "c"], (1, 2, 3))
+    assert found["columns"] == {"text": "t", "label": "u,v"}
+    assert parser.get_default("layers") == ()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [("text=a,text=b", "'text' is there twice; name one column"), ("label=a,label=b", "write label=a,b")],
+)
+def test_a_column_that_is_named_twice_is_refused(example, parser, words, message):
+    with pytest.raises(UserError, match=message):
+        parsed(example, parser.parse_args(["x", "--data", "a", "--out", "o", "--columns", words]))
+
+
 @pytest.mark.parametrize("words", [["0.8,0.2"], ["0.8", "0.2"]])
 def test_shares_are_numbers(words):
     verb = VERBS["corpus mix"].function

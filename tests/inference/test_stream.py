@@ -86,6 +86,15 @@ def test_notes_of_windows_are_added():
     assert pickle.loads(pickle.dumps(empty[0])).total == 1000
 
 
+def test_windows_without_a_note_count(predictor, tmp_path):
+    """Of a text that is empty in a large file, it was said that it was one of those of its window."""
+    notes, rows = list[str](), as_rows([*TEXTS, "", *TEXTS, "the dog " * 30])
+    write_predictions(predictor, iter(rows), tmp_path / "out.jsonl", identity("model", "a.tsv"), notes=notes)
+    assert [note.partition(" texts")[0] for note in sorted(notes)] == [f"1 of {len(rows)}"] * 2
+    tokens = [ShareNote(0, 4, ""), ShareNote(7, 50, "tokens"), ShareNote(0, 4, ""), ShareNote(0, 4, "")]
+    assert summed([*tokens, ShareNote(3, 20, "tokens")]) == ["10 of 70 tokens"]
+
+
 WORDS = [split_text(text) for text in TEXTS * 2]
 QUESTIONS = [Question(f"q{number}", "who?", text) for number, text in enumerate(TEXTS * 2)]
 CASES = [

@@ -142,6 +142,22 @@ def test_no_text_twice_and_none_that_has_a_label(models, texts, tmp_path, capsys
     assert "there are no more than 90 texts to suggest" in printed
 
 
+def test_uncertain_texts_that_nearly_equal_each_other_hide_no_others(models, texts, tmp_path, monkeypatch, capsys):
+    """They filled all places of candidates: one was suggested, and there were said to be no more texts."""
+    template = "ticket {:02} was opened by the customer, who waits for an answer of our team in the old town by the sea"
+    path = tmp_path / "tickets.txt"
+    path.write_text("\n".join([*texts, *map(template.format, range(PREFILTER * 6))]))
+    monkeypatch.setattr(Predictor, "window", 50)
+    monkeypatch.setattr(
+        module, "uncertainty", lambda prediction, task: (0.1 + 0.8 * ("ticket" in prediction.text), "a")
+    )
+    suggestions = unmask.suggest(models / "classification", path, out=None, count=6)
+    assert len(suggestions) == 6
+    assert [one.text.startswith("ticket") for one in suggestions] == [True] + [False] * 5
+    printed = capsys.readouterr().err
+    assert "of 180 texts would be suggested, but nearly equal another one" in printed and "no more than" not in printed
+
+
 def written(models, kind, data, out, count=12):
     suggestions = unmask.suggest(models / kind, data, out=out, count=count, quiet=True)
     return suggestions, out.read_text(encoding="utf8")

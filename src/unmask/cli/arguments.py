@@ -1,7 +1,8 @@
 """The options of a command, made from the signature and the docstring of its function.
 
 The source of a function is read, not imported, so that `--help` and completion do not wait for torch. Types decide how
-an option is written: bool is a flag, Literal a choice, a sequence takes several words, and a mapping KEY=VALUE.
+an option is written: bool is a flag, Literal a choice, a sequence takes several words, and a mapping KEY=VALUE. Options
+of both may be repeated, and have the words of all.
 """
 
 from __future__ import annotations
@@ -163,15 +164,24 @@ def add_parameters(
             options["default"] = None if parameter.default is REQUIRED else parameter.default
             if parameter.outer & {*SEQUENCES}:
                 options["nargs"] = "+" if parameter.default is REQUIRED or not plain else "*"
+                options |= {} if plain else {"action": _Gather}
             elif plain and parameter.default is not REQUIRED:
                 options["nargs"] = "?"
-            elif "Overrides" in parameter.outer:
+            elif parameter.outer & {"Overrides", "Mapping"}:
                 options |= {"action": "append", "default": []}
         if plain:
             parser.add_argument(parameter.name, **options)
         else:
             required = parameter.default is REQUIRED
             parser.add_argument(flag(parameter.name), dest=parameter.name, required=required, **options)
+
+
+class _Gather(argparse.Action):
+    """Adds the words of an option that is repeated to those before."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+        before = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, values if before is self.default else [*before, *values])
 
 
 def _of_torch(precision: str) -> str:
@@ -221,10 +231,10 @@ def _overrides(name: str, texts: Sequence[str]) -> dict[str, Any]:
     return parse_overrides(texts)
 
 
-def _columns(name: str, text: str | None) -> dict[str, str]:
+def _columns(name: str, texts: Sequence[str]) -> dict[str, str]:
     from unmask.data.labelled.labelled_file import parse_columns
 
-    return parse_columns(text)
+    return parse_columns(",".join(texts))
 
 
 CONVERTERS: dict[str, Callable[[str, Any], Any]] = {

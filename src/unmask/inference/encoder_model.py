@@ -188,8 +188,6 @@ class EncoderModel:
         """Return what `embed` returns, and notes that count texts."""
         if pooling is not None:
             check_choice("pooling", pooling, PoolingKind)
-        if prompt_name is not None:
-            check_choice("prompt_name", prompt_name, PromptName)
         task = self.model.task
         if pooling is None and task is not None and (task.sparse or task.token_vectors is not None):
             kind, use = ("sparse vectors", "predict") if task.sparse else ("vectors of tokens", "embed_tokens")
@@ -198,7 +196,8 @@ class EncoderModel:
                 remedy=f"pass {argument('pooling')} for the encoder's own",
             )
         encoder = self.model.encoder
-        own = supported(self.model.pooling) if pooling is None else Pooling(kind=pooling)
+        stated = self.model.pooling
+        own = supported(stated) if pooling is None else (stated or Pooling()).of_kind(pooling)
         own = own.changed(encoder.width, normalize=normalize, dimensions=dimensions)
         prompt = own.prompt_of(prompt_name)
         rows = as_rows([prompt + text for text in as_texts(texts)])

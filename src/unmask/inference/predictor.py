@@ -21,7 +21,7 @@ from unmask.inference.exported import ExportedBackend
 from unmask.model.model import Model
 from unmask.support.choices import ExplainMethod, as_texts
 from unmask.support.environment import check_memory
-from unmask.support.errors import InputWarning, UserError, counted
+from unmask.support.errors import InputWarning, ShareNote, UserError, counted
 from unmask.support.messages import call
 from unmask.tasks.entity_task import TAG
 from unmask.tasks.extraction import ANSWER, Texts
@@ -313,7 +313,8 @@ class Predictor(EncoderModel, Generic[P]):
 
         Args:
             examples: examples of the model's task; the iterator is advanced in another thread.
-            notes: as in `run`, for each window; those that count examples are `ShareNote`s.
+            notes: as in `run`, for each window after its size, to be added by `summed`; those that count examples are
+                `ShareNote`s.
             explain: see `predict`.
 
         Raises:
@@ -331,7 +332,7 @@ class Predictor(EncoderModel, Generic[P]):
                 coming = pool.submit(frame)
                 predictions, own_notes = self._read(framed, explain)
                 if notes is not None:
-                    notes += own_notes
+                    notes += [ShareNote(0, len(predictions), ""), *own_notes]
                 yield predictions
 
     def _run_and_warn(self, examples: Sequence[Any], explain: ExplainMethod | None = None) -> list[Any]:

@@ -27,10 +27,9 @@ from unmask.families.checkpoints.heads import supported
 from unmask.inference.backend import finite
 from unmask.inference.predictor import Predictor
 from unmask.inference.sparse import SparseRows
-from unmask.inference.stream import summed
 from unmask.nn.layers.max_sim import max_sim, select
 from unmask.support.choices import PromptName
-from unmask.support.errors import UserError
+from unmask.support.errors import ShareNote, UserError
 from unmask.tasks.rows import as_rows
 from unmask.tasks.sparse import SparseVector
 
@@ -78,12 +77,13 @@ def embed_blocks(predictor: Predictor, texts: Iterator[str], notes: list[str]) -
     Args:
         predictor: the model.
         texts: the documents; no more than `BLOCK` are in memory.
-        notes: receives notes that count documents.
+        notes: receives notes that count documents, to be added by `summed`.
 
     Raises:
         UserError: the model makes no vectors, or they are not numbers.
     """
     while block := list(islice(texts, BLOCK)):
+        notes.append(ShareNote(0, len(block), ""))
         yield embed_side(predictor, block, "document", notes)
 
 
@@ -93,20 +93,19 @@ def embed_sparse(predictor: Predictor, texts: Sequence[str], notes: list[str]) -
     Args:
         predictor: a model of sparse vectors (`Task.sparse`).
         texts: the texts.
-        notes: receives notes that count texts.
+        notes: receives notes that count texts, to be added by `summed`.
 
     Raises:
         UserError: the outputs of the model are not numbers.
     """
-    sizes, columns, values, own_notes = [0], [np.empty(0, np.int64)], [np.empty(0, np.float32)], list[str]()
-    for window in predictor.stream(iter(as_rows(texts)), own_notes):
+    sizes, columns, values = [0], [np.empty(0, np.int64)], [np.empty(0, np.float32)]
+    for window in predictor.stream(iter(as_rows(texts)), notes):
         vectors: list[SparseVector] = window
         for vector in vectors:
             order = np.argsort(vector.ids)
             sizes.append(len(order))
             columns.append(np.array(vector.ids, np.int64)[order])
             values.append(np.fromiter(vector.weights.values(), np.float32, len(order))[order])
-    notes += summed(own_notes)
     width = predictor.model.tokenizer.size
     return SparseRows(np.cumsum(sizes), np.concatenate(columns), np.concatenate(values), width)
 
@@ -123,6 +122,7 @@ def embed_token_blocks(predictor: Predictor, texts: Iterator[str], notes: list[s
     The arguments are those of `embed_blocks`; no more than `TOKEN_BLOCK` documents are in memory.
     """
     while block := list(islice(texts, TOKEN_BLOCK)):
+        notes.append(ShareNote(0, len(block), ""))
         yield predictor.embed_tokens(block, notes=notes)
 
 

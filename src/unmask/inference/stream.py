@@ -247,13 +247,20 @@ def _continued(part: Path, state: Path, about: Mapping[str, Any], window: int) -
 
 
 def summed(notes: Iterable[str]) -> list[str]:
-    """Return the notes of several windows as one each, with their numbers added (`ShareNote`)."""
-    totals: dict[str, ShareNote] = {}
-    others: dict[str, None] = {}
+    """Return the notes of several windows as one each, with their numbers added (`ShareNote`).
+
+    Those about the examples of a window, whose size is before them, are then about all, with windows that have none.
+    """
+    numbers, totals, others = dict[str, int](), dict[str, int](), dict[str, None]()
+    size, examples, of_examples = 0, 0, set[str]()
     for note in notes:
         if not isinstance(note, ShareNote):
             others[note] = None
-            continue
-        before = totals.get(note.statement, ShareNote(0, 0, note.statement))
-        totals[note.statement] = ShareNote(before.number + note.number, before.total + note.total, note.statement)
-    return [*map(str, totals.values()), *others]
+        elif not note.statement:
+            size, examples = note.total, examples + note.total
+        else:
+            numbers[note.statement] = numbers.get(note.statement, 0) + note.number
+            totals[note.statement] = totals.get(note.statement, 0) + note.total
+            of_examples |= {note.statement} if note.total == size else set()
+    totals |= dict.fromkeys(of_examples, examples)
+    return [*(str(ShareNote(numbers[name], totals[name], name)) for name in numbers), *others]

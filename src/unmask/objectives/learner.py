@@ -92,13 +92,12 @@ class Learner(nn.Module):
 
     @property
     def joint(self) -> bool:
-        """Whether it has a single objective, whose loss compares all sequences of a step; see `Objective.compare`."""
-        parts = list(self.parts.values())
-        return len(parts) == 1 and parts[0].joint
+        """Whether the loss of an objective compares all sequences of a step; see `Objective.compare`."""
+        return any(part.joint for part in self.parts.values())
 
     def outputs(self, batch: Batch) -> Tensor:
-        """Return what its only objective predicts, (sequences, any number)."""
-        (part,) = self.parts.values()
+        """Return what the only objective of a batch predicts, (sequences, any number)."""
+        (part,) = self.active(batch).values()
         return part.predict(self.encoder, self.encoder(batch.tokens, self.keep(batch), batch.carry), batch)
 
     def forward(self, batch: Batch) -> Loss:

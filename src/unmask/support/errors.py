@@ -100,7 +100,8 @@ class ShareNote(str):
     Args:
         number: the number of examples that it is about.
         total: the number of all examples.
-        statement: the noun, and what is said of these examples.
+        statement: the noun, and what is said of these examples; "": nothing, which tells how large a window is that the
+            next notes are about.
     """
 
     number: int

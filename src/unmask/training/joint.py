@@ -1,8 +1,9 @@
 """Losses that compare all sequences of a step, in the memory of a micro-batch: GradCache (Gao et al. 2021, section 3).
 
-Input: the micro-batches of a step, and a learner whose only objective is `joint`. Output: the loss of the whole step,
-and its gradient with respect to the outputs of each micro-batch. The training loop then computes each micro-batch a
-second time, and continues the gradient into the encoder: it is that of the step as a whole, for one more forward pass.
+Input: the micro-batches of a step, and a learner, whose only objective for them is `joint`. Output: the loss of the
+whole step, and its gradient with respect to the outputs of each micro-batch. The training loop then computes each
+micro-batch a second time, and continues the gradient into the encoder: it is that of the step as a whole, for one more
+forward pass.
 
 Both passes draw the same dropout, as they are seeded alike. The first one records the graph of a micro-batch, too, and
 drops it at once: without a graph, some kernels are others, and outputs would differ by rounding.
@@ -52,7 +53,7 @@ def joint_gradients(
         seed_dropout(index)
         computed.append(learner.outputs(batch).detach())
     outputs = torch.cat(computed).requires_grad_()  # (sequences, any number)
-    ((name, objective),) = learner.parts.items()
+    ((name, objective),) = learner.active(micro_batches[0]).items()
     part = objective.compare(outputs, micro_batches)
     (gradient,) = torch.autograd.grad(part.sum, outputs)
     return JointGradients(

@@ -305,10 +305,10 @@ class Trainer:
             step, rank = self.progress.step, self.processes.rank
             self.machine.seed(derive_seed(self.settings.seed, "dropout", step, rank, index))
 
-        if len(micro_batches) > 1 and self.replicas.copy.joint:
+        if len(micro_batches) > 1 and any(part.joint for part in learner.active(micro_batches[0]).values()):
             with name_remedy(self.progress.micro_tokens):
                 moved = [micro_batch.to(self.machine.device) for micro_batch in micro_batches]
-                joint = joint_gradients(self.replicas.copy, moved, seed_dropout)
+                joint = joint_gradients(learner, moved, seed_dropout)
             add_parts(sums, joint.loss)
         for index, micro_batch in enumerate(micro_batches):
             seed_dropout(index)

@@ -151,16 +151,22 @@ class Pool:
     Attributes:
         task: the task of the model.
         size: maximum number of candidates.
+        labeled: identities of the labeled texts.
         known: hashes of the texts seen so far, the labeled ones among them.
     """
 
     task: Task
     size: int
-    known: set[int]
+    labeled: list[bytes]
+    known: set[int] = field(init=False)
     total: int = 0
     empty: int = 0
     equal: int = 0
+    near: int = 0
     candidates: list[Candidate] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.known = set(map(hash, self.labeled))
 
     def add(self, examples: list[Any], predictions: list[Any], random: np.ndarray) -> None:
         """Add examples with their predictions, and keep the best candidates."""
@@ -179,12 +185,27 @@ class Pool:
         if len(self.candidates) > self.size:
             groups = np.unique([candidate.group for candidate in self.candidates], return_inverse=True)[1]
             scores = np.array([candidate.uncertainty for candidate in self.candidates])
-            order = balanced_order(scores, groups)[: self.size]
-            self.candidates = [self.candidates[index] for index in order]
+            self.candidates = [self.candidates[index] for index in balanced_order(scores, groups)]
+            if predictions[0] is not None:  # without a model, they are a random sample, and reading is quick
+                self.leave_out()
+            del self.candidates[self.size :]
+
+    def leave_out(self) -> None:
+        """Leave out candidates that nearly equal a labeled text, or one before them."""
+        texts = [candidate.identity for candidate in self.candidates]
+        near = near_duplicates(FoldedTexts.of(self.labeled), texts)
+        others = [index for index in range(len(texts)) if index not in near]
+        different = [self.candidates[others[index]] for index in distinct([texts[index] for index in others])]
+        self.near += len(self.candidates) - len(different)
+        self.candidates = different
 
     def notes(self) -> list[str]:
         """Return how many texts were left out, one line for each reason."""
-        counts = {"are empty": self.empty, "equal a text before them, or a labeled one": self.equal}
+        counts = {
+            "are empty": self.empty,
+            "equal a text before them, or a labeled one": self.equal,
+            "would be suggested, but nearly equal another one, or a labeled one": self.near,
+        }
         return [f"{count:,} of {self.total:,} texts {what}" for what, count in counts.items() if count]
 
 
@@ -251,19 +272,19 @@ def suggest(
         labeled = identities(map(task.texts, read(labeled_sources)))
         size = PREFILTER * count
         size = size if predictor.model.task is task else max(size, MIN_TYPICAL)
-        pool = Pool(task, size, set(map(hash, labeled)))
+        pool = Pool(task, size, labeled)
         rng = derive_rng(seed, "suggest")
         for examples, predictions in _predicted(predictor, task, read(sources), notes):
             pool.add(examples, predictions, rng.random(len(examples)))
         if not pool.total:
             raise UserError("there are no texts in the data", file=", ".join(map(display_name, sources)))
-        candidates = _different(pool, labeled, notes)
-        if not candidates:
+        pool.leave_out()
+        if not pool.candidates:
             raise UserError(
-                "no text is left to suggest: " + "; ".join((*notes, *pool.notes())),
+                "no text is left to suggest: " + "; ".join((*summed(notes), *pool.notes())),
                 file=", ".join(map(display_name, sources)),
             )
-        chosen = _chosen(predictor, candidates, count, rng, notes)
+        chosen = _chosen(predictor, pool.candidates, count, rng, notes)
         suggestions = [suggestion(each.texts, each.prediction, each.uncertainty) for each in chosen]
         if path is not None:
             examples, predictions = [each.example for each in chosen], [each.prediction for each in chosen]
@@ -352,16 +373,6 @@ def _predicted(
 
     for predictions in predictor.stream(passed(), notes):
         yield [waiting.popleft() for _ in predictions], predictions
-
-
-def _different(pool: Pool, labeled: list[bytes], notes: list[str]) -> list[Candidate]:
-    """Return the candidates that nearly equal neither a labeled text nor one before them."""
-    near = near_duplicates(FoldedTexts.of(labeled), [candidate.identity for candidate in pool.candidates])
-    others = [candidate for index, candidate in enumerate(pool.candidates) if index not in near]
-    different = [others[index] for index in distinct([candidate.identity for candidate in others])]
-    if number := len(pool.candidates) - len(different):
-        notes.append(f"{number:,} of {len(pool.candidates):,} candidates nearly equal another one, or a labeled text")
-    return different
 
 
 def _chosen(

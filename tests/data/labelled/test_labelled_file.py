@@ -285,6 +285,22 @@ def test_numbers_must_be_given_for_all_columns(tmp_path):
     assert rows(path, "text=0", wanted=("text",))[0] == (1, "text")
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "number"),
+    [
+        ("a.csv", 'text\nwarm\n""\n\ncold\n', 2),  # as pandas writes an empty text, and a missing one
+        ("b.tsv", "\ntext\nwarm\n\ncold\n", 1),
+        ("c.csv", "id,text\n1,warm\n\n2,cold\n", 0),
+    ],
+)
+def test_empty_texts_of_a_single_column_are_counted(tmp_path, name, content, number):
+    """They were left out without a word, so that vectors and predictions were not those of the rows beside them."""
+    notes = list[str]()
+    found = read_rows([write(tmp_path / name, content)], columns={}, gold=False, notes=notes)
+    assert [row.values["text"] for row in found] == ["warm", "cold"]
+    assert notes == [f"{tmp_path / name}: omitted, as the format specifies: {number} empty lines"] * bool(number)
+
+
 def test_texts_without_labels(tmp_path):
     lines = "one\r\n\n  two\u2028still two\x0b.  \nthree"
     notes = []

@@ -14,10 +14,14 @@ import unmask
 from unmask.data.batches.batch import collate
 from unmask.data.batches.sources import mixing_rates
 from unmask.model.directory import models_of_tasks
-from unmask.model.model import load_model
+from unmask.model.model import Model, load_model, save_model
+from unmask.objectives.masked_lm import MaskedLM
+from unmask.objectives.objective import BuildContext
 from unmask.support.errors import UserError
+from unmask.tasks.sparse import WARMUP, SparseHead
 from unmask.tasks.task import Framed
 from unmask.training.machine import choose_machine
+from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
 from unmask.training.runs.summary import read_run
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel
@@ -25,7 +29,7 @@ from unmask.workflows.finetuning.prepare import prepare
 from unmask.workflows.multitask.mixture import prepare_mixture, read_tables
 from unmask.workflows.multitask.multitask import describe_training
 
-from .conftest import HERE
+from .conftest import HERE, OTHERS, SHAPE
 
 CPU = choose_machine("cpu", "float32")
 QUIET = Display(quiet=True)
@@ -182,6 +186,37 @@ def test_workers_do_not_change_the_steps(start, tables, tmp_path):
         unmask.multitask(two, start, tmp_path / f"{workers}", settings=FEW, workers=workers, **HERE)
     losses = [[line["loss"] for line in read_run(tmp_path / f"{workers}").train] for workers in (0, 2)]
     assert losses[0] == losses[1]
+
+
+def test_pairs_are_compared_with_all_of_a_step_that_is_split(start, tables, tmp_path):
+    """Beside another task, their negatives were those of their micro-batch alone."""
+    pairs = {"text": [f"the {noun}" for noun in OTHERS], "text_b": [f"a {noun} sees" for noun in OTHERS]}
+    mixed, found = {"mood": tables["mood"], "search": {"task": "embedding", "train": pairs, "dev": pairs}}, []
+    for tokens in (4096, 16):
+        out, settings = tmp_path / str(tokens), {"batch.micro_tokens": tokens, "dropout": 0.0, **FEW}
+        unmask.multitask(mixed, start, out, settings=settings, **HERE)
+        lines = RunDirectory(out).read_metrics("train")
+        found.append([line["search_loss"] for line in lines if "search_loss" in line])
+    assert found[0] and found[1] == pytest.approx(found[0], rel=1e-3)
+
+
+def test_sparse_vectors_are_learned_beside_another_task(tables, tokenizer, tmp_path, monkeypatch):
+    """Their head reads all rows of the token embeddings, and the weights of FLOPS grow, as in a run alone."""
+    encoder = SHAPE.build(tokenizer.size)
+    heads = {"masked_lm": MaskedLM(BuildContext(encoder)).published()}
+    save_model(tmp_path / "start", Model(encoder, tokenizer, heads), "")
+    pairs = {"text": [f"the {noun}" for noun in OTHERS], "text_b": [f"a {noun} sees" for noun in OTHERS]}
+    mixed = {"mood": tables["mood"], "search": {"task": "sparse", "train": pairs, "dev": pairs}}
+    loss, seen = SparseHead.loss, list[float]()
+
+    def recorded(head, sides):
+        seen.extend(sides.targets[WARMUP][:1].tolist() if head.training else ())
+        return loss(head, sides)
+
+    monkeypatch.setattr(SparseHead, "loss", recorded)
+    unmask.multitask(mixed, tmp_path / "start", tmp_path / "run", settings={"budget.steps": 12}, **HERE)
+    assert len(seen) > 2 and seen == sorted(seen) and seen[-1] == 1 > seen[0]
+    assert unmask.load(tmp_path / "run" / "model" / "search").predict(["the house"])[0].weights
 
 
 def test_overfitting_of_one_task_is_noticed(start, tables):

@@ -308,7 +308,7 @@ class MixedSource:
     """Batches of one task each, in a seeded order. Cursor: the step, and the cursor of each task.
 
     Args:
-        parts: the examples of each task, prepared for its objective.
+        parts: the examples of each task.
         temperature: see `mixing_rates`.
         seed: seed of the order of the tasks and of the examples of each.
 

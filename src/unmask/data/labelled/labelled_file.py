@@ -98,11 +98,11 @@ class UnlabelledRow(Row, frozen=True, gc=False):
     source: Mapping[str, Any] = {}
 
 
-def parse_columns(text: str | None) -> dict[str, str]:
+def parse_columns(text: str) -> dict[str, str]:
     """Parse `text=NAME_OR_NUMBER,label=…`; the last two of `NAMES` may be several columns, such as `label=joy,fear`.
 
     Raises:
-        UserError: the text does not have this form, or there is an unknown name before an equals sign.
+        UserError: the text does not have this form, or a name before an equals sign is unknown, or there twice.
     """
     columns: dict[str, str] = {}
     for part in text.split(",") if text else ():
@@ -116,6 +116,10 @@ def parse_columns(text: str | None) -> dict[str, str]:
             )
         if column not in NAMES:
             raise UserError(f"{argument('columns', text)}: unknown '{column}'", remedy=nearest(column, NAMES))
+        if column in columns:
+            both = f"{column}={columns[column]},{header}"
+            remedy = f"if both are meant, write {both}" if column in NAMES[2:] else "name one column"
+            raise UserError(f"{argument('columns', text)}: '{column}' is there twice", remedy=remedy)
         if header.isdecimal() and len(header) > 6:
             raise UserError(f"{argument('columns', {column: header[:20] + '…'})}: there is no such column")
         columns[column] = header
@@ -294,7 +298,7 @@ def _delimited(path: str | Path, kind: str, wanted: Wanted) -> DelimitedFile:
 def _read(table: DelimitedFile, wanted: Wanted, row_labels: RowLabels, omitted: Counter[str]) -> Iterator[Row]:
     """Yield the rows of a TSV or CSV file; count in `omitted` those that the format itself excludes."""
     name = table.name
-    rows = ((line, cells) for line, cells in table.rows() if len(cells) > 1 or any(cells))
+    rows = _filled(table.rows(), omitted)
     first = next(rows, None)
     if first is None:
         return
@@ -331,6 +335,17 @@ def _read(table: DelimitedFile, wanted: Wanted, row_labels: RowLabels, omitted: 
         if row := _row(chosen, name, line, selected, omitted, labels):
             row = _with_negatives(row, selected, names, [cell.strip() for cell in cells])
             yield row if wanted.gold else _unlabelled(row, dict(zip(names, cells, strict=True)))
+
+
+def _filled(rows: Iterator[Line], omitted: Counter[str]) -> Iterator[Line]:
+    """Yield the rows that are not empty lines; where there is one column, such lines are texts, and are counted."""
+    width = 0
+    for line, cells in rows:
+        if len(cells) > 1 or any(cells):
+            width = width or len(cells)
+            yield line, cells
+        elif width == 1:
+            omitted["empty lines"] += 1
 
 
 def _unlabelled(row: Row, source: Mapping[str, Any]) -> UnlabelledRow:

@@ -20,7 +20,7 @@ from torch import Tensor
 from unmask.nn.encoders.encoder import POOLER
 from unmask.nn.encoders.pooled import Dense
 from unmask.objectives import OBJECTIVES
-from unmask.support.choices import PoolingKind, PromptName
+from unmask.support.choices import PoolingKind, PromptName, check_choice
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
@@ -95,8 +95,19 @@ class Pooling(msgspec.Struct, frozen=True, kw_only=True):
     similarity: str | None = None
     unsupported: str = ""
 
+    def of_kind(self, kind: PoolingKind) -> Pooling:
+        """Return the same with another kind of pooling, and without dense layers, whose outputs are then not cut."""
+        dimensions = None if self.dense else self.dimensions
+        return msgspec.structs.replace(self, kind=kind, dense=(), dimensions=dimensions, unsupported="")
+
     def prompt_of(self, name: PromptName | None) -> str:
-        """Return what is put before a text, depending on what it is."""
+        """Return what is put before a text, depending on what it is.
+
+        Raises:
+            UserError: this is unknown.
+        """
+        if name is not None:
+            check_choice("prompt_name", name, PromptName)
         stated = {"query": self.query, "document": self.document}.get(name or "")
         return self.prompt if stated is None else stated
 

@@ -218,7 +218,8 @@ def rank_by_sparse_vectors(predictor: Predictor, collection: Collection, depth: 
         terms += len(vectors.values)
         nearest.add(vectors)
     indexing = time.perf_counter() - start - nearest.seconds
-    notes = [f"queries: {note}" for note in query_notes] + [f"documents: {note}" for note in summed(document_notes)]
+    notes = [f"queries: {note}" for note in summed(query_notes)]
+    notes += [f"documents: {note}" for note in summed(document_notes)]
     means = len(queries.values) / len(queries), terms / len(collection.ids)
     notes.append(f"tokens with a weight: {means[0]:,.0f} of a query, {means[1]:,.0f} of a document")
     return _ranked(collection, list(nearest.results()), depth, encoding + nearest.seconds, indexing, tuple(notes))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -225,19 +225,17 @@ def _reduced(ready: Prepared, parts: tuple[Sequence[Sample], Sequence[Sample]]) 
     """See `reduced_embeddings`; the whole table is computed with where the encoder is frozen or decodes tokens."""
     recipe = ready.recipe
     bodies = [ready.base.encoder, *(() if ready.teacher is None else (ready.teacher.encoder,))]
-    decoded = bool(recipe.task.adopts) or any(
-        TOKEN_EMBEDDINGS in objective.requires for objective in recipe.objectives.values()
-    )
-    if recipe.frozen or decoded:
+    if recipe.frozen or any(TOKEN_EMBEDDINGS in objective.requires for objective in recipe.objectives.values()):
         return nullcontext(lambda sample: sample)
-    return reduced_embeddings(bodies, recipe, parts)
+    return reduced_embeddings(bodies, recipe, [recipe.task], parts)
 
 
 def reduced_embeddings(
-    bodies: Sequence[Encoder], settings: TrainingSettings, parts: Sequence[Sequence[Sample]]
+    bodies: Sequence[Encoder], settings: TrainingSettings, tasks: Iterable[Task], parts: Sequence[Sequence[Sample]]
 ) -> AbstractContextManager[Reindex]:
     """Return a context in which only the token embeddings that occur in the samples are trained, if that is exact."""
-    if settings.optimizer.reads_all_rows or any(TOKEN_EMBEDDINGS not in body.provides for body in bodies):
+    all_rows = settings.optimizer.reads_all_rows or any(task.adopts for task in tasks)  # heads that decode tokens
+    if all_rows or any(TOKEN_EMBEDDINGS not in body.provides for body in bodies):
         return nullcontext(lambda sample: sample)
     return only_used_rows([cast(WithTokenEmbeddings, body).words for body in bodies], parts)
 

@@ -40,6 +40,7 @@ from unmask.training.runs.display import Display
 from unmask.training.runs.plots import plot_training, try_to_draw
 from unmask.training.runs.report import TaskSummary, multitask_report
 from unmask.workflows.finetuning.announcements import describe_overfitting
+from unmask.workflows.finetuning.frozen import Reindex
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel
 from unmask.workflows.finetuning.run_job import (
     EVALUATION_SHARE,
@@ -152,15 +153,9 @@ def run_mixture(mixture: Mixture, out: Path, machine: Machine, display: Display,
         _announce(mixture, display)
         samples = [part.train.samples for part in mixture.parts.values()]
         held = [evaluated(part) for part in mixture.parts.values()]
-        with reduced_embeddings([mixture.base.encoder], mixture.recipe, [*samples, *held]) as reindex:
-            prepared, watched = (
-                [
-                    [mixture.learner.prepare(reindex(sample), {name}) for sample in part]
-                    for name, part in zip(mixture.parts, parts, strict=True)
-                ]
-                for parts in (samples, held)
-            )
-            trainer, source = _trainer(mixture, prepared, watched, run, machine, display)
+        tasks = mixture.recipe.tasks.values()
+        with reduced_embeddings([mixture.base.encoder], mixture.recipe, tasks, [*samples, *held]) as reindex:
+            trainer, source = _trainer(mixture, samples, held, reindex, run, machine, display)
             trainer.complete(resume=resume)
         epochs = source.epochs_of_each(trainer.progress.cursor)
         return _finish(run, mixture, trainer.progress, epochs, machine, display)
@@ -235,18 +230,22 @@ def _trainer(
     mixture: Mixture,
     samples: Sequence[Sequence[Sample]],
     held: Sequence[Sequence[Sample]],
+    reindex: Reindex,
     run: RunDirectory,
     machine: Machine,
     display: Display,
 ) -> tuple[Trainer, MixedSource]:
-    """Return the trainer on prepared samples of each task, and its source."""
-    recipe = mixture.recipe
+    """Return the trainer on samples of each task, and its source, whose keys begin with the index of the task."""
+    recipe, learner, names = mixture.recipe, mixture.learner, list(mixture.parts)
     source = MixedSource(samples, temperature=recipe.temperature, seed=recipe.seed)
+    watched = [
+        [learner.prepare(reindex(sample), {name}) for sample in part] for name, part in zip(names, held, strict=True)
+    ]
     trainer = Trainer(
-        mixture.learner,
+        learner,
         source,
-        prepare=lambda sample: sample,
-        heldout=[collate(batch) for part in held if part for batch in split(part, EVALUATION_TOKENS)],
+        prepare=lambda sample: learner.prepare(reindex(sample), {names[sample.key[0]]}),
+        heldout=[collate(batch) for part in watched if part for batch in split(part, EVALUATION_TOKENS)],
         evaluation_share=EVALUATION_SHARE,
         settings=recipe,
         run=run,
