@@ -21,8 +21,11 @@ PROGRAMS = ("onnx", "openvino")
 """Formats of programs, which have further options."""
 EXPORTERS: Registry[Exporter] = Registry(
     "unmask.exporters",
-    dict.fromkeys(PROGRAMS, "unmask.inference.export:export_model")
-    | {name: f"unmask.workflows.formats:write_{name}" for name in ("huggingface", "allennlp")}
-    | {"static": "unmask.inference.static:write_static"},
+    {
+        **dict.fromkeys(PROGRAMS, "unmask.inference.export:export_model"),
+        "huggingface": "unmask.workflows.formats:write_huggingface",
+        "allennlp": "unmask.workflows.formats:write_allennlp",
+        "static": "unmask.inference.static:write_static",
+    },
 )
 """Exporters by the name of the format."""
