@@ -17,9 +17,8 @@ def names(tree):
             yield node.id
         elif isinstance(node, ast.Attribute):
             yield node.attr
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if match := REFERENCE.fullmatch(node.value):
-                yield match[1] or match[2]
+        elif isinstance(node, ast.Constant) and (match := REFERENCE.fullmatch(str(node.value))):
+            yield match[1] or match[2]
 
 
 def test_functions_and_classes_of_modules_are_used():
