@@ -9,8 +9,9 @@ A record for each arm and task, and for each task's first look, is added to benc
 report is in runs/compare/NAME/comparison. An interrupted comparison continues, and what is finished is not computed
 again. `--arms` and `--tasks` choose some, `--budget` replaces that of the file, `--first` only takes a first look at
 the checkpoints, `--dry-run` only lists the cells and the minutes that they take; `--toy` makes two narrow arms with few
-tokens and examples, and one seed. `--blimp N` also scores the pretrained models of the comparison on the first N pairs
-of each paradigm of BLiMP.
+tokens and examples, and one seed. Where there is an outlook, a record for each budget has the loss and the share of
+masked tokens predicted there, and others where they would be with four and ten times the largest. `--blimp N` also
+scores the pretrained models of the comparison on the first N pairs of each paradigm of BLiMP.
 """
 
 from __future__ import annotations
@@ -31,11 +32,14 @@ from common import HERE, RUNS, add, minilm, parse
 from files import MadeFile, excerpt
 
 import unmask
+from unmask.metrics.comparison.outlook import extrapolate
 from unmask.recipes.recipe import as_recipe
+from unmask.support.errors import UserError
 from unmask.support.messages import in_command, rendered
 from unmask.support.settings import convert, write
 from unmask.workflows.comparing.cells import RUN
 from unmask.workflows.comparing.outcome import ArmOutcome, Estimate, Outcome
+from unmask.workflows.comparing.prospects import TIMES
 from unmask.workflows.comparing.settings import Arm, Comparison, TaskData
 
 COMPARISONS = HERE / "comparisons"
@@ -77,6 +81,40 @@ def score_pairs(name: str, options: argparse.Namespace) -> None:
         seeds = [result["metrics"]["accuracy"] for result in results]
         record = {"score": sum(seeds) / len(seeds), "seeds": seeds, "pairs": results[0]["examples"]}
         add("comparisons", {"comparison": name, "arm": arm, "task": "blimp"}, record)
+
+
+def score_budgets(name: str, runs: Path) -> None:
+    """Add records of what is learned with each budget of a comparison, and extrapolations of it."""
+    points: dict[str, list[dict[str, float]]] = {}
+    for cell in (runs / "compare" / name).glob("comparison/cells/*/cell.json"):
+        match = re.fullmatch(r"pretraining: (.+), seed \d+(, .+ of the budget)?", json.loads(cell.read_bytes())["name"])
+        if match:
+            lines = (cell.parent / RUN / "metrics.jsonl").read_text(encoding="utf8").splitlines()
+            last = [line for line in map(json.loads, lines) if line["kind"] == "heldout"][-1]
+            points.setdefault(match[1], []).append(last)
+    for arm, runs_of_arm in points.items():
+        figures = [(run["tokens"], run["masked_lm_loss"], 100 * run["masked_lm_accuracy"]) for run in runs_of_arm]
+        for tokens, *reached in sorted(figures):
+            add_budget(name, arm, tokens, {**dict(zip(("loss", "share"), reached, strict=True)), "extrapolated": False})
+        budgets, losses, shares = zip(*sorted(figures), strict=True)
+        targets = [times * budgets[-1] for times in TIMES]
+        try:
+            loss = extrapolate(budgets, losses, targets, bounds=(0, max(losses)), less_is_better=True)
+            share = extrapolate(budgets, shares, targets, bounds=(0, 100))
+        except UserError as error:
+            print(f"{arm}: nothing can be extrapolated: {error.message}")
+            continue
+        for index, tokens in enumerate(targets):
+            record: dict[str, Any] = {"extrapolated": True}
+            for measure, outlook in (("loss", loss), ("share", share)):
+                record[measure] = float(outlook.scores[index])
+                record[f"{measure}_interval"] = [float(outlook.low[index]), float(outlook.high[index])]
+            add_budget(name, arm, tokens, record)
+
+
+def add_budget(name: str, arm: str, tokens: float, record: dict[str, Any]) -> None:
+    """Add a record of a budget, whose key has it in millions of tokens."""
+    add("comparisons", {"comparison": name, "arm": arm, "task": f"{tokens / 1e6:.2g} million tokens"}, record)
 
 
 def read_file(name: str, folder: Path, runs: Path) -> Comparison:
@@ -216,6 +254,8 @@ def make(file: str, options: argparse.Namespace) -> None:
         add("comparisons", {"comparison": name, "arm": record.pop("arm"), "task": record.pop("task")}, record)
     if options.blimp:
         score_pairs(name, options)
+    if comparison.outlook and not options.dry_run and not options.first:
+        score_budgets(name, options.runs)
     print("\n".join(rendered(line, in_command) for line in outcome.recommendation))
 
 
