@@ -97,6 +97,8 @@ def recorded() -> Recorded:
 def for_model(init: str | Path, settings: Overrides) -> Recipe:
     """Return the recipe that adapts a model: masked language modeling, or causal for a left-to-right model.
 
+    Unless a budget is set, the text is read as often as it is from scratch at most, within the time of the recipe.
+
     Raises:
         UserError: there is no such model, or a setting is invalid.
     """
@@ -106,6 +108,8 @@ def for_model(init: str | Path, settings: Overrides) -> Recipe:
         "layout.length": min(shape.positions, table["layout"]["length"]),
         "optimizer.learning_rate": float(f"{ADAPTING_RATE / shape.width:.2g}"),
     }
+    if not _is_budgeted(settings):
+        defaults |= {"budget.epochs": PASSES, "budget.max_minutes": table["budget"]["minutes"]}
     if LEFT_TO_RIGHT in shape.provides:
         defaults |= {"encoder.kind": shape.__struct_config__.tag, "masking.kind": "none"}
         defaults |= {"objective.masked_lm": False, "objective.causal_lm.weight": 1.0}
@@ -142,8 +146,7 @@ def choose(
         fits = not memory or needed_memory(costs.parameters, recipe) <= memory
         if fits and tokens >= ENOUGH * costs.inner and most >= costs.inner:
             break
-    budgeted = any(key.split(".")[0] == "budget" for key in settings)
-    if tokens > most and not budgeted:
+    if tokens > most and not _is_budgeted(settings):
         tokens, settings = most, {"budget.tokens": most, **settings}
     passes = _rounded(tokens / text)
     ruled = rules(tokens, recipe.encoder.width)
@@ -157,6 +160,11 @@ def choose(
         *([f"after {PASSES} times an encoder gets worse at other text: choose a smaller budget"] * (tokens > most)),
         *expectations(name, worth(tokens, text)),
     ]
+
+
+def _is_budgeted(settings: Overrides) -> bool:
+    """Return whether settings say how long to train."""
+    return any(key.split(".")[0] == "budget" for key in settings)
 
 
 def needed_memory(parameters: int, recipe: Recipe) -> int:
