@@ -16,7 +16,7 @@ from unmask.support.errors import UserError
 from unmask.support.messages import rendered
 from unmask.training.settings import BudgetSettings
 from unmask.workflows.pretraining import default
-from unmask.workflows.pretraining.default import ENOUGH, PASSES, SIZES, choose, for_model, rules, worth
+from unmask.workflows.pretraining.default import ENOUGH, PASSES, SIZES, choose, for_model, limited, rules, worth
 from unmask.workflows.pretraining.search import SHARE, cost
 
 SHAPE = {"layers": 1, "width": 32, "heads": 2, "positions": 64}
@@ -153,9 +153,11 @@ def test_a_model_is_adapted_by_its_own_objective(settings, objective, tokenizer,
     assert (recipe.name, recipe.optimizer.learning_rate) == ("adapt", 3e-4)
     assert list(recipe.objectives) == [objective]
     assert recipe.layout.length == SHAPE["positions"]
-    assert recipe.budget == BudgetSettings(epochs=PASSES, max_minutes=60), "a short text is not read for an hour"
+    short = limited(recipe, 1000, {"optimizer.learning_rate": 3e-4})
+    assert short.budget == BudgetSettings(tokens=PASSES * 1000, max_minutes=60), "not read for an hour"
     for name, value in (("minutes", 90.0), ("tokens", 1e6), ("steps", 7)):
-        assert for_model(tmp_path / "model", {f"budget.{name}": value}).budget == BudgetSettings(**{name: value})
+        named = for_model(tmp_path / "model", {f"budget.{name}": value})
+        assert limited(named, 1000, {f"budget.{name}": value}).budget == BudgetSettings(**{name: value})
 
 
 SETTINGS = {

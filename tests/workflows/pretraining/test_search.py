@@ -178,8 +178,6 @@ def test_budgets_in_all_units_agree():
 def test_searches_keep_the_limit_of_a_budget():
     recipe = read_recipe("bert-mini", {"budget.tokens": 1e6, "budget.max_minutes": 8})
     assert _scaled(recipe, 7 / 8).budget == BudgetSettings(tokens=875_000, max_minutes=7)
-    recipe = read_recipe("bert-mini", {"budget.epochs": 16, "budget.max_minutes": 60})
-    assert _scaled(recipe, 1 / 8).budget == BudgetSettings(epochs=2, max_minutes=7.5)
 
 
 def test_operations_of_stages_are_means_over_their_tokens():

@@ -97,8 +97,6 @@ def recorded() -> Recorded:
 def for_model(init: str | Path, settings: Overrides) -> Recipe:
     """Return the recipe that adapts a model: masked language modeling, or causal for a left-to-right model.
 
-    Unless a budget is set, the text is read as often as it is from scratch at most, within the time of the recipe.
-
     Raises:
         UserError: there is no such model, or a setting is invalid.
     """
@@ -108,12 +106,23 @@ def for_model(init: str | Path, settings: Overrides) -> Recipe:
         "layout.length": min(shape.positions, table["layout"]["length"]),
         "optimizer.learning_rate": float(f"{ADAPTING_RATE / shape.width:.2g}"),
     }
-    if not _is_budgeted(settings):
-        defaults |= {"budget.epochs": PASSES, "budget.max_minutes": table["budget"]["minutes"]}
     if LEFT_TO_RIGHT in shape.provides:
         defaults |= {"encoder.kind": shape.__struct_config__.tag, "masking.kind": "none"}
         defaults |= {"objective.masked_lm": False, "objective.causal_lm.weight": 1.0}
     return convert(put(table, {**defaults, **settings}, Recipe), Recipe, name)
+
+
+def limited(recipe: Recipe, text: float, settings: Overrides) -> Recipe:
+    """Return a recipe in minutes that reads a text `PASSES` times at most, unless settings say how long to train.
+
+    Args:
+        recipe: what adapts a model.
+        text: number of tokens of the text.
+        settings: those of the command line.
+    """
+    if _is_budgeted(settings):
+        return recipe
+    return as_recipe(recipe, {"budget.tokens": PASSES * text, "budget.max_minutes": recipe.budget.minutes})
 
 
 def choose(

@@ -126,7 +126,7 @@ def pretrain(
     from unmask.training.opening import SAME, as_settings, check_agreement
     from unmask.training.processes import Processes
     from unmask.workflows.pretraining.checks import check_teacher, refuse_fixed
-    from unmask.workflows.pretraining.default import SIZES, choose, for_model
+    from unmask.workflows.pretraining.default import SIZES, choose, for_model, limited
     from unmask.workflows.pretraining.pretrain import fingerprint, pretrain_corpus
     from unmask.workflows.pretraining.search import search_rate
     from unmask.workflows.pretraining.text_corpus import corpus_for_all, corpus_from_text
@@ -180,6 +180,8 @@ def pretrain(
             corpus = corpus_for_all(processes, run, make)
         elif not isinstance(corpus, Corpus):
             corpus = open_corpus(corpus)
+        if init and not (recipe or continues):
+            planned = limited(planned, corpus.train.num_tokens, changes)
         if not named:
             planned, lines = processes.lead(partial(choose, corpus, machine, planned, changes, processes.size))
             for line in lines:

@@ -222,6 +222,5 @@ def _scaled(recipe: Recipe, share: float) -> Recipe:
     steps = None if budget.steps is None else max(1, round(share * budget.steps))
     tokens = None if budget.tokens is None else share * budget.tokens
     minutes, limit = (None if each is None else share * each for each in (budget.minutes, budget.max_minutes))
-    epochs = None if budget.epochs is None else share * budget.epochs
-    scaled = BudgetSettings(steps=steps, tokens=tokens, minutes=minutes, epochs=epochs, max_minutes=limit)
+    scaled = BudgetSettings(steps=steps, tokens=tokens, minutes=minutes, max_minutes=limit)
     return msgspec.structs.replace(recipe, budget=scaled)
