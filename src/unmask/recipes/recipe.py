@@ -72,8 +72,8 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, dict=True):
         tokenizer, encoder, layout, masking, objective: its tables; with stages, those of the last one.
         stages: consecutive parts of the run; empty: a single one.
         initial_share: share of the weights of the model that a run starts from in those that it ends with, the rest
-            being the trained ones (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models", equation 1); where
-            parts of the model are new, the trained weights are taken as they are.
+            being the trained ones (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models", equation 1); those
+            of new heads, and of all where the vocabulary or the layers are changed, are the trained ones.
         initial_embeddings: what token embeddings are before training, unless the run starts from a model: random, or
             vectors from which tokens occur near each other in the text ("cooccurrence"), with the biases of decoders at
             the frequencies of the tokens; see workflows/pretraining/token_vectors.py.

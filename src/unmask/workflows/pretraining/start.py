@@ -92,17 +92,17 @@ def unread(corpus: Corpus, counts: np.ndarray) -> list[str]:
     ]
 
 
-def begin_heads(learner: Learner, base: Model, counts: np.ndarray) -> bool:
-    """Begin the decoders of heads that a model lacks at the frequencies of tokens; return whether it lacks any head.
+def begin_heads(learner: Learner, base: Model, counts: np.ndarray) -> list[str]:
+    """Begin the decoders of heads that a model lacks at the frequencies of tokens; return the names of these heads.
 
     Args:
         learner: encoder and objectives; modified in place.
         base: the model that the encoder comes from.
         counts: how often each token occurs in the text, (vocabulary,).
     """
-    new = [head for name, head in learner.parts.items() if name not in base.heads]
-    begin_decoders(new, counts)
-    return any(head.state_dict() for head in new)
+    new = {name: head for name, head in learner.parts.items() if name not in base.heads}
+    begin_decoders(new.values(), counts)
+    return [name for name, head in new.items() if head.state_dict()]
 
 
 def begin_decoders(heads: Iterable[Objective], counts: np.ndarray) -> None:
@@ -140,10 +140,11 @@ def begin_from_text(learner: Learner, documents: Documents) -> str:
 
 @torch.no_grad()
 def mix(learner: Learner, initial: Mapping[str, Tensor], share: float) -> None:
-    """Move the weights of a learner towards initial ones; see `Recipe.initial_share`."""
-    for name, value in learner.state_dict().items():
-        if value.is_floating_point():
-            value.lerp_(initial[name].to(value.device), share)
+    """Move weights of a learner towards initial ones, by name; see `Recipe.initial_share`."""
+    weights = learner.state_dict()
+    for name, before in initial.items():
+        if weights[name].is_floating_point():
+            weights[name].lerp_(before.to(weights[name].device), share)
 
 
 def with_head_rate(recipe: Recipe) -> Recipe:
@@ -198,7 +199,7 @@ def fit_to_text(
 
     Returns:
         The recipe with the learning rate of new heads, the start with warnings about the text, and the weights of which
-        `Recipe.initial_share` is kept, by name: none if parts of the model are new.
+        `Recipe.initial_share` is kept, by name: not those of new heads, and none if the encoder was changed.
     """
     if (base := start.model) is None:
         return recipe, start, {}
@@ -206,11 +207,12 @@ def fit_to_text(
     start = replace(start, warnings=unread(corpus, counts))
     if start.tokens == 0:
         return recipe, start, {}
-    if begin_heads(learner, base, counts):
-        return with_head_rate(recipe), start, {}
+    new = begin_heads(learner, base, counts)
+    recipe = with_head_rate(recipe) if new else recipe
     if not recipe.initial_share or start.changes:
         return recipe, start, {}
-    return recipe, start, {name: value.clone() for name, value in learner.state_dict().items()}
+    weights, heads = learner.state_dict(), tuple(f"objectives.{name}." for name in new)
+    return recipe, start, {name: value.clone() for name, value in weights.items() if not name.startswith(heads)}
 
 
 def continued(
