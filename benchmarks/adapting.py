@@ -10,6 +10,7 @@ another-script: MiniLM, whose vocabulary lacks two thirds of the characters of C
 tasks: `modernbert-tiny`, pretrained on 20 million tokens of English, learns tasks from 500 examples: as it is, adapted
     by default to the texts of the task, without labels, and with 2 million tokens of articles like those that it has
     read. Test data are reported; nothing was chosen by them.
+published: MiniLM learns two of these tasks, as it is and adapted with 2 million tokens.
 
 A record for each run is added to benchmarks/results/adapting.json. Runs that exist are not repeated. `--toy` has few
 texts and steps.
@@ -209,18 +210,36 @@ def tasks(runs: Path, options: argparse.Namespace) -> None:
         add("adapting", {"case": "tasks", "text": name}, {"harder": held - before, "lost": after - before})
         for start, model in {"as it is": base, "adapted": own, "articles": runs / "articles"}.items():
             for seed in options.seeds if name in every else ():
-                learn(every[name], name, start, model, seed, runs / f"{own.name}-{start}-{seed}".replace(" ", "-"))
+                out = runs / f"{own.name}-{start}-{seed}".replace(" ", "-")
+                learn(every[name], {"case": "tasks", "text": name, "start": start, "seed": seed}, model, out)
 
 
-def learn(pair: Pair, name: str, start: str, model: Path, seed: int, out: Path) -> None:
-    """Fine-tune a model for the task of a pair, unless it is done, and add its score."""
+def published(runs: Path, options: argparse.Namespace) -> None:
+    """Measure what tasks gain by adapting MiniLM, which has no masked-LM head, to their texts."""
+    few = TOY_TEXTS if options.toy else None
+    runs.mkdir(parents=True, exist_ok=True)
+    for name, pair in [*pairs(runs, few).items()][:2]:
+        own = runs / name.replace(": ", "-").replace(" ", "-")
+        if not (own / "model").exists():
+            settings = {"budget.tokens": budget("tasks", options), "batch.tokens": 2048}
+            train = write(pair.texts[: few and 10 * few], runs / f"{own.name}.jsonl")
+            unmask.pretrain(init=minilm(), text=train, out=own, settings=settings, quiet=True)
+        for start, model in {"as it is": Path(minilm()), "adapted": own}.items():
+            for seed in options.seeds:
+                out = runs / f"{own.name}-{start}-{seed}".replace(" ", "-")
+                learn(pair, {"case": "published", "text": name, "start": start, "seed": seed}, model, out)
+
+
+def learn(pair: Pair, key: dict[str, Any], model: Path, out: Path) -> None:
+    """Fine-tune a model for the task of a pair with the seed of a key, unless it is done, and add its score."""
     if (out / "model").exists():
         return
-    unmask.finetune(pair.task, model, [pair.train], out=out, settings={"seed": seed}, frozen=False, quiet=True)
+    settings = {"seed": key["seed"]}
+    unmask.finetune(pair.task, model, [pair.train], out=out, settings=settings, frozen=False, quiet=True)
     result = unmask.evaluate(out, [pair.test], quiet=True)
     metric = "f1" if pair.task == "token-classification" else "accuracy"
     figures = {"score": result["metrics"][metric], "interval": result["intervals"][metric]}
-    add("adapting", {"case": "tasks", "text": name, "start": start, "seed": seed}, figures)
+    add("adapting", key, figures)
 
 
 def budget(case: str, options: argparse.Namespace) -> float:
@@ -228,7 +247,7 @@ def budget(case: str, options: argparse.Namespace) -> float:
     return TOKENS[case] * (TOY_SHARE if options.toy else 1)
 
 
-CASES = {"forgetting": forgetting, "another-script": another_script, "tasks": tasks}
+CASES = {"forgetting": forgetting, "another-script": another_script, "tasks": tasks, "published": published}
 
 
 def main() -> None:
