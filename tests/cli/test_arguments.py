@@ -99,6 +99,8 @@ def test_words_of_an_option_that_is_repeated_are_added(example, parser):
     assert (found["data"], found["layers"]) == (["a", "b", "c"], (1, 2, 3))
     assert found["columns"] == {"text": "t", "label": "u,v"}
     assert parser.get_default("layers") == ()
+    options = command_parser("predict").parse_args(["predict", "--model", "m", "--labels", "a,b", "--labels", "c"])
+    assert options.labels == "a,b,c"
 
 
 @pytest.mark.parametrize(

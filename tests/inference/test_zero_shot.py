@@ -188,6 +188,7 @@ def test_a_single_string_has_the_labels_separated_by_commas():
         ("masked", {"labels": "a,b", "template": "{} and {}"}, r"one {} must stand for the label"),
         ("masked", {"labels": "a,b", "multi_label": True}, "multi_label needs a model of entailment"),
         ("masked", {"labels": "a,\u4f60"}, "lacks characters of the label '\u4f60'"),
+        ("masked", {"labels": "dog,cat", "template": "[MASK] is {}"}, "{} becomes the mask; remove the other one"),
         ("masked", {"labels": "dog,cat", "template": "near the river " * 20 + "{}"}, "none of the 32 of the model"),
         ("masked", {"template": "It is {}"}, "at least two names are needed"),
         (

@@ -2,7 +2,7 @@
 
 The source of a function is read, not imported, so that `--help` and completion do not wait for torch. Types decide how
 an option is written: bool is a flag, Literal a choice, a sequence takes several words, and a mapping KEY=VALUE. Options
-of both may be repeated, and have the words of all.
+of several words or values may be repeated, and have those of all.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ REQUIRED = object()
 """The default of a parameter that has none."""
 SEQUENCES = ("Sequence", "Files", "Data")
 """Types that take several words."""
+LISTS = ("Mapping", "LabelNames")
+"""Types that take a word whose parts are separated by commas."""
 ALIASES = {**vars(choices), "DownstreamKind": DownstreamKind}
 """Literals by the names that signatures give them."""
 METAVARS = {
@@ -167,7 +169,9 @@ def add_parameters(
                 options |= {} if plain else {"action": _Gather}
             elif plain and parameter.default is not REQUIRED:
                 options["nargs"] = "?"
-            elif parameter.outer & {"Overrides", "Mapping"}:
+            elif parameter.outer & {*LISTS}:
+                options["action"] = _Gather
+            elif "Overrides" in parameter.outer:
                 options |= {"action": "append", "default": []}
         if plain:
             parser.add_argument(parameter.name, **options)
@@ -177,11 +181,13 @@ def add_parameters(
 
 
 class _Gather(argparse.Action):
-    """Adds the words of an option that is repeated to those before."""
+    """Adds the words of an option that is repeated to those before, or its text after a comma."""
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
         before = getattr(namespace, self.dest)
-        setattr(namespace, self.dest, values if before is self.default else [*before, *values])
+        if before is not self.default:
+            values = f"{before},{values}" if isinstance(values, str) else [*before, *values]
+        setattr(namespace, self.dest, values)
 
 
 def _of_torch(precision: str) -> str:
@@ -231,10 +237,10 @@ def _overrides(name: str, texts: Sequence[str]) -> dict[str, Any]:
     return parse_overrides(texts)
 
 
-def _columns(name: str, texts: Sequence[str]) -> dict[str, str]:
+def _columns(name: str, text: str | None) -> dict[str, str]:
     from unmask.data.labelled.labelled_file import parse_columns
 
-    return parse_columns(",".join(texts))
+    return parse_columns(text or "")
 
 
 CONVERTERS: dict[str, Callable[[str, Any], Any]] = {

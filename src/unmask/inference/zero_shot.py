@@ -97,6 +97,7 @@ def by_labels(
                 f"{argument('multi_label')} needs a model of entailment: a masked language model compares labels"
             )
         settings["template"] = settings["template"] or PATTERN
+        _refuse_mask(settings["template"], model.tokenizer)
         task = ClozeLabel(**settings, length=model.encoder.longest)
         tokens = label_tokens(model.tokenizer, task.template, names)
         vocabulary = model.tokenizer.size
@@ -140,6 +141,12 @@ def _check_template(template: str | None) -> str:
             remedy=f"pass for example {argument('template', HYPOTHESIS)}",
         )
     return template
+
+
+def _refuse_mask(template: str, tokenizer: Tokenizer) -> None:
+    """Raise an error if a template has a mask, which would be taken for that of the label."""
+    if tokenizer.mask in tokenizer.encode(template.replace("[MASK]", tokenizer.mask_token)):
+        raise UserError(f"{argument('template', template)}: {SLOT} becomes the mask", remedy="remove the other one")
 
 
 class EntailedLabel(Classification, frozen=True, kw_only=True, tag="entailed-label"):
