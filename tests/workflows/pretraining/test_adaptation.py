@@ -1,8 +1,10 @@
 """Whole runs that start from a model with an extended vocabulary, with fewer layers, or with both."""
 
+import json
 import os
 import random
 import re
+import shutil
 import signal
 from dataclasses import replace
 
@@ -12,8 +14,10 @@ import pytest
 import safetensors.torch
 import torch
 
+from unmask.data.batches.frame import FIRST, Frame
 from unmask.data.corpus.build import write_corpus
 from unmask.data.tokenizers.extend import learn_tokens, old_ids
+from unmask.data.tokenizers.tokenizer import CONFIG, write_json
 from unmask.model.model import load_model, save_model
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UnmaskError, UserError
@@ -98,6 +102,25 @@ def test_an_extended_model_starts_where_the_model_ended(
     assert torch.allclose(rows[: tokenizer.size], table, atol=1e-6), "the learning rate is tiny"
     for row, ids in zip(rows[tokenizer.size :], old_ids(tokenizer, extended), strict=True):
         assert torch.allclose(row, table[ids].mean(0), atol=1e-6)
+
+
+@pytest.mark.parametrize("more", [0, 3])
+def test_an_adapted_model_frames_pairs_as_before(base, clinical, tokenizer, tmp_path, more):
+    """A published model whose tokenizer puts two separators between texts, and returns no segment ids."""
+    shutil.copytree(base / "model", tmp_path / "base")
+    (tmp_path / "base" / "checksums.json").unlink()
+    config, words = (json.loads((tmp_path / "base" / name).read_text()) for name in (CONFIG, "tokenizer.json"))
+    config |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": ["input_ids", "attention_mask"]}
+    words["post_processor"]["pair"].insert(3, {"SpecialToken": {"id": "[SEP]", "type_id": 0}})
+    write_json(tmp_path / "base" / CONFIG, config)
+    write_json(tmp_path / "base" / "tokenizer.json", words)
+    if more:
+        tokenizer = learn_tokens(tokenizer, [clinical.read_text(encoding="utf8")], add=more).tokenizer
+    corpus = write_corpus([clinical], tokenizer, tmp_path / "corpus")
+    pretrain_corpus(make("budget.steps=1"), corpus, tmp_path / "run", init=tmp_path / "base", machine=CPU, quiet=True)
+    before, after = (load_model(tmp_path / name) for name in ("base", "run"))
+    framed = [replace(Frame.of(model.tokenizer), spell=list).wrap(FIRST, FIRST) for model in (before, after)]
+    assert framed[0].ids == framed[1].ids and not before.marks_pairs and not after.marks_pairs
 
 
 def test_a_smaller_body_begins_from_the_layers_of_a_larger_one(base, unextended, tmp_path, capsys):

@@ -17,6 +17,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -254,16 +255,19 @@ class Tokenizer:
         """
         content = {**json.loads(self._library.to_str()), "model": model}
         new = type(self)(tokenizers.Tokenizer.from_str(json.dumps(content)), self.kind, self._special)
-        new.summary, new.segments = self.summary, self.segments
-        return new
+        return new.framed_as(self)
 
     def with_tokens(self, tokens: Sequence[str]) -> Tokenizer:
         """Return the same tokenizer with further special tokens, which get the next ids."""
         library = tokenizers.Tokenizer.from_str(self._library.to_str())
         library.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in tokens])
-        new = type(self)(library, self.kind, self._special)
-        new.summary, new.segments = self.summary, self.segments
-        new.ends_twice, new.framing = self.ends_twice, self.framing
+        return type(self)(library, self.kind, self._special).framed_as(self)
+
+    def framed_as(self, other: Tokenizer) -> Tokenizer:
+        """Return the same tokenizer, with special tokens and segment ids where another one has them."""
+        new = copy(self)
+        new.summary, new.segments = other.summary, other.segments
+        new.ends_twice, new.framing = other.ends_twice, other.framing
         return new
 
     @property

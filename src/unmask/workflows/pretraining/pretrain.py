@@ -136,10 +136,12 @@ def train_encoder(
     display = Display(quiet=quiet or not processes.is_main)
     machine = machine or choose_machine()
     check_teacher(recipe, teacher)
-    if start.model is not None:
+    tokenizer = corpus.tokenizer
+    if start.model is not None:  # pairs are framed as those that it has learned from
         recipe = msgspec.structs.replace(recipe, encoder=start.model.encoder.settings)
-    check_vocabulary(recipe.encoder, corpus.tokenizer.pad, corpus.tokenizer.kind.name)
-    for note in check_words(recipe, corpus.tokenizer):
+        tokenizer = tokenizer.framed_as(start.model.tokenizer)
+    check_vocabulary(recipe.encoder, tokenizer.pad, tokenizer.kind.name)
+    for note in check_words(recipe, tokenizer):
         display.say(note)
     inputs = {"corpus": fingerprint(corpus), **start.inputs}
     if general:
@@ -147,10 +149,10 @@ def train_encoder(
     if teacher is not None:
         inputs["teacher"] = teacher.fingerprint()  # before its precision is changed
         teacher.to(machine.device, machine.dtype)
-    learner, created = build_learner(recipe, corpus.tokenizer.size, start.model, teacher)
+    learner, created = build_learner(recipe, tokenizer.size, start.model, teacher)
     recipe, start, initial = fit_to_text(learner, recipe, start, corpus)
     learner.to(machine.device)
-    curriculum = build_curriculum(recipe, corpus.tokenizer, learner)
+    curriculum = build_curriculum(recipe, tokenizer, learner)
     source, heldout = _read(curriculum, recipe, corpus, display)
     other = general_batches(general, corpus.tokenizer, curriculum, HELDOUT_TOKENS) if general else []
     with processes, open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run:
@@ -310,7 +312,7 @@ def _finish(
     texts = [document.text for document in read_sample(corpus.directory)]
     if languages := main_languages(texts):
         about += f" Languages of the text, as fastText identifies them: {', '.join(languages)}."
-    model = Model(learner.encoder, corpus.tokenizer, heads, tokens=tokens)
+    model = Model(learner.encoder, curriculum.feeds[-1].tokenizer, heads, tokens=tokens)
     with replaced_directory(run.model) as aside:
         pipeline = "fill-mask" if "masked_lm" in heads else ""
         origin = Origin(

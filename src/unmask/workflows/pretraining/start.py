@@ -356,7 +356,8 @@ def extend_vocabulary(
         for name, tensors in model.heads.items()
     }
     body = grown(model.encoder.state_dict(), lambda more: body_on_meta(settings, vocabulary + more).state_dict())
-    return replace(_rebuilt(model, settings, max(vocabulary, tokenizer.size), body, heads), tokenizer=tokenizer)
+    new = _rebuilt(model, settings, max(vocabulary, tokenizer.size), body, heads)
+    return replace(new, tokenizer=tokenizer.framed_as(model.tokenizer))
 
 
 def with_means(value: Tensor, first: int, parts: Sequence[Sequence[int]], unknown: int) -> Tensor:
