@@ -209,7 +209,7 @@ def tasks(runs: Path, options: argparse.Namespace) -> None:
         logged = [json.loads(line) for line in (own / "metrics.jsonl").read_text().splitlines()]
         before, after = (line["loss"] for line in logged if line["kind"] == "general")
         held = next(line["loss"] for line in logged if line["kind"] == "heldout")
-        add("adapting", {"case": "tasks", "text": name}, {"harder": held - before, "lost": after - before})
+        add("adapting", {"case": "texts", "text": name}, {"harder": held - before, "lost": after - before})
         for start, model in {"as it is": base, "adapted": own, "articles": runs / "articles"}.items():
             for seed in options.seeds if name in every else ():
                 out = runs / f"{own.name}-{start}-{seed}".replace(" ", "-")

@@ -21,9 +21,9 @@ def test_each_way_of_adapting_is_scored_on_both_texts(benchmark_module, run_main
         assert run["before"] != run["after"]
     assert [run["start"] for run in runs if run["case"] == "another-script"] == ["as it is", "adapted"]
     tasks = [run for run in runs if run["case"] == "tasks"]
-    texts = [run["text"] for run in tasks if "harder" in run]
+    texts = [run["text"] for run in runs if run["case"] == "texts"]
     assert texts[0] == "articles" and len(texts) == 5
-    scored = {(run["text"], run["start"]) for run in tasks if "score" in run}
+    scored = {(run["text"], run["start"]) for run in tasks}
     assert scored == {(text, start) for text in texts[1:] for start in ("as it is", "adapted", "articles")}
     for domain in ("film-reviews", "documentation"):
         folder = tmp_path / "adapting" / "forgetting" / domain
