@@ -207,9 +207,9 @@ def tasks(runs: Path, options: argparse.Namespace) -> None:
             train = write(text[: few and 10 * few], runs / f"{own.name}.jsonl")
             unmask.pretrain(init=base, text=train, general=general, out=own, settings=short, quiet=True)
         logged = [json.loads(line) for line in (own / "metrics.jsonl").read_text().splitlines()]
-        before, after = (line["loss"] for line in logged if line["kind"] == "general")
-        held = next(line["loss"] for line in logged if line["kind"] == "heldout")
-        add("adapting", {"case": "texts", "text": name}, {"harder": held - before, "lost": after - before})
+        before, after = (line for line in logged if line["kind"] == "general")
+        changes = {"harder": before["text_loss"] - before["loss"], "lost": after["loss"] - before["loss"]}
+        add("adapting", {"case": "texts", "text": name}, changes)
         for start, model in {"as it is": base, "adapted": own, "articles": runs / "articles"}.items():
             for seed in options.seeds if name in every else ():
                 out = runs / f"{own.name}-{start}-{seed}".replace(" ", "-")

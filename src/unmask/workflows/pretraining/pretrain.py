@@ -168,9 +168,9 @@ def train_encoder(
             )
         if other and not created and processes.is_main and not resume:
             before = evaluate(learner, other, machine)
-            run.log({"kind": "general", "step": 0, **before})
-            if heldout:
-                display.say(expectation(evaluate(learner, heldout, machine), before))
+            unseen = evaluate(learner, curriculum.heldout(corpus.train, HELDOUT_TOKENS), machine)  # so far
+            run.log({"kind": "general", "step": 0, **before, "text_loss": unseen["loss"]})
+            display.say(expectation(unseen, before))
         trainer = Trainer(
             learner,
             source,
