@@ -3,6 +3,7 @@
 from unmask.inference import bench
 from unmask.inference.bench import measure_engines, mixed_lengths
 from unmask.inference.program import ProgramSignature
+from unmask.support.errors import UserError
 
 
 def test_torch_is_always_measured(make, monkeypatch):
@@ -13,6 +14,17 @@ def test_torch_is_always_measured(make, monkeypatch):
     assert found.rows[0].difference == 0 and 0 < found.rows[0].p50_ms <= found.rows[0].p99_ms
     assert found.rows[0].sentences_per_second > 0 and found.recommended < len(found.rows)
     assert "onnx float32: onnxruntime is not installed" in found.left_out
+
+
+def test_torch_is_measured_where_nothing_can_be_exported(make, monkeypatch):
+    def refuse(*arguments):
+        raise UserError("cannot be exported")
+
+    monkeypatch.setattr(bench, "find_spec", lambda name: name)
+    monkeypatch.setattr(bench, "build_program", refuse)
+    measured = measure_engines(make(), sequences=8, requests=3)
+    assert {row.backend for row in measured.rows} == {"torch"}
+    assert len(measured.left_out) == 4 and all(note.endswith("cannot be exported") for note in measured.left_out)
 
 
 def test_lengths_are_mixed_and_read_in_full(make):

@@ -20,7 +20,7 @@ from unmask.data.batches.frame import Frame
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.export import Export, difference, export_model, trace
 from unmask.inference.exported import load_exported
-from unmask.inference.program import FEATURES, SUMMARY, ProgramSignature, build_program, default_head
+from unmask.inference.program import FEATURES, SUMMARY, ProgramSignature, build_program, default_head, signature_of
 from unmask.model.model import Model
 from unmask.support.capabilities import emulates_bf16
 from unmask.support.errors import UserError
@@ -69,7 +69,7 @@ def measure_engines(model: Model, *, sequences: int = 1000, requests: int = 200)
     """
     exact, left_out = TorchBackend(model, choose_machine("cpu", "float32")), list[str]()
     head = default_head(model)
-    signature = build_program(model, exact, head)[1]
+    signature = signature_of(exact, head)
     samples = mixed_lengths(model, signature, sequences)
     rows = []
     for name, precision, backend in _backends(model, exact, left_out):

@@ -34,7 +34,7 @@ from unmask.data.batches.batch import TARGETS, Batch, Sample
 from unmask.data.batches.frame import Frame
 from unmask.inference.backend import TorchBackend
 from unmask.inference.engines import need
-from unmask.nn.encoders.encoder import CARRY, Encoder
+from unmask.nn.encoders.encoder import CARRY, TWO_LMS, Encoder
 from unmask.nn.encoders.stored import padded_tokens
 from unmask.objectives.objective import Objective
 from unmask.support.errors import UserError
@@ -122,13 +122,17 @@ def build_program(model: Model, backend: TorchBackend, head: str) -> tuple[Progr
     Raises:
         UserError: this model or head cannot be a program; the message says why.
     """
-    if CARRY in model.encoder.provides:
+    provides = model.encoder.provides
+    if CARRY in provides and TWO_LMS not in provides:
+        raise UserError("an XLNet with memory cannot be exported: its loop over windows depends on their number")
+    if CARRY in provides:
         raise UserError(
             "a recurrent model such as ELMo cannot be exported: its loop over the tokens depends on their number",
             remedy=f"for AllenNLP, pass {argument('format', 'allennlp')}",
         )
+    signature = signature_of(backend, head)
     if head == FEATURES:
-        return Program(backend.encoder, None).eval(), ProgramSignature(FEATURES, "", OUTPUTS[FEATURES])
+        return Program(backend.encoder, None).eval(), signature
     learner = backend.learner(head)
     objective = learner.parts[head]
     if objective.at == TARGETS:
@@ -136,13 +140,24 @@ def build_program(model: Model, backend: TorchBackend, head: str) -> tuple[Progr
             "this head predicts tokens by queries beside the text, which an exported program does not have",
             remedy=f"export the hidden states: {argument('head', 'features')}",
         )
-    outputs, activation = OUTPUTS.get(head, ("logits",)), ""
     if isinstance(objective, RegressionHead) and objective.activation is not None:
-        activation = objective.activation
         objective = copy(objective)
         objective.activation = None
-    program = Program(learner.encoder, objective, len(outputs)).eval()
-    return program, ProgramSignature(head, objective.at, outputs, activation)
+    return Program(learner.encoder, objective, len(signature.outputs)).eval(), signature
+
+
+def signature_of(backend: TorchBackend, head: str) -> ProgramSignature:
+    """Return what a program of a head computes, whether or not the model can be one.
+
+    Args:
+        backend: that of the model.
+        head: name of the head, or `FEATURES`.
+    """
+    if head == FEATURES:
+        return ProgramSignature(FEATURES, "", OUTPUTS[FEATURES])
+    objective = backend.learner(head).parts[head]
+    activation = objective.activation if isinstance(objective, RegressionHead) else None
+    return ProgramSignature(head, objective.at, OUTPUTS.get(head, ("logits",)), activation or "")
 
 
 def default_head(model: Model) -> str:

@@ -26,8 +26,9 @@ from unmask.support.messages import argument
 MOST_DOCUMENTS, MOST_CHARACTERS = 2000, 400_000
 """How much of the files is read: more than what is scored."""
 HARDER = 0.5
-"""By how many nats a token must be harder to predict than in general text for a gain to be expected: of four texts, tasks
-of those that were harder by 0.54 and 0.63 gained two points, of 0.30 and 0.51 half a point (docs/results.md)."""
+"""By how many nats a token must be harder to predict than in general text for a gain to be expected. Of four texts, the
+tasks of those that were harder by 0.54 and 0.63 gained two points, of 0.30 and 0.51 half a point (docs/results.md).
+"""
 
 
 def general_batches(
