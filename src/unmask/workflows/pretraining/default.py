@@ -60,7 +60,7 @@ STEPS = (2048, 65_536)
 
 
 class RecordedRun(msgspec.Struct, frozen=True):
-    """A run on English encyclopedic text and news (`benchmarks/results/sizes.json`, `minutes.json`).
+    """A run on English encyclopedic text and news (comparison "scaling" of `benchmarks/results/comparisons.json`).
 
     Attributes:
         recipe: its recipe.
