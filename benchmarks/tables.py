@@ -124,25 +124,16 @@ def _bars(panel: Any, about: Record, records: Sequence[Record]) -> None:
     panel.grid(visible=False, axis="x")
 
 
-def is_default(run: Record) -> bool:
-    """Return whether a run has its recipe's settings, apart from the size of its steps, which the default chooses."""
-    return all(setting.startswith("batch.") for setting in run["settings"])
-
-
-def recorded(where: Record) -> Record:
-    """Return what pretraining/default.py tells: sizes where they match, half an hour, and F1 of entities."""
-    runs = [run for run in read(RESULTS / "sizes.json").get("runs", []) if matches(run, where) and is_default(run)]
-    runs += [run for run in read(RESULTS / "minutes.json").get("runs", []) if run.get("case") == "unmask"]
-    seeds: dict[tuple[str, str], list[Record]] = {}
-    for run in runs:
-        seeds.setdefault((run["recipe"], run["case"]), []).append(run)
-    means = [
+def recorded() -> Record:
+    """Return what pretraining/default.py tells: what budgets reach (comparisons/scaling.toml), and F1 of entities."""
+    runs = [
         {
-            "recipe": recipe,
-            "tokens": round(statistics.mean(run["tokens"] for run in same)),
-            "accuracy": round(statistics.mean(run["end"]["masked_lm_accuracy"] for run in same), 4),
+            "recipe": f"modernbert-{run['arm']}",
+            "tokens": round(1e6 * float(run["task"].split()[0])),
+            "accuracy": round(run["share"] / 100, 4),
         }
-        for (recipe, _), same in seeds.items()
+        for run in read(RESULTS / "comparisons.json").get("runs", [])
+        if run["comparison"] == "scaling" and run.get("extrapolated") is False
     ]
     news = {
         "published": ("token_classification", {"data": "conll2003", "start": "minilm"}, "metrics.f1"),
@@ -153,7 +144,7 @@ def recorded(where: Record) -> Record:
         for name, (result, where, path) in news.items()
     }
     scores = {name: round(statistics.mean(values), 1) for name, values in found.items() if values}
-    return {"runs": sorted(means, key=lambda mean: (mean["recipe"], mean["tokens"])), **scores}
+    return {"runs": sorted(runs, key=lambda run: (run["recipe"], run["tokens"])), **scores}
 
 
 def main() -> None:
@@ -169,7 +160,7 @@ def main() -> None:
             stale.append(page.name)
             if not options.check:
                 page.write_text(fresh, encoding="utf8")
-    runs = json.dumps(recorded(specs["sizes_budgets"]["where"]), indent=1) + "\n"
+    runs = json.dumps(recorded(), indent=1) + "\n"
     if runs != RECORDED.read_text(encoding="utf8"):
         stale.append(RECORDED.name)
         if not options.check:
