@@ -122,14 +122,13 @@ def build_program(model: Model, backend: TorchBackend, head: str) -> tuple[Progr
     Raises:
         UserError: this model or head cannot be a program; the message says why.
     """
-    provides = model.encoder.provides
-    if CARRY in provides and TWO_LMS not in provides:
-        raise UserError("an XLNet with memory cannot be exported: its loop over windows depends on their number")
-    if CARRY in provides:
+    if TWO_LMS in model.encoder.provides:
         raise UserError(
             "a recurrent model such as ELMo cannot be exported: its loop over the tokens depends on their number",
             remedy=f"for AllenNLP, pass {argument('format', 'allennlp')}",
         )
+    if CARRY in model.encoder.provides:
+        raise UserError("an XLNet with memory cannot be exported: its loop over windows depends on their number")
     signature = signature_of(backend, head)
     if head == FEATURES:
         return Program(backend.encoder, None).eval(), signature

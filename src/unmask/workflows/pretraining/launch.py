@@ -194,7 +194,7 @@ def pretrain(
                 folder,
                 init=init,
                 layers=layers,
-                general=general,
+                general=general if folder == run else (),  # not in the short runs of a search
                 allow_pickle=allow_pickle,
                 resume=again,
                 machine=machine,
