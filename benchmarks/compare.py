@@ -19,9 +19,11 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import statistics
 import sys
 import tomllib
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -85,18 +87,20 @@ def score_pairs(name: str, options: argparse.Namespace) -> None:
 
 def score_budgets(name: str, runs: Path) -> None:
     """Add records of what is learned with each budget of a comparison, and extrapolations of it."""
-    points: dict[str, list[dict[str, float]]] = {}
+    points: dict[str, list[tuple[float, float, float]]] = {}
     for cell in (runs / "compare" / name).glob("comparison/cells/*/cell.json"):
         match = re.fullmatch(r"pretraining: (.+), seed \d+(, .+ of the budget)?", json.loads(cell.read_bytes())["name"])
         if match:
             lines = (cell.parent / RUN / "metrics.jsonl").read_text(encoding="utf8").splitlines()
             last = [line for line in map(json.loads, lines) if line["kind"] == "heldout"][-1]
-            points.setdefault(match[1], []).append(last)
-    for arm, runs_of_arm in points.items():
-        figures = [(run["tokens"], run["masked_lm_loss"], 100 * run["masked_lm_accuracy"]) for run in runs_of_arm]
-        for tokens, *reached in sorted(figures):
-            add_budget(name, arm, tokens, {**dict(zip(("loss", "share"), reached, strict=True)), "extrapolated": False})
-        budgets, losses, shares = zip(*sorted(figures), strict=True)
+            figures = last["tokens"], last["masked_lm_loss"], 100 * last["masked_lm_accuracy"]
+            points.setdefault(match[1], []).append(figures)
+    for arm, reached in points.items():
+        for tokens, same in groupby(sorted(reached), key=lambda figures: millions(figures[0])):
+            _, losses, shares = zip(*same, strict=True)  # of all seeds
+            means = {"loss": statistics.mean(losses), "share": statistics.mean(shares), "extrapolated": False}
+            add("comparisons", {"comparison": name, "arm": arm, "task": tokens}, means)
+        budgets, losses, shares = zip(*sorted(reached), strict=True)
         targets = [times * budgets[-1] for times in TIMES]
         try:
             loss = extrapolate(budgets, losses, targets, bounds=(0, max(losses)), less_is_better=True)
@@ -109,12 +113,12 @@ def score_budgets(name: str, runs: Path) -> None:
             for measure, outlook in (("loss", loss), ("share", share)):
                 record[measure] = float(outlook.scores[index])
                 record[f"{measure}_interval"] = [float(outlook.low[index]), float(outlook.high[index])]
-            add_budget(name, arm, tokens, record)
+            add("comparisons", {"comparison": name, "arm": arm, "task": millions(tokens)}, record)
 
 
-def add_budget(name: str, arm: str, tokens: float, record: dict[str, Any]) -> None:
-    """Add a record of a budget, whose key has it in millions of tokens."""
-    add("comparisons", {"comparison": name, "arm": arm, "task": f"{tokens / 1e6:.2g} million tokens"}, record)
+def millions(tokens: float) -> str:
+    """Return a budget as records are named by it."""
+    return f"{tokens / 1e6:.2g} million tokens"
 
 
 def read_file(name: str, folder: Path, runs: Path) -> Comparison:
