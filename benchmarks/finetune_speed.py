@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from common import SEEDS, add, apart, logged, minilm, parse
 from files import sst2_files
 
@@ -122,7 +123,8 @@ def main() -> None:
     options = parse(__doc__, examples=2_000, epochs=1.0, seeds=SEEDS, engines=ENGINES)
     for seed in options.seeds:
         for engine in options.engines:
-            key = {"engine": engine, "seed": seed, "examples": options.examples, "epochs": options.epochs}
+            work = {"examples": options.examples, "epochs": options.epochs}
+            key = {"engine": engine, "seed": seed, **work, "instructions": torch.backends.cpu.get_cpu_capability()}
             add("finetune_speed", key, apart(measure, engine, options.examples, options.epochs, seed))
 
 

@@ -11,6 +11,7 @@ from unmask.nn.layers.block import SelfAttention
 from unmask.nn.layers.dropout import keep
 from unmask.nn.layers.fused_attention import fused
 from unmask.nn.layers.plain_attention import AttentionSpec, plain
+from unmask.nn.layers.rotary import Rotation
 
 from .conftest import HEADS, ROTATIONS, Without, assert_same, run, tokens_of
 
@@ -41,18 +42,19 @@ def masks(rate, lengths, monkeypatch):
     if not rate:
         return None
     kept = keep(torch.Size([len(lengths) * heads, group.longest, group.longest]), rate, torch.float64, (0,))
-    monkeypatch.setattr(fused_attention, "_kept", lambda probabilities, rate, seed, number, part: kept[part])
+    monkeypatch.setattr(fused_attention, "_kept", lambda probabilities, rate, seed, number, part: kept[part.rows, part.queries])
     by_sequence = kept.unflatten(0, (len(lengths), heads)) / (1 - rate)
     return [factor[:, :n, :n] for factor, n in zip(by_sequence, lengths, strict=True)]
 
 
 @pytest.mark.parametrize("long", [1, 100], ids=["recomputed", "kept"])
-@pytest.mark.parametrize("chunk", [100, 1 << 20], ids=["chunks", "at once"])
+@pytest.mark.parametrize("chunk", [30, 100, 1 << 20], ids=["tiles", "chunks", "at once"])
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 @pytest.mark.parametrize("lengths", [(7,), (6, 6, 6), (3, 5, 9)], ids=["one", "equal", "padded"])
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 def test_attention_and_its_gradient_equal_torchs(causal, lengths, rate, chunk, long, monkeypatch):
     monkeypatch.setattr(score_blocks, "CHUNK", chunk)
+    monkeypatch.setattr(score_blocks, "TILE", 4)
     monkeypatch.setattr(fused_attention, "LONG", long)
     tokens = tokens_of(lengths)
     (group,) = tokens.groups
@@ -194,6 +196,19 @@ def test_sequences_in_a_common_row_do_not_attend_to_each_other(long, window, cau
     monkeypatch.setattr(score_blocks, "by_rows", lambda bias, heads: right(0 * bias, heads))
     with pytest.raises(AssertionError):
         assert_same(run(fused, spec, tokens), expected)
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+@pytest.mark.parametrize("window", [None, 5])
+@pytest.mark.parametrize("long", [1, 1024], ids=["recomputed", "kept"])
+@pytest.mark.parametrize("lengths", [PACKED, (60, 64)], ids=["common rows", "padded"])
+def test_tiles_of_queries_equal_the_plain_kernel(lengths, long, window, causal, monkeypatch):
+    monkeypatch.setattr(score_blocks, "CHUNK", 30)
+    monkeypatch.setattr(score_blocks, "TILE", 7)
+    monkeypatch.setattr(fused_attention, "LONG", long)
+    spec, tokens = AttentionSpec(HEADS, causal=causal, window=window, rotation=Rotation()), tokens_of(lengths)
+    assert (tokens.packed is None) == (lengths != PACKED)
+    assert_same(run(fused, spec, tokens), run(plain, spec, tokens))
 
 
 def test_windows_that_pay_keep_sequences_apart(monkeypatch):

@@ -3,10 +3,10 @@
 **On CPUs** attention is two batched products with a softmax in between, as one autograd function: torch's fused kernel
 for CPUs has a slow backward pass and no dropout. Sequences are padded to the longest one of their `Group`, or short
 ones are put into common rows, in which tokens attend to those of their own sequence: a padding position reads an
-arbitrary token, is attended to with probability 0, and its output is discarded. Heads are computed in chunks, so that
-their probabilities stay in the cache; those of long sequences are not saved for the backward pass but recomputed. With
-a window, only keys in reach are read (score_blocks.py). Queries and keys, and their gradients, are rotated in the
-group's copy by heads.
+arbitrary token, is attended to with probability 0, and its output is discarded. Heads are computed in chunks, and long
+sequences also by tiles of queries, so that their probabilities stay in the cache; those of long sequences are not saved
+for the backward pass but recomputed. With a window, only keys in reach are read (score_blocks.py). Queries and keys,
+and their gradients, are rotated in the group's copy by heads.
 
 **On GPUs** it is torch's variable-length FlashAttention (Dao 2023), which needs no padding. torch's public function for
 it does not support dropout, so the underlying operator is called. It runs on newer GPUs only, in 16 bits; and it is
@@ -28,7 +28,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from unmask.nn.layers.dropout import draw, keep
 from unmask.nn.layers.plain_attention import AttentionSpec, attended_positions, by_heads
-from unmask.nn.layers.score_blocks import choose, pays
+from unmask.nn.layers.score_blocks import Part, choose, pays
 from unmask.support import gpus
 
 if TYPE_CHECKING:
@@ -188,11 +188,11 @@ def _public_softmax_backward(grad: Tensor, probabilities: Tensor, dim: int, dtyp
     return products.addcmul_(probabilities.to(wide), products.sum(dim, keepdim=True), value=-1).to(dtype)
 
 
-def _kept(probabilities: Tensor, rate: float, seed: int, group: int, part: slice) -> Tensor | None:
-    """Return the dropout mask of a chunk's probabilities, which is the same at each call; None without dropout."""
+def _kept(probabilities: Tensor, rate: float, seed: int, group: int, part: Part) -> Tensor | None:
+    """Return the dropout mask of a part's probabilities, which is the same at each call; None without dropout."""
     if not rate:
         return None
-    return keep(probabilities.shape, rate, probabilities.dtype, (seed, group, part.start), probabilities.device)
+    return keep(probabilities.shape, rate, probabilities.dtype, (seed, group, part.number), probabilities.device)
 
 
 def varlen(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
