@@ -11,7 +11,6 @@ from unmask.nn.layers.block import SelfAttention
 from unmask.nn.layers.dropout import keep
 from unmask.nn.layers.fused_attention import fused
 from unmask.nn.layers.plain_attention import AttentionSpec, plain
-from unmask.nn.layers.rotary import Rotation
 
 from .conftest import HEADS, ROTATIONS, Without, assert_same, run, tokens_of
 
@@ -42,19 +41,18 @@ def masks(rate, lengths, monkeypatch):
     if not rate:
         return None
     kept = keep(torch.Size([len(lengths) * heads, group.longest, group.longest]), rate, torch.float64, (0,))
-    monkeypatch.setattr(fused_attention, "_kept", lambda probabilities, rate, seed, number, part: kept[part.rows, part.queries])
+    monkeypatch.setattr(fused_attention, "_kept", lambda probabilities, rate, seed, number, part: kept[part])
     by_sequence = kept.unflatten(0, (len(lengths), heads)) / (1 - rate)
     return [factor[:, :n, :n] for factor, n in zip(by_sequence, lengths, strict=True)]
 
 
 @pytest.mark.parametrize("long", [1, 100], ids=["recomputed", "kept"])
-@pytest.mark.parametrize("chunk", [30, 100, 1 << 20], ids=["tiles", "chunks", "at once"])
+@pytest.mark.parametrize("chunk", [100, 1 << 20], ids=["chunks", "at once"])
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 @pytest.mark.parametrize("lengths", [(7,), (6, 6, 6), (3, 5, 9)], ids=["one", "equal", "padded"])
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 def test_attention_and_its_gradient_equal_torchs(causal, lengths, rate, chunk, long, monkeypatch):
     monkeypatch.setattr(score_blocks, "CHUNK", chunk)
-    monkeypatch.setattr(score_blocks, "TILE", 4)
     monkeypatch.setattr(fused_attention, "LONG", long)
     tokens = tokens_of(lengths)
     (group,) = tokens.groups
@@ -154,6 +152,24 @@ def test_without_the_private_softmax_operator_results_are_the_same(dtype, length
         assert (one - other).double().norm() <= bound * other.double().norm()
 
 
+@pytest.mark.parametrize("missing", ["", "_backward"], ids=["both", "the backward pass"])
+@pytest.mark.parametrize("lengths", [(60, 64), (64, 64)], ids=["padded", "equal"])
+@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+def test_without_torchs_kernel_for_long_sequences_results_are_the_same(causal, lengths, missing, monkeypatch):
+    monkeypatch.setattr(fused_attention, "LONG", 1)
+    spec, tokens = AttentionSpec(HEADS, causal=causal, rotation=ROTATIONS[1]), tokens_of(lengths)
+    expected, calls = run(plain, spec, tokens), []
+    forward = fused_attention._forward
+    monkeypatch.setattr(fused_attention, "_forward", lambda *inputs: calls.append(1) or forward(*inputs))
+    assert_same(run(fused, spec, tokens), expected)
+    assert calls, "torch's kernel is used where it is there"
+    name = f"_scaled_dot_product_flash_attention_for_cpu{missing}"
+    monkeypatch.setattr(torch.ops, "aten", Without(torch.ops.aten, name))
+    calls.clear()
+    assert_same(run(fused, spec, tokens), expected)
+    assert not calls
+
+
 @pytest.mark.parametrize("long", [1, 1024], ids=["recomputed", "kept"])
 @pytest.mark.parametrize("rotation", ROTATIONS[1:], ids=["halves", "interleaved"])
 def test_rotated_chunks_equal_the_plain_kernel(rotation, long, monkeypatch):
@@ -196,19 +212,6 @@ def test_sequences_in_a_common_row_do_not_attend_to_each_other(long, window, cau
     monkeypatch.setattr(score_blocks, "by_rows", lambda bias, heads: right(0 * bias, heads))
     with pytest.raises(AssertionError):
         assert_same(run(fused, spec, tokens), expected)
-
-
-@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
-@pytest.mark.parametrize("window", [None, 5])
-@pytest.mark.parametrize("long", [1, 1024], ids=["recomputed", "kept"])
-@pytest.mark.parametrize("lengths", [PACKED, (60, 64)], ids=["common rows", "padded"])
-def test_tiles_of_queries_equal_the_plain_kernel(lengths, long, window, causal, monkeypatch):
-    monkeypatch.setattr(score_blocks, "CHUNK", 30)
-    monkeypatch.setattr(score_blocks, "TILE", 7)
-    monkeypatch.setattr(fused_attention, "LONG", long)
-    spec, tokens = AttentionSpec(HEADS, causal=causal, window=window, rotation=Rotation()), tokens_of(lengths)
-    assert (tokens.packed is None) == (lengths != PACKED)
-    assert_same(run(fused, spec, tokens), run(plain, spec, tokens))
 
 
 def test_windows_that_pay_keep_sequences_apart(monkeypatch):

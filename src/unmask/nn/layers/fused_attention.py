@@ -1,12 +1,12 @@
 """Fast attention kernels: `fused` for CPUs, `varlen` and `padded` for GPUs; without gradient on CPUs, `for_inference`.
 
 **On CPUs** attention is two batched products with a softmax in between, as one autograd function: torch's fused kernel
-for CPUs has a slow backward pass and no dropout. Sequences are padded to the longest one of their `Group`, or short
-ones are put into common rows, in which tokens attend to those of their own sequence: a padding position reads an
-arbitrary token, is attended to with probability 0, and its output is discarded. Heads are computed in chunks, and long
-sequences also by tiles of queries, so that their probabilities stay in the cache; those of long sequences are not saved
-for the backward pass but recomputed. With a window, only keys in reach are read (score_blocks.py). Queries and keys,
-and their gradients, are rotated in the group's copy by heads.
+for CPUs has no dropout, and a slow backward pass except for long sequences in float32, which it computes. Sequences are
+padded to the longest one of their `Group`, or short ones are put into common rows, in which tokens attend to those of
+their own sequence: a padding position reads an arbitrary token, is attended to with probability 0, and its output is
+discarded. Heads are computed in chunks, so that their probabilities stay in the cache; those of long sequences are not
+saved for the backward pass but recomputed. With a window, only keys in reach are read (score_blocks.py). Queries and
+keys, and their gradients, are rotated in the group's copy by heads.
 
 **On GPUs** it is torch's variable-length FlashAttention (Dao 2023), which needs no padding. torch's public function for
 it does not support dropout, so the underlying operator is called. It runs on newer GPUs only, in 16 bits; and it is
@@ -28,7 +28,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from unmask.nn.layers.dropout import draw, keep
 from unmask.nn.layers.plain_attention import AttentionSpec, attended_positions, by_heads
-from unmask.nn.layers.score_blocks import Part, choose, pays
+from unmask.nn.layers.score_blocks import choose, pays, to_bias
 from unmask.support import gpus
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ every batch, as numbers of sequences and their lengths vary, which takes longer 
 WIDEST = 256
 """Width of the widest heads that FlashAttention takes."""
 LONG = 1024
-"""Minimum sequence length at which probabilities are recomputed in the backward pass."""
+"""Minimum sequence length at which probabilities are recomputed in the backward pass, by torch's kernel if it can."""
+EXACT = (torch.float32, torch.float64)
+"""Types in which torch's kernel for long sequences is faster."""
 REGISTER = 32
 """bf16 numbers in a register. torch's bf16 softmax backward is slow for rows shorter than this: float32 is used."""
 MANY_REGISTERS = 128
@@ -80,6 +82,11 @@ class _Attention(torch.autograd.Function):
             if spec.rotation is not None:
                 _rotate(inputs[:2], spec.rotation)
             saved += [inputs] if learning else []
+            if _is_for_torch(group, spec, inputs):
+                output, sums = _forward(inputs, group, spec)
+                saved += [output, sums] if learning else []
+                _from_heads(output[None], group, heads, out)
+                continue
             blocks = choose(group, spec, inputs)
             inputs = blocks.pad(inputs)
             output = torch.empty_like(inputs[0])
@@ -104,12 +111,17 @@ class _Attention(torch.autograd.Function):
         grad_qkv = _stream(grad_out, 3 * grad_out.shape[1], ctx.groups)
         for number, group in enumerate(ctx.groups):
             inputs = next(saved)
-            blocks = choose(group, spec, inputs)
-            inputs = blocks.pad(inputs)
             grad = _to_heads(grad_out, group, heads, 1)[0].to(inputs.dtype) * (1 / (1 - dropout))
             if group.real is not None:  # the outputs at padding were discarded
                 grad.view(group.sequences, heads, *grad.shape[1:]).mul_(group.real[:, None, :, None])
-            grad = blocks.pad(grad)
+            if _is_for_torch(group, spec, inputs):
+                sums = _backward(grad, inputs, (next(saved), next(saved)), group, spec)
+                if spec.rotation is not None:
+                    _rotate(sums[:2], spec.rotation, back=True)
+                _from_heads(sums, group, heads, grad_qkv)
+                continue
+            blocks = choose(group, spec, inputs)
+            inputs, grad = blocks.pad(inputs), blocks.pad(grad)
             sums = blocks.sums_like(inputs)
             for part in blocks.parts():
                 query, out = blocks.queries(inputs[0], part), blocks.queries(grad, part)
@@ -131,6 +143,40 @@ class _Attention(torch.autograd.Function):
                 _rotate(sums[:2], spec.rotation, back=True)
             _from_heads(sums, group, heads, grad_qkv)
         return grad_qkv, None, None
+
+
+def _is_for_torch(group: Group, spec: AttentionSpec, inputs: Tensor) -> bool:
+    """Return whether torch's fused kernel computes a group, also its gradient: one that is long, not in 16 bits."""
+    plain = not (spec.dropout or spec.is_local(group.longest) or group.owner is not None or group.keys is not None)
+    return plain and group.longest >= LONG and inputs.dtype in EXACT and None not in _torch_kernels()
+
+
+def _torch_kernels() -> tuple[Any, Any]:
+    """Return torch's private fused kernel and its backward pass, each None if this version lacks it."""
+    name = "_scaled_dot_product_flash_attention_for_cpu"
+    return getattr(torch.ops.aten, name, None), getattr(torch.ops.aten, f"{name}_backward", None)
+
+
+def _forward(inputs: Tensor, group: Group, spec: AttentionSpec) -> tuple[Tensor, Tensor]:
+    """Return the output, (sequences, heads, longest, head width), and the logarithm of each query's sum."""
+    by_sequence = inputs.view(3, group.sequences, spec.heads, *inputs.shape[2:])
+    output, sums = _torch_kernels()[0](*by_sequence, 0.0, spec.causal, attn_mask=_bias(group, spec, inputs))
+    return output, sums
+
+
+def _backward(
+    grad: Tensor, inputs: Tensor, results: tuple[Tensor, Tensor], group: Group, spec: AttentionSpec
+) -> Tensor:
+    """Return the gradient of the inputs, (3, rows, longest, head width), given that of the output and the results."""
+    by_sequence = (x.view(group.sequences, spec.heads, *x.shape[1:]) for x in (grad, *inputs))
+    bias = _bias(group, spec, inputs)
+    grads = _torch_kernels()[1](*by_sequence, *results, 0.0, spec.causal, attn_mask=bias)
+    return torch.stack(grads).flatten(1, 2)
+
+
+def _bias(group: Group, spec: AttentionSpec, like: Tensor) -> Tensor | None:
+    """Return the bias of the scores at padding; if attention is causal, padding comes after all real tokens."""
+    return None if group.real is None or spec.causal else to_bias(group.real, like)[:, None, None]
 
 
 def _stream(like: Tensor, width: int, groups: tuple[Group, ...]) -> Tensor:
@@ -188,11 +234,11 @@ def _public_softmax_backward(grad: Tensor, probabilities: Tensor, dim: int, dtyp
     return products.addcmul_(probabilities.to(wide), products.sum(dim, keepdim=True), value=-1).to(dtype)
 
 
-def _kept(probabilities: Tensor, rate: float, seed: int, group: int, part: Part) -> Tensor | None:
-    """Return the dropout mask of a part's probabilities, which is the same at each call; None without dropout."""
+def _kept(probabilities: Tensor, rate: float, seed: int, group: int, part: slice) -> Tensor | None:
+    """Return the dropout mask of a chunk's probabilities, which is the same at each call; None without dropout."""
     if not rate:
         return None
-    return keep(probabilities.shape, rate, probabilities.dtype, (seed, group, part.number), probabilities.device)
+    return keep(probabilities.shape, rate, probabilities.dtype, (seed, group, part.start), probabilities.device)
 
 
 def varlen(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:

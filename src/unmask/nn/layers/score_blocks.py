@@ -5,10 +5,6 @@ batches of matrices to multiply, and the scores, masked. `Whole` multiplies each
 the queries of a row into blocks, and multiplies each block with the keys at most the window away from it (Beltagy et
 al. 2020 (Longformer), section 3.1), so that time and memory are linear in the sequence length.
 
-The scores of a long row do not fit the processor's caches, and then take longer to read and write than to compute. So
-`Whole` multiplies some of its queries at a time, a tile (Dao et al. 2022 (FlashAttention), section 3.1, with whole rows
-of scores): a softmax is of one query, and the gradients of keys and values are sums over tiles.
-
 Masks are half of the lowest number, so that the sum of two of them is finite: a padding token may attend to nothing.
 """
 
@@ -16,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -28,20 +24,10 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 20
 """Maximum number of probabilities computed at once, but at least those of one head."""
-TILE = 256
-"""Number of queries of a long row that are computed together, but in 16 bits all: sums over tiles would be rounded."""
 BLOCK = 64
 """Number of queries in a block; keys in reach are rounded up to whole blocks."""
 MIN_SAVING = 2.5
 """How many times more keys a sequence must have than a block reaches; otherwise a mask on all scores is as fast."""
-
-
-class Part(NamedTuple):
-    """What is computed together: rows, or some queries of a long row; the number tells it from others of the group."""
-
-    rows: slice
-    queries: slice
-    number: int
 
 
 class Whole:
@@ -84,9 +70,9 @@ class Whole:
         attended = self.spec.attends(positions - positions[:, None]) & self.group.keys[:, None, :]
         return by_rows(~attended.any(2, keepdim=True), self.spec.heads)
 
-    def silence(self, probabilities: Tensor, part: Part) -> Tensor:
+    def silence(self, probabilities: Tensor, part: slice) -> Tensor:
         """Return the probabilities of a part, which are 0 where a token attends to nothing; changes them in place."""
-        return probabilities if self.idle is None else probabilities.masked_fill_(self.queries(self.idle, part), 0)
+        return probabilities if self.idle is None else probabilities.masked_fill_(self.idle[part], 0)
 
     def pad(self, x: Tensor) -> Tensor:
         """Return a tensor of the group, (..., rows, longest, head width), in the shape that the other methods take."""
@@ -100,35 +86,28 @@ class Whole:
         """Return a tensor to which `add_product` can add, in the shape of a padded one."""
         return torch.empty_like(x)
 
-    def parts(self) -> Iterator[Part]:
-        """Yield the parts, the tiles of a row one after the other."""
+    def parts(self) -> Iterator[slice]:
+        """Yield the rows to compute together."""
         size = max(1, CHUNK // self.longest**2)
-        tile = self.longest if self.longest**2 <= CHUNK or self.like.itemsize == 2 else TILE
         for start in range(0, self.rows, size):
-            for number, first in enumerate(range(0, self.longest, tile)):
-                yield Part(slice(start, start + size), slice(first, first + tile), start + number * self.rows)
+            yield slice(start, start + size)
 
-    def queries(self, x: Tensor, part: Part) -> Tensor:
-        """Return a view of the queries, or of what has a row for each of them, in a part: (batch, queries, columns)."""
-        return x[part.rows, part.queries]
+    def queries(self, x: Tensor, part: slice) -> Tensor:
+        """Return a view of the queries, or of what has their shape, in a part: (batch, queries, head width)."""
+        return x[part]
 
-    def keys(self, x: Tensor, part: Part) -> Tensor:
+    def keys(self, x: Tensor, part: slice) -> Tensor:
         """Return a view of the keys or values in a part, (batch, keys, head width)."""
-        return x[part.rows]
+        return x[part]
 
-    def add_product(self, sums: Tensor, part: Part, left: Tensor, right: Tensor) -> None:
+    def add_product(self, sums: Tensor, part: slice, left: Tensor, right: Tensor) -> None:
         """Add a product, (batch, keys, head width), to gradients of keys or values that `sums_like` returned."""
-        if part.queries.start == 0:
-            torch.bmm(left, right, out=sums[part.rows])
-        else:
-            sums[part.rows].baddbmm_(left, right)
+        torch.bmm(left, right, out=sums[part])
 
-    def scores(self, query: Tensor, key: Tensor, part: Part) -> Tensor:
+    def scores(self, query: Tensor, key: Tensor, part: slice) -> Tensor:
         """Return the scaled scores of a part, masked, (batch, queries, keys)."""
-        others = None if self.others is None else self.others[part.rows]
-        if others is not None and others.shape[1] > 1:
-            others = others[:, part.queries]
-        bias = others if self.band is None else self.band[:, part.queries]
+        others = None if self.others is None else self.others[part]
+        bias = self.band if self.band is not None else others
         scores = _scaled(query, key, bias)
         return scores if others is None or bias is others else scores.add_(others)
 
@@ -166,28 +145,28 @@ class Blocks(Whole):
         """See `Whole`."""
         return torch.zeros_like(x)
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[slice]:
         """See `Whole`: single rows."""
-        return (Part(slice(row, row + 1), slice(None), row) for row in range(self.rows))
+        return (slice(row, row + 1) for row in range(self.rows))
 
-    def queries(self, x: Tensor, part: Part) -> Tensor:
+    def queries(self, x: Tensor, part: slice) -> Tensor:
         """See `Whole`: (blocks, block, head width)."""
-        return x[part.rows.start, self.reach : self.reach + self.count * BLOCK].view(self.count, BLOCK, -1)
+        return x[part.start, self.reach : self.reach + self.count * BLOCK].view(self.count, BLOCK, -1)
 
-    def keys(self, x: Tensor, part: Part) -> Tensor:
+    def keys(self, x: Tensor, part: slice) -> Tensor:
         """See `Whole`: (blocks, keys in reach, head width), overlapping views."""
-        return x[part.rows.start].unfold(0, BLOCK + 2 * self.reach, BLOCK).transpose(1, 2)
+        return x[part.start].unfold(0, BLOCK + 2 * self.reach, BLOCK).transpose(1, 2)
 
-    def add_product(self, sums: Tensor, part: Part, left: Tensor, right: Tensor) -> None:
+    def add_product(self, sums: Tensor, part: slice, left: Tensor, right: Tensor) -> None:
         """See `Whole`."""
         products = torch.bmm(left, right)
         for shift, product in enumerate(torch.split(products, BLOCK, 1)):  # (blocks, block, head width)
-            sums[part.rows.start].view(-1, BLOCK, sums.shape[-1])[shift : shift + self.count] += product
+            sums[part.start].view(-1, BLOCK, sums.shape[-1])[shift : shift + self.count] += product
 
-    def scores(self, query: Tensor, key: Tensor, part: Part) -> Tensor:
+    def scores(self, query: Tensor, key: Tensor, part: slice) -> Tensor:
         """See `Whole`: (blocks, block, keys in reach)."""
         scores = _scaled(query, key, self.band)
-        sequence = part.rows.start // self.heads
+        sequence = part.start // self.heads
         first, missing = self.reach // BLOCK, self.missing[sequence]
         last = max(first, self.complete[sequence])
         scores[:first].add_(missing[:first])

@@ -1,0 +1,38 @@
+"""The benchmark of long texts runs at toy size, and both engines compute the same model."""
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.minilm
+
+
+@pytest.fixture
+def module(benchmark_module, monkeypatch):
+    module = benchmark_module("long_texts")
+    monkeypatch.setattr(module, "STEP", 256)
+    return module
+
+
+def test_a_step_has_as_many_tokens_at_each_length(module, work):
+    found = module.train("unmask", 128, 1)
+    assert set(work.micro_batches) == {(2,)}
+    assert ("fused", "float32") in work.kernels
+    assert found["tokens_per_second"] > 0 and found["peak_bytes"] > 1e8
+    assert [module.work(length, 1).sequences for length in (64, 128, 256)] == [4, 2, 1]
+    assert module.work(64, 1).recipe().encoder.positions == max(module.LENGTHS)
+
+
+@pytest.mark.parametrize("engine", ["unmask", "transformers"])
+def test_a_classifier_reads_texts_of_the_length(engine, module):
+    pytest.importorskip("transformers")
+    found = module.infer(engine, 128, 256)
+    assert found["tokens_per_second"] > 0 and found["peak_bytes"] > 1e8
+
+
+def test_engines_compute_the_same_classifier(module, minilm, tmp_path):
+    pytest.importorskip("transformers")
+    model = module.build(tmp_path / "model", 200)
+    (text,) = module.random_texts(module.unmask.load_tokenizer(minilm), np.array([198]), np.random.default_rng(0))
+    (ours,), logits = module._unmask(model)(text), module._transformers(model, 200)(text)[0]
+    shares = np.exp(logits) / np.exp(logits).sum()
+    assert ours.scores == pytest.approx(dict(zip(("no", "yes"), shares.tolist(), strict=True)), abs=1e-5)
