@@ -4,12 +4,16 @@ import gc
 import os
 import random
 import signal
+import sys
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+# Modules are compiled, and assertions rewritten, once, not in each worker and in each of the tests' processes.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # with tiny tensors, several threads are slower; also in child processes
