@@ -4,12 +4,14 @@ import gc
 import os
 import random
 import signal
+import sys
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # modules are compiled once, not in each of the tests' processes
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # with tiny tensors, several threads are slower; also in child processes
@@ -37,6 +39,7 @@ from .undrawn import _undrawn, drawn  # noqa: F401
 for profile, examples in (("few", 25), ("exhaustive", 200)):
     hypothesis.settings.register_profile(profile, deadline=None, max_examples=examples)  # cores may be busy
 hypothesis.settings.load_profile("few")
+sys.dont_write_bytecode = False  # assertions are rewritten once, not in each worker of each run
 torch.set_num_threads(1)
 if not torch.cuda.is_available():
     torch.cuda.manual_seed_all = lambda seed: None  # keeps the text of the call stack, which takes a millisecond

@@ -174,7 +174,7 @@ def _prepare():
     os.fsync = lambda handle: None
     if not torch.cuda.is_available():
         torch.cuda.manual_seed_all = lambda seed: None
-    import_module("unmask.support.capabilities").products()  # found out in a fork, and kept
+    import_module("unmask.support.capabilities").panels_multiply()  # found out in forks, and kept, as `products` is
     torch.set_num_threads(1)
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)], fused=True).step()
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a fork has only one of the threads"

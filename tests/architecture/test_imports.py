@@ -29,19 +29,25 @@ NO_TORCH = ("data.text", "data.tokenizers", "data.corpus", "data.cleaning", "dat
 
 
 @cache
-def parsed(path: Path) -> ast.Module:
-    """Return the syntax tree of a file."""
-    return ast.parse(path.read_text(encoding="utf8"))
+def import_statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """Return the import statements of a file; its syntax tree is not kept, which garbage collections would search."""
+    found, pending = [], [ast.parse(path.read_text(encoding="utf8"))]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found.append(node)
+        pending += (child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
+    return found
 
 
 @cache
 def imports(path: Path) -> set[str]:
     """Return the full names of all modules that a file imports, also inside functions."""
     found = set()
-    for node in ast.walk(parsed(path)):
+    for node in import_statements(path):
         if isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
-        elif isinstance(node, ast.Import):
+        else:
             found |= {name.name for name in node.names}
     return found
 
@@ -81,8 +87,8 @@ def test_few_packages_stand_at_the_top():
 def imported_at_once(path: Path) -> set[str]:
     """Return the modules of `unmask` that a file imports when it is imported itself: not those inside functions."""
     modules = set()
-    for node in parsed(path).body:
-        if isinstance(node, ast.ImportFrom) and node.module:
+    for node in import_statements(path):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.col_offset:
             for name in node.names:
                 full = f"{node.module}.{name.name}"
                 modules.add(full if full in MODULES else node.module)

@@ -22,14 +22,16 @@ def names(tree):
 
 
 def test_functions_and_classes_of_modules_are_used():
-    files = {path: ast.parse(path.read_bytes()) for folder in USERS for path in (ROOT / folder).rglob("*.py")}
-    used = {name for tree in files.values() for name in names(tree)}
-    unused = [
-        f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}"
-        for path, tree in files.items()
-        if path.is_relative_to(ROOT / "src")
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        if node.name not in used and not node.decorator_list and not node.name.startswith("__")
-    ]
+    used, defined = set(), []
+    for path in (path for folder in USERS for path in (ROOT / folder).rglob("*.py")):
+        tree = ast.parse(path.read_bytes())  # not kept: garbage collections would search the trees of all files
+        used.update(names(tree))
+        if path.is_relative_to(ROOT / "src"):
+            defined += [
+                (node.name, f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}")
+                for node in tree.body
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+                if not node.decorator_list and not node.name.startswith("__")
+            ]
+    unused = [place for name, place in defined if name not in used]
     assert not unused, "remove these, or move them to the tests that use them: " + ", ".join(unused)

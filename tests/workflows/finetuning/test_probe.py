@@ -19,6 +19,7 @@ from unmask.support.errors import UserError
 from unmask.tasks.holding_out import assign_folds
 from unmask.tasks.tuning import find_temperature
 from unmask.training.settings import BudgetSettings
+from unmask.workflows.finetuning import probe
 from unmask.workflows.finetuning.announcements import describe_overfitting, describe_plateau
 from unmask.workflows.finetuning.finetune import finetune
 from unmask.workflows.finetuning.job import FewLabels, FinetuningJob, InitialModel, LabelledFiles, defaults, few_labels
@@ -269,7 +270,8 @@ def test_of_a_small_encoder_all_parameters_are_trained_from_the_regression_on(pu
     assert few == {**usual, "probe": True, "task": {**usual["task"], "temperature": "tuned"}}
 
 
-def test_a_multi_label_model_of_few_labels(published, tmp_path):
+def test_a_multi_label_model_of_few_labels(published, tmp_path, monkeypatch):
+    monkeypatch.setattr(probe, "MAX_FOLDS", 2)  # each of the folds that thresholds are tuned on has as many again
     rng = np.random.default_rng(5)
     rows = texts_of(rng, ("good", "bad"), 8)
     both = [

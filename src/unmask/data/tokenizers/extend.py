@@ -318,8 +318,9 @@ def _learn_scored(model: Mapping[str, Any], text: _Text, add: int) -> dict[str, 
     known = {word: count for word, count in starts.items() if scores.keys() >= set(text.split(word))}
     characters = Counter[str]()
     for word, count in text.words.items():
-        for character in {*word} - scores.keys():
-            characters[character] += count * word.count(character)
+        for character in word:
+            if character not in scores:
+                characters[character] += count
     added = []
     for word in text.rank(known, lambda word: {*word} & characters.keys())[:add]:
         usual = math.log((known.get(word) or characters[word]) / text.num_tokens)
