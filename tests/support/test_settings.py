@@ -200,5 +200,7 @@ def test_a_mapping_of_settings_is_accepted():
 def test_a_time_is_given_once():
     assert with_minutes({"a": 1}, "budget.minutes", 5) == {"budget.minutes": 5, "a": 1}
     assert with_minutes({"budget.minutes": 3}, "budget.minutes", None) == {"budget.minutes": 3}
-    with pytest.raises(UserError, match=r"minutes=5 and settings=\{.budget.minutes.: 3\} are the same setting; remove one of them"):
+    with pytest.raises(
+        UserError, match=r"minutes=5 and settings=\{.budget.minutes.: 3\} are the same setting; remove one of them"
+    ):
         with_minutes({"budget.minutes": 3}, "budget.minutes", 5)

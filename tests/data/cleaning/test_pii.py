@@ -64,7 +64,17 @@ def test_what_only_looks_like_personal_data_stays(text):
 
 @pytest.mark.parametrize(
     "around",
-    ["{}", "card {} 2027", "{} 12/27", "{} 123 and", "{}-2027", "order 77 {}", "in 2024 {} 50 EUR", "{} 1", "no. 3 {}."],
+    [
+        "{}",
+        "card {} 2027",
+        "{} 12/27",
+        "{} 123 and",
+        "{}-2027",
+        "order 77 {}",
+        "in 2024 {} 50 EUR",
+        "{} 1",
+        "no. 3 {}.",
+    ],
 )
 @pytest.mark.parametrize("groups", [(16,), (4, 4, 4, 4), (4, 6, 5), (4, 6, 4), (4, 4, 4, 1), (4, 4, 4, 4, 3), (13,)])
 @pytest.mark.parametrize("separator", [" ", "-"])

@@ -245,7 +245,13 @@ def test_memory_that_does_not_fit_is_refused(inputs, tmp_path, monkeypatch):
     ("option", "value"),
     [
         *(("seeds", 5), ("search", True), ("race", True), ("outlook", True), ("documents", "line")),
-        *(("task", "regression"), ("columns", {"text": "a"}), ("format", "csv"), ("metric", "f1"), ("test", "test.tsv")),
+        *(
+            ("task", "regression"),
+            ("columns", {"text": "a"}),
+            ("format", "csv"),
+            ("metric", "f1"),
+            ("test", "test.tsv"),
+        ),
     ],
 )
 def test_options_that_a_file_or_the_lack_of_a_task_makes_idle_are_refused(inputs, tmp_path, option, value):
