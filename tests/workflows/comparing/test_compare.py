@@ -241,28 +241,6 @@ def test_memory_that_does_not_fit_is_refused(inputs, tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        *(("seeds", 5), ("search", True), ("race", True), ("outlook", True), ("documents", "line")),
-        *(
-            ("task", "regression"),
-            ("columns", {"text": "a"}),
-            ("format", "csv"),
-            ("metric", "f1"),
-            ("test", "test.tsv"),
-        ),
-    ],
-)
-def test_options_that_a_file_or_the_lack_of_a_task_makes_idle_are_refused(inputs, tmp_path, option, value):
-    with pytest.raises(UserError, match=f"{option}: the file says what is compared; write it there"):
-        unmask.compare(inputs / "pets.toml", out=tmp_path / "out", **{option: value}, **HERE)
-    if option in ("task", "columns", "format", "metric", "test"):
-        words = {"text": inputs / "text.txt", "budget": "2ktok", "arms": "bert-tiny,random"}
-        with pytest.raises(UserError, match=f"without train, {option} would be ignored"):
-            unmask.compare(out=tmp_path / "out", **words, **{option: value}, **HERE)
-
-
 def test_wrong_labels_are_refused_before_anything_is_trained(inputs, tmp_path):
     words = {"text": inputs / "text.txt", "budget": "2ktok", "arms": "bert-tiny,random"}
     with pytest.raises(UserError, match="none"):
