@@ -64,6 +64,14 @@ def test_another_family_is_refused(small, tmp_path):
     assert output.err == "unmask: only an ELMo can be written as AllenNLP's files; use its own directory\n"
 
 
+@pytest.mark.parametrize("option", [("--columns", "text=a"), ("--encoding", "latin-1")])
+def test_options_of_data_are_refused_without_it(small, tmp_path, option):
+    words = ("--format", "huggingface", "--model", small / "model", "--out", tmp_path / "out")
+    output = run("export", *words, *option, status=2)
+    assert "--columns and --encoding have no effect without --data" in output.err
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_directory_for_transformers(small, tmp_path):
     run("export", "--format", "huggingface", "--model", small / "model", "--out", tmp_path / "out")
     assert load_model(tmp_path / "out").fingerprint() == load_model(small / "model").fingerprint()

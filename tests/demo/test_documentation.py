@@ -97,6 +97,12 @@ def test_files_that_cannot_be_parsed_are_skipped(tmp_path, source):
     assert list(documentation(roots=[tmp_path])) == [LONG]
 
 
+def test_paragraphs_that_cannot_be_written_are_dropped(tmp_path):
+    """A half of a surrogate pair, which UTF-8 does not have."""
+    write(tmp_path / "half.py", f"{LONG}\n\nThe harbour writes \\ud800 where it means a flag of the boat.")
+    assert list(documentation(roots=[tmp_path])) == [LONG]
+
+
 def test_invalid_escapes_do_not_warn(tmp_path):
     write(tmp_path / "escapes.py", LONG, 'pattern = "\\d"')
     assert read_docstrings(tmp_path / "escapes.py") == [LONG]

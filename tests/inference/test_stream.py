@@ -6,17 +6,21 @@ import weakref
 
 import msgspec
 import pytest
+import torch
 
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.question_files import Question
 from unmask.data.labelled.tagged_sentence import split_text
 from unmask.inference.predictor import Predictor
 from unmask.inference.stream import identity, save_predictions, summed, write_predictions
+from unmask.model.model import Model
 from unmask.support.errors import ShareNote, UserError
+from unmask.tasks.embedding import Embedding
 from unmask.tasks.question_answering import json_object
 from unmask.tasks.rows import as_rows
+from unmask.tasks.text_pairs import PairTask
 
-from .conftest import CPU, TEXTS
+from .conftest import CPU, SETTINGS, TEXTS
 
 
 @pytest.fixture
@@ -42,6 +46,19 @@ def test_a_stream_predicts_what_a_list_does(predictor):
     expected = predictor.run(rows)
     for one, two in zip(expected, [row for window in windows for row in window], strict=True):
         assert one.label == two.label
+
+
+def test_pairs_have_the_same_ranks_in_a_stream_as_in_a_list(tokenizer, monkeypatch):
+    monkeypatch.setattr(Predictor, "window", 5)
+    monkeypatch.setattr("unmask.tasks.text_pairs.POOL", 2)
+    monkeypatch.setattr(PairTask, "pool", 2)
+    torch.manual_seed(0)
+    predictor = Predictor(Model(SETTINGS.build(tokenizer.size), tokenizer, {"embedding": {}}, task=Embedding()), CPU)
+    rows = [Row({"text": text, "text_b": f"{other} by the sea"}, "", 0) for text in TEXTS for other in TEXTS]
+    windows = list(predictor.stream(iter(rows)))
+    assert len(windows[0]) == 4
+    ranks = [pair.rank for window in windows for pair in window]
+    assert ranks == [pair.rank for pair in predictor.run(rows)]
 
 
 def test_an_interrupted_file_is_continued(predictor, tmp_path):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 import torch
 
@@ -47,6 +48,14 @@ def test_models_that_differ_in_the_encoder_have_different_fingerprints(model):
     with torch.no_grad():
         model.encoder.words.weight[3, 0] += 1e-3
     assert model.fingerprint() != before
+
+
+def test_models_that_frame_pairs_differently_have_different_fingerprints(model):
+    twice, unmarked = (model.tokenizer.framed_as(model.tokenizer) for _ in range(2))
+    twice.ends_twice, unmarked.segments = True, False
+    assert len({replace(model, tokenizer=words).fingerprint() for words in (model.tokenizer, twice, unmarked)}) == 3
+    alike = replace(model, encoder=msgspec.structs.replace(SHAPE, segments=1).build(model.tokenizer.size))
+    assert replace(alike, tokenizer=unmarked).fingerprint() == alike.fingerprint(), "it reads no segment ids"
 
 
 def test_the_order_and_the_layout_of_tensors_do_not_matter(model):

@@ -41,6 +41,12 @@ def test_the_description_has_all_routes_and_resolves():
     assert "truncation_direction: the end at which" in embed["description"], "the fields are described"
 
 
+@pytest.mark.parametrize("path", ["/models/{name}/health", "/models/{name}/info", "/v1/models/{name}"])
+def test_an_unknown_model_is_described(client, path):
+    status = client.get(path.format(name="unknown")).status_code
+    assert status == 404 and str(status) in describe()["paths"][path]["get"]["responses"]
+
+
 @pytest.mark.parametrize("path", [*(endpoint.path for endpoint in (*ENDPOINTS, *PIPELINES.values())), "/"])
 def test_S3_generated_requests_never_cause_a_500(client, path):
     """schemathesis generates requests that follow the description, and requests that do not."""

@@ -9,7 +9,16 @@ import pytest
 
 from unmask.recipes.recipe import FinetuningRecipe, Recipe, read_recipe
 from unmask.support.errors import UserError
-from unmask.support.settings import check_overrides, convert, parse_overrides, put, write, write_line, write_lines
+from unmask.support.settings import (
+    check_overrides,
+    convert,
+    parse_overrides,
+    put,
+    with_minutes,
+    write,
+    write_line,
+    write_lines,
+)
 from unmask.training.settings import BatchSettings, BudgetSettings
 
 
@@ -186,3 +195,12 @@ def test_a_mapping_of_settings_is_accepted():
     check_overrides({})
     with pytest.raises(UserError, match="settings must be a mapping from keys to values, not NoneType"):
         check_overrides(None)
+
+
+def test_a_time_is_given_once():
+    assert with_minutes({"a": 1}, "budget.minutes", 5) == {"budget.minutes": 5, "a": 1}
+    assert with_minutes({"budget.minutes": 3}, "budget.minutes", None) == {"budget.minutes": 3}
+    with pytest.raises(
+        UserError, match=r"minutes=5 and settings=\{.budget.minutes.: 3\} are the same setting; remove one of them"
+    ):
+        with_minutes({"budget.minutes": 3}, "budget.minutes", 5)

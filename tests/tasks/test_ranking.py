@@ -14,7 +14,7 @@ from unmask.metrics.intervals import intervals, measure_all
 from unmask.objectives.learner import Learner
 from unmask.support.errors import UserError
 from unmask.tasks.ranking import Ranking, ranking_loss
-from unmask.tasks.regression import Score
+from unmask.tasks.regression import Score, logits_of
 
 
 def rows(*graded):
@@ -120,7 +120,7 @@ def test_metrics_are_those_of_trec_eval():
         run.setdefault(query, {})[passage] = score
     theirs = trec.RelevanceEvaluator(judgments, {"ndcg_cut.10", "map", "recall.10"}).evaluate(run)
     theirs = [theirs[query] for query, of in judgments.items() if any(of.values())]
-    task = Ranking().settle(examples, ())
+    task = Ranking(activation="identity").settle(examples, ())
     measure = task.measure(examples, scored(examples, scores.tolist()), ())
     ours = measure_all(measure, 900)
     for name, other in {"ndcg@10": "ndcg_cut_10", "map": "map", "recall@10": "recall_10"}.items():
@@ -143,6 +143,17 @@ def test_equal_scores_are_no_advantage():
     examples = rows(("a", "x", 1), ("a", "y", 0), ("a", "z", 0))
     measure = measure_all(Ranking().settle(examples, ()).measure(examples, scored(examples, [0.5] * 3), ()), 3)
     assert measure["mrr@10"] == pytest.approx(100 / 3)
+
+
+def test_probabilities_near_1_are_ranked_by_their_logits(tokenizer):
+    """In float32 all logits from 17 on have the probability 1."""
+    examples = rows(("q", "a", 0), ("q", "b", 1), ("q", "c", 2), ("q", "d", 0))
+    task = Ranking(least=0, most=2, activation="sigmoid")
+    logits = [np.array([[number]], np.float32) for number in (17.5, 21.0, 21.001, -100.0)]
+    predictions = task.frame(tokenizer, examples, (), gold=False).read(logits)
+    np.testing.assert_allclose(task.rankable(predictions), np.concatenate(logits)[:, 0], rtol=1e-6)
+    assert task.measure(examples, predictions, ())(np.arange(4))["ndcg@10"] == pytest.approx(100)
+    np.testing.assert_allclose(logits_of(np.array([1.0, 0.5], np.float32)), [np.log(2.0**24 - 1), 0])
 
 
 def test_mistakes_are_relevant_passages_with_less_relevant_ones_above():

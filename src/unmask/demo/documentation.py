@@ -70,7 +70,7 @@ both such between within about after before until over under through
 _FUNCTION_WORDS = frozenset(_WORDS_OF_ALL_ENGLISH.split())
 _PLAIN_WORD = re.compile(r"[(\"'“‘]*[A-Za-z]?[a-z]+(?:['’-][a-z]+)*[.,;:!?)\"'”’…]*$")
 _NOT_PROSE = re.compile(
-    r"[{}\\|$@^~<>]|==|::|\.\. |>>>|--?>|\w=|= |\w\(\w+[,)]|\(c\)|[Cc]opyright|#\d|\bTODO|\bXXX|&\w+;"
+    r"[{}\\|$@^~<>\ud800-\udfff]|==|::|\.\. |>>>|--?>|\w=|= |\w\(\w+[,)]|\(c\)|[Cc]opyright|#\d|\bTODO|\bXXX|&\w+;"
 )
 _SENTENCE_END = re.compile(r"[.!?][)\"'”’]*$")
 _LAST_SENTENCE = re.compile(r"(?<=[.!?]) +(?=[^ ].*$)")

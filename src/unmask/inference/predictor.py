@@ -104,6 +104,8 @@ class Predictor(EncoderModel, Generic[P]):
         self.window = max(1, min(self.window, MAX_SCORES // max(1, len(model.labels))))
         if model.task is not None:
             self.window = max(1, min(self.window, MAX_NUMBERS // model.task.outputs(model.encoder.vocabulary)))
+            pool = model.task.pool
+            self.window = max(pool, self.window // pool * pool)  # whole pools, as in a list
 
     def __repr__(self) -> str:
         model, settings = self.model, self.model.encoder.settings

@@ -111,10 +111,10 @@ class Model:
         """Return the sha256 of everything that outputs depend on, but for dropout; it is the same on any device.
 
         These are the weights, the settings of encoder, task, downstream model and pooling, the labels, and the
-        tokenizer.
+        tokenizer with the special tokens and segment ids that it adds.
         """
         shape = msgspec.structs.replace(self.encoder.settings, dropout=0.0, head_dropout=None)
-        words = [self.tokenizer.sha256, self.tokenizer.summary]
+        words = [self.tokenizer.sha256, self.tokenizer.summary, self.tokenizer.ends_twice, self.marks_pairs]
         parts = [shape, self.task, self.downstream, self.pooling, self.labels, words]
         return fingerprint_values([fingerprint(self.weights()), *parts])
 

@@ -50,7 +50,7 @@ def describe() -> dict[str, Any]:
     reading: list[Any] = [
         ("/health", "Return whether the server accepts requests.", None, "503"),
         ("/info", "Describe the models and limits.", info),
-        ("/models/{name}/health", "Return whether the server accepts requests.", None, "503"),
+        ("/models/{name}/health", "Return whether the server accepts requests.", None, "404", "503"),
         ("/models/{name}/info", "Describe a model and limits.", info, "404"),
         ("/v1/models", "List the models, as OpenAI's API.", models),
         ("/v1/models/{name}", "Describe a model, as OpenAI's API.", model, "404"),

@@ -237,7 +237,7 @@ def _score(
         if is_logit == raw:
             return scores
         if raw:
-            return logits_of(scores)
+            return logits_of(np.concatenate(rows)[:, 0])
         return np.exp(-np.logaddexp(0, -scores))  # the sigmoid
 
     return ComputeJob(task.part, served.checked(request, samples), read)

@@ -89,6 +89,23 @@ def check_overrides(settings: object) -> None:
     )
 
 
+def with_minutes(settings: Overrides, key: str, minutes: float | None) -> Overrides:
+    """Return settings with a time to train, if one is given as an argument; `key` is its setting.
+
+    Raises:
+        UserError: they have one already.
+    """
+    check_overrides(settings)
+    if minutes is None:
+        return settings
+    if key in settings:
+        raise UserError(
+            f"{argument('minutes', minutes)} and {setting(key, settings[key])} are the same setting",
+            remedy="remove one of them",
+        )
+    return {key: minutes, **settings}
+
+
 def put(table: dict[str, Any], settings: Overrides, kind: type[msgspec.Struct]) -> dict[str, Any]:
     """Return a table overridden by settings.
 

@@ -45,7 +45,7 @@ from unmask.support.errors import ShareNote, UserError
 from unmask.support.messages import argument, call
 from unmask.tasks.holding_out import choose_enough_units
 from unmask.tasks.pooled_head import PooledHead
-from unmask.tasks.regression import Score, ScoreTask, all_equal, numbers
+from unmask.tasks.regression import Score, ScoreTask, all_equal, logits_of, numbers
 from unmask.tasks.rows import are_pairs
 from unmask.tasks.task import Framed, Mistake, Notes, Passage, Reason, Refusals
 
@@ -164,7 +164,7 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
         def read(logits: Sequence[np.ndarray]) -> list[Score]:
             if not logits:
                 return []
-            raw = torch.from_numpy(np.concatenate(logits)[:, 0])  # (pairs,)
+            raw = torch.from_numpy(np.concatenate(logits)[:, 0]).double()  # (pairs,): float32 has few numbers near 1
             scores = (raw.sigmoid() if self.activation == "sigmoid" else raw).tolist()
             return [
                 Score(row.values["text"], score, row.values["text_b"], was_cut)
@@ -174,10 +174,15 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
         words = partial(self.sample_words, tokenizer, examples, texts)
         return Framed(samples, read, notes, texts.mean, texts.cut, words)
 
+    def rankable(self, predictions: Sequence[Score]) -> np.ndarray:
+        """See `ScoreTask`: of probabilities, the logits."""
+        scores = super().rankable(predictions)
+        return logits_of(scores) if self.activation == "sigmoid" else scores
+
     def measure(self, examples: Sequence[Row], predictions: Sequence[Score], labels: Sequence[str]) -> Measure:
         """See `Task`: means over the queries with a relevant passage; if all grades are whole numbers, four metrics."""
         gains = np.array(numbers(examples)) - (self.least or 0.0)
-        scores = np.array([prediction.score for prediction in predictions])
+        scores = self.rankable(predictions)
         whole = bool((gains == gains.round()).all())
         values: dict[str, np.ndarray] = {}
         weights = np.zeros(len(examples))  # of each pair: all pairs of a query have the weight 1 together

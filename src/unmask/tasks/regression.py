@@ -35,8 +35,8 @@ SCORE = "score"
 """Label of a predicted number in the server's answers."""
 LEAST, FINEST = 1e-30, 1e-5
 """Smallest standard deviations that can be learned: absolute, and relative to the mean (float32 has seven digits)."""
-ALMOST_ZERO, ALMOST_ONE = 2.0**-149, 1 - 2.0**-24
-"""The probabilities next to 0 and 1 in single precision, whose logits are finite."""
+ALMOST_ZERO = 2.0**-149
+"""The probability next to 0 in single precision, whose logit is finite."""
 LARGEST = 1e30
 """Largest absolute value of a label; the range of float32, which the labels are stored in, ends at 3.4e38."""
 
@@ -65,6 +65,10 @@ class ScoreTask(TextTask, frozen=True, kw_only=True):
     def reranks(self) -> bool:
         """See `Task`: unless it was trained on single texts, or reads them in windows."""
         return self.pairs is not False and self.windows == 1
+
+    def rankable(self, predictions: Sequence[Score]) -> np.ndarray:
+        """Return numbers in the order of the scores, which float32, as trec_eval has them, tells apart, too."""
+        return np.array([prediction.score for prediction in predictions])
 
     def decisions(self, logits: np.ndarray, labels: Sequence[str]) -> list[Decision]:
         """See `Task`: the number."""
@@ -247,9 +251,10 @@ class RegressionHead(TextHead):
 
 
 def logits_of(probabilities: np.ndarray) -> np.ndarray:
-    """Return the logits of probabilities, of any shape, those of 0 and 1 in single precision as of the next ones."""
-    values = probabilities.astype(np.float64).clip(ALMOST_ZERO, ALMOST_ONE)
-    logits: np.ndarray = np.log(values / (1 - values))
+    """Return the logits of probabilities, of any shape, those of 0 and 1 as of the next ones in their precision."""
+    almost_one = 1 - float(np.finfo(probabilities.dtype).epsneg)
+    values = probabilities.astype(np.float64).clip(ALMOST_ZERO, almost_one)
+    logits: np.ndarray = np.log(values) - np.log1p(-values)
     return logits
 
 

@@ -196,6 +196,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             larger it is, so that logits with the same largest classes do.
         sparse: whether its models make sparse vectors of texts: for a single text its head predicts the weights of the
             tokens of the vocabulary, (1, vocabulary), none below 0, and the prediction is a `sparse.SparseVector`.
+        pool: number of examples, in order, whose predictions depend on each other.
         tables: suffixes of the files of predictions that it writes as tables.
         exports: whether it writes predictions as annotators import them; see `data.labelled.span_export`.
         training: what the rule for defaults of fine-tuning must know of it.
@@ -218,6 +219,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     infinite: ClassVar[bool] = False
     decides: ClassVar[bool] = False
     sparse: ClassVar[bool] = False
+    pool: ClassVar[int] = 1
     tables: ClassVar[tuple[str, ...]] = ()
     exports: ClassVar[bool] = False
     training: ClassVar[Training] = Training()

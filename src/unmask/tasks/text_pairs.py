@@ -75,6 +75,7 @@ class PairTask(RowTask, frozen=True, kw_only=True):
 
     usage: ClassVar[str] = '"A text." --text-b "Another text."'
     has_scores: ClassVar[bool] = False
+    pool: ClassVar[int] = POOL
 
     @property
     def grouped(self) -> str:

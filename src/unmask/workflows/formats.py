@@ -68,6 +68,9 @@ def export(
     """
     folder, display, sources = Path(out), Display(quiet=quiet), as_sources(data, encoding)
     refuse_filled(folder)
+    if not sources and (columns or encoding is not None):
+        idle = f"{argument('columns')} and {argument('encoding')}"
+        raise UserError(f"{idle} have no effect without {argument('data')}", remedy="omit them")
     if format not in EXPORTERS:
         raise UserError(f"{argument('format', format)}: unknown", remedy=nearest(format, EXPORTERS))
     if format not in PROGRAMS:

@@ -28,6 +28,7 @@ def scrub(text):
         ("telephone number", "+1 (212) 555-7788"),
         ("telephone number", "(0201) 555-7788"),
         ("telephone number", "212-555-7788"),
+        ("telephone number", "+33 1 23 45 67 89"),
     ],
 )
 def test_personal_data_are_replaced(kind, text):
@@ -45,6 +46,7 @@ def test_personal_data_are_replaced(kind, text):
             "version 10.12.3",
             "@name and a@b and user@localhost",
         ),
+        *("+1 20 30", "1914 1918 1939 1945 1989"),
         *("4111 1111 1111 1112", "0000 0000 0000 0000", "1234567890123", "ISBN 978-3-16-148410-0"),
         *(
             "in 1914-1918, 2020-12-31, 10:30:45",
@@ -58,6 +60,34 @@ def test_personal_data_are_replaced(kind, text):
 )
 def test_what_only_looks_like_personal_data_stays(text):
     assert scrub(text) == (text, {})
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        "{}",
+        "card {} 2027",
+        "{} 12/27",
+        "{} 123 and",
+        "{}-2027",
+        "order 77 {}",
+        "in 2024 {} 50 EUR",
+        "{} 1",
+        "no. 3 {}.",
+    ],
+)
+@pytest.mark.parametrize("groups", [(16,), (4, 4, 4, 4), (4, 6, 5), (4, 6, 4), (4, 4, 4, 1), (4, 4, 4, 4, 3), (13,)])
+@pytest.mark.parametrize("separator", [" ", "-"])
+def test_card_numbers_beside_other_digits_are_replaced(around, groups, separator):
+    rng = random.Random(f"{around}{groups}")
+    for _ in range(20):
+        number = "4" + "".join(rng.choices("0123456789", k=sum(groups) - 2))
+        doubled = [int(digit) * (2 - place % 2) for place, digit in enumerate(reversed(number))]
+        number += str(-sum(sum(map(int, str(value))) for value in doubled) % 10)
+        digits = iter(number)
+        card = separator.join("".join(next(digits) for _ in range(size)) for size in groups)
+        cleaned, changes = scrub(around.format(card))
+        assert card not in cleaned and changes == {"card number": 1}, (card, cleaned)
 
 
 @given(st.text(max_size=200))

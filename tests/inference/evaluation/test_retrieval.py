@@ -171,7 +171,7 @@ def test_a_cross_encoder_orders_what_the_first_stage_finds(collection, encoder, 
     texts = {f"d{number}": text for number, text in enumerate(read_collection(collection).texts())}
     query = read_collection(collection).queries[2]
     scores = predictor.run(as_rows([query] * 12, [texts[name] for name in ranked["q2"]]))
-    assert [one.score for one in scores] == pytest.approx([*ranked["q2"].values()], abs=1e-4)
+    assert predictor.task.rankable(scores) == pytest.approx([*ranked["q2"].values()], abs=1e-4)
     table = result["by_depth"]
     assert [*table] == ["first stage", "3 reranked", "7 reranked", "12 reranked"]
     assert table["first stage"] == whole["metrics"], "a run file has no time"

@@ -8,6 +8,7 @@ import pytest
 import torch
 from sklearn.kernel_ridge import KernelRidge
 
+from unmask.data.tokenizers.word_level import train_words, without_words
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification, Prediction
 from unmask.tasks.regression import Regression, Score
@@ -150,6 +151,22 @@ def test_numbers_are_taught_and_compared_with_the_least(text, tokenizer, monkeyp
         build_corpus(text, tokenizer, tmp_path / "new", quality="model", quiet=True)
     with pytest.raises(UserError, match="quality_label has no effect"):
         build_corpus(text, tokenizer, tmp_path / "new", quality="model", quality_label="good", quiet=True)
+
+
+def test_a_model_that_reads_words_beyond_its_vocabulary_is_distilled(text, documents, tmp_path, monkeypatch, capsys):
+    """An ELMo has no token embeddings, and an id for every word: those beyond the vocabulary are one token here."""
+    options = {"quality": "model", "quality_label": "good", "workers": 1}
+    words = train_words(documents, size=30)
+    teacher = Teacher(words, Classification())
+    teacher.model.encoder = SimpleNamespace(characters=None)
+    monkeypatch.setattr(student, "load", lambda model: teacher)
+    assert max(ids.max() for ids in words.encode_many(documents)) >= words.size
+    corpus = build_corpus(text, train_words(documents, size=400), tmp_path / "out", **options)
+    assert "a static student agrees" in "".join(capsys.readouterr())
+    assert 0 < len(corpus.train) + len(corpus.heldout) < len(documents)
+    teacher.model.tokenizer = without_words()
+    with pytest.raises(UserError, match="vocabulary of quality has no word of these documents"):
+        build_corpus(text, words, tmp_path / "other", **options)
 
 
 def test_what_has_no_effect_or_is_not_known_is_refused(text, tokenizer, teacher, tmp_path, monkeypatch):

@@ -185,6 +185,7 @@ def test_what_cannot_work_is_refused_with_the_reason(tuned, teacher, examples, d
         ("classification", {"train": row, "augment": 1, "masked_lm": tmp_path / "foreign"}, {}, "no masked-LM"),
         ("classification", {"train": row, "augment": -1}, {}, "augment must not be negative, not -1"),
         ("classification", {"train": row, "init": teacher, "layers": 2}, {}, "layers has no effect with init"),
+        ("classification", {"text": row, "init": teacher, "layers": 2}, {}, "layers has no effect with init"),
     ):  # fmt: skip
         path = kind if kind is teacher else tuned(kind)
         given = {"layers": 2, **given} if "init" not in given else given

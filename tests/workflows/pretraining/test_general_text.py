@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 
 import msgspec
 import pytest
@@ -59,10 +60,14 @@ def test_what_is_forgotten_is_reported(base, tmp_path, capsys):
 
 
 def test_the_same_text_teaches_little(base, tmp_path, capsys):
-    run, general = tmp_path / "run", base / "general.jsonl"
+    """What is skipped of it is told."""
+    run, general = tmp_path / "run", tmp_path / "general.jsonl"
+    general.write_text((base / "general.jsonl").read_text() + '{"no": "text"}\n')
     settings = {"budget.steps": 1, "batch.tokens": 256, "layout.length": 32}
     unmask.pretrain(init=base / "base", text=general, general=[general], out=run, settings=settings)
-    assert "expect little, it is like what the model has read" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "expect little, it is like what the model has read" in said
+    assert re.search(r"general text: skipped: 1 document: \S*general\.jsonl:\d+: ", said)
     changed = {**settings, "budget.steps": 2}
     with pytest.raises(UserError, match="general"):
         unmask.pretrain(init=base / "base", text=general, out=run, settings=changed, resume=True, quiet=True)

@@ -11,6 +11,7 @@ import pytest
 from unmask.cli.main import main
 from unmask.recipes.recipe import read_recipe, shipped
 from unmask.support.errors import UserError
+from unmask.training.evaluate import NotFiniteError
 from unmask.training.machine import choose_machine
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.settings import BudgetSettings
@@ -56,6 +57,19 @@ def test_the_multiple_with_the_lowest_loss_is_taken(recipe, tmp_path, found, bes
     assert said[-1].endswith(f"chosen: {best:g}")
     assert search_rate(recipe, tmp_path / "run", train, said.append) == chosen
     assert len(called) == len(FACTORS), "nothing is searched twice"
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_search_in_which_all_rates_diverge_is_refused(recipe, tmp_path, again):
+    """No rate is taken for the best one, also if the search is continued; a lower rate is searched for anew."""
+    train, called = losses(dict.fromkeys(FACTORS))
+    for _ in range(1 + again):
+        with pytest.raises(NotFiniteError, match=r"diverges with every learning rate .* lower optimizer.learning_rate"):
+            search_rate(recipe, tmp_path / "run", train, print)
+    assert len(called) == len(FACTORS)
+    train, called = losses({0.5: 3.0, 1.0: 4.0, 2.0: None})
+    lower = with_rates(recipe, 0.1)
+    assert search_rate(lower, tmp_path / "run", train, print).optimizer == with_rates(lower, 0.5).optimizer
 
 
 def test_an_interrupted_search_continues_and_another_recipe_searches_again(recipe, tmp_path):

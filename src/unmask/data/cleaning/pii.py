@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from unmask.data.cleaning.rule import Document, Judge, RuleSettings, Verdict
 
@@ -23,9 +23,11 @@ _MAIL = re.compile(
 _IP = re.compile(
     r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d)|(?<![\w:])[23][0-9a-fA-F]{3}:(?:[0-9a-fA-F]{1,4}:|:){1,6}[0-9a-fA-F]{1,4}(?![\w:])"
 )
-_CARD = re.compile(r"(?<![\d.-])\d(?:[ -]?\d){12,18}(?![\d-])")
+_DIGITS = re.compile(r"(?<![\d.-])\d(?:[ -]?\d){12,}(?![\d-])")
+_CARD = re.compile(r"\d{13,19}|\d{4}([ -])\d{4}\1\d{4}\1\d{1,4}(?:\1\d{1,3})?|\d{4}([ -])\d{6}\2\d{4,5}")
+"""How card numbers are written, also beside other digits; any groups are accepted where there are no others."""
 _PHONE = re.compile(
-    r"(?<![\w+.])(?:\+\d{1,3}(?:[ .-]?\(\d{1,4}\))?(?:[ .-]?\d{2,4}){2,5}"
+    r"(?<![\w+.])(?:\+\d{1,3}(?:[ .-]?\(\d{1,4}\))?[ .-]?\d{1,4}(?:[ .-]?\d{2,4}){1,5}"
     r"|\(\d{3,5}\)[ -]?\d{3,4}[ .-]?\d{2,4}"
     r"|\d{3}[.-]\d{3}[.-]\d{4})(?![\w-])"
 )
@@ -37,6 +39,14 @@ _HINTS = {
     "telephone number": re.compile(r"\d(?:[ .()-]{0,2}\d){6}"),
 }
 """What a text with such data has; quicker to look for, as a digit or sign comes first."""
+
+
+FEWEST_DIGITS = 7
+"""Number of digits of the shortest telephone numbers."""
+MOST_DIGITS = 19
+"""Number of digits of the longest card numbers."""
+Find = Callable[[str], Sequence[tuple[int, int]]]
+"""Returns where personal data are in a match of a pattern, in order."""
 
 
 class PII(RuleSettings, frozen=True, kw_only=True):
@@ -54,22 +64,22 @@ class PII(RuleSettings, frozen=True, kw_only=True):
     def build(self) -> Judge:
         """See `RuleSettings`."""
         rules = [
-            (name, pattern, check, placeholder)
-            for name, pattern, check, placeholder in (
-                ("mail address", _MAIL, bool, self.mail),
-                ("IP address", _IP, _is_public, self.ip),
-                ("card number", _CARD, _is_card, self.card),
-                ("telephone number", _PHONE, bool, self.phone),
+            (name, pattern, find, placeholder)
+            for name, pattern, find, placeholder in (
+                ("mail address", _MAIL, _whole, self.mail),
+                ("IP address", _IP, _public, self.ip),
+                ("card number", _DIGITS, _cards, self.card),
+                ("telephone number", _PHONE, _phone, self.phone),
             )
             if placeholder
         ]
 
         def judge(document: Document) -> Verdict:
             text, changes = document.text, dict[str, int]()
-            for name, pattern, check, placeholder in rules:
+            for name, pattern, find, placeholder in rules:
                 if not _HINTS[name].search(text):
                     continue
-                text, count = _replace(text, pattern, check, placeholder)
+                text, count = _replace(text, pattern, find, placeholder)
                 if count:
                     changes[name] = count
             return Verdict(Document(text, document.url), changes=changes) if changes else Verdict(document)
@@ -77,25 +87,50 @@ class PII(RuleSettings, frozen=True, kw_only=True):
         return judge
 
 
-def _replace(text: str, pattern: re.Pattern[str], check: Callable[[str], bool], placeholder: str) -> tuple[str, int]:
-    """Return text with what matches and passes a check replaced, and how often it was."""
+def _replace(text: str, pattern: re.Pattern[str], find: Find, placeholder: str) -> tuple[str, int]:
+    """Return text with what is found in the matches of a pattern replaced, and how often it was."""
     count = 0
 
     def replaced(match: re.Match[str]) -> str:
         nonlocal count
-        if match[0] == placeholder or not check(match[0]):
-            return match[0]
-        count += 1
-        return placeholder
+        parts, end = list[str](), 0
+        for start, stop in find(match[0]):
+            if match[0][start:stop] != placeholder:
+                parts += [match[0][end:start], placeholder]
+                end, count = stop, count + 1
+        return "".join([*parts, match[0][end:]])
 
     return pattern.sub(replaced, text), count
 
 
-def _is_public(text: str) -> bool:
+def _whole(text: str) -> list[tuple[int, int]]:
+    return [(0, len(text))]
+
+
+def _public(text: str) -> list[tuple[int, int]]:
     try:
-        return ipaddress.ip_address(text).is_global
+        return _whole(text) if ipaddress.ip_address(text).is_global else []
     except ValueError:
-        return False
+        return []
+
+
+def _phone(text: str) -> list[tuple[int, int]]:
+    return _whole(text) if sum(map(str.isdigit, text)) >= FEWEST_DIGITS else []
+
+
+def _cards(text: str) -> list[tuple[int, int]]:
+    """Find card numbers in groups of digits, of which some may be a date or another number beside them."""
+    groups, found, first = [match.span() for match in re.finditer(r"\d+", text)], list[tuple[int, int]](), 0
+    while first < len(groups):
+        for last in range(min(len(groups), first + MOST_DIGITS) - 1, first - 1, -1):
+            start, stop = groups[first][0], groups[last][1]
+            alone = last - first + 1 == len(groups) and sum(map(str.isdigit, text)) <= MOST_DIGITS
+            if (alone or _CARD.fullmatch(text, start, stop)) and _is_card(text[start:stop]):
+                found.append((start, stop))
+                first = last
+                break
+        first += 1
+    return found
 
 
 def _is_card(text: str) -> bool:

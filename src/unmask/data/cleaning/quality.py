@@ -58,7 +58,7 @@ class Quality(RuleSettings, frozen=True, kw_only=True):
     def build(self) -> Judge:
         """See `RuleSettings`."""
         folder = Path(self.student)
-        student, tokenizer = read_student(folder), load_tokenizer(folder / TOKENIZER)
+        student, tokenizer = read_student(folder), load_tokenizer(folder / TOKENIZER).closed
         weights, words = np.load(folder / WEIGHTS, allow_pickle=False), WordCache(tokenizer, "<i4")
         if weights.shape != (tokenizer.size,) or weights.dtype != np.float32:
             raise UserError(f"is not a weight for each of {tokenizer.size:,} tokens", file=folder / WEIGHTS)

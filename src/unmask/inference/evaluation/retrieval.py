@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -41,6 +41,7 @@ from unmask.metrics.intervals import Measure, differences, intervals, measure_al
 from unmask.metrics.retrieval import measure_queries, query_metrics
 from unmask.support.errors import UserError
 from unmask.support.messages import argument
+from unmask.tasks.regression import ScoreTask
 
 BM25 = "bm25"
 """Name of BM25 in place of a model."""
@@ -270,7 +271,8 @@ def score_by_reading(predictor: Predictor, collection: Collection, texts: Mappin
     """Return the scores that a cross-encoder gives to pairs, given the texts of documents by their numbers."""
     rows = (Row({"text": collection.queries[query], "text_b": texts[document]}, "", 0) for query, document in pairs)
     start, notes = time.perf_counter(), list[str]()
-    scores = [prediction.score for window in predictor.stream(rows, notes) for prediction in window]
+    task = cast(ScoreTask, predictor.task)
+    scores = [score for window in predictor.stream(rows, notes) for score in task.rankable(window).tolist()]
     return Scored(scores, time.perf_counter() - start, notes=notes)
 
 

@@ -140,15 +140,27 @@ def compare(
     check_price(price)
     restrictions = limits(as_texts(at_most))
     machine, display, out = choose_machine(device, precision), Display(quiet=quiet), Path(out)
+    of_task = {
+        "task": task != "classification",
+        "test": test,
+        "columns": columns,
+        "format": format,
+        "metric": metric,
+        "examples": examples,
+    }
     if comparison is not None:
         given = {
             "text": text,
             "train": train,
-            "test": test,
-            "examples": examples,
+            **of_task,
             "arms": arms,
             "budget": budget,
+            "seeds": seeds != 3,
+            "search": search,
+            "race": race,
+            "outlook": outlook,
             "vary": vary,
+            "documents": documents != "auto",
             "encoding": encoding,
         }
         if idle := [argument(name) for name, value in given.items() if value]:
@@ -156,6 +168,8 @@ def compare(
         settings = read_comparison(comparison)
         named = [file for each in settings.tasks.values() for file in (*each.train, *each.test, *each.unlabelled)]
         refuse_urls(named, comparison)
+    elif not train and (idle := [argument(name) for name, value in of_task.items() if value]):
+        raise UserError(f"without {argument('train')}, {', '.join(idle)} would be ignored", remedy="omit them")
     else:
         words = arms.split(",") if isinstance(arms, str) else [word for part in arms for word in part.split(",")]
         data = TaskData(

@@ -82,7 +82,8 @@ def make_student(
         report: called with lines about how well it agrees with the model.
 
     Raises:
-        UserError: the model is for another task, has no such label, or there are fewer than `FEWEST` documents.
+        UserError: the model is for another task, has no such label, or knows no word; or there are fewer than `FEWEST`
+            documents.
     """
     teacher = load(model)
     kept, threshold, teach = _judgment(teacher, label, minimum)
@@ -100,8 +101,16 @@ def make_student(
         if (folder / STUDENT).exists() and read_student(folder).key == key:
             return
         report(f"quality: the classifier reads {len(texts):,} documents")
-        goals, tokenizer = teach(texts), teacher.model.tokenizer
-        taught = teach_weights(goals, *_counted(texts, tokenizer), _embeddings(teacher, tokenizer.size))
+        tokenizer = teacher.model.tokenizer.closed
+        ids, lengths = _counted(texts, tokenizer)
+        if (ids == tokenizer.unk).all():
+            raise UserError(
+                f"the vocabulary of {argument('quality')} has no word of these documents, and a static student judges "
+                "by words",
+                remedy="use a model that was trained with a vocabulary",
+            )
+        goals = teach(texts)
+        taught = teach_weights(goals, ids, lengths, _embeddings(teacher, tokenizer.size))
         stays = goals >= threshold
         own = _threshold(taught.left_out, int(stays.sum()))
         agreement = 100 * float(((taught.left_out >= own) == stays).mean())

@@ -25,6 +25,7 @@ from unmask.training.runs.display import Display
 from unmask.workflows.distillation.comparison import BASELINE, SAME_ALONE, measure, of_task, write_comparison
 from unmask.workflows.distillation.general import distill_encoder
 from unmask.workflows.distillation.lesson import Lesson
+from unmask.workflows.distillation.student import check_start
 from unmask.workflows.distillation.task_distillation import prepare_baseline, prepare_lesson
 from unmask.workflows.finetuning.job import LabelledFiles
 from unmask.workflows.finetuning.run_job import run_prepared
@@ -134,6 +135,7 @@ def distill(
     if not paths and reading != TextOptions(encoding=encoding):
         names = f"{argument('field')}, {argument('documents')} and {argument('strict')}"
         raise UserError(f"{names} have an effect on {argument('text')} only", remedy="omit them")
+    check_start(init, layers)
     fixed = argument("init") if init is not None else argument("layers") if layers is not None else ""
     refuse_fixed(changes, encoder=fixed, tokenizer="the student has the teacher's tokenizer")
     student: dict[str, Any] = {"init": init, "layers": layers, "targets": targets, "allow_pickle": allow_pickle}

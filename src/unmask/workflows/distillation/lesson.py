@@ -34,6 +34,7 @@ from unmask.tasks.task import Framed, Task
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
 from unmask.workflows.distillation.augment import Proposer, augment
+from unmask.workflows.distillation.student import check_start
 from unmask.workflows.distillation.targets import TargetStore, sample_key
 from unmask.workflows.finetuning.examples import HOLD_OUT_SEED, Examples, drawn
 from unmask.workflows.finetuning.job import LabelledFiles, check_number_of_examples
@@ -98,11 +99,7 @@ class Lesson:
             raise UserError(f"{argument('augment')} must not be negative, not {self.augment}")
         if self.masked_lm is not None and not self.augment:
             raise UserError(f"{argument('masked_lm')} has no effect without {argument('augment')}", remedy="remove it")
-        if self.init is not None and self.layers is not None:
-            raise UserError(
-                f"{argument('layers')} has no effect with {argument('init')}, which determines the student",
-                remedy="remove it",
-            )
+        check_start(self.init, self.layers)
         for key, value in self.settings.items():
             if key.split(".")[0] in ELSEWHERE:
                 raise UserError(f"{setting(key, value)} is not allowed: students are trained as a whole")

@@ -38,6 +38,15 @@ FREE = {"layers", "positions", "segments", "memory", "window", "dropout", "head_
 """Settings in which bodies with the same kind of layers may differ."""
 
 
+def check_start(init: object, layers: int | None) -> None:
+    """Raise an error if a student is given in two ways."""
+    if init is not None and layers is not None:
+        raise UserError(
+            f"{argument('layers')} has no effect with {argument('init')}, which determines the student",
+            remedy="remove it",
+        )
+
+
 def student_settings(shape: BodySettings, teacher: BodySettings, layers: int | None) -> BodySettings:
     """Return the shape of a student: that of the recipe, or with `layers`, that of the teacher with fewer layers.
 

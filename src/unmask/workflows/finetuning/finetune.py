@@ -26,7 +26,7 @@ from unmask.support.durable import only_writer, replace_file, replaced_directory
 from unmask.support.environment import rank_and_size
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, call, rendered, setting
-from unmask.support.settings import Overrides, check_overrides
+from unmask.support.settings import Overrides, with_minutes
 from unmask.tasks import TASKS
 from unmask.training.evaluate import NotFiniteError
 from unmask.training.machine import choose_machine
@@ -118,8 +118,7 @@ def finetune(
         UserError: files, model and run are inconsistent.
         UnmaskError: the run was interrupted; it is saved.
     """
-    check_overrides(settings or {})
-    changes = {**({} if minutes is None else {"budget.max_minutes": minutes}), **(settings or {})}
+    changes = with_minutes(settings or {}, "budget.max_minutes", minutes)
     start = InitialModel(model, tokenizer, allow_pickle)
     files = LabelledFiles(as_sources(train, encoding), as_sources(dev, encoding), columns or {}, format)
     job = FinetuningJob(task, start, files, changes, frozen, downstream, None, quiet, all_examples, recipe, examples)

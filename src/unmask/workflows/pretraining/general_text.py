@@ -8,7 +8,7 @@ it; one that is not harder is like what it has read (docs/adapting.md, with what
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,7 +32,11 @@ tasks of those that were harder by 0.54 and 0.63 gained two points, of 0.30 and 
 
 
 def general_batches(
-    paths: Sequence[str | Path], tokenizer: Tokenizer, curriculum: Curriculum, tokens: int
+    paths: Sequence[str | Path],
+    tokenizer: Tokenizer,
+    curriculum: Curriculum,
+    tokens: int,
+    report: Callable[[str], None],
 ) -> list[Batch]:
     """Return batches of general text, framed and masked as the held-out text of a run is.
 
@@ -41,11 +45,14 @@ def general_batches(
         tokenizer: that of the run.
         curriculum: its layouts and maskings.
         tokens: about how many tokens there are at most.
+        report: called with notes on documents that were skipped or look damaged.
 
     Raises:
         UserError: a file cannot be read, or there is too little text in them.
     """
-    documents, _ = read_texts(paths, TextOptions(), MOST_DOCUMENTS)
+    documents, notes = read_texts(paths, TextOptions(), MOST_DOCUMENTS)
+    for note in notes:
+        report(f"general text: {note}")
     read = accumulate(map(len, documents), initial=0)
     chosen = [document for document, before in zip(documents, read, strict=False) if before < MOST_CHARACTERS]
     with TemporaryDirectory() as folder:

@@ -17,7 +17,7 @@ from unmask.support.choices import Device, Documents, Files, Precision, as_files
 from unmask.support.environment import num_cores, refuse_several_processes
 from unmask.support.errors import UserError, check_count
 from unmask.support.messages import argument, call, flags
-from unmask.support.settings import Overrides, check_overrides, flatten, write, write_line
+from unmask.support.settings import Overrides, flatten, with_minutes, write, write_line
 from unmask.workflows.pretraining.restarts import restarted, started, supervise
 
 if TYPE_CHECKING:
@@ -109,10 +109,8 @@ def pretrain(
     from unmask.training.runs.display import Display
 
     check_count("restarts", restarts)
-    check_overrides(settings or {})
     text, general, clean, exclude_overlap = map(as_files, (text, general, clean, exclude_overlap))
-    if minutes is not None:
-        settings = {"budget.minutes": minutes, **(settings or {})}
+    settings = with_minutes(settings or {}, "budget.minutes", minutes)
     display = Display(quiet=quiet)
     if restarts:  # before torch is imported, so that no signal is missed
         supervise(_words(arguments), restarts, display.say)

@@ -154,7 +154,7 @@ def train_encoder(
     learner.to(machine.device)
     curriculum = build_curriculum(recipe, tokenizer, learner)
     source, heldout = _read(curriculum, recipe, corpus, display)
-    other = general_batches(general, tokenizer, curriculum, HELDOUT_TOKENS) if general else []
+    other = general_batches(general, tokenizer, curriculum, HELDOUT_TOKENS, display.say) if general else []
     with processes, open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run:
         for line in (*start.changes, *start.warnings):
             display.say(line)

@@ -160,6 +160,7 @@ def search_rate(
 
     Raises:
         UserError: a directory is not empty, or there is no held-out text.
+        NotFiniteError: training diverges with all of them.
     """
     folder = out / SEARCHED
     RunDirectory.forget_unstarted(out)
@@ -185,7 +186,13 @@ def search_rate(
         losses[factor] = math.nan if loss is None else loss  # None: not finite
         replace_file(folder / RATES, msgspec.json.encode({f"{key:g}": value for key, value in losses.items()}))
         shutil.rmtree(run / CHECKPOINTS, ignore_errors=True)
-    best = min(losses, key=lambda factor: losses[factor] if math.isfinite(losses[factor]) else math.inf)
+    finite = [factor for factor in FACTORS if math.isfinite(losses[factor])]
+    if not finite:
+        raise NotFiniteError(
+            "training diverges with every learning rate that was tried, from "
+            f"{FACTORS[0] * recipe.optimizer.learning_rate:g} on: lower optimizer.learning_rate"
+        )
+    best = min(finite, key=lambda factor: losses[factor])
     listed = ", ".join(f"{losses[factor]:.3f} at {factor:g}" for factor in FACTORS)
     report(f"held-out loss by multiple of the learning rate: {listed}; chosen: {best:g}")
     return _scaled(with_rates(recipe, best), 1 - SEARCH_SHARE)
