@@ -1,13 +1,16 @@
 """Static encoders: the table beside formulas of its own, directories beside sentence-transformers, search, refusals."""
 
+import copy
 import json
 import pickle
 import shutil
 
+import msgspec
 import numpy as np
 import pytest
 import sklearn.decomposition
 import tokenizers
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -127,6 +130,21 @@ def test_it_is_pickled_and_shown(directories):
     for kept in (predictor, predictor.with_dimensions(3)):
         again = pickle.loads(pickle.dumps(kept))
         np.testing.assert_array_equal(again.embed(TEXTS[:2]), kept.embed(TEXTS[:2]))
+
+
+def test_the_fingerprint_covers_all_that_vectors_depend_on(directories, tokenizer):
+    predictor = load(directories[1], device="cpu")
+    other = copy.copy(tokenizer)
+    other.sha256 = "another"
+    table, pooling = torch.from_numpy(predictor.table), predictor.model.pooling
+    assert StaticPredictor(table, tokenizer, pooling).fingerprint() == predictor.fingerprint()
+    changed = [
+        StaticPredictor(table + 1, tokenizer, pooling),
+        StaticPredictor(table, other, pooling),
+        StaticPredictor(table, tokenizer, msgspec.structs.replace(pooling, normalize=not pooling.normalize)),
+        predictor.with_dimensions(3),
+    ]
+    assert len({one.fingerprint() for one in (predictor, *changed)}) == 5
 
 
 def test_what_cannot_be_is_refused(directories, recipe, tokenizer, tmp_path):

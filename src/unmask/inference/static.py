@@ -39,7 +39,7 @@ from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encode
 from unmask.support.choices import PoolingKind, PromptName, as_texts
 from unmask.support.durable import replace_file
 from unmask.support.errors import ShareNote, UserError, check_unicode
-from unmask.support.fingerprint import fingerprint
+from unmask.support.fingerprint import fingerprint, fingerprint_values
 from unmask.support.messages import argument
 from unmask.support.model_card import NAME, Origin, model_card
 from unmask.training.machine import Machine, choose_machine
@@ -158,8 +158,9 @@ class StaticPredictor(Predictor):
         return type(self), (torch.from_numpy(self.table), self.model.tokenizer, self.model.pooling)
 
     def fingerprint(self) -> str:
-        """See `Predictor`."""
-        return fingerprint({WEIGHT: torch.from_numpy(self.table)})
+        """See `Predictor`: the vectors, the tokenizer and the pooling."""
+        table = fingerprint({WEIGHT: torch.from_numpy(self.table)})
+        return fingerprint_values([table, self.model.tokenizer.sha256, self.model.pooling])
 
 
 def distill_tokens(model: Model) -> np.ndarray:
