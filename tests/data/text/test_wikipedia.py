@@ -4,7 +4,7 @@ import bz2
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from unmask.data.text.documents import Skipped, TextOptions, read_documents
@@ -49,6 +49,9 @@ def test_text_of_markup(markup):
 
 @settings(max_examples=200, deadline=None)
 @given(st.text("[]{}|<>/='*#: \nabref!", max_size=80))
+@example("{[[{")
+@example("{''{")
+@example("'{[[{'{[[{' <''re''f>")
 def test_any_markup_is_read_and_no_balanced_template_is_left(markup):
     text = plain_text(markup)
     assert "{{" not in text and "'''" not in text and "<ref>" not in text

@@ -42,6 +42,8 @@ _FILE = re.compile(
 _LEFTOVERS = re.compile(r"\(\s*[,;:]?\s*\)|（\s*[，；：]?\s*）")
 _OPENED = re.compile(r"([(（])\s*[,;:，；：、]+\s*")
 """What precedes the first word in brackets where a template was."""
+JOINED = ("{{", "''", "<ref>")
+"""Marks that no text has at the end."""
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*")
 
 
@@ -59,8 +61,22 @@ def plain_text(markup: str, files: Collection[str] = FILES) -> str:
     text = _EXTERNAL.sub(lambda match: match[1] or match[2] or "", text)
     text = _TAG.sub("", _BREAK.sub("\n", text))
     text = _SWITCH.sub("", _VARIANTS.sub(_first_variant, _QUOTES.sub("", text)))
-    text = html.unescape(text).replace("\xa0", " ")
+    text = html.unescape(_without_joined(text)).replace("\xa0", " ")
     return "\n".join(_lines(text))
+
+
+def _without_joined(text: str) -> str:
+    """Return text without marks whose parts came together where something between them was left out."""
+    if not any(mark in text for mark in JOINED):
+        return text
+    kept = list[str]()
+    for character in text:
+        kept.append(character)
+        for mark in JOINED:
+            if character == mark[-1] and "".join(kept[-len(mark) :]) == mark:
+                del kept[-len(mark) :]
+                break
+    return "".join(kept)
 
 
 def _lines(text: str) -> list[str]:
