@@ -22,6 +22,7 @@ from common import SEEDS, add, apart, minilm, parse
 from pretrain_speed import random_texts
 
 import unmask
+from unmask.families import BodySettings
 from unmask.families.bert import BertSettings
 from unmask.inference.engines import ENGINES, program_file
 from unmask.inference.export import Export, export_model
@@ -43,14 +44,20 @@ Run = Callable[[Sequence[str]], Any]
 
 
 def build(shape: str, folder: Path) -> Path:
-    """Write a classifier with random weights and the vocabulary of MiniLM; return its directory."""
+    """Write the classifier of a shape; return its directory."""
     layers, width, heads = SHAPES[shape]
-    tokenizer, task, labels = unmask.load_tokenizer(minilm()), Classification(length=LENGTH, pairs=False), ("no", "yes")
+    settings = BertSettings(layers=layers, width=width, heads=heads, feed_forward=4 * width)
+    return write_classifier(settings, LENGTH, folder / shape)
+
+
+def write_classifier(settings: BodySettings, length: int, out: Path) -> Path:
+    """Write a classifier with random weights and the vocabulary of MiniLM; return its directory."""
+    tokenizer, task, labels = unmask.load_tokenizer(minilm()), Classification(length=length, pairs=False), ("no", "yes")
     torch.manual_seed(0)
-    body = BertSettings(layers=layers, width=width, heads=heads, feed_forward=4 * width).build(tokenizer.size)
-    heads_of = {task.part: task.build(body.head, labels).published()}
-    save_model(folder / shape, Model(body, tokenizer, heads_of, labels, task), "A benchmark.")
-    return folder / shape
+    body = settings.build(tokenizer.size)
+    heads = {task.part: task.build(body.head, labels).published()}
+    save_model(out, Model(body, tokenizer, heads, labels, task), "A benchmark.")
+    return out
 
 
 def texts(count: int) -> list[str]:
@@ -60,15 +67,15 @@ def texts(count: int) -> list[str]:
     return random_texts(unmask.load_tokenizer(minilm()), lengths, rng)
 
 
-def engine(name: str, model: Path, folder: Path, device: Device = "cpu") -> Run:
-    """Return the function by which an engine computes texts."""
+def engine(name: str, model: Path, folder: Path, device: Device = "cpu", length: int = LENGTH) -> Run:
+    """Return the function by which an engine computes texts of at most this length."""
     kind, precision = name.split()
     if kind == "unmask":
         return unmask.load(model, device=device, precision=precision).predict
     if kind.startswith("unmask-"):
         return unmask.load(_exported(model, kind.removeprefix("unmask-"), precision, folder)).predict
     if kind == "transformers":
-        return _transformers(model, precision, device)
+        return _transformers(model, precision, device, length)
     if kind == "sentence-transformers":
         return _vectors(model)
     return _padded(model, kind, precision, folder)
@@ -80,7 +87,7 @@ def _exported(model: Path, target: str, precision: str, folder: Path) -> Path:
     return out
 
 
-def _transformers(model: Path, precision: str, device: Device) -> Run:
+def _transformers(model: Path, precision: str, device: Device, length: int) -> Run:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model)
@@ -89,7 +96,7 @@ def _transformers(model: Path, precision: str, device: Device) -> Run:
 
     @torch.inference_mode()
     def compute(some: Sequence[str]) -> Any:
-        given = tokenizer(some, padding=True, truncation=True, max_length=LENGTH, return_tensors="pt")
+        given = tokenizer(some, padding=True, truncation=True, max_length=length, return_tensors="pt")
         return network(**given.to(device)).logits.float().cpu().numpy()
 
     return _in_batches(compute, GPU_BATCH if device == "cuda" else BATCH)

@@ -19,12 +19,11 @@ from typing import Any
 import numpy as np
 import torch
 from common import SEEDS, add, apart, minilm, parse
+from inference import Run, engine, write_classifier
 from pretrain_speed import Work, random_texts, run
 
 import unmask
-from unmask.model.model import Model, save_model
 from unmask.recipes.recipe import Recipe
-from unmask.tasks.classification import Classification
 from unmask.training.machine import processor
 
 LENGTHS = [1024, 4096, 8192]
@@ -47,53 +46,29 @@ def work(length: int, steps: int) -> LongWork:
     return LongWork("modernbert-mini", f"full{length}", "float32", 0.0, sequences=STEP // length, steps=steps)
 
 
-def train(engine: str, length: int, steps: int) -> dict[str, Any]:
+def train(name: str, length: int, steps: int) -> dict[str, Any]:
     """Return tokens per second and the most memory of a pretraining."""
-    found = run(engine, work(length, steps))
+    found = run(name, work(length, steps))
     return {"tokens_per_second": found["tokens_per_second"], **_memory()}
 
 
-def infer(engine: str, length: int, tokens: int) -> dict[str, Any]:
+def infer(name: str, length: int, tokens: int) -> dict[str, Any]:
     """Return tokens per second and the most memory of a classifier that reads one text at a time."""
     count = max(1, tokens // length)
     words = random_texts(unmask.load_tokenizer(minilm()), np.full(count + 1, length - 2), np.random.default_rng(3))
     with tempfile.TemporaryDirectory() as folder:
-        model = build(Path(folder) / "model", length)
-        compute = _unmask(model) if engine == "unmask" else _transformers(model, length)
-        compute(words[-1])  # compiles kernels, allocates
+        compute = classifier(name, length, Path(folder))
+        compute(words[-1:])  # compiles kernels, allocates
         start = time.perf_counter()
         for text in words[:-1]:
-            compute(text)
+            compute([text])
         return {"tokens_per_second": count * length / (time.perf_counter() - start), **_memory()}
 
 
-def build(out: Path, length: int) -> Path:
-    """Write a classifier with random weights; return its directory."""
-    tokenizer, task, labels = unmask.load_tokenizer(minilm()), Classification(length=length, pairs=False), ("no", "yes")
-    torch.manual_seed(0)
-    body = work(length, 1).recipe().encoder.build(tokenizer.size)
-    heads = {task.part: task.build(body.head, labels).published()}
-    save_model(out, Model(body, tokenizer, heads, labels, task), "A benchmark.")
-    return out
-
-
-def _unmask(model: Path) -> Any:
-    classifier = unmask.load(model, device="cpu", precision="float32")
-    return lambda text: classifier.predict([text])
-
-
-def _transformers(model: Path, length: int) -> Any:
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    network = AutoModelForSequenceClassification.from_pretrained(model, dtype=torch.float32).eval()
-
-    @torch.inference_mode()
-    def compute(text: str) -> Any:
-        given = tokenizer([text], truncation=True, max_length=length, return_tensors="pt")
-        return network(**given).logits.numpy()
-
-    return compute
+def classifier(name: str, length: int, folder: Path) -> Run:
+    """Return the function by which an engine computes texts."""
+    model = write_classifier(work(length, 1).recipe().encoder, length, folder / "model")
+    return engine(f"{name} float32", model, folder, length=length)
 
 
 def _memory() -> dict[str, int]:
@@ -108,9 +83,9 @@ def main() -> None:
         measure, amount = (train, options.steps) if kind == "training" else (infer, options.tokens)
         for number in options.rounds:
             for length in options.lengths:
-                for engine in ENGINES[kind]:
-                    key = {"case": kind, "engine": engine, "length": length, "round": number, **machine}
-                    add("long_texts", key, apart(measure, engine, length, amount))
+                for name in ENGINES[kind]:
+                    key = {"case": kind, "engine": name, "length": length, "round": number, **machine}
+                    add("long_texts", key, apart(measure, name, length, amount))
 
 
 if __name__ == "__main__":

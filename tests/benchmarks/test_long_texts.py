@@ -31,8 +31,7 @@ def test_a_classifier_reads_texts_of_the_length(engine, module):
 
 def test_engines_compute_the_same_classifier(module, minilm, tmp_path):
     pytest.importorskip("transformers")
-    model = module.build(tmp_path / "model", 200)
-    (text,) = module.random_texts(module.unmask.load_tokenizer(minilm), np.array([198]), np.random.default_rng(0))
-    (ours,), logits = module._unmask(model)(text), module._transformers(model, 200)(text)[0]
+    text = module.random_texts(module.unmask.load_tokenizer(minilm), np.array([198]), np.random.default_rng(0))
+    (ours,), ((logits,),) = (module.classifier(name, 200, tmp_path / name)(text) for name in ("unmask", "transformers"))
     shares = np.exp(logits) / np.exp(logits).sum()
     assert ours.scores == pytest.approx(dict(zip(("no", "yes"), shares.tolist(), strict=True)), abs=1e-5)
