@@ -12,15 +12,24 @@ def test_shares_by_cost_wait_less(benchmark_module, records, run_main, monkeypat
     assert 1 <= found["by_cost"] < found["by_length"]  # of the documentation, which changes
 
 
-def test_reading_is_measured_and_a_training_planned(benchmark_module, records, run_main, monkeypatch):
+def test_reading_is_measured(benchmark_module, records, run_main, monkeypatch):
     module = benchmark_module("many_gpus")
     monkeypatch.setattr(module, "FED", ("roberta-large",))
-    run_main(module, "feed", "plan", "--seconds", "0.1", "--tokens", "2048", "--gpus", "8", "1000000")
-    feed, few, many = records("many_gpus")
+    run_main(module, "feed", "--seconds", "0.1", "--tokens", "2048")
+    (feed,) = records("many_gpus")
     assert (feed["recipe"], feed["length"]) == ("roberta-large", 512)
-    assert 0 < feed["made_per_second"] < feed["cut_per_second"]
+    assert feed["made_per_second"] > 0 and feed["cut_per_second"] > 0
     assert feed["forward_flops_per_token"] > 2 * 302e6, "two for each weight of a layer"
-    assert (few["bottleneck"], many["bottleneck"]) == ("computing", "reading")
+
+
+@pytest.mark.parametrize(("cut_per_second", "limit"), [(1e7, "reading"), (1e9, "sums of gradients")])
+def test_a_training_is_planned_from_what_was_measured(cut_per_second, limit, benchmark_module, records, run_main):
+    module = benchmark_module("many_gpus")
+    module.add("many_gpus", {"recipe": "roberta-large"}, {"cut_per_second": cut_per_second, "made_per_second": 2e6})
+    run_main(module, "plan", "--gpus", "8", "1000000")
+    _, few, many = records("many_gpus")
+    assert (few["bottleneck"], many["bottleneck"]) == ("computing", limit)
     assert few["hours"] == pytest.approx(500_000 * few["compute_seconds"] / 3600)
-    assert many["hours"] == pytest.approx(500_000 * many["read_seconds"] / 3600)
+    seconds = {"reading": many["read_seconds"], "sums of gradients": many["compute_seconds"] + many["wait_seconds"]}
+    assert many["hours"] == pytest.approx(500_000 * seconds[limit] / 3600) and seconds[limit] == max(seconds.values())
     assert many["wait_seconds"] < many["sum_seconds"]

@@ -58,7 +58,7 @@ def test_elements_without_content_do_not_swallow_a_chapter(tmp_path, tag):
 def test_D12_the_tags_of_a_chapter_take_linear_time(content):
     start = time.process_time()
     _as_html(content * 100_000)
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 30  # a quadratic one takes minutes
 
 
 @pytest.mark.parametrize(
