@@ -47,7 +47,7 @@ from unmask.tasks import TASKS
 from unmask.tasks.rows import frame_rows
 from unmask.training.machine import choose_machine
 from unmask.workflows.auditing.out_of_fold import text_vectors, word_vectors
-from unmask.workflows.finetuning.probe import fit_probe
+from unmask.workflows.finetuning.logistic_regression import fit_probes
 
 RATES = (0.05, 0.1, 0.2)
 NOISES = ("random", "confusions")
@@ -100,7 +100,7 @@ def embeddings(examples: Sequence[Row]) -> Tensor:
 def predicted(train: Tensor, labels: np.ndarray, test: Tensor) -> np.ndarray:
     """Return the classes that a probe predicts."""
     mean, deviation = train.mean(0), train.std(0).clamp(min=1e-6)
-    probe = fit_probe((train - mean) / deviation, torch.from_numpy(labels), int(labels.max()) + 1, L2)
+    (probe,) = fit_probes((train - mean) / deviation, torch.from_numpy(labels), int(labels.max()) + 1, [L2])
     return probe.logits((test - mean) / deviation).argmax(1).numpy()
 
 

@@ -221,7 +221,7 @@ def test_labels_with_a_single_text_do_not_judge(seed):
     for tried in STRENGTHS:
         held[tried] = np.empty((21, 5))
         for fold in range(number):
-            fitted = features.part(np.flatnonzero(folds != fold)).fit(tried)
+            (fitted,) = features.part(np.flatnonzero(folds != fold)).fit([tried])
             held[tried][folds == fold] = log_softmax(fitted.logits(vectors[torch.from_numpy(folds == fold)]).numpy(), 1)
     losses = {tried: -logits[np.arange(18), gold[:18]].sum() for tried, logits in held.items()}
     assert strength == min(losses, key=losses.get)

@@ -25,7 +25,7 @@ from unmask.inference.pooling import embed_samples
 from unmask.metrics.label_quality import confident_joint, noise_rate, probably_wrong, self_confidence
 from unmask.tasks.rows import frame_rows
 from unmask.tasks.token_classification import TokenClassification
-from unmask.workflows.finetuning.probe import fit_probe, summed_loss
+from unmask.workflows.finetuning.logistic_regression import fit_probes, summed_loss
 
 LONGEST = 512
 """Maximum number of tokens of a text that are read."""
@@ -135,24 +135,23 @@ def out_of_fold(features: Tensor, targets: Tensor, folds: np.ndarray, classes: i
 
     Args:
         features: (examples, width).
-        targets: as in `fit_probe`.
+        targets: as in `fit_probes`.
         folds: the fold of each example, (examples,) int; at least two different ones.
         classes: number of classes.
     """
     numbers = torch.from_numpy(folds)
     several = targets.ndim == 2
     probabilities = np.empty((len(folds), classes))
-    strength: float | None = None
+    strengths: Sequence[float] = STRENGTHS  # of which the first fold chooses one
     for fold in np.unique(folds):
         apart = numbers == int(fold)
         inside, outside = _scaled(features[~apart], features[apart])
-        if strength is None:
-            losses = {
-                l2: float(summed_loss(fit_probe(inside, targets[~apart], classes, l2).logits(outside), targets[apart]))
-                for l2 in STRENGTHS
-            }
-            strength = min(losses, key=lambda l2: losses[l2])
-        logits = fit_probe(inside, targets[~apart], classes, strength).logits(outside).double()
+        probes = fit_probes(inside, targets[~apart], classes, strengths)
+        if len(probes) > 1:
+            losses = [float(summed_loss(probe.logits(outside), targets[apart])) for probe in probes]
+            best = losses.index(min(losses))
+            strengths, probes = strengths[best : best + 1], probes[best : best + 1]
+        logits = probes[0].logits(outside).double()
         probabilities[apart.numpy()] = logits.sigmoid() if several else logits.softmax(1)
     return probabilities
 

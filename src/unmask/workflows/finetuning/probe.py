@@ -2,18 +2,14 @@
 
 Input: a learner with an untrained head, and its samples. Output: the learner, its head fitted.
 
-With few examples, that is the whole training: the regression has one minimum, which L-BFGS finds in a second, and the
-strength of its regularization is what predicts examples best that it was not fitted on (cross-validation). By the same
-predictions, its logits are then divided by a temperature, so that its probabilities are neither too sure nor too timid,
-even where a few examples happen to be predicted well. With more examples, fine-tuning that begins there distorts the
-features less than one that begins with a random head (Kumar et al. 2022).
+With few examples, that is the whole training: the regression has one minimum, and the strength of its regularization is
+what predicts examples best that it was not fitted on (cross-validation). By the same predictions, its logits are then
+divided by a temperature, so that its probabilities are neither too sure nor too timid, even where a few examples happen
+to be predicted well. With more examples, fine-tuning that begins there distorts the features less than one that begins
+with a random head (Kumar et al. 2022).
 
 The features are scaled to a mean squared norm of 1 before, so that the same grid of strengths suits every encoder; of
 several layers, the last one counts most. The scales are then multiplied into the weights.
-
-The loss is that of scikit-learn's `LogisticRegression` with C = 1 / l2: the sum of the cross-entropies, plus l2 / 2
-times the squared norm of the weights; biases are not regularized, and 0 for a head without one. It is convex, so there
-is nothing to choose but l2.
 """
 
 from __future__ import annotations
@@ -21,12 +17,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, log_softmax
 
 from unmask.data.batches.batch import Sample, collate, split
 from unmask.objectives.learner import Learner
@@ -34,10 +28,8 @@ from unmask.tasks.holding_out import assign_folds
 from unmask.tasks.pooled_head import ProbedHead
 from unmask.tasks.tuning import find_temperature
 from unmask.training.machine import Machine
+from unmask.workflows.finetuning.logistic_regression import Probe, fit_probes, summed_loss
 
-MAX_STEPS = 500
-TOLERANCE = 1e-4
-"""Largest derivative of the mean loss at which the fit ends."""
 STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 """Weights of the squared norm that are tried: inverses of scikit-learn's C."""
 USUAL = 0.1
@@ -48,64 +40,6 @@ LOWER = 0.3
 """Scale of all layers but the last, compared with it."""
 TOKENS = 8192
 """Number of tokens of a batch."""
-
-
-class Probe(NamedTuple):
-    """A linear layer: weights, (classes, width), and bias, (classes,)."""
-
-    weights: Tensor
-    bias: Tensor
-
-    def logits(self, features: Tensor) -> Tensor:
-        """Return the logits of vectors, (examples, classes)."""
-        return features @ self.weights.T + self.bias
-
-
-def summed_loss(logits: Tensor, targets: Tensor, *, exclusive: bool = False) -> Tensor:
-    """Return the sum of the cross-entropies of logits, (examples, classes); the other arguments are of `fit_probe`."""
-    if targets.ndim == 1:
-        return cross_entropy(logits, targets, reduction="sum")
-    if exclusive:
-        return -(targets * log_softmax(logits, 1)).sum()
-    return binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="sum")
-
-
-def fit_probe(
-    features: Tensor, targets: Tensor, classes: int, l2: float, *, exclusive: bool = False, biased: bool = True
-) -> Probe:
-    """Fit a linear probe.
-
-    Args:
-        features: (examples, width), float.
-        targets: the class of each example, (examples,) int64, for a softmax; or whether it is of each class,
-            (examples, classes) of 0 and 1, for a sigmoid for each class.
-        classes: number of classes; some may have no examples.
-        l2: weight of the squared norm, above 0.
-        exclusive: whether targets of (examples, classes) are for a softmax: the weight of each class of each example,
-            such as its probability.
-        biased: whether there is a bias; otherwise it is 0.
-    """
-    weights = features.new_zeros((classes, features.shape[1]), requires_grad=True)
-    bias = features.new_zeros(classes, requires_grad=biased)
-    search = torch.optim.LBFGS(
-        [weights, bias] if biased else [weights],
-        max_iter=MAX_STEPS,
-        history_size=20,
-        tolerance_grad=TOLERANCE,
-        tolerance_change=0.0,
-        line_search_fn="strong_wolfe",
-    )
-
-    def closure() -> Tensor:
-        search.zero_grad()
-        logits = features @ weights.T + bias  # (examples, classes)
-        loss = summed_loss(logits, targets, exclusive=exclusive)
-        loss = (loss + l2 / 2 * weights.square().sum()) / len(features)
-        loss.backward()  # type: ignore[no-untyped-call]
-        return loss
-
-    search.step(closure)  # type: ignore[no-untyped-call]
-    return Probe(weights.detach(), bias.detach())
 
 
 @dataclass(frozen=True)
@@ -129,10 +63,10 @@ class Features:
         index = torch.from_numpy(rows)
         return replace(self, vectors=self.vectors[index], targets=self.targets[index])
 
-    def fit(self, strength: float) -> Probe:
-        """Return the regression."""
+    def fit(self, strengths: Sequence[float]) -> list[Probe]:
+        """Return the regression of each strength."""
         classes, kind = self.targets.shape[1], {"exclusive": self.exclusive, "biased": self.biased}
-        return fit_probe(self.vectors, self.targets, classes, strength, **kind)
+        return fit_probes(self.vectors, self.targets, classes, strengths, **kind)
 
     def loss(self, logits: Tensor) -> float:
         """Return the summed cross-entropy of logits, (examples, labels)."""
@@ -175,7 +109,7 @@ def begin_with_probe(
     scales = _scales(features.vectors, learner.encoder.reads)
     scaled = replace(features, vectors=features.vectors * scales)
     strength, temperature, folds = cross_validate(scaled, [texts[index] for index in order])
-    probe = scaled.fit(strength)
+    (probe,) = scaled.fit([strength])
     with torch.no_grad():
         head.out.weight.copy_(probe.weights * scales / temperature)
         if head.out.bias is not None:
@@ -205,13 +139,14 @@ def cross_validate(features: Features, texts: Sequence[Hashable]) -> tuple[float
     number = min(MAX_FOLDS, *repeated.values())
     folds = assign_folds(texts, labels, number, seed=0)
     rows = [np.flatnonzero(folds == fold) for fold in range(number)]
-    parts = [(features.part(np.flatnonzero(folds != fold)), features.part(rows[fold])) for fold in range(number)]
     back = torch.from_numpy(np.concatenate(rows).argsort())
-
-    def predicted(strength: float) -> Tensor:
-        return torch.cat([train.fit(strength).logits(held.vectors) for train, held in parts])[back]
-
-    every = {strength: predicted(strength) for strength in STRENGTHS}
+    logits: dict[float, list[Tensor]] = {strength: [] for strength in STRENGTHS}  # by strength, of each fold
+    for held in rows:
+        vectors = features.vectors[torch.from_numpy(held)]
+        others = features.part(np.delete(np.arange(len(texts)), held))
+        for strength, probe in zip(STRENGTHS, others.fit(STRENGTHS), strict=True):
+            logits[strength].append(probe.logits(vectors))
+    every = {strength: torch.cat(parts)[back] for strength, parts in logits.items()}
     judged = np.flatnonzero([label in repeated for label in labels])
     gold = features.part(judged)
     best = min(STRENGTHS, key=lambda strength: gold.loss(every[strength][judged]))
