@@ -93,8 +93,13 @@ def test_smoothed_targets_are_distributions(seed):
     classes = int(gold.max()) + 1 + (gold.max() == 0)
     targets = smoothed(np.eye(classes)[gold])
     assert targets.sum(1) == pytest.approx(1) and (targets > 0).all()
-    counts = np.bincount(gold, minlength=classes)
-    assert targets[np.arange(len(gold)), gold] == pytest.approx((counts[gold] + 1) / (counts[gold] + 2))
+    sure = (len(gold) + 4 / classes) / (len(gold) + 4)
+    assert targets[np.arange(len(gold)), gold] == pytest.approx(sure)
+
+
+def test_of_two_classes_with_as_many_examples_the_targets_are_those_of_platt():
+    targets = smoothed(np.eye(2)[[0, 1] * 7])
+    assert targets.max(1) == pytest.approx((7 + 1) / (7 + 2))
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, np.inf, np.nan])

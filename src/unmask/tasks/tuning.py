@@ -1,9 +1,9 @@
 """What is tuned on examples that were set aside: the temperature of probabilities, and thresholds of decisions.
 
 Input: scores on these examples, and their gold labels. Output: the number that logits are divided by, so that
-probabilities match how often the classifier is right (Guo et al. 2017, section 4.2; with the targets of Platt 1999,
-section 2.2), which changes no decision between labels; the best threshold between two answers; or the probabilities
-that labels need to be predicted, which change no probability.
+probabilities match how often the classifier is right (Guo et al. 2017, section 4.2; with targets that are
+not certain, as in Platt 1999, section 2.2), which changes no decision between labels; the best threshold between two
+answers; or the probabilities that labels need to be predicted, which change no probability.
 
 A rare label seldom has a probability above one half, even where a model ranks its texts first: the threshold with the
 best F1 is lower, half of that F1 if probabilities are calibrated (Lipton et al. 2014, theorem 1).
@@ -39,6 +39,8 @@ Temperature = float | Literal["tuned"]
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-3, 1e3
 COLDEST, HOTTEST = 0.05, 20.0
 """The range in which a temperature is looked for."""
+UNKNOWN = 4
+"""Number of examples that might have any label; see `smoothed`."""
 _TINY = float(np.finfo(np.float32).tiny)
 CALIBRATION_ERROR = "expected_calibration_error"
 """Name of the calibration error of probabilities as they are predicted; see `describe_calibration`."""
@@ -119,18 +121,16 @@ def find_temperature(probabilities: np.ndarray, gold: np.ndarray) -> float:
 
 
 def smoothed(targets: np.ndarray) -> np.ndarray:
-    """Return targets that are as sure as their number makes one: of n of a class, (n + 1) / (n + 2) (Platt 1999).
+    """Return targets that are as sure as their number makes one: as if `UNKNOWN` others had said nothing.
 
-    So a few predictions, all of which are right, do not make all others certain. The rest is spread evenly over the
-    other classes.
+    So a few predictions, all of which are right, do not make all others certain. Of two classes with as many examples
+    each, these are the targets of Platt 1999, (n + 1) / (n + 2) of n of a class, which for many classes are too timid.
 
     Args:
         targets: the probability of each class, (examples, classes), at least two classes.
     """
-    counts = targets.sum(0)
-    sure = targets * (counts + 1) / (counts + 2)
-    absent = 1 - targets
-    return np.asarray(sure + (1 - sure.sum(1, keepdims=True)) * absent / absent.sum(1, keepdims=True))
+    examples, classes = targets.shape
+    return np.asarray((examples * targets + UNKNOWN / classes) / (examples + UNKNOWN))
 
 
 def at_temperature(probabilities: np.ndarray, temperature: float) -> np.ndarray:
