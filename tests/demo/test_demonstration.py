@@ -70,7 +70,7 @@ def test_each_draw_has_texts_of_its_own():
     texts = list(range(demo.TEST + demo.DRAWS * max(demo.COUNTS)))
     draws = [{count: demo._draw_of(texts, count, draw) for count in demo.COUNTS} for draw in range(demo.DRAWS)]
     assert [len(draws[0][count]) for count in demo.COUNTS] == list(demo.COUNTS)
-    assert all(set(draw[8]) < set(draw[64]) and min(draw[8]) >= demo.TEST for draw in draws)
+    assert all(set(draw[4]) < set(draw[64]) and min(draw[4]) >= demo.TEST for draw in draws)
     assert len({text for draw in draws for text in draw[64]}) == 64 * demo.DRAWS
 
 
