@@ -13,6 +13,7 @@ Each command of the command line has a function (docs/python.md); `unmask.TextCl
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -175,6 +176,11 @@ __all__ = [
     "train_words",
     "write_features",
 ]
+
+
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+"""Iterations for which an OpenMP thread spins at a barrier before it sleeps; read when torch is loaded. The default of
+300,000 wastes milliseconds at each of a step's many barriers if another program occupies a core."""
 
 
 def __getattr__(name: str) -> object:

@@ -1,7 +1,6 @@
 """The program as a whole: help, exit statuses, errors in one line, progress, and what is on which stream."""
 
 import argparse
-import os
 import re
 import subprocess
 import sys
@@ -39,15 +38,6 @@ def test_long_work_reports_its_progress(line, text_file, tmp_path, monkeypatch, 
         errors = capsys.readouterr().err
         found = re.search(r"^[\d,]+ of [\d,]+ tokens  0 s left  [\d,]+ tokens/s$", errors, re.MULTILINE)
         assert bool(found) != bool(quiet)
-
-
-def test_threads_do_not_spin_for_long_unless_told_to(monkeypatch, capsys):
-    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
-    assert main(["completion", "bash"]) == 0
-    assert os.environ["GOMP_SPINCOUNT"] == "10000"
-    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
-    assert main(["completion", "bash"]) == 0
-    assert os.environ["GOMP_SPINCOUNT"] == "7"
 
 
 @pytest.mark.parametrize(

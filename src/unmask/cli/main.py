@@ -28,9 +28,6 @@ from unmask.support.environment import Times, busy_cores, is_out_of_memory, num_
 from unmask.support.errors import SharedDirectoryWarning, UnmaskError, UserError, check_unicode, counted, printable
 from unmask.support.messages import in_command, rendered, speak
 
-SPINS = "10000"
-"""GOMP_SPINCOUNT: iterations for which an OpenMP thread spins at a barrier before it sleeps; read when torch is loaded.
-The default of 300,000 wastes milliseconds at each of a step's many barriers if another program occupies a core."""
 THREADS = "OMP_NUM_THREADS"
 """Environment variable with the number of threads to compute with, whatever other programs do."""
 GARBAGE = 20_000
@@ -45,7 +42,6 @@ PATH_ERRORS = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirect
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit status."""
     words, started = list(sys.argv[1:] if arguments is None else arguments), read_times()
-    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")  # read when torch is loaded
     os.environ["PYTHONSAFEPATH"] = "1"  # Python processes that this one starts import nothing from the current folder
     gc.set_threshold(GARBAGE)
