@@ -13,7 +13,9 @@ from unmask.data.text.sentences import cut_sentences, split_sentences
 GOLD = Path(__file__).parents[2] / "files" / "sentences"
 
 ANY = st.text(
-    st.characters(exclude_categories=["Cs"]) | st.sampled_from("\n\r\t .。！？!?…\"“”「」'()Aa1\u3000\x85\u2028")
+    st.characters(exclude_categories=["Cs"])
+    | st.sampled_from("\n\r\t .。！？!?…\"“”「」'()Aa1\u3000\x85\u2028")
+    | st.sampled_from("ก ข ລ ក។៕ ཀ། ༎")
 )
 
 
@@ -40,6 +42,18 @@ def test_languages_mix():
         "然后走了！",
         "Then he left... at 3 p.m. sharp.",
     ]
+
+
+def test_marks_of_khmer_and_tibetan_end_a_sentence():
+    assert split_sentences("ភាសាខ្មែរ។ កម្ពុជា។ខ្ញុំ៕ មួយ") == ["ភាសាខ្មែរ។", "កម្ពុជា។", "ខ្ញុំ៕", "មួយ"]
+    text = "བོད་ཡིག་ནི། བོད་ཀྱི།། ཡིན་ནོ། །ཡི་གེ"
+    assert split_sentences(text) == ["བོད་ཡིག་ནི།", "བོད་ཀྱི།།", "ཡིན་ནོ། །", "ཡི་གེ"]
+
+
+def test_clauses_of_thai_and_lao_are_sentences_if_they_are_long_enough():
+    short, long = "ภาษาไทย", "ฉันรักประเทศไทยมากที่สุดในโลกนี้และที่อื่น"
+    assert split_sentences(f"{short} {long} {long} 500 {short}") == [f"{short} {long}", f"{long} 500 {short}"]
+    assert split_sentences("ພາສາລາວ " * 12) == [("ພາສາລາວ " * 5).strip()] * 2 + ["ພາສາລາວ ພາສາລາວ"]
 
 
 def test_white_space_before_a_sentence_is_reported():
@@ -73,7 +87,16 @@ def test_windows_do_not_change_the_sentences(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "text", ["你好。" * 100_000, "“yes. " * 100_000, "你" * 300_000, "word " * 100_000, "(" * 300_000]
+    "text",
+    [
+        "你好。" * 100_000,
+        "“yes. " * 100_000,
+        "你" * 300_000,
+        "word " * 100_000,
+        "(" * 300_000,
+        "།" * 300_000,
+        "ก " * 100_000,
+    ],
 )
 def test_long_paragraphs_take_linear_time(text, monkeypatch):
     """sentencex, whose time grows with the square of a text's length, gets no more than a window at a time."""

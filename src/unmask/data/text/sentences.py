@@ -4,12 +4,14 @@ Input: the text of a document, with paragraphs separated by blank lines. Output:
 
 The rules are those of sentencex (Wikimedia). Of the four libraries compared in benchmarks/sentences.py it is the only
 one that is fast enough for a whole corpus and accurate in both English and Chinese. Its English rules also work for
-Chinese, so the language need not be detected.
+Chinese, so the language need not be detected. It does not know the marks of Khmer and Tibetan. Thai and Lao have none;
+there, clauses are divided by blanks, and a few of them are a sentence.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from sentencex import segment
 
@@ -17,6 +19,14 @@ from sentencex import segment
 # It is also the length at which text without sentence ends, such as a table or encoded data, is cut.
 _WINDOW = 4_000
 
+_CLAUSES = 40
+"""Minimum number of characters of the clauses that are taken as a sentence of Thai or Lao."""
+_THAI = "\u0e00-\u0eff"
+"""Code points of Thai and Lao."""
+_END = re.compile(f"(?P<mark>[។៕༎]\\s*|(?<!།)།+\\s+།*\\s*)|(?<=[{_THAI}])\\s+(?=[{_THAI}])")
+"""Where a sentence may end that sentencex does not know: after marks of Khmer and Tibetan; at blanks in Thai and Lao.
+Tibetan writes its mark twice at the end of some sentences, with a blank in between or without."""
+_UNMARKED = re.compile(f"[{_THAI}។៕༎།]")
 _PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
 
 
@@ -45,6 +55,8 @@ def cut_sentences(text: str) -> list[tuple[str, bool]]:
             segments += whole
             start += sum(map(len, whole))
         segments += [*segment("en", paragraph[start:]), "\n"]
+    if not text.isascii() and _UNMARKED.search(text):
+        segments = [part for segmented in segments for part in _parts(segmented)]
     sentences, spaced = [], False
     for raw in segments:
         if sentence := raw.strip():
@@ -52,3 +64,13 @@ def cut_sentences(text: str) -> list[tuple[str, bool]]:
             spaced = False
         spaced = spaced or raw[-1:].isspace()
     return sentences
+
+
+def _parts(sentence: str) -> Iterator[str]:
+    """Yield the sentences of text in which sentencex has found one."""
+    start = 0
+    for end in _END.finditer(sentence):
+        if end["mark"] or end.end() - start >= _CLAUSES:
+            yield sentence[start : end.end()]
+            start = end.end()
+    yield sentence[start:]
