@@ -80,21 +80,26 @@ def fit_probes(
     """
     if targets.ndim == 1:
         targets, exclusive = one_hot(targets, classes), True
-    gold, vectors = targets.double().numpy(), features.double().numpy()
+    gold, vectors = targets.double().numpy(), features.numpy().astype(np.float64)
     learned: np.ndarray = np.ones(classes, bool)  # which labels have a minimum
     if biased:
-        learned = gold.any(0) & (exclusive | (gold < 1).any(0))
+        learned &= gold.any(0)
+        if not exclusive:
+            learned &= (gold < 1).any(0)
     center = vectors.mean(0) if biased else np.zeros(vectors.shape[1])
-    components, directions = _principal_components(vectors - center)
-    inputs = np.concatenate([components, np.ones((len(vectors), int(biased)))], 1)  # (examples, components and bias)
+    vectors -= center
+    directions = _principal_directions(vectors)
+    rank = directions.shape[1]
+    inputs = np.ones((len(vectors), rank + int(biased)))  # (examples, components and bias)
+    np.matmul(vectors, directions, out=inputs[:, :rank])
     fitted: dict[float, Probe] = {}
     weights = np.zeros((inputs.shape[1], int(learned.sum())))
     for strength in sorted(strengths, reverse=True):
         penalty = np.full((inputs.shape[1], 1), strength)
-        penalty[components.shape[1] :] = 0
+        penalty[rank:] = 0
         weights = _fit(inputs, gold[:, learned], weights, penalty, exclusive=exclusive)
         outer, bias = np.zeros((len(directions), classes)), np.zeros(classes)
-        outer[:, learned] = directions @ weights[: components.shape[1]]
+        outer[:, learned] = directions @ weights[:rank]
         if biased:
             bias[learned] = weights[-1] - center @ outer[:, learned]
             lowest = (inputs @ weights).min(initial=0.0) - NEVER
@@ -105,13 +110,12 @@ def fit_probes(
     return [fitted[strength] for strength in strengths]
 
 
-def _principal_components(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the principal components of vectors, (examples, rank), and their directions, (width, rank)."""
+def _principal_directions(vectors: np.ndarray) -> np.ndarray:
+    """Return the directions of the principal components of vectors, (width, rank)."""
     wide = vectors.shape[0] < vectors.shape[1]
     variances, basis = np.linalg.eigh(vectors @ vectors.T if wide else vectors.T @ vectors)
     kept = variances > len(variances) * np.finfo(float).eps * variances.max(initial=0.0)
-    directions = vectors.T @ (basis[:, kept] / np.sqrt(variances[kept])) if wide else basis[:, kept]
-    return vectors @ directions, directions
+    return np.asarray(vectors.T @ (basis[:, kept] / np.sqrt(variances[kept])) if wide else basis[:, kept])
 
 
 def _fit(
