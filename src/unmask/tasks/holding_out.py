@@ -226,6 +226,21 @@ def _estimated(overlap: Overlap, size: int) -> str:
     return f"estimated {least:.1f} to {most:.1f} % one of all, so scores may be too high"
 
 
+def describe_contradictions(equals: Sequence[int | None], examples: Sequence[Any]) -> list[str]:
+    """Return a note about the training examples with equal texts and different labels.
+
+    Args:
+        equals: such an example for each, by number; None: there is none.
+        examples: the examples.
+    """
+    pairs = {number: equal for number, equal in enumerate(equals) if equal is not None}
+    if not pairs:
+        return []
+    share = f"{len(pairs):,} of the {len(examples):,} training examples ({100 * len(pairs) / len(examples):.1f} %)"
+    named = _named({number: equal for number, equal in pairs.items() if equal > number}, examples, examples)
+    return [f"{share} have the text of another one, but for case and punctuation, and other labels: {named}"]
+
+
 def _named(pairs: Mapping[int, int], train: Sequence[Any], held: Sequence[Any]) -> str:
     """Return where some held-out examples are, and the training examples that they equal."""
     some = [

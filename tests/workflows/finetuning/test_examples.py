@@ -1,16 +1,18 @@
-"""Examples of a run: division, order of labels, fingerprints and conversion to samples."""
+"""Examples of a run: division, order of labels, contradictions, fingerprints and conversion to samples."""
 
 import dataclasses
+import random
 
 import pytest
 from msgspec.structs import replace
 
+from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.question_files import Question
 from unmask.model.model import load_model
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification
 from unmask.tasks.question_answering import QuestionAnswering
-from unmask.workflows.finetuning.examples import HOLD_OUT_SEED, frame_examples, read_examples
+from unmask.workflows.finetuning.examples import HOLD_OUT_SEED, contradictions, frame_examples, read_examples
 from unmask.workflows.finetuning.job import LabelledFiles
 
 TASK = Classification(length=32)
@@ -43,6 +45,31 @@ def test_dev_files_replace_the_tenth_but_not_the_inner_one(classifier, rows, tmp
     assert (inner.labels, inner.notes) == (found.labels, found.notes)
     lines = {row.line for row in found.train}
     assert {row.line for row in inner.train} | {row.line for row in inner.held} == lines
+
+
+@pytest.mark.seeds(20)
+def test_equal_texts_with_other_labels_are_found(seed):
+    rng = random.Random(seed)
+    texts = [(rng.choice("aB"), rng.choice("bA"))[: rng.choice([1, 2])] for _ in range(40)]
+    names = ("text", "text_b")
+    rows = [Row({**dict(zip(names, text, strict=False)), "label": rng.choice("xyz")}, "a.tsv", 2) for text in texts]
+    found = contradictions(TASK, rows, TASK.identities(rows))
+    for row, text, equal in zip(rows, texts, found, strict=True):
+        others = [
+            number
+            for number, (other, its) in enumerate(zip(rows, texts, strict=True))
+            if [part.lower() for part in its] == [part.lower() for part in text]
+            and other.values["label"] != row.values["label"]
+        ]
+        assert equal == (others[0] if others else None)
+
+
+def test_contradictions_are_told(classifier, tmp_path):
+    rows = tmp_path / "train.tsv"
+    rows.write_text("text\tlabel\n" + "a dog\tlong\nA dog.\tbrief\n" + "".join(f"cat {n}\tlong\n" for n in range(18)))
+    notes = read_examples(TASK, LabelledFiles([rows]), load_model(classifier), hold_out=False).notes
+    told = "have the text of another one, but for case and punctuation, and other labels"
+    assert notes == [f"2 of the 20 training examples (10.0 %) {told}: {rows}:2 as {rows}:3"]
 
 
 def test_variants_of_examples_that_are_held_out_are_left_out(classifier, rows):

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from unmask.data.labelled.folding import fold
-from unmask.data.labelled.identities import identities
+from unmask.data.labelled.identities import Identities
 from unmask.data.labelled.label_cells import describe_alike
 from unmask.data.labelled.labelled_file import Row
 from unmask.data.labelled.tagged_sentence import TaggedSentence
@@ -26,7 +24,7 @@ from unmask.tasks import TASKS
 from unmask.tasks.holding_out import assign_folds
 from unmask.tasks.task import Task
 from unmask.workflows.auditing.out_of_fold import Verdicts, judge_classes, judge_sets, text_vectors, word_vectors
-from unmask.workflows.finetuning.examples import read_labels, refuse_soft
+from unmask.workflows.finetuning.examples import contradictions, read_labels, refuse_soft
 
 Labels = tuple[str, ...]
 """The labels of an example: its label, its several labels, or the tags of its words."""
@@ -117,7 +115,8 @@ def _rank_classes(
     """Rank texts with one label each."""
     numbers = {label: number for number, label in enumerate(labels)}
     given = np.array([numbers[row.values["label"]] for row in rows])
-    units = identities(map(task.texts, rows))
+    known = Identities.of(map(task.texts, rows))
+    units = list(known.folded())
     verdicts = judge_classes(
         text_vectors(backend, rows, notes), given, assign_folds(units, given.tolist(), folds, seed)
     )
@@ -135,7 +134,7 @@ def _rank_classes(
             verdicts.suggested,
             verdicts.probability,
             verdicts.wrong,
-            _contradictions(task, rows),
+            contradictions(task, rows, known),
             strict=True,
         )
     ]
@@ -153,7 +152,8 @@ def _rank_sets(
 ) -> Ranking:
     """Rank texts with any number of labels each."""
     targets = np.array([[label in (row.labels or ()) for label in labels] for row in rows])  # (texts, labels)
-    units = identities(map(task.texts, rows))
+    known = Identities.of(map(task.texts, rows))
+    units = list(known.folded())
     rarest = targets.sum(0).argsort(kind="stable")
     strata = [next((int(number) for number in rarest if row[number]), -1) for row in targets]
     every = judge_sets(text_vectors(backend, rows, notes), targets, assign_folds(units, strata, folds, seed))
@@ -170,7 +170,7 @@ def _rank_sets(
             tuple(np.flatnonzero(flips).tolist()),
             equal,
         )
-        for row, flips, probability, equal in zip(targets, wrong, least, _contradictions(task, rows), strict=True)
+        for row, flips, probability, equal in zip(targets, wrong, least, contradictions(task, rows, known), strict=True)
     ]
     judged = [verdicts for verdicts, left in zip(every, unjudged, strict=True) if not left]
     noise, agreement = (
@@ -197,14 +197,15 @@ def _rank_words(
     numbers = {label: number for number, label in enumerate(labels)}
     given = np.array([numbers[tag] for sentence in sentences for tag in sentence.tags])
     lengths = [len(sentence.tags) for sentence in sentences]
-    units = identities(map(task.texts, sentences))
+    known = Identities.of(map(task.texts, sentences))
+    units = list(known.folded())
     documents = [(sentence.file, sentence.document) for sentence in sentences]
     whole = len(set(documents)) >= folds and all(document is not None for _, document in documents)
     parts = assign_folds(documents if whole else units, [0] * len(sentences), folds, seed)
     verdicts = judge_classes(word_vectors(backend, sentences, labels), given, np.repeat(parts, lengths))
     _note_unjudged(verdicts.probability, [labels[number] for number in given], sentences[0].file, notes)
     starts = np.cumsum([0, *lengths])
-    equals = _contradictions(task, sentences)
+    equals = contradictions(task, sentences, known)
     audited = []
     for number, (sentence, equal) in enumerate(zip(sentences, equals, strict=True)):
         words = slice(starts[number], starts[number + 1])
@@ -222,34 +223,6 @@ RANKERS: dict[str, Callable[..., Ranking]] = {
     "token-classification": _rank_words,
 }
 """What ranks the examples of each task that can be audited."""
-
-
-def _contradictions(task: Task, examples: Sequence[Any]) -> list[int | None]:
-    """Return, for each example, another one with an equal text and other labels; None: there is none.
-
-    Pairs are equal only in the same order: a text may entail another one that does not entail it.
-    """
-    texts = [task.texts(example) for example in examples]
-    folded = iter(identities((text,) for each in texts for text in each))
-    groups: dict[tuple[bytes, ...], list[int]] = {}
-    for number, each in enumerate(texts):
-        groups.setdefault(tuple(islice(folded, len(each))), []).append(number)
-    equals: list[int | None] = [None] * len(examples)
-    for group in groups.values():
-        if len(group) < 2:
-            continue
-        labels = [_comparable(task, examples[number]) for number in group]
-        for number, own in zip(group, labels, strict=True):
-            others = (other for other, label in zip(group, labels, strict=True) if label != own)
-            equals[number] = next(others, None)
-    return equals
-
-
-def _comparable(task: Task, example: Any) -> list[Any]:
-    """Return the labels of an example so that equal texts can be compared: words may be divided differently."""
-    if not isinstance(example, TaggedSentence):
-        return sorted(task.labels_of(example))
-    return [(kind, fold(example.text[start:stop])) for kind, start, stop in example.entities]
 
 
 def _ranking(labels: Labels, audited: Sequence[Audited], verdicts: Verdicts, given: np.ndarray) -> Ranking:

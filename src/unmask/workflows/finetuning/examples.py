@@ -15,16 +15,18 @@ import numpy as np
 
 from unmask.data.batches.rng import derive_rng
 from unmask.data.labelled.duplicates import estimate_overlap
+from unmask.data.labelled.folding import fold
 from unmask.data.labelled.identities import Identities
 from unmask.data.labelled.label_cells import describe_alike, shown
 from unmask.data.labelled.labelled_file import SoftRow, SoftSetRow
 from unmask.data.labelled.records import describe_numbers
+from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.model.model import Model
 from unmask.support.errors import UserError, counted
 from unmask.support.messages import argument
 from unmask.support.settings import Overrides
 from unmask.tasks.damaged_examples import describe_damaged
-from unmask.tasks.holding_out import describe_overlap, parted
+from unmask.tasks.holding_out import describe_contradictions, describe_overlap, parted
 from unmask.tasks.task import Framed, Notes, Task
 from unmask.workflows.finetuning.job import LabelledFiles
 
@@ -88,6 +90,7 @@ def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bo
     known = ((parts.train, parts.identities), (parts.held, parts.held_identities))
     others = (compress(examples, (~identities.is_ascii).tolist()) for examples, identities in known)
     notes += describe_damaged(chain.from_iterable(others), task.texts)  # ASCII is not damaged
+    notes += describe_contradictions(contradictions(task, parts.train, parts.identities), parts.train)
     kind = "dev" if files.dev else "held-out"
     notes += describe_overlap(estimate_overlap(parts.identities, parts.held_identities), parts.train, parts.held, kind)
     return Examples(parts.train, parts.held, labels, notes, files.in_memory)
@@ -120,6 +123,41 @@ def read_parts(task: Task, files: LabelledFiles, *, hold_out: bool = True, notes
         held = read(files.dev)
         return Parts(train, held, labels, identities, task.identities(held))
     return Parts(train, held, labels, identities.select(~is_held), identities.select(is_held))
+
+
+def contradictions(task: Task, examples: Sequence[Any], known: Identities) -> list[int | None]:
+    """Return, for each example, another one with an equal text and other labels; None: there is none.
+
+    Pairs are equal only in the same order: a text may entail another one that does not entail it. What has no hard
+    labels, or labels for some words alone, such as relations, contradicts nothing.
+
+    Args:
+        task: the task.
+        examples: the examples.
+        known: what those with equal texts have in common.
+    """
+    equals: list[int | None] = [None] * len(examples)
+    firsts = known.firsts()
+    groups: dict[tuple[int, tuple[bytes, ...]], list[int]] = {}
+    for number in np.flatnonzero(np.bincount(firsts, minlength=len(firsts))[firsts] > 1).tolist():
+        example = examples[number]
+        if not isinstance(example, SoftRow | SoftSetRow) and not getattr(example, "relations", ()):
+            texts = task.texts(example)
+            order = tuple(map(fold, texts)) if len(texts) > 1 else ()
+            groups.setdefault((int(firsts[number]), order), []).append(number)
+    for group in groups.values():
+        labels = [_comparable(task, examples[number]) for number in group]
+        for number, own in zip(group, labels, strict=True):
+            others = (other for other, label in zip(group, labels, strict=True) if label != own)
+            equals[number] = next(others, None)
+    return equals
+
+
+def _comparable(task: Task, example: Any) -> list[Any]:
+    """Return the labels of an example so that equal texts can be compared: words may be divided differently."""
+    if not isinstance(example, TaggedSentence):
+        return sorted(task.labels_of(example))
+    return [(kind, fold(example.text[start:stop])) for kind, start, stop in example.entities]
 
 
 def drawn(examples: list[Any], number: int | None, settings: Overrides) -> list[Any]:
