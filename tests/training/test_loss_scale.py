@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from unmask.training import loss_scale
 from unmask.training.checkpoint import Progress
 from unmask.training.loop import MAX_SKIPPED
-from unmask.training.loss_scale import LossScale
 from unmask.training.machine import Machine
+from unmask.training.precision import LossScale
 from unmask.workflows.pretraining.pretrain import pretrain_corpus
 
 from .conftest import CPU, assert_same_run, changed, metrics

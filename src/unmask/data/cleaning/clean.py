@@ -18,9 +18,16 @@ import msgspec
 import numpy as np
 
 from unmask.data.cleaning.boilerplate import BOILERPLATE, find_boilerplate
-from unmask.data.cleaning.duplicates import AGAIN, EQUAL, NEAR, find_duplicates, find_repeated_lines
+from unmask.data.cleaning.duplicates import (
+    AGAIN,
+    EQUAL,
+    NEAR,
+    REPEATED,
+    find_duplicates,
+    find_repeated_lines,
+    find_repeated_passages,
+)
 from unmask.data.cleaning.grouping import KEPT, bounds
-from unmask.data.cleaning.passages import REPEATED, find_repeated_passages
 from unmask.data.cleaning.rule import Document, Judge
 from unmask.data.cleaning.rules import Rules
 from unmask.data.cleaning.store import FORMAT, Store, StoreWriter
