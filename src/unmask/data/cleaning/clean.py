@@ -196,7 +196,7 @@ def join_files(done: Sequence[CleanedFile], rules: Rules, folder: Path, report: 
     near = rules.near_duplicates
     dropped = np.zeros(len(store), np.uint8)
     if rules.duplicates is not None or near is not None:
-        dropped = find_duplicates(store, equal=True, similarity=near.similarity if near else None)
+        dropped = find_duplicates(store, similarity=near.similarity if near else None)
     if rules.repeated_passages is not None:
         dropped[find_repeated_passages(store, dropped, rules.repeated_passages.max_repeated)] = REPEATED
     removed = None

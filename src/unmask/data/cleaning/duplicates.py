@@ -79,21 +79,19 @@ class RepeatedPassages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             raise UserError(f"repeated_passages.max_repeated must be at least 0 and below 1, not {self.max_repeated:g}")
 
 
-def find_duplicates(store: Store, *, equal: bool, similarity: float | None) -> np.ndarray:
-    """Find documents to drop.
+def find_duplicates(store: Store, *, similarity: float | None) -> np.ndarray:
+    """Find documents to drop: those that equal an earlier one, or nearly equal one of another group.
 
     Args:
         store: the documents.
-        equal: whether those that equal an earlier one are dropped.
         similarity: Jaccard similarity from which documents are nearly equal; None: these stay.
 
     Returns:
         `KEPT`, `EQUAL` or `NEAR` for each document, (documents,) uint8.
     """
     found = np.full(len(store), KEPT, np.uint8)
-    if equal:
-        for _, other in _pairs(store, partial(store.column, name="identities"), None):
-            found[other] = EQUAL
+    for _, other in _pairs(store, partial(store.column, name="identities"), None):
+        found[other] = EQUAL
     if similarity is not None:
         groups = _Groups(len(store))
         similar = _Similarity(store, similarity)
