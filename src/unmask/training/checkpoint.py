@@ -22,6 +22,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import safetensors
@@ -350,13 +351,28 @@ def in_order(described: Described) -> list[str]:
     return sorted(described, key=lambda name: (-described[name][0].itemsize, name))
 
 
-def write_tensors(path: Path, described: Described, tensors: Iterable[Tensor]) -> None:
-    """Write a file of safetensors one tensor at a time, so that no more than one of them has to be in memory.
+def header_of(described: Described, metadata: Mapping[str, str] | None = None) -> tuple[bytes, dict[str, int]]:
+    """Return the header of a file of safetensors, and where after it each tensor begins, in the order of `in_order`.
 
     The format (https://huggingface.co/docs/safetensors): the length of the header, 8 bytes little endian; the header,
     JSON that maps each name to dtype, shape and position; the tensors, without gaps. Files are those of `safetensors`,
-    with the tensors in the same order: the widest dtype first, then by name, so that each of them is aligned. The file
-    is not flushed to the disk.
+    with the tensors in the same order: the widest dtype first, then by name, so that each of them is aligned.
+    """
+    entries: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    starts, end = dict[str, int](), 0
+    for name in in_order(described):
+        dtype, shape = described[name]
+        starts[name], end = end, end + dtype.itemsize * prod(shape)
+        entries[name] = {"dtype": DTYPES[dtype], "shape": list(shape), "data_offsets": [starts[name], end]}
+    header = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    header += b" " * (-len(header) % ALIGNMENT)
+    return len(header).to_bytes(8, "little") + header, starts
+
+
+def write_tensors(path: Path, described: Described, tensors: Iterable[Tensor]) -> None:
+    """Write a file of safetensors one tensor at a time, so that no more than one of them has to be in memory.
+
+    It is not flushed to the disk.
 
     Args:
         path: the file.
@@ -366,15 +382,9 @@ def write_tensors(path: Path, described: Described, tensors: Iterable[Tensor]) -
     Raises:
         OSError: it cannot be written.
     """
-    entries, end = {}, 0
-    for name in in_order(described):
-        dtype, shape = described[name]
-        begin, end = end, end + dtype.itemsize * prod(shape)
-        entries[name] = {"dtype": DTYPES[dtype], "shape": list(shape), "data_offsets": [begin, end]}
-    header = json.dumps(entries, separators=(",", ":")).encode()
-    header += b" " * (-len(header) % ALIGNMENT)
+    header, starts = header_of(described)
     with create(path) as file:
-        file.write(len(header).to_bytes(8, "little") + header)
-        for name, tensor in zip(entries, tensors, strict=True):
+        file.write(header)
+        for name, tensor in zip(starts, tensors, strict=True):
             assert (tensor.dtype, tuple(tensor.shape)) == (described[name][0], tuple(described[name][1])), name
             file.write(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)

@@ -124,6 +124,11 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             )
         return _texts(X)
 
+    def _predictions(self, X: Any) -> list[Any]:
+        """Return the predictions of texts, or of rows of two texts."""
+        check_is_fitted(self)
+        return self.predictor_.predict(*self._texts(X).values()) if len(X) else []
+
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to pickle, in which the model stands for what computes with it."""
         state = dict(super().__getstate__())
@@ -182,16 +187,14 @@ class TextClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each of `classes_`, (texts, classes)."""
-        check_is_fitted(self)
-        predictions = self.predictor_.predict(*self._texts(X).values()) if len(X) else []
+        predictions = self._predictions(X)
         names = list(map(_name, self.classes_.tolist()))
         scores = [[prediction.scores[name] for name in names] for prediction in predictions]
         return np.array(scores).reshape(len(predictions), len(names))
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the predicted label of each text, (texts,): the most probable one, unless labels have thresholds."""
-        check_is_fitted(self)
-        predictions = self.predictor_.predict(*self._texts(X).values()) if len(X) else []
+        predictions = self._predictions(X)
         numbers = {_name(label): number for number, label in enumerate(self.classes_.tolist())}
         return self.classes_[[numbers[prediction.label] for prediction in predictions]]
 
@@ -217,8 +220,7 @@ class TextRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the number of each text, (texts,)."""
-        check_is_fitted(self)
-        predictions = self.predictor_.predict(*self._texts(X).values()) if len(X) else []
+        predictions = self._predictions(X)
         return np.array([prediction.score for prediction in predictions], float)
 
 
