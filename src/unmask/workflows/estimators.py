@@ -16,9 +16,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from unmask.data.labelled.annotations import read_annotations
 from unmask.data.labelled.label_cells import is_missing, shown
 from unmask.data.labelled.table import ExampleTable, column_values
-from unmask.data.labelled.tagged_file import read_sentences
 from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import measure_all
@@ -259,7 +259,7 @@ class TokenClassifier(_Estimator):
     def score(self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> float:
         """Return the F1 of entities, from 0 to 1."""
         check_is_fitted(self)
-        gold = read_sentences([ExampleTable("<score>", {"words": _lists(X), "tags": _lists(y)})], columns={})
+        gold = read_annotations([ExampleTable("<score>", {"words": _lists(X), "tags": _lists(y)})], columns={})
         predictions = self.predictor_.run(gold)
         measure = self.predictor_.task.measure(gold, predictions, self.predictor_.labels)
         return measure_all(measure, len(gold))["f1"] / 100
@@ -267,7 +267,7 @@ class TokenClassifier(_Estimator):
     def _sentences(self, X: Sequence[Sequence[str]]) -> list[TaggedSentence]:
         if not len(X):
             return []
-        return read_sentences([ExampleTable("<X>", {"words": _lists(X)})], columns={}, gold=False)
+        return read_annotations([ExampleTable("<X>", {"words": _lists(X)})], columns={}, gold=False)
 
 
 ESTIMATORS: dict[str, type[_Estimator]] = {
