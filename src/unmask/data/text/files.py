@@ -494,7 +494,7 @@ def files_of(paths: Iterable[str | Path], patterns: Sequence[str]) -> Iterator[s
             continue
         files = sorted(file for pattern in patterns for file in Path(path).rglob(pattern))
         if not files:
-            kinds = " or ".join(pattern.removeprefix("*") for pattern in patterns)
+            kinds = ", ".join(pattern.removeprefix("*") for pattern in patterns)
             raise UserError(
                 f"there are no {kinds} files in the directory", file=path, remedy="unpack the data set there"
             )
