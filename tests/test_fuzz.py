@@ -20,8 +20,8 @@ import torch
 
 from unmask.cli.main import main
 from unmask.data.batches.sources import Cursor
+from unmask.data.labelled.annotations import read_annotations
 from unmask.data.labelled.question_files import read_squad
-from unmask.data.labelled.tagged_file import read_sentences
 from unmask.data.text.documents import Skipped, TextOptions, read_documents
 from unmask.data.tokenizers.bpe import train_bpe
 from unmask.data.tokenizers.unigram import train_unigram
@@ -105,7 +105,7 @@ ENCODE = ["tokenizer", "encode", "the dog sees a cat", "--tokenizer"]
 EVALUATE, PREDICT = ["evaluate", "--model", "model", "--data"], ["predict", "--model", "model", "the dog"]
 TARGETS = {
     **{name: [*EVALUATE, name] for name in ("a.tsv", "a.csv", "a.jsonl")},
-    "a.conll": lambda: read_sentences(["a.conll"], columns={}),
+    "a.conll": lambda: read_annotations(["a.conll"], columns={}),
     "a.json": lambda: read_squad(["a.json"]),
     "a.txt": lambda: texts("a.txt"),
     "a.toml": lambda: read_recipe("a.toml"),

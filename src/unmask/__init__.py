@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from unmask.workflows.comparing.first_look import first_look
     from unmask.workflows.corpora.build import build_corpus
     from unmask.workflows.corpora.diff import diff_corpora
-    from unmask.workflows.corpora.reading import sample_corpus
     from unmask.workflows.corpora.report import report_corpus
+    from unmask.workflows.corpora.texts import sample_corpus
     from unmask.workflows.distillation.distill import distill
     from unmask.workflows.doctor import doctor
     from unmask.workflows.estimators import TextClassifier, TextRegressor, TokenClassifier
@@ -104,7 +104,7 @@ _MODULES = {
     "recipe_schema": "unmask.recipes.recipe",
     "report_corpus": "unmask.workflows.corpora.report",
     "run_demo": "unmask.demo.demonstration",
-    "sample_corpus": "unmask.workflows.corpora.reading",
+    "sample_corpus": "unmask.workflows.corpora.texts",
     "serve": "unmask.serving.serve",
     "shipped": "unmask.recipes.recipe",
     "show_recipe": "unmask.workflows.library",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from seqeval.metrics import f1_score
 
-from unmask.data.labelled.tagged_file import read_sentences
+from unmask.data.labelled.annotations import read_annotations
 
 from .conftest import run
 
@@ -78,8 +78,10 @@ def test_predicted_columns_are_read_again(here, tmp_path, suffix):
     assert output.err == f"13 predictions: {out}\n"
     result = run("evaluate", "--model", here / "run", "--data", out, "--json").out
     assert json.loads(result)["metrics"]["f1"] == 100
-    sentences = read_sentences([out], columns={})
-    assert [one.words for one in sentences] == [one.words for one in read_sentences([here / "train.conll"], columns={})]
+    sentences = read_annotations([out], columns={})
+    assert [one.words for one in sentences] == [
+        one.words for one in read_annotations([here / "train.conll"], columns={})
+    ]
 
 
 def test_predicted_rows(here, tmp_path):
@@ -89,7 +91,7 @@ def test_predicted_rows(here, tmp_path):
     assert json.loads(out.read_text())["text"] == "The dog River"
     (tmp_path / "texts.jsonl").write_text(json.dumps({"text": "The dog-River"}) + "\n")
     run("predict", "--model", here / "run", "--data", tmp_path / "texts.jsonl", "--out", tmp_path / "a.conll")
-    assert [one.words for one in read_sentences([tmp_path / "a.conll"], columns={})] == [["The", "dog", "-", "River"]]
+    assert [one.words for one in read_annotations([tmp_path / "a.conll"], columns={})] == [["The", "dog", "-", "River"]]
     run("predict", "--model", here / "run", "--data", here / "train.conll", "--format", "conll", "--out", out)
     assert len(out.read_text().splitlines()) == 13
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.serving.conftest import FAST
-from unmask.serving.deadlines import Deadlines
 from unmask.serving.served import Served
+from unmask.serving.service import Deadlines
 
 
 def test_futures_end_in_order_by_one_timer():

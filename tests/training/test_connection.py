@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from unmask.training import network
-from unmask.training.network import INTERFACE, choose_interface, interface_of, is_loopback, local_address
+from unmask.training.connection import INTERFACE, choose_interface, interface_of, is_loopback, local_address
 
 from .. import forking
 

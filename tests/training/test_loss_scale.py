@@ -5,11 +5,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.training import loss_scale
+from unmask.training import precision
 from unmask.training.checkpoint import Progress
 from unmask.training.loop import MAX_SKIPPED
-from unmask.training.loss_scale import LossScale
 from unmask.training.machine import Machine
+from unmask.training.precision import LossScale
 from unmask.workflows.pretraining.pretrain import pretrain_corpus
 
 from .conftest import CPU, assert_same_run, changed, metrics
@@ -26,12 +26,12 @@ def logged(run, name):
 
 @given(st.lists(st.booleans(), max_size=60), st.integers(1, 7))
 def test_the_scale_is_that_of_torchs_grad_scaler(overflows, patience):
-    scale, tracker = torch.tensor(loss_scale.FIRST), torch.zeros((), dtype=torch.int32)
+    scale, tracker = torch.tensor(precision.FIRST), torch.zeros((), dtype=torch.int32)
     progress, ours = Progress(cursor=()), LossScale("fp16")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loss_scale, "PATIENCE", patience)
-        patch.setattr(loss_scale, "LEAST", 0.0)
-        patch.setattr(loss_scale, "LARGEST", float("inf"))
+        patch.setattr(precision, "PATIENCE", patience)
+        patch.setattr(precision, "LEAST", 0.0)
+        patch.setattr(precision, "LARGEST", float("inf"))
         for overflowed in overflows:
             assert ours.update(progress, overflowed=overflowed) == overflowed
             torch._amp_update_scale_(scale, tracker, torch.tensor(float(overflowed)), 2.0, 0.5, patience)
@@ -41,10 +41,10 @@ def test_the_scale_is_that_of_torchs_grad_scaler(overflows, patience):
 def test_the_scale_stays_in_bounds():
     progress, scale = Progress(cursor=(), loss_scale=2.0), LossScale("fp16")
     assert [scale.update(progress, overflowed=True) for _ in range(3)] == [True, False, False]
-    assert scale.of(progress) == loss_scale.LEAST
-    progress.loss_scale, progress.finite_steps = loss_scale.LARGEST, loss_scale.PATIENCE - 1
+    assert scale.of(progress) == precision.LEAST
+    progress.loss_scale, progress.finite_steps = precision.LARGEST, precision.PATIENCE - 1
     scale.update(progress, overflowed=False)
-    assert scale.of(progress) == loss_scale.LARGEST
+    assert scale.of(progress) == precision.LARGEST
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
@@ -71,12 +71,12 @@ def test_losses_in_fp16_are_those_in_float32(corpus, tmp_path, settings):
     assert logged(tmp_path / "half", "loss") == pytest.approx(logged(tmp_path / "exact", "loss"), rel=2e-3)
     norms = (logged(tmp_path / name, "gradient_norm") for name in ("half", "exact"))
     assert next(norms) == pytest.approx(next(norms), rel=0.02)
-    assert set(logged(tmp_path / "half", "loss_scale")) == {loss_scale.FIRST}
+    assert set(logged(tmp_path / "half", "loss_scale")) == {precision.FIRST}
 
 
 def test_an_overflow_halves_the_scale_and_is_resumed_exactly(corpus, tmp_path, monkeypatch, stopped_at):
-    monkeypatch.setattr(loss_scale, "FIRST", DIVERGING)
-    monkeypatch.setattr(loss_scale, "PATIENCE", 2)
+    monkeypatch.setattr(precision, "FIRST", DIVERGING)
+    monkeypatch.setattr(precision, "PATIENCE", 2)
     recipe = changed("budget.steps=40", "encoder.dropout=0")
     pretrain_corpus(recipe, corpus, tmp_path / "whole", machine=FP16, quiet=True)
     seen = logged(tmp_path / "whole", "loss_scale")

@@ -66,7 +66,7 @@ def test_T25_versions_and_code_are_compared(tmp_path, monkeypatch):
 
     def work(processes):
         changed = {"code of unmask": "0" * 64} if processes.rank == 1 else {}
-        check_agreement(processes, here | changed, "do it")
+        check_agreement(processes, here | changed)
 
     for error in together(2, work):
         assert isinstance(error, UserError)
@@ -75,7 +75,7 @@ def test_T25_versions_and_code_are_compared(tmp_path, monkeypatch):
 
 def test_processes_that_differ_in_the_same_way_are_named_once():
     def work(processes):
-        check_agreement(processes, {"seed": int(processes.rank > 1)}, "do it")
+        check_agreement(processes, {"seed": int(processes.rank > 1)})
 
     (message,) = {str(error) for error in together(4, work)}
     assert message.startswith("the processes would not train the same: in process 2, 3 (on ")
@@ -87,10 +87,10 @@ def test_the_comparison_sees_a_single_difference_among_many_values():
     values = {f"value {number}": number for number in range(100)}
 
     def work(processes):
-        check_agreement(processes, values | ({"value 50": -1} if processes.rank else {}), "do it")
+        check_agreement(processes, values | ({"value 50": -1} if processes.rank else {}))
 
     assert "value 50 is -1, in process 0 it is 50" in str(together(2, work)[0])
-    assert together(2, lambda processes: check_agreement(processes, values, "do it")) == [None, None]
+    assert together(2, lambda processes: check_agreement(processes, values)) == [None, None]
 
 
 def test_a_run_that_cannot_be_opened_is_not_opened_by_the_others(tmp_path):

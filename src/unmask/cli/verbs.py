@@ -340,7 +340,7 @@ VERBS = {
     "corpus build": Verb("unmask.workflows.corpora.build:build_corpus", ("files",)),
     "corpus mix": Verb(f"{TEXT}:mix_corpora", ("corpora",)),
     "corpus info": Verb(f"{TEXT}:describe_corpus", ("directory",), print_lines),
-    "corpus sample": Verb("unmask.workflows.corpora.reading:sample_corpus", ("directory",), show_texts),
+    "corpus sample": Verb("unmask.workflows.corpora.texts:sample_corpus", ("directory",), show_texts),
     "corpus diff": Verb("unmask.workflows.corpora.diff:diff_corpora", ("first", "second"), show_difference),
     "corpus report": Verb("unmask.workflows.corpora.report:report_corpus", ("directory",), show_advice),
     "pretrain": Verb("unmask.workflows.pretraining.launch:pretrain", ("recipe",)),

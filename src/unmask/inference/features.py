@@ -31,6 +31,7 @@ from unmask.support.durable import create, named, replace_file, sync
 from unmask.support.errors import UnmaskError, UserError
 from unmask.support.messages import argument
 from unmask.tasks.rows import are_pairs, cut_and_wrap
+from unmask.training.checkpoint import Described, header_of
 
 SUFFIXES = (".npy", ".safetensors")
 
@@ -158,11 +159,11 @@ def write_features(
     """
     kind = "F16" if half else "F32"
     others = {"offsets": offsets} | ({} if word_ids is None else {"word_ids": word_ids})
-    shapes = {
-        "values": (kind, (int(offsets[-1]), *shape)),
-        **{name: ("I64", array.shape) for name, array in others.items()},
+    described: Described = {
+        "values": (torch.float16 if half else torch.float32, (int(offsets[-1]), *shape)),
+        **{name: (torch.int64, array.shape) for name, array in others.items()},
     }
-    header, starts = _header(shapes, about or {})
+    header, starts = header_of(described, about)
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.part")
     row_bytes = shape[0] * shape[1] * np.dtype(TYPES[kind]).itemsize
@@ -193,18 +194,3 @@ def open_table(path: Path) -> np.ndarray:
         entry = json.loads(file.read(size))["values"]
     start = 8 + size + entry["data_offsets"][0]
     return np.memmap(path, TYPES[entry["dtype"]], "r", start, tuple(entry["shape"]))
-
-
-def _header(
-    shapes: Mapping[str, tuple[str, tuple[int, ...]]], about: Mapping[str, str]
-) -> tuple[bytes, dict[str, int]]:
-    """Return the header of the file, and the offset after it at which each tensor starts."""
-    entries: dict[str, object] = {"__metadata__": dict(about)} if about else {}
-    starts, offset = {}, 0
-    for name, (kind, shape) in sorted(shapes.items(), key=lambda item: -np.dtype(TYPES[item[1][0]]).itemsize):
-        end = offset + int(np.prod(shape)) * np.dtype(TYPES[kind]).itemsize
-        entries[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [offset, end]}
-        starts[name], offset = offset, end
-    text = json.dumps(entries, ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)  # aligns the data; types with larger items come first for the same reason
-    return len(text).to_bytes(8, "little") + text, starts

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import islice, pairwise
 from types import ModuleType
@@ -26,7 +27,6 @@ from torch import Tensor
 from unmask.families.checkpoints.heads import supported
 from unmask.inference.backend import finite
 from unmask.inference.predictor import Predictor
-from unmask.inference.sparse import SparseRows
 from unmask.nn.layers.max_sim import max_sim, select
 from unmask.support.choices import PromptName
 from unmask.support.errors import ShareNote, UserError
@@ -48,6 +48,42 @@ _MARKS = range(0x300, 0x20000)
 """Code points among which all combining marks are, but for those that select variants."""
 _JOINERS = "\u200c\u200d"
 """Invisible characters inside words, as in Persian and in the scripts of India."""
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """Rows of which only some values are stored, those that are not 0, such as sparse vectors over a vocabulary.
+
+    Attributes:
+        offsets: where the values of each row begin, and their number, (rows + 1,) int64.
+        columns: the column of each value, (values,) int64, in increasing order in a row.
+        values: (values,) float32.
+        width: number of columns.
+    """
+
+    offsets: np.ndarray
+    columns: np.ndarray
+    values: np.ndarray
+    width: int
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def dense(self, rows: slice) -> Tensor:
+        """Return some of the rows with all columns, (rows, width)."""
+        first, last, _ = rows.indices(len(self))
+        made, starts = torch.zeros(last - first, self.width), self.offsets[first : last + 1]
+        inside = slice(starts[0], starts[-1])
+        numbers = np.repeat(np.arange(last - first), np.diff(starts))
+        made[torch.from_numpy(numbers), torch.from_numpy(self.columns[inside])] = torch.from_numpy(self.values[inside])
+        return made
+
+    def tensor(self) -> Tensor:
+        """Return the rows as a sparse tensor of torch, (rows, width)."""
+        rows = np.repeat(np.arange(len(self)), np.diff(self.offsets))
+        indices, size = torch.from_numpy(np.stack([rows, self.columns])), (len(self), self.width)
+        values = torch.from_numpy(self.values)
+        return torch.sparse_coo_tensor(indices, values, size, check_invariants=False, is_coalesced=True)
 
 
 def embed_side(predictor: Predictor, texts: Sequence[str], name: PromptName, notes: list[str]) -> np.ndarray:

@@ -196,8 +196,8 @@ def _part(out: Path) -> Path:
 
 def _lines(task: Task, out: Path, examples: Sequence[Any], predictions: Sequence[Any]) -> bytes:
     """Return the line of each example."""
-    records = (task.record(out, *pair) for pair in zip(examples, predictions, strict=True))
-    return b"".join(msgspec.json.encode(record) + b"\n" for record in records)
+    pairs = zip(examples, predictions, strict=True)
+    return msgspec.json.Encoder().encode_lines([task.record(out, *pair) for pair in pairs])
 
 
 def _complete(task: Task, part: Path, out: Path) -> None:

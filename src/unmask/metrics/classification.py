@@ -109,11 +109,12 @@ def with_soft_labels(measure: Measure, gold: np.ndarray, probabilities: np.ndarr
     entropy = -(gold * np.log(np.maximum(probabilities, np.finfo(np.float32).tiny))).sum(1)  # (examples,)
     distance = ((gold - probabilities) ** 2).sum(1)  # (examples,)
 
-    def chosen(examples: np.ndarray) -> dict[str, float]:
-        soft = {"cross_entropy": float(entropy[examples].mean()), "brier": float(distance[examples].mean())}
-        return measure(examples) | soft
+    return _with_means(measure, cross_entropy=entropy, brier=distance)
 
-    return chosen
+
+def _with_means(measure: Measure, **values: np.ndarray) -> Measure:
+    """Return a measure that also has the means of values of the examples, (examples,) each, by their names."""
+    return lambda examples: measure(examples) | {name: float(each[examples].mean()) for name, each in values.items()}
 
 
 def by_label(
@@ -205,12 +206,7 @@ def with_soft_label_sets(measure: Measure, gold: np.ndarray, probabilities: np.n
         gold, probabilities: those of the data and of the model, (examples, labels).
     """
     entropy, distance = (values.mean(1) for values in _distances(gold, probabilities))  # (examples,) each
-
-    def chosen(examples: np.ndarray) -> dict[str, float]:
-        soft = {"cross_entropy": float(entropy[examples].mean()), "brier": float(distance[examples].mean())}
-        return measure(examples) | soft
-
-    return chosen
+    return _with_means(measure, cross_entropy=entropy, brier=distance)
 
 
 def soft_sets_by_label(

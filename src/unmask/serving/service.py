@@ -7,7 +7,8 @@ of large ones in a thread. The computing thread of each model does nothing but c
 
 A small request takes one task, that of its connection, and one future, which the computing thread resolves for all
 requests of a batch at once. It has no timer and no task that looks whether its client is still there: one timer ends
-all that wait for too long (`Deadlines`), and the connection itself ends what waits for it (`Exchange`).
+all that wait for too long (`Deadlines`), of equal times what began first, and the connection itself ends what waits for
+it (`Exchange`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from starlette.types import Receive, Scope
 from unmask.data.batches.batch import total_length
 from unmask.serving.batcher import ComputeJob
 from unmask.serving.bodies import decode
-from unmask.serving.deadlines import Deadlines
 from unmask.serving.endpoints import ENDPOINTS, Endpoint
 from unmask.serving.gate import ClientDisconnect, Gate
 from unmask.serving.metrics import Meter
@@ -274,3 +274,42 @@ async def _disconnected(receive: Receive) -> None:
     """Wait until the client has gone."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+class Deadlines:
+    """Ends what takes too long with a `TimeoutError`.
+
+    A timer for each of thousands of futures, nearly all of which are cancelled, takes longer than the rest of waiting.
+
+    Args:
+        seconds: how long a future may be waited for.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._ends: dict[asyncio.Future[Any], float] = {}  # in the order in which they end
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, future: asyncio.Future[Any]) -> None:
+        """Begin to count the time of a future of the running event loop."""
+        loop = future.get_loop()
+        self._ends[future] = loop.time() + self._seconds
+        if self._timer is None:
+            self._timer = loop.call_later(self._seconds, self._end)
+
+    def remove(self, future: asyncio.Future[Any]) -> None:
+        """Stop to count the time of a future."""
+        self._ends.pop(future, None)
+
+    def _end(self) -> None:
+        """End what is late, and wait for the next end, if there is one."""
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        while self._ends:
+            future, end = next(iter(self._ends.items()))
+            if end > loop.time():
+                self._timer = loop.call_at(end, self._end)
+                return
+            del self._ends[future]
+            if not future.done():
+                future.set_exception(TimeoutError())

@@ -132,16 +132,11 @@ def as_url(path: str | Path) -> str | Path:
     return url2pathname(urlsplit(path).path) if match[1].lower() in _LOCAL else url
 
 
-def refuse_url(path: str | Path, name: str = "out") -> None:
-    """Raise a UserError if what is written is a URL.
-
-    Args:
-        path: the output.
-        name: the parameter that names it.
-    """
+def refuse_url(path: str | Path) -> None:
+    """Raise a UserError if an output is a URL."""
     if _COLLAPSED.match(str(path)):
         raise UserError(
             "files are written on this machine only",
             file=path if isinstance(path, Path) else Url(path),
-            remedy=f"choose a path as {argument(name)}, and copy it there afterwards",
+            remedy=f"choose a path as {argument('out')}, and copy it there afterwards",
         )

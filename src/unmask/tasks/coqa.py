@@ -24,10 +24,10 @@ from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.support.errors import UserError
 from unmask.tasks.answer_head import KIND, KINDS, AnswerHead, KindAnswered, read_kinds, with_kind
-from unmask.tasks.extraction import Extraction, Texts, only_passage, refuse_columns, span_mistake
+from unmask.tasks.extraction import Extraction, Form, Texts, only_passage, span_mistake
 from unmask.tasks.history import History, as_turns, ask_in_dialogue, describe_history
 from unmask.tasks.passage_windows import cut_passages
-from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths
+from unmask.tasks.task import Framed, Mistake
 
 TEXTS = {"yes": "yes", "no": "no", "none": UNKNOWN}
 """The answers that are no spans."""
@@ -44,19 +44,10 @@ class Coqa(Extraction, frozen=True, kw_only=True, tag="coqa"):
     history: History = History()
 
     part = "coqa"
+    form = Form("CoQA", read_coqa, describe_rationales)
     title = "Free answers to questions in a dialogue about a passage"
     usage = '--question "And then?" --passage "A passage." --history "Who won?" "Eve"'
     question_share = (3, 128)
-
-    def read(
-        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
-    ) -> list[CoqaQuestion]:
-        """See `Task`."""
-        refuse_columns(columns, kind, "CoQA")
-        questions = read_coqa(paths, gold=gold)
-        if notes is not None:
-            notes += describe_rationales(questions)
-        return questions
 
     @property
     def controls(self) -> dict[str, Any]:

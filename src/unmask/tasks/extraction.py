@@ -7,9 +7,9 @@ The windows and the search are those of BERT on SQuAD; see `question_answering`,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -23,7 +23,7 @@ from unmask.support.messages import argument, setting
 from unmask.tasks.holding_out import choose_enough_units
 from unmask.tasks.passage_windows import PassageWindow, WindowSettings, best_spans
 from unmask.tasks.routes import AnswerRequest, Route
-from unmask.tasks.task import Columns, Mark, Mistake, Notes, Passage, Reason, Refusals, Task
+from unmask.tasks.task import Columns, Mark, Mistake, Notes, Passage, Paths, Reason, Refusals, Task
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -81,6 +81,20 @@ class SearchResult:
     empty: int | None = None
 
 
+class Form(NamedTuple):
+    """The published format of the files of a task.
+
+    Attributes:
+        name: its name.
+        read: reads all questions of some files, with answers if `gold` is set.
+        describe: returns what was repaired or left out in them, one line each.
+    """
+
+    name: str
+    read: Callable[..., list[Any]]
+    describe: Callable[[list[Any]], list[str]]
+
+
 class Extraction(Task, frozen=True, kw_only=True):
     """Base class of tasks whose answers are spans of a passage; see `Task`.
 
@@ -91,6 +105,7 @@ class Extraction(Task, frozen=True, kw_only=True):
         answer: maximum length of an answer in tokens; 0: a twelfth of `length`, at most 30.
         best: number of answers to list.
         question_share: the divisor of `length`, and the maximum, of the default of `question`.
+        form: the format of its files.
     """
 
     length: int = 384
@@ -108,6 +123,7 @@ class Extraction(Task, frozen=True, kw_only=True):
         )
     }
     question_share: ClassVar[tuple[int, int]] = (6, 64)
+    form: ClassVar[Form]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -125,6 +141,16 @@ class Extraction(Task, frozen=True, kw_only=True):
                 f"windows with {capacity} tokens of a passage, {self.stride} apart, do not hold every answer of "
                 f"{self.answer} tokens: increase length, or decrease stride, question or answer"
             )
+
+    def read(
+        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
+    ) -> list[Any]:
+        """See `Task`."""
+        refuse_columns(columns, kind, self.form.name)
+        questions = self.form.read(paths, gold=gold)
+        if notes is not None:
+            notes += self.form.describe(questions)
+        return questions
 
     def texts(self, example: Any) -> tuple[str, ...]:
         """See `Task`."""

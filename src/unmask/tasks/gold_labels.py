@@ -5,12 +5,13 @@ Input: labeled rows. Output: arrays in the order of the rows and of the model's 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from unmask.data.labelled.label_cells import LONGEST_NUMBER, shown
-from unmask.data.labelled.labelled_file import Row, SoftRow
+from unmask.data.labelled.labelled_file import Row, SoftRow, SoftSetRow
 from unmask.support.errors import UserError
 from unmask.support.messages import setting
 
@@ -40,7 +41,7 @@ def label_numbers(rows: Sequence[Row], labels: Sequence[str]) -> list[int]:
 
 
 def soft_labels(rows: Sequence[Row], labels: Sequence[str]) -> np.ndarray:
-    """Return the distribution of each row's label, (rows, labels); a row with one label has a single 1.
+    """Return the probability of each label of each row, (rows, labels): 0 or 1 if its labels are not soft.
 
     Raises:
         UserError: a name is unknown.
@@ -48,17 +49,25 @@ def soft_labels(rows: Sequence[Row], labels: Sequence[str]) -> np.ndarray:
     numbers = {label: number for number, label in enumerate(labels)}
     probabilities = np.zeros((len(rows), len(labels)))
     for index, row in enumerate(rows):
-        distribution = row.distribution if isinstance(row, SoftRow) else {row.values["label"]: 1.0}
-        for name, probability in distribution.items():
+        for name, probability in _probabilities(row).items():
             if name not in numbers:
                 raise unknown_label(name, row, labels)
             probabilities[index, numbers[name]] = probability
     return probabilities
 
 
-def votes_of(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Return the votes of the rows that have some."""
-    return [row.votes for row in rows if isinstance(row, SoftRow) and row.votes]
+def _probabilities(row: Row) -> Mapping[str, float]:
+    """Return the probabilities of a row's labels, of which it has one or, if `labels` is set, any number."""
+    if isinstance(row, SoftRow):
+        return row.distribution
+    if isinstance(row, SoftSetRow):
+        return row.probabilities
+    return dict.fromkeys((row.values["label"],) if row.labels is None else row.labels, 1.0)
+
+
+def votes_of(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+    """Return the votes of the rows that have some: a label of each annotator, or a set of labels."""
+    return [row.votes for row in rows if isinstance(row, SoftRow | SoftSetRow) and row.votes]
 
 
 def positive_label(wanted: str, labels: Sequence[str], counts: np.ndarray) -> str:

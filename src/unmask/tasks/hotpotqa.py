@@ -47,9 +47,9 @@ from unmask.tasks.answer_head import (
     read_kinds,
     with_kind,
 )
-from unmask.tasks.extraction import Extraction, Texts, check_asked, refuse_columns, span_mistake
+from unmask.tasks.extraction import Extraction, Form, Texts, check_asked, span_mistake
 from unmask.tasks.passage_windows import PassageWindow, cut_passages, token_span
-from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Training
+from unmask.tasks.task import Framed, Mistake, Training
 
 TEXTS = {"yes": "yes", "no": "no"}
 """The answers that are no spans."""
@@ -100,18 +100,9 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, tag="hotpotqa"):
     part = "hotpotqa"
     metric = "joint_f1"
     training = Training(tuned={"threshold": None})
+    form = Form("HotpotQA", read_hotpotqa, describe_paragraphs)
     title = "Answers to questions about several passages, with the sentences that support them"
     usage = '--question "A question?" --passage "A passage." "Another." --title "One" "Two"'
-
-    def read(
-        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
-    ) -> list[HotpotQuestion]:
-        """See `Task`."""
-        refuse_columns(columns, kind, "HotpotQA")
-        questions = read_hotpotqa(paths, gold=gold)
-        if notes is not None:
-            notes += describe_paragraphs(questions)
-        return questions
 
     @property
     def controls(self) -> dict[str, Any]:

@@ -25,7 +25,6 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from unmask.data.batches.batch import Batch, Sample
 from unmask.data.labelled.columns import Fields
 from unmask.data.labelled.labelled_file import Row, SoftSetRow
-from unmask.data.labelled.row_labels import Vote
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import classification as metrics
 from unmask.metrics.intervals import Measure, measure_all
@@ -34,7 +33,7 @@ from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
 from unmask.support.errors import UserError
 from unmask.tasks.explained import Decision, Explanation
-from unmask.tasks.gold_labels import sort_labels, unknown_label
+from unmask.tasks.gold_labels import soft_labels, sort_labels, votes_of
 from unmask.tasks.pooled_head import ProbedHead, Weights, binary_focal_loss, check_focal, check_weights, weights_of
 from unmask.tasks.routes import Scored
 from unmask.tasks.rows import TextTask, are_pairs, passages
@@ -121,7 +120,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
     ) -> list[Row]:
         """See `Task`; of votes, the agreement of the annotators is noted: the mean over the labels of the examples."""
         rows = super().read(paths, columns=columns, kind=kind, gold=gold, notes=notes)
-        if notes is not None and (votes := _votes(rows)):
+        if notes is not None and (votes := votes_of(rows)):
             names = sorted({name for row in rows for name in self.labels_of(row)})
             notes.append(describe_agreement(mean_agreement(agreement_by_label(votes, names)), len(votes)))
         return rows
@@ -147,7 +146,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
         task = msgspec.structs.replace(self, pairs=are_pairs(examples, self.pairs))
         if self.weights != "balanced":
             return task
-        counts = _soft(examples, labels).sum(0)
+        counts = soft_labels(examples, labels).sum(0)
         balance = np.where((counts > 0) & (counts < len(examples)), (len(examples) - counts) / counts.clip(1e-9), 1.0)
         return msgspec.structs.replace(task, weights=tuple(balance.tolist()))
 
@@ -190,7 +189,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
-        targets = {"multi_label": _soft(examples, labels).astype(np.float32)} if gold else None
+        targets = {"multi_label": soft_labels(examples, labels).astype(np.float32)} if gold else None
         texts = self.frame_texts(tokenizer, examples, targets)
 
         def read(logits: Sequence[np.ndarray]) -> list[Labels]:
@@ -253,7 +252,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
         measure = metrics.measure_label_sets(_gold(examples, labels), predicted, scores)
         if not any(isinstance(row, SoftSetRow) for row in examples):
             return measure
-        return metrics.with_soft_label_sets(measure, _soft(examples, labels), scores)
+        return metrics.with_soft_label_sets(measure, soft_labels(examples, labels), scores)
 
     def details(self, examples: Sequence[Row], predictions: Sequence[Labels], labels: Sequence[str]) -> dict[str, Any]:
         """See `Task`: what thresholds of single labels change.
@@ -270,8 +269,8 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
             details["thresholds"] = compare(labels, thresholds, gold, without, probabilities > thresholds)
         if not any(isinstance(row, SoftSetRow) for row in examples):
             return details
-        details["by_label"] = metrics.soft_sets_by_label(_soft(examples, labels), probabilities, labels)
-        if votes := _votes(examples):
+        details["by_label"] = metrics.soft_sets_by_label(soft_labels(examples, labels), probabilities, labels)
+        if votes := votes_of(examples):
             by_label = agreement_by_label(votes, labels)
             details["agreement"] = {**mean_agreement(by_label), "by_label": by_label}
         return details
@@ -375,29 +374,7 @@ def _common_threshold(gold: np.ndarray, probabilities: np.ndarray) -> float | tu
 
 def _gold(rows: Sequence[Row], labels: Sequence[str]) -> np.ndarray:
     """Return which labels rows have, (rows, labels) bool: of soft labels, those with a probability above one half."""
-    return _soft(rows, labels) > 0.5
-
-
-def _soft(rows: Sequence[Row], labels: Sequence[str]) -> np.ndarray:
-    """Return the probability of each label of each row, (rows, labels): 0 or 1 if they are not soft.
-
-    Raises:
-        UserError: a name is unknown.
-    """
-    numbers = {label: number for number, label in enumerate(labels)}
-    probabilities = np.zeros((len(rows), len(labels)))
-    for index, row in enumerate(rows):
-        values = row.probabilities if isinstance(row, SoftSetRow) else dict.fromkeys(row.labels or (), 1.0)
-        for name, probability in values.items():
-            if name not in numbers:
-                raise unknown_label(name, row, labels)
-            probabilities[index, numbers[name]] = probability
-    return probabilities
-
-
-def _votes(rows: Sequence[Row]) -> list[tuple[Vote, ...]]:
-    """Return the votes of the rows that have some."""
-    return [row.votes for row in rows if isinstance(row, SoftSetRow) and row.votes]
+    return soft_labels(rows, labels) > 0.5
 
 
 def _probabilities(predictions: Sequence[Labels]) -> np.ndarray:

@@ -109,6 +109,15 @@ def write_table(suffix: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[byte
     yield text.getvalue().encode()
 
 
+def write_rows(suffix: str, rows: Sequence[Any]) -> bytes:
+    """Return rows as a table or, if the suffix is not one of `TABLES`, as JSON Lines.
+
+    Raises:
+        UserError: see `write_table`.
+    """
+    return b"".join(write_table(suffix, rows)) if suffix in TABLES else msgspec.json.Encoder().encode_lines(rows)
+
+
 def _names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the names of the columns that any row has."""
     return list(dict.fromkeys(name for row in rows for name in row))

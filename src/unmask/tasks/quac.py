@@ -28,11 +28,11 @@ from unmask.metrics import dialogues as metrics
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.tasks.answer_head import UNTRAINED, AnswerHead
-from unmask.tasks.extraction import Texts, only_passage, refuse_columns, span_mistake
+from unmask.tasks.extraction import Form, Texts, only_passage, span_mistake
 from unmask.tasks.history import History, as_turns, ask_in_dialogue, describe_history
 from unmask.tasks.passage_windows import PassageWindow, cut_passages
 from unmask.tasks.question_answering import Answered, QuestionAnswering
-from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths
+from unmask.tasks.task import Framed, Mistake
 from unmask.tasks.tuning import find_threshold
 
 ACTS = {"yesno": YESNO, "followup": FOLLOWUP}
@@ -62,19 +62,10 @@ class Quac(QuestionAnswering, frozen=True, kw_only=True, tag="quac"):
     history: History = History()
 
     part = "quac"
+    form = Form("QuAC", read_quac, describe_repairs)
     title = "Answers to questions in a dialogue about a passage"
     usage = '--question "And then?" --passage "A passage." --history "Who won?" "Eve"'
     question_share = (3, 128)
-
-    def read(
-        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
-    ) -> list[Any]:
-        """See `Task`."""
-        refuse_columns(columns, kind, "QuAC")
-        questions = read_quac(paths, gold=gold)
-        if notes is not None:
-            notes += describe_repairs(questions)
-        return questions
 
     @property
     def controls(self) -> dict[str, Any]:

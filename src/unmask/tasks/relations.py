@@ -15,7 +15,7 @@ Differs from Zhou and Chen 2022: the vectors are classified by a linear layer wi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -32,7 +32,6 @@ from unmask.data.labelled.annotations import read_annotations
 from unmask.data.labelled.relations import relate
 from unmask.data.labelled.span_export import Marked, export_record, is_export
 from unmask.data.labelled.spans import Annotated, Reading, Span, to_sentence
-from unmask.data.labelled.table import Source
 from unmask.data.labelled.tagged_sentence import Relation, TaggedSentence
 from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.metrics import token_classification as metrics
@@ -140,12 +139,6 @@ class Relations(AnnotatedTask, frozen=True, kw_only=True, tag="relations"):
                 remedy='write JSON Lines: {"text": …, "spans": [{"start": …}, …], "relations": [{"head": …}, …]}',
             )
         return sentences if gold else [replace(sentence, relations=()) for sentence in sentences]
-
-    def iterate(
-        self, source: Source, *, columns: Columns, kind: str | None = None, notes: Notes = None
-    ) -> Iterator[TaggedSentence]:
-        """See `Task`."""
-        yield from self.read([source], columns=columns, kind=kind, gold=False, notes=notes)
 
     def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> NoReturn:
         """See `Task`: relations are those of marked spans."""

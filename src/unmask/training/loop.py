@@ -42,9 +42,8 @@ from unmask.training.evaluate import (
 )
 from unmask.training.interrupt import Interrupt, Interrupted
 from unmask.training.joint import joint_gradients
-from unmask.training.loss_scale import LossScale
 from unmask.training.machine import KERNELS, Machine, keep_few_kernels
-from unmask.training.precision import PROBE, name_remedy
+from unmask.training.precision import PROBE, LossScale, name_remedy
 from unmask.training.processes import Processes, Sums
 from unmask.training.replicas import Replicas, replicate
 from unmask.training.restoring import State, read_newest, rescue

@@ -65,7 +65,7 @@ def open_run(
     if processes.size > 1:
         contents = {f"inputs.{name}": value for name, value in inputs.items()}
         how = {"device": machine.device.type, argument("resume"): resume}
-        check_agreement(processes, {**as_settings(recipe), **contents, **how, **environment()}, SAME)
+        check_agreement(processes, {**as_settings(recipe), **contents, **how, **environment()})
     if not processes.is_main:
         return RunDirectory.of_another_process(Path(out), recipe, inputs, processes.broadcast(frozenset()))
     run = RunDirectory.open(Path(out), recipe, inputs, machine.describe(), resume=resume, may_change=MAY_CHANGE)
@@ -73,13 +73,12 @@ def open_run(
     return run
 
 
-def check_agreement(processes: Processes, values: Mapping[str, Any], remedy: str) -> None:
+def check_agreement(processes: Processes, values: Mapping[str, Any]) -> None:
     """Check that all processes have the same values.
 
     Args:
         processes: the processes that train together; all must call it.
         values: what must be the same, by name, as texts or numbers.
-        remedy: what to do.
 
     Raises:
         UserError: they differ; it names the processes, the values and those of process 0. All processes raise it.
@@ -91,7 +90,7 @@ def check_agreement(processes: Processes, values: Mapping[str, Any], remedy: str
             ranks.setdefault(differing, []).append(rank)
     if ranks:
         told = (f"in process {_listed(numbers, hosts)} {differing}" for differing, numbers in ranks.items())
-        raise UserError(f"the processes would not train the same: {'; '.join(told)}", remedy=remedy)
+        raise UserError(f"the processes would not train the same: {'; '.join(told)}", remedy=SAME)
 
 
 def as_settings(recipe: str) -> dict[str, Any]:

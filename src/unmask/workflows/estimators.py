@@ -16,9 +16,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from unmask.data.labelled.annotations import read_annotations
 from unmask.data.labelled.label_cells import is_missing, shown
 from unmask.data.labelled.table import ExampleTable, column_values
-from unmask.data.labelled.tagged_file import read_sentences
 from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import measure_all
@@ -124,6 +124,11 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             )
         return _texts(X)
 
+    def _predictions(self, X: Any) -> list[Any]:
+        """Return the predictions of texts, or of rows of two texts."""
+        check_is_fitted(self)
+        return self.predictor_.predict(*self._texts(X).values()) if len(X) else []
+
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to pickle, in which the model stands for what computes with it."""
         state = dict(super().__getstate__())
@@ -182,16 +187,14 @@ class TextClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each of `classes_`, (texts, classes)."""
-        check_is_fitted(self)
-        predictions = self.predictor_.predict(*self._texts(X).values()) if len(X) else []
+        predictions = self._predictions(X)
         names = list(map(_name, self.classes_.tolist()))
         scores = [[prediction.scores[name] for name in names] for prediction in predictions]
         return np.array(scores).reshape(len(predictions), len(names))
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the predicted label of each text, (texts,): the most probable one, unless labels have thresholds."""
-        check_is_fitted(self)
-        predictions = self.predictor_.predict(*self._texts(X).values()) if len(X) else []
+        predictions = self._predictions(X)
         numbers = {_name(label): number for number, label in enumerate(self.classes_.tolist())}
         return self.classes_[[numbers[prediction.label] for prediction in predictions]]
 
@@ -217,8 +220,7 @@ class TextRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the number of each text, (texts,)."""
-        check_is_fitted(self)
-        predictions = self.predictor_.predict(*self._texts(X).values()) if len(X) else []
+        predictions = self._predictions(X)
         return np.array([prediction.score for prediction in predictions], float)
 
 
@@ -257,7 +259,7 @@ class TokenClassifier(_Estimator):
     def score(self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> float:
         """Return the F1 of entities, from 0 to 1."""
         check_is_fitted(self)
-        gold = read_sentences([ExampleTable("<score>", {"words": _lists(X), "tags": _lists(y)})], columns={})
+        gold = read_annotations([ExampleTable("<score>", {"words": _lists(X), "tags": _lists(y)})], columns={})
         predictions = self.predictor_.run(gold)
         measure = self.predictor_.task.measure(gold, predictions, self.predictor_.labels)
         return measure_all(measure, len(gold))["f1"] / 100
@@ -265,7 +267,7 @@ class TokenClassifier(_Estimator):
     def _sentences(self, X: Sequence[Sequence[str]]) -> list[TaggedSentence]:
         if not len(X):
             return []
-        return read_sentences([ExampleTable("<X>", {"words": _lists(X)})], columns={}, gold=False)
+        return read_annotations([ExampleTable("<X>", {"words": _lists(X)})], columns={}, gold=False)
 
 
 ESTIMATORS: dict[str, type[_Estimator]] = {

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from unmask.data.labelled.columns import MATCHES, Fields
@@ -40,7 +39,7 @@ from unmask.support.durable import only_writer, replace_file
 from unmask.support.errors import ShareNote, UserError, counted
 from unmask.support.messages import argument
 from unmask.tasks.damaged_examples import describe_damaged
-from unmask.tasks.prediction_tables import TABLES, check_cells, write_table
+from unmask.tasks.prediction_tables import TABLES, check_cells, write_rows
 from unmask.tasks.rows import texts_of
 from unmask.tasks.tagged import read_unlabeled
 from unmask.tasks.text_pairs import without_labels
@@ -155,7 +154,7 @@ def mine(
     table = _rows(searched, mined, rows, negatives)
     if path is not None:
         with only_writer(path):
-            replace_file(path, _content(path, table))
+            replace_file(path, write_rows(path.suffix, table))
         notes.append(f"{counted(len(table), 'row')}: {path}")
     for note in notes:
         display.say(note)
@@ -351,9 +350,3 @@ def _rows(
         for grade, numbers in ((1, searched.positives[query]), (0, mined[query]))
         for number in numbers
     ]
-
-
-def _content(path: Path, rows: Sequence[Mapping[str, str | int]]) -> bytes:
-    if path.suffix in TABLES:
-        return b"".join(write_table(path.suffix, rows))
-    return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)

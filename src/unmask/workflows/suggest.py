@@ -43,7 +43,7 @@ from unmask.support.errors import InputWarning, UserError, counted
 from unmask.support.messages import argument
 from unmask.tasks.classification import Classification, Prediction
 from unmask.tasks.multi_label import Labels, MultiLabel
-from unmask.tasks.prediction_tables import TABLES, as_row, with_columns, write_table
+from unmask.tasks.prediction_tables import TABLES, as_row, with_columns, write_rows
 from unmask.tasks.tagged import Entity, Tagged, iterate_examples
 from unmask.tasks.task import Task
 from unmask.tasks.tuning import softmax
@@ -116,12 +116,11 @@ def content(
         ]
         if path.suffix == ".json":
             return b"".join(export_array(records))
-        return b"".join(msgspec.json.encode(record) + b"\n" for record in records)
+        return write_rows(path.suffix, records)
     pairs = zip(examples, suggestions, strict=True)
     if path.suffix in TABLES:
-        return b"".join(write_table(path.suffix, [as_row(*pair) for pair in pairs]))
-    lines = (with_columns(*pair) if isinstance(pair[0], Row) else pair[1] for pair in pairs)
-    return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+        return write_rows(path.suffix, [as_row(*pair) for pair in pairs])
+    return write_rows(path.suffix, [with_columns(*pair) if isinstance(pair[0], Row) else pair[1] for pair in pairs])
 
 
 class Candidate(NamedTuple):

@@ -49,7 +49,7 @@ def test_the_first_of_equal_documents_stays(tmp_path, monkeypatch, block):
     monkeypatch.setattr(grouping, "BLOCK", block)
     texts = ["a cat sat", "A cat, sat!", "b", "a cat sat", "a dog sat", "!?", "b", ""]
     store = stored(tmp_path, texts[:4], texts[4:])
-    found = find_duplicates(store, equal=True, similarity=None)
+    found = find_duplicates(store, similarity=None)
     assert found.tolist() == [KEPT, EQUAL, KEPT, EQUAL, KEPT, KEPT, EQUAL, KEPT]
 
 
@@ -64,7 +64,7 @@ def test_D15_planted_near_duplicates_are_found_and_others_stay(tmp_path, monkeyp
     texts = originals + copies + others
     order = rng.sample(range(len(texts)), len(texts))
     store = stored(tmp_path, [texts[at] for at in order[:50]], [texts[at] for at in order[50:]])
-    found = find_duplicates(store, equal=True, similarity=similar)
+    found = find_duplicates(store, similarity=similar)
     dropped = {order[place] for place in np.flatnonzero(found == NEAR).tolist()}
     place = {at: number for number, at in enumerate(order)}
     planted = [
@@ -97,7 +97,7 @@ def test_groups_keep_their_first_document_by_way_of_others(tmp_path, prose):
         chain.append(altered(chain[-1], 0.9, rng))
     assert similarity(fold(chain[0]), fold(chain[-1])) < 0.8
     store = stored(tmp_path, [prose(9)], list(reversed(chain)), ["short", "Short!", "tiny"])
-    found = find_duplicates(store, equal=True, similarity=0.85)
+    found = find_duplicates(store, similarity=0.85)
     assert found.tolist() == [KEPT, KEPT, NEAR, NEAR, NEAR, NEAR, KEPT, EQUAL, KEPT]
 
 

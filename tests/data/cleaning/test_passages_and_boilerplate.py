@@ -5,8 +5,8 @@ import pytest
 
 from unmask.data.cleaning import grouping
 from unmask.data.cleaning.boilerplate import BOILERPLATE, Boilerplate, find_boilerplate
+from unmask.data.cleaning.duplicates import RepeatedPassages, find_repeated_passages
 from unmask.data.cleaning.grouping import KEPT
-from unmask.data.cleaning.passages import RepeatedPassages, find_repeated_passages
 from unmask.data.cleaning.signatures import EVERY, WORDS, passage_keys
 from unmask.data.cleaning.store import Store, StoreWriter
 from unmask.support.errors import UserError

@@ -5,13 +5,13 @@ import re
 
 import pytest
 
-from unmask.data.labelled.tagged_file import read_sentences
+from unmask.data.labelled.annotations import read_annotations
 from unmask.support.errors import UserError
 
 
 def read(path, text, notes=None, **columns):
     path.write_text(text)
-    return read_sentences([path], columns=columns, notes=notes)
+    return read_annotations([path], columns=columns, notes=notes)
 
 
 def test_parts_of_speech_are_kept(tmp_path):

@@ -7,11 +7,11 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from unmask.data.labelled.annotations import read_annotations
 from unmask.data.labelled.json_file import suffix_of
 from unmask.data.labelled.labelled_file import read_rows
 from unmask.data.labelled.records import has_records, read_records
 from unmask.data.labelled.table import ExampleTable
-from unmask.data.labelled.tagged_file import read_sentences
 from unmask.support.errors import UserError
 
 RECORDS = [{"text": "good", "label": "yes"}, {"text": "bad", "label": "no"}]
@@ -54,7 +54,7 @@ def test_parquet_is_read_as_rows_and_as_sentences(tmp_path):
     path = tmp_path / "a.parquet"
     rows = pyarrow.table({"tokens": [["a", "b"], ["c"]], "ner_tags": [[0, 1], [0]]})
     pyarrow.parquet.write_table(rows.replace_schema_metadata(metadata), path)
-    assert [one.tags for one in read_sentences([path], columns={})] == [("O", "B-X"), ("O",)]
+    assert [one.tags for one in read_annotations([path], columns={})] == [("O", "B-X"), ("O",)]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(RECORDS), path)
     assert [row.values for row in read_rows([path], columns={})] == RECORDS
     assert has_records(path, None) and not has_records(path, "tsv")

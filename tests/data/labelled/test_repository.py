@@ -8,12 +8,12 @@ import pyarrow.parquet
 import pytest
 import yaml
 
+from unmask.data.labelled.annotations import read_annotations
 from unmask.data.labelled.card import read_card
 from unmask.data.labelled.labelled_file import read_rows
 from unmask.data.labelled.records import describe_numbers, has_records, read_records, read_repository
 from unmask.data.labelled.splits import find_split
 from unmask.data.labelled.table import is_repository
-from unmask.data.labelled.tagged_file import read_sentences
 from unmask.support.errors import UserError
 
 SPLITS = ("train", "validation", "test")
@@ -150,7 +150,7 @@ def test_tags_are_named(tmp_path, kind):
     write(tmp_path / "train.jsonl", pd.DataFrame({"tokens": [["Anna", "met", "Bo"]], "ner_tags": [[1, 0, 1]]}))
     names = {"0": "O", "1": "B-PER"}
     card(tmp_path, dataset_info={"features": [{"name": "ner_tags", kind: {"class_label": {"names": names}}}]})
-    (sentence,) = read_sentences([f"{tmp_path}#train"], columns={"label": "ner_tags"})
+    (sentence,) = read_annotations([f"{tmp_path}#train"], columns={"label": "ner_tags"})
     assert sentence.tags == ("B-PER", "O", "B-PER")
 
 

@@ -5,11 +5,11 @@ import polars
 import pyarrow
 import pytest
 
+from unmask.data.labelled.annotations import read_annotations
 from unmask.data.labelled.columns import Fields
 from unmask.data.labelled.labelled_file import read_rows
 from unmask.data.labelled.question_files import read_squad
 from unmask.data.labelled.table import ExampleTable, as_sources, as_table, is_table, refuse_tables
-from unmask.data.labelled.tagged_file import read_sentences
 from unmask.support.errors import UserError
 
 COLUMNS = {"text": ["good", "bad"], "label": ["yes", "no"]}
@@ -67,11 +67,11 @@ def test_pairs_and_other_names_of_columns():
 
 @pytest.mark.parametrize("words", [[["a", "b"], ["c"]], pandas.Series([["a", "b"], ["c"]])])
 def test_words_and_tags(words):
-    sentences = read_sentences(as_sources((words, [["O", "B-X"], ["O"]])), columns={})
+    sentences = read_annotations(as_sources((words, [["O", "B-X"], ["O"]])), columns={})
     assert [(one.words, one.tags, one.line) for one in sentences] == [(["a", "b"], ("O", "B-X"), 1), (["c"], ("O",), 2)]
     names = {"names": ["O", "B-X"], "_type": "ClassLabel"}
     data = DataSet({"tokens": [["a", "b"]], "ner_tags": [[0, 1]]}, {"ner_tags": {"feature": names, "_type": "List"}})
-    assert read_sentences(as_sources(data), columns={})[0].tags == ("O", "B-X")
+    assert read_annotations(as_sources(data), columns={})[0].tags == ("O", "B-X")
 
 
 def test_errors_name_the_row_and_the_column():

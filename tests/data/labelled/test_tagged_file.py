@@ -9,7 +9,8 @@ import lzma
 import pytest
 from seqeval.metrics.sequence_labeling import get_entities
 
-from unmask.data.labelled.tagged_file import iterate_sentences, read_sentences, write_columns
+from unmask.data.labelled.annotations import iterate_annotations, read_annotations
+from unmask.data.labelled.tagged_file import write_columns
 from unmask.data.labelled.tagged_sentence import split_text
 from unmask.metrics.token_classification import chunks
 from unmask.support.errors import UserError
@@ -31,7 +32,7 @@ BRUSSELS NNP I-NP I-LOC
 def read(path, content=None, /, *, gold=True, kind=None, **columns):
     if content is not None:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return read_sentences([path], columns=columns, kind=kind, gold=gold)
+    return read_annotations([path], columns=columns, kind=kind, gold=gold)
 
 
 def test_columns(tmp_path):
@@ -105,7 +106,7 @@ def test_every_scheme_becomes_iob2(tmp_path, tags, expected):
 def test_each_file_has_its_own_scheme(tmp_path):
     (tmp_path / "a").write_text("w I-X\n")
     (tmp_path / "b").write_text("w S-X\n\nw B-X\n")
-    sentences = read_sentences([tmp_path / "a", tmp_path / "b"], columns={})
+    sentences = read_annotations([tmp_path / "a", tmp_path / "b"], columns={})
     assert [one.tags for one in sentences] == [("B-X",)] * 3
     assert [one.irregular for one in sentences] == [0, 0, 1]
 
@@ -257,7 +258,7 @@ def test_published_numbers_of_entities(shared):
 def test_sentences_are_yielded_before_the_rest_of_the_file_is_read(tmp_path):
     path = tmp_path / "words.conll"
     path.write_text("the O\ndog O\n\na O\ncat\n")
-    sentences = iterate_sentences(path, columns={})
+    sentences = iterate_annotations(path, columns={})
     assert next(sentences).words == ["the", "dog"]
     with pytest.raises(UserError, match=r"words\.conll:5: 1 columns, but the lines before have 2"):
         next(sentences)
@@ -273,4 +274,4 @@ def test_lines_that_carriage_returns_end_are_refused(columns, suffix, tmp_path):
             text = "\r".join([line] * number + ["", line, ""])
             (tmp_path / f"words{suffix}").write_bytes((before + text).encode())
             with pytest.raises(UserError, match=message):
-                read_sentences([tmp_path / f"words{suffix}"], columns={})
+                read_annotations([tmp_path / f"words{suffix}"], columns={})

@@ -11,7 +11,7 @@ from unmask.data.tokenizers.word_level import train_words
 from unmask.support.errors import UserError
 from unmask.workflows.corpora import survey as module
 from unmask.workflows.corpora.advice import advise
-from unmask.workflows.corpora.page import as_page
+from unmask.workflows.corpora.report import as_page
 from unmask.workflows.corpora.survey import survey
 
 from ..html_page import HOSTILE, Page
@@ -62,7 +62,7 @@ def test_S17_texts_of_strangers_are_escaped(surveyed):
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_S17_the_page_in_a_browser(chromium, surveyed, tmp_path, monkeypatch, width):
-    monkeypatch.setattr("unmask.workflows.corpora.page.TEXTS", 1000)
+    monkeypatch.setattr("unmask.workflows.corpora.report.TEXTS", 1000)
     (tmp_path / "page.html").write_text(as_page(surveyed, advise(surveyed)), encoding="utf8")
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
     chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)

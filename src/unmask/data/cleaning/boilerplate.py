@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from unmask.data.cleaning.grouping import KEPT, bounds, equal_keys
+from unmask.data.cleaning.grouping import KEPT, bounds, equal_keys, of_rows
 from unmask.data.cleaning.store import Store
 from unmask.data.corpus.hashes import mixed
 from unmask.support.errors import UserError
@@ -54,14 +54,11 @@ def find_boilerplate(store: Store, dropped: np.ndarray, rule: Boilerplate, remov
     of_documents = np.concatenate(hosts)
     known, pages = np.unique(of_documents[dropped == KEPT], return_counts=True)
 
-    def of_lines(index: int, values: np.ndarray) -> np.ndarray:
-        return np.repeat(values[store.starts[index] : store.starts[index + 1]], store.column(index, "counts"))
-
     def keys_of(index: int) -> np.ndarray:
-        return np.asarray(store.column(index, "lines")) ^ mixed(of_lines(index, of_documents))
+        return np.asarray(store.column(index, "lines")) ^ mixed(of_rows(store, of_documents, index, "counts"))
 
     def is_chosen(index: int) -> np.ndarray:
-        return of_lines(index, (dropped == KEPT) & (of_documents != 0))
+        return of_rows(store, (dropped == KEPT) & (of_documents != 0), index, "counts")
 
     for equal in equal_keys(store, keys_of, is_chosen, int(rows[-1])):
         if not len(equal.rows):

@@ -18,9 +18,16 @@ import msgspec
 import numpy as np
 
 from unmask.data.cleaning.boilerplate import BOILERPLATE, find_boilerplate
-from unmask.data.cleaning.duplicates import AGAIN, EQUAL, NEAR, find_duplicates, find_repeated_lines
+from unmask.data.cleaning.duplicates import (
+    AGAIN,
+    EQUAL,
+    NEAR,
+    REPEATED,
+    find_duplicates,
+    find_repeated_lines,
+    find_repeated_passages,
+)
 from unmask.data.cleaning.grouping import KEPT, bounds
-from unmask.data.cleaning.passages import REPEATED, find_repeated_passages
 from unmask.data.cleaning.rule import Document, Judge
 from unmask.data.cleaning.rules import Rules
 from unmask.data.cleaning.store import FORMAT, Store, StoreWriter
@@ -189,7 +196,7 @@ def join_files(done: Sequence[CleanedFile], rules: Rules, folder: Path, report: 
     near = rules.near_duplicates
     dropped = np.zeros(len(store), np.uint8)
     if rules.duplicates is not None or near is not None:
-        dropped = find_duplicates(store, equal=True, similarity=near.similarity if near else None)
+        dropped = find_duplicates(store, similarity=near.similarity if near else None)
     if rules.repeated_passages is not None:
         dropped[find_repeated_passages(store, dropped, rules.repeated_passages.max_repeated)] = REPEATED
     removed = None

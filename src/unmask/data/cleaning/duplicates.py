@@ -1,4 +1,4 @@
-"""Duplicates among documents: equal ones, nearly equal ones, and lines that are in several.
+"""Duplicates among documents: equal ones, nearly equal ones, and lines and passages that are in several.
 
 Input: the signatures of all documents (store.py). Output: which documents are dropped, and which lines. Of duplicates,
 the first document stays, and of lines the first occurrence, in the order of the files: so the result depends on the
@@ -7,6 +7,12 @@ text alone.
 Equal are documents whose folded texts are. Documents with a band in common may be nearly equal: their similarity is
 computed from their texts, so that none is dropped by chance. Nearly equal documents are grouped, also by way of others
 (connected components, as in Lee et al. 2022, arXiv 2107.06499), and one of each group stays.
+
+Passages (`signatures.passage_keys`) are as long as those of Lee et al. 2022 (section 4.1, in tokens). Documents are
+dropped of which more than a share of the passages are in one of the documents before it that stay, such as quotations,
+templates and parts of longer documents. There repeated passages are cut out; here, as elsewhere, a document is dropped
+as a whole or stays, so that no sentence is torn. A passage whose first document was dropped for that counts as new:
+rather is something kept twice than lost. Documents with fewer than `FEWEST` such passages, about 80 words, all stay.
 
 Memory: see grouping.py; beside this there are 8 bytes for each document.
 """
@@ -19,17 +25,20 @@ from functools import lru_cache, partial
 import msgspec
 import numpy as np
 
-from unmask.data.cleaning.grouping import KEPT, bounds, equal_keys
+from unmask.data.cleaning.grouping import KEPT, bounds, equal_keys, of_rows
 from unmask.data.cleaning.signatures import BANDS
 from unmask.data.cleaning.store import Store
 from unmask.data.labelled.duplicates import SIMILAR, ngram_hashes
 from unmask.data.labelled.folding import fold
 from unmask.support.errors import UserError
 
-EQUAL, NEAR = 1, 2
-"""What is known of a document that does not stay: it equals an earlier one, or is in the group of an earlier one."""
+EQUAL, NEAR, REPEATED = 1, 2, 3
+"""What is known of a document that does not stay: it equals an earlier one, is in the group of an earlier one, or
+consists of passages of earlier ones."""
 AGAIN = 2
 """What is known of a line that occurred before."""
+FEWEST = 8
+"""Number of compared passages of a document from which on their share counts."""
 
 
 class Duplicates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,21 +64,34 @@ class RepeatedLines(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The table [repeated_lines]: of equal lines, in one document or in several, the first stays."""
 
 
-def find_duplicates(store: Store, *, equal: bool, similarity: float | None) -> np.ndarray:
-    """Find documents to drop.
+class RepeatedPassages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The table [repeated_passages].
+
+    Attributes:
+        max_repeated: maximum share of passages that occur in earlier documents.
+    """
+
+    max_repeated: float = 0.5
+
+    def check(self) -> None:
+        """Raise a UserError if the share is none."""
+        if not 0 <= self.max_repeated < 1:
+            raise UserError(f"repeated_passages.max_repeated must be at least 0 and below 1, not {self.max_repeated:g}")
+
+
+def find_duplicates(store: Store, *, similarity: float | None) -> np.ndarray:
+    """Find documents to drop: those that equal an earlier one, or nearly equal one of another group.
 
     Args:
         store: the documents.
-        equal: whether those that equal an earlier one are dropped.
         similarity: Jaccard similarity from which documents are nearly equal; None: these stay.
 
     Returns:
         `KEPT`, `EQUAL` or `NEAR` for each document, (documents,) uint8.
     """
     found = np.full(len(store), KEPT, np.uint8)
-    if equal:
-        for _, other in _pairs(store, partial(store.column, name="identities"), None):
-            found[other] = EQUAL
+    for _, other in _pairs(store, partial(store.column, name="identities"), None):
+        found[other] = EQUAL
     if similarity is not None:
         groups = _Groups(len(store))
         similar = _Similarity(store, similarity)
@@ -97,12 +119,39 @@ def find_repeated_lines(store: Store, dropped: np.ndarray, removed: np.ndarray) 
     rows = bounds(store, "counts")
 
     def is_chosen(index: int) -> np.ndarray:
-        start, stop = store.starts[index], store.starts[index + 1]
-        is_kept = np.repeat(dropped[start:stop] == KEPT, np.asarray(store.column(index, "counts")))
-        return is_kept & (np.asarray(removed[rows[start] : rows[stop]]) == KEPT)
+        is_new = np.asarray(removed[rows[store.starts[index]] : rows[store.starts[index + 1]]]) == KEPT
+        return is_new & of_rows(store, dropped == KEPT, index, "counts")
 
     for equal in equal_keys(store, lambda index: store.column(index, "lines"), is_chosen, int(rows[-1])):
         removed[equal.rows[~equal.is_first]] = AGAIN
+
+
+def find_repeated_passages(store: Store, dropped: np.ndarray, max_repeated: float) -> np.ndarray:
+    """Return which documents consist of passages of earlier ones, (documents,) bool.
+
+    Args:
+        store: the documents.
+        dropped: which documents are dropped before, and not compared, (documents,).
+        max_repeated: see `RepeatedPassages`.
+    """
+    rows = bounds(store, "passage_counts")
+    firsts = np.memmap(store.folder / "passages.part", np.int64, "w+", shape=(max(1, int(rows[-1])),))
+    firsts[:] = -1
+
+    def is_chosen(index: int) -> np.ndarray:
+        return of_rows(store, dropped == KEPT, index, "passage_counts")
+
+    for equal in equal_keys(store, lambda index: store.column(index, "passages"), is_chosen, int(rows[-1])):
+        documents = np.searchsorted(rows, equal.rows, side="right") - 1
+        first = equal.spread(documents)
+        is_later = first != documents
+        firsts[equal.rows[is_later]] = first[is_later]
+    is_repeated = np.zeros(len(store), bool)
+    for document in np.flatnonzero((np.diff(rows) >= FEWEST) & (dropped == KEPT)).tolist():
+        earlier = np.asarray(firsts[rows[document] : rows[document + 1]])
+        count = np.count_nonzero((earlier >= 0) & ~is_repeated[earlier])
+        is_repeated[document] = count > max_repeated * len(earlier)
+    return is_repeated
 
 
 def _pairs(store: Store, keys_of: Callable[[int], np.ndarray], dropped: np.ndarray | None) -> Iterator[tuple[int, int]]:

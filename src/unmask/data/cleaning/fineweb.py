@@ -9,7 +9,7 @@ file, line breaks per word, is `max_breaks`.
 from __future__ import annotations
 
 from unmask.data.cleaning.c4 import TERMINAL
-from unmask.data.cleaning.gopher_repetition import repeated_lines
+from unmask.data.cleaning.gopher import repeated_lines
 from unmask.data.cleaning.rule import Document, Judge, RuleSettings, Verdict
 
 

@@ -71,3 +71,8 @@ def bounds(store: Store, name: str) -> np.ndarray:
     """Return where the rows of each document start, and the end of the last, (documents + 1,), given their numbers."""
     counts = [np.zeros(1, np.int64), *(np.asarray(store.column(index, name)) for index in range(store.sources))]
     return np.cumsum(np.concatenate(counts))
+
+
+def of_rows(store: Store, values: np.ndarray, index: int, name: str) -> np.ndarray:
+    """Return for each row of a source the value of its document, given those of all and the column of their numbers."""
+    return np.repeat(values[store.starts[index] : store.starts[index + 1]], np.asarray(store.column(index, name)))

@@ -68,6 +68,14 @@ class PartEntry(msgspec.Struct, frozen=True):
     tokens: int
     shards: list[ShardEntry]
 
+    @classmethod
+    def of(cls, shards: list[ShardEntry]) -> PartEntry:
+        """Return the entry of a part with these shards."""
+        documents, sentences, tokens = (
+            sum(getattr(shard, name) for shard in shards) for name in ("documents", "sentences", "tokens")
+        )
+        return cls(documents, sentences, tokens, shards)
+
     @property
     def amounts(self) -> str:
         """The numbers of documents, sentences and tokens, as text."""
@@ -87,6 +95,12 @@ class FrequentToken(msgspec.Struct, frozen=True):
 
     id: int
     share: float
+
+    @classmethod
+    def of(cls, counts: np.ndarray) -> FrequentToken:
+        """Return the most frequent token, given how often each occurs, (vocabulary,)."""
+        id = int(counts.argmax())
+        return cls(id, int(counts[id]) / max(1, int(counts.sum())))
 
 
 class CorpusManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

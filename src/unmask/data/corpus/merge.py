@@ -93,12 +93,7 @@ def _merged(corpora: Sequence[Corpus], part: str, aside: Path) -> PartEntry:
                 _link(corpus.directory / file, aside / renamed)
                 files[renamed] = entry
             shards.append(msgspec.structs.replace(shard, name=name, files=files))
-    return PartEntry(
-        sum(shard.documents for shard in shards),
-        sum(shard.sentences for shard in shards),
-        sum(shard.tokens for shard in shards),
-        shards,
-    )
+    return PartEntry.of(shards)
 
 
 def _link(path: Path, target: Path) -> None:
@@ -114,5 +109,4 @@ def _most_frequent(directory: Path, part: PartEntry, vocabulary: int) -> Frequen
         tokens = map_array(directory / f"{shard.name}.tokens.npy")
         for start in range(0, len(tokens), _COUNTED):
             counts += np.bincount(tokens[start : start + _COUNTED], minlength=vocabulary)
-    id = int(counts.argmax())
-    return FrequentToken(id, int(counts[id]) / max(1, int(counts.sum())))
+    return FrequentToken.of(counts)

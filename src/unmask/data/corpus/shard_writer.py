@@ -110,17 +110,11 @@ class ShardWriter:
         shards = [shard.entry for shard in self.whole]
         if self._sizes:
             shards.append(self._write())
-        return PartEntry(
-            sum(shard.documents for shard in shards),
-            sum(shard.sentences for shard in shards),
-            sum(shard.tokens for shard in shards),
-            shards,
-        )
+        return PartEntry.of(shards)
 
     def most_frequent(self) -> FrequentToken:
         """Return the most frequent token of all shards written so far."""
-        id = int(self._counts.argmax())
-        return FrequentToken(id, int(self._counts[id]) / max(1, int(self._counts.sum())))
+        return FrequentToken.of(self._counts)
 
     def _write(self) -> ShardEntry:
         name = f"{self._part}-{len(self.whole):05d}"

@@ -23,7 +23,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from unmask.data.labelled import tagged_file
 from unmask.data.labelled.annotation_tools import WEBANNO_HEADER, is_brat, read_brat, read_spacy, read_webanno
 from unmask.data.labelled.conllu_file import commented_kind, numbers_words, read_commented
 from unmask.data.labelled.json_file import suffix_of
@@ -40,7 +39,7 @@ from unmask.data.labelled.span_records import (
 )
 from unmask.data.labelled.spans import Annotated, Inexact, Reading, Units, convert_spans, to_sentence
 from unmask.data.labelled.table import ExampleTable, Source
-from unmask.data.labelled.tagged_file import delimiter_of, read_sentence_table
+from unmask.data.labelled.tagged_file import delimiter_of, read_columns, read_sentence_table, read_tagged_records
 from unmask.data.labelled.tagged_sentence import WORDS, TaggedSentence, Tags, in_iob2, join_words
 from unmask.data.text.files import display_name, open_bytes, read_text_lines
 from unmask.support.errors import UserError
@@ -161,8 +160,7 @@ def _iterate(
                 file=reading.name,
                 remedy=f"choose the columns by number from 0, as in {argument('columns', chosen)}",
             )
-        found = tagged_file.iterate_sentences(path, columns=columns, kind=kind, gold=gold)
-        yield from _in_iob2(found, gold, notes)
+        yield from _in_iob2(read_columns(path, columns, Tags(reading.name), gold=gold), gold, notes)
 
 
 def _in_iob2(sentences: Iterator[TaggedSentence], gold: bool, notes: list[str] | None) -> Iterator[TaggedSentence]:
@@ -239,7 +237,7 @@ def _records(
         return
     in_memory = isinstance(path, ExampleTable)
     records = _checked(values, reading.name, needs_words=gold and not in_memory and "text" not in columns)
-    rows = tagged_file.read_tagged_records(records, columns, gold, Tags(reading.name), in_memory=in_memory)
+    rows = read_tagged_records(records, columns, gold, Tags(reading.name), in_memory=in_memory)
     yield from _in_iob2(rows, gold, notes)
 
 

@@ -19,10 +19,12 @@ import msgspec
 
 from unmask.data.labelled.json_file import Place, claim, decode_object, suffix_of
 from unmask.data.labelled.table import Source, refuse_tables
-from unmask.data.text.files import MAX_JSON, decode_text, display_name, encoding_of, open_bytes, with_encoding
+from unmask.data.text.files import MAX_JSON, decode_text, display_name, files_of, open_bytes
 from unmask.support.errors import UserError
 
 ENDINGS = ("ending0", "ending1", "ending2", "ending3")
+PATTERNS = ("*.txt", "*.json", "*.csv")
+"""Names of files, in a directory."""
 LETTERS = "ABCDEFGHIJ"
 """RACE's names of choices."""
 
@@ -63,22 +65,13 @@ def read_choices(paths: Sequence[Source], *, gold: bool = True) -> list[Choices]
     """
     seen: dict[str, str] = {}
     questions = []
-    for path in _files(refuse_tables(paths)):
+    for path in files_of(refuse_tables(paths), PATTERNS):
         for question, place in (_read_swag if suffix_of(path) == "csv" else _read_race)(path, gold):
             claim(seen, question.id, place)
             questions.append(question)
     if not questions:
         raise UserError("there are no questions in the file", file=", ".join(map(display_name, paths)))
     return questions
-
-
-def _files(paths: Sequence[str | Path]) -> Iterator[str | Path]:
-    for path in paths:
-        if Path(path).is_dir():
-            files = sorted(file for kind in ("*.txt", "*.json", "*.csv") for file in Path(path).rglob(kind))
-            yield from (with_encoding(file, encoding_of(path)) for file in files)
-        else:
-            yield path
 
 
 def _read_swag(path: str | Path, gold: bool) -> Iterator[tuple[Choices, Place]]:

@@ -196,13 +196,7 @@ class Wanted:
                     line=line,
                     remedy=f"pass {argument('columns', {column: 'NAME'})}, or numbers from 0 if there is no header",
                 )
-            if names.count(header) > 1:
-                raise UserError(
-                    f"{names.count(header)} columns are named {header}",
-                    file=name,
-                    line=line,
-                    remedy=f"rename one, or remove the header and pass {argument('columns')} with numbers from 0",
-                )
+            negatives.check_once(header, names, name, line)
             indices[column] = names.index(header)
         # "-" marks pairs on whose label the annotators disagreed (Bowman et al. 2015, section 2.2)
         may_disagree = "text_b" in indices and "label" in indices and names[indices["label"]] == "gold_label"

@@ -33,11 +33,10 @@ from typing import Any
 import msgspec
 
 from unmask.data.labelled.json_file import Place, claim, decode_object
-from unmask.data.labelled.question_files import Answer, Question, read_answer
-from unmask.data.labelled.table import Source, refuse_tables
+from unmask.data.labelled.question_files import Answer, Question, read_answer, read_questions
+from unmask.data.labelled.table import Source
 from unmask.data.text.files import display_name
 from unmask.metrics.question_answering import normalize, overlap
-from unmask.support.errors import UserError
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -96,10 +95,7 @@ def read_quac(paths: Sequence[Source], *, gold: bool = True) -> list[QuacQuestio
         UserError: a file does not have this format, a passage or question is empty, or an id occurs twice in a file;
             the message names the location.
     """
-    questions = [question for path in refuse_tables(paths) for question in _read_quac_file(path, gold)]
-    if not questions:
-        raise UserError("there are no questions in the file", file=", ".join(map(display_name, paths)))
-    return questions
+    return read_questions(paths, lambda path: _read_quac_file(path, gold))
 
 
 def is_impossible(references: Sequence[str]) -> bool:
@@ -200,10 +196,7 @@ def read_coqa(paths: Sequence[Source], *, gold: bool = True) -> list[CoqaQuestio
         UserError: a file does not have this format, a story or question is empty, an id occurs twice in a file, or the
             numbers of questions and answers, or of a turn and its answer, differ; the message names the location.
     """
-    questions = [question for path in refuse_tables(paths) for question in _read_coqa_file(path, gold)]
-    if not questions:
-        raise UserError("there are no questions in the file", file=", ".join(map(display_name, paths)))
-    return questions
+    return read_questions(paths, lambda path: _read_coqa_file(path, gold))
 
 
 def describe_rationales(questions: Sequence[CoqaQuestion]) -> list[str]:

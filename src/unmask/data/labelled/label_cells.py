@@ -259,20 +259,15 @@ def alike(labels: Iterable[str]) -> list[tuple[str, ...]]:
     return [tuple(group) for group in groups.values() if len(group) > 1]
 
 
-def describe_alike(counts: Mapping[str, int], what: str = "labels") -> list[str]:
-    """Return a note about each group of labels that look the same, with their numbers of examples.
-
-    Args:
-        counts: number of examples by label.
-        what: what they are called.
-    """
+def describe_alike(counts: Mapping[str, int]) -> list[str]:
+    """Return a note about each group of labels that look the same, given the number of examples of each label."""
     groups = alike(counts)
     notes = [
-        f"{what} that look the same: " + ", ".join(f"{shown(label)} ({counts[label]:,})" for label in group)
+        "labels that look the same: " + ", ".join(f"{shown(label)} ({counts[label]:,})" for label in group)
         for group in groups[:MOST_SHOWN]
     ]
     if len(groups) > MOST_SHOWN:
-        notes.append(f"{len(groups) - MOST_SHOWN:,} more groups of {what} look the same")
+        notes.append(f"{len(groups) - MOST_SHOWN:,} more groups of labels look the same")
     return notes
 
 

@@ -6,13 +6,13 @@ paradigm) and `field`; a directory stands for all .jsonl files in it. Output: pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from unmask.data.labelled.json_file import Place
-from unmask.data.text.files import decode_line, display_name, encoding_of, read_text_lines, with_encoding
+from unmask.data.text.files import decode_line, display_name, files_of, read_text_lines
 from unmask.support.errors import UserError
 
 
@@ -45,7 +45,7 @@ def read_pairs(paths: Sequence[str | Path], *, limit: int | None = None) -> list
         UserError: there are no pairs, a line is not one, or a paradigm is in two fields.
     """
     pairs, counts, fields = list[MinimalPair](), dict[str, int](), dict[str, str]()
-    for path in _files(paths):
+    for path in files_of(paths, ["*.jsonl"]):
         name = display_name(path)
         for number, line in read_text_lines(path):
             if not line.strip():
@@ -63,15 +63,3 @@ def read_pairs(paths: Sequence[str | Path], *, limit: int | None = None) -> list
     if not pairs:
         raise UserError("there are no pairs of sentences", file=", ".join(map(display_name, paths)))
     return pairs
-
-
-def _files(paths: Sequence[str | Path]) -> Iterator[str | Path]:
-    """Yield the files; those of a directory in the order of their names."""
-    for path in paths:
-        if not Path(path).is_dir():
-            yield path
-            continue
-        files = sorted(Path(path).rglob("*.jsonl"))
-        if not files:
-            raise UserError("there are no .jsonl files in the directory", file=path, remedy="unpack BLiMP there")
-        yield from (with_encoding(file, encoding_of(path)) for file in files)

@@ -50,14 +50,20 @@ def find_negatives(names: Sequence[str], chosen: str | None, file: str, line: in
                 line=line,
                 remedy=f"pass {argument('columns', {COLUMN: 'NAME'})}, or numbers from 0 if there is no header",
             )
-    if repeated := next((name for name in found if names.count(name) > 1), None):
+    for name in found:
+        check_once(name, names, file, line)
+    return tuple(index for index, name in enumerate(names) if name in found)
+
+
+def check_once(name: str, names: Sequence[str], file: str, line: int) -> None:
+    """Raise an error if several columns have a name."""
+    if (number := names.count(name)) > 1:
         raise UserError(
-            f"{names.count(repeated)} columns are named {repeated}",
+            f"{number} columns are named {name}",
             file=file,
             line=line,
             remedy=f"rename one, or remove the header and pass {argument('columns')} with numbers from 0",
         )
-    return tuple(index for index, name in enumerate(names) if name in found)
 
 
 def read_negatives(names: Sequence[str], values: Sequence[Any], file: str, line: int) -> tuple[str, ...]:

@@ -20,9 +20,9 @@ occur nowhere, supporting facts that name no sentence.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -34,6 +34,7 @@ from unmask.support.errors import UserError
 Fact = tuple[str, int]
 """A sentence: the title of its paragraph and its number in it, from 0."""
 CLOSED = ("yes", "no")
+_Question = TypeVar("_Question")
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -81,7 +82,16 @@ def read_squad(paths: Sequence[Source], *, gold: bool = True) -> list[Question]:
         UserError: a file does not have this format, a passage or question is empty, an id occurs twice in a file, or an
             answer is missing or given for an unanswerable question; the message names the location.
     """
-    questions = [question for path in refuse_tables(paths) for question in _read_file(path, gold)]
+    return read_questions(paths, lambda path: _read_file(path, gold))
+
+
+def read_questions(paths: Sequence[Source], read: Callable[[str | Path], Iterable[_Question]]) -> list[_Question]:
+    """Return the questions of files, given what reads one of them.
+
+    Raises:
+        UserError: there are none.
+    """
+    questions = [question for path in refuse_tables(paths) for question in read(path)]
     if not questions:
         raise UserError("there are no questions in the file", file=", ".join(map(display_name, paths)))
     return questions
@@ -182,10 +192,7 @@ def read_hotpotqa(paths: Sequence[Source], *, gold: bool = True) -> list[HotpotQ
         UserError: a file does not have this format, a question is empty, has no sentence, or an id occurs twice in a
             file; the message names the location.
     """
-    questions = [question for path in refuse_tables(paths) for question in _read_hotpotqa(path, gold)]
-    if not questions:
-        raise UserError("there are no questions in the file", file=", ".join(map(display_name, paths)))
-    return questions
+    return read_questions(paths, lambda path: _read_hotpotqa(path, gold))
 
 
 def describe_paragraphs(questions: Sequence[HotpotQuestion]) -> list[str]:

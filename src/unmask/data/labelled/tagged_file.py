@@ -1,4 +1,4 @@
-"""Reader and writer of tagged words: CoNLL's columns, tables, JSON, Parquet or Arrow, compressed too, or in memory.
+"""Readers and writer of tagged words: CoNLL's columns, tables, and records of JSON, Parquet, Arrow, or in memory.
 
 Input: columns with one word per line (the first column is the word, the last one its tag; they are separated by spaces,
 or by tabs if the first line contains one; a blank line ends a sentence, a line -DOCSTART- begins a document); or rows
@@ -26,18 +26,14 @@ from pathlib import Path
 from typing import Any
 
 from unmask.data.labelled.delimited import header_separator
-from unmask.data.labelled.json_file import suffix_of
 from unmask.data.labelled.label_cells import parse_list
-from unmask.data.labelled.records import has_records, read_records
 from unmask.data.labelled.spans import Reading
-from unmask.data.labelled.table import ExampleTable, Source
 from unmask.data.labelled.tagged_sentence import (
     TAGS,
     TEXTS,
     WORDS,
     TaggedSentence,
     Tags,
-    in_iob2,
     join_words,
     split_text,
 )
@@ -57,51 +53,6 @@ DOCUMENT = "-DOCSTART-"
 ID_COLUMNS = ("sentence #", "sentence_id", "sentence id", "sent_id", "sentence_idx", "sentence#", "sentence_number")
 WORD_COLUMNS = ("word", "words", "token", "tokens", "sentence")
 TAG_COLUMNS = ("tag", "tags", "ner", "ner_tag", "label", "labels", "pos")
-
-
-def read_sentences(
-    paths: Sequence[Source],
-    *,
-    columns: Mapping[str, str],
-    kind: str | None = None,
-    gold: bool = True,
-    notes: list[str] | None = None,
-) -> list[TaggedSentence]:
-    """Read all sentences of some files or tables.
-
-    Args:
-        paths: `.jsonl`, `.json` or `.ndjson` are JSON (lines or one array), `.parquet`, `.arrow` or `.feather` and
-            directories of `datasets` are what their names promise, all others are columns; text files are optionally
-            followed by `.gz`, `.xz` or `.zst`; `-` is standard input; tables are in memory.
-        columns: "text" (the words) and "label" (their tags) to column numbers from 0, or to keys in JSON Lines.
-        kind: "jsonl" or "conll", if it is not the format of the suffix; "tsv" means columns too.
-        gold: whether to read tags.
-        notes: receives a line for each file whose tags are entities without prefixes.
-
-    Raises:
-        UserError: a line is bad, tags are of several kinds, or there are no sentences; the message names file and line.
-    """
-    sentences: list[TaggedSentence] = []
-    for path in paths:
-        examples = list(iterate_sentences(path, columns=columns, kind=kind, gold=gold))
-        if not examples:
-            raise UserError("there are no sentences in the file", file=display_name(path))
-        sentences += in_iob2(examples, notes) if gold else examples
-    return sentences
-
-
-def iterate_sentences(
-    path: Source, *, columns: Mapping[str, str], kind: str | None = None, gold: bool = False
-) -> Iterator[TaggedSentence]:
-    """Yield the sentences of a file or table, one in memory at a time, with tags in the file's own scheme.
-
-    The arguments and errors are those of `read_sentences`.
-    """
-    if unknown := sorted(columns.keys() - {"text", *(("label",) if gold else ())}):
-        how = "with" if gold else "without"
-        raise UserError(f"{argument('columns', {unknown[0]: '…'})} has no effect: sentences are read {how} tags")
-    read = _read_rows if _has_rows(path, kind) else _read_columns
-    yield from read(path, columns, gold, Tags(display_name(path)), kind)
 
 
 def write_columns(sentence: TaggedSentence, tags: Sequence[str]) -> str:
@@ -126,7 +77,15 @@ def read_tagged_records(
 ) -> Iterator[TaggedSentence]:
     """Yield the sentences of numbered records, which must be words with tags, or without tags also texts.
 
-    The other arguments and the errors are those of `read_sentences`; `known` receives the tags.
+    Args:
+        records: the records.
+        columns: "text" (the words) and "label" (their tags) to keys.
+        gold: whether to read tags.
+        known: receives the tags.
+        in_memory: whether they are not from a file.
+
+    Raises:
+        UserError: a record is malformed; names its number.
     """
     name = known.name
     word_keys = (columns["text"],) if "text" in columns else WORDS if gold and not in_memory else (*WORDS, *TEXTS)
@@ -179,16 +138,18 @@ def read_sentence_table(
         raise UserError(f"not valid CSV ({error})", file=name, line=rows.line_num) from error
 
 
-def _has_rows(path: Source, kind: str | None) -> bool:
-    if "csv" in (kind, suffix_of(str(path)) if kind is None else ""):
-        raise UserError("tagged words cannot be read from CSV", file=display_name(path), remedy="use tabs, for example")
-    return has_records(path, kind)
+def read_columns(path: str | Path, columns: Mapping[str, str], known: Tags, *, gold: bool) -> Iterator[TaggedSentence]:
+    """Yield the sentences of a file with a word in each line, with tags in its own scheme if `gold`.
 
+    Args:
+        path: the file.
+        columns: "text" (the words) and "label" (their tags) to column numbers from 0.
+        known: receives the tags.
+        gold: whether to read tags.
 
-def _read_columns(
-    path: Source, columns: Mapping[str, str], gold: bool, known: Tags, kind: str | None
-) -> Iterator[TaggedSentence]:
-    assert not isinstance(path, ExampleTable)
+    Raises:
+        UserError: a line is bad; names it.
+    """
     name = known.name
     word_at, tag_at = (_number(columns, column, default, name) for column, default in (("text", 0), ("label", -1)))
     words: list[str] = []
@@ -246,14 +207,6 @@ def _check_cells(cells: Sequence[str], width: int, last: int, gold: bool, name: 
         raise UserError(f"{len(cells)} columns, but the lines before have {width}", file=name, line=line)
     if last >= len(cells):
         raise UserError(f"there is no column {last}, counted from 0", file=name, line=line)
-
-
-def _read_rows(
-    path: Source, columns: Mapping[str, str], gold: bool, known: Tags, kind: str | None
-) -> Iterator[TaggedSentence]:
-    yield from read_tagged_records(
-        read_records(path, kind), columns, gold, known, in_memory=isinstance(path, ExampleTable)
-    )
 
 
 def _value(record: Mapping[str, Any], keys: Sequence[str], name: str, line: int) -> tuple[str, Any]:

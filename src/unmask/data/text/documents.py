@@ -184,9 +184,7 @@ def refuse_idle_options(paths: Sequence[str | Path], options: TextOptions) -> No
         )
 
 
-def read_documents(
-    paths: Sequence[str | Path], options: TextOptions, skipped: Skipped, *, lines: bool = False
-) -> Iterator[str]:
+def read_documents(paths: Sequence[str | Path], options: TextOptions, skipped: Skipped) -> Iterator[str]:
     r"""Read documents one at a time, holding at most one in memory.
 
     Args:
@@ -196,7 +194,6 @@ def read_documents(
         skipped: records the documents that are skipped: those that are not UTF-8, are longer than `MAX_DOCUMENT` bytes,
             are not a JSON object with a string in the text field, or are damaged records of an archive; and counts
             records that are no text, and pages without text. Other empty documents are dropped and not recorded.
-        lines: whether each line of a record is a paragraph, as it is in pages; by default lines are joined.
 
     Yields:
         The text of each document: paragraphs separated by "\n\n", without other newlines and without NULs.
@@ -204,7 +201,7 @@ def read_documents(
     Raises:
         UserError: a file cannot be read, or `strict` is set and a document would be skipped.
     """
-    return (document.text for document in read_sources(paths, options, skipped, lines=lines))
+    return (document.text for document in read_sources(paths, options, skipped))
 
 
 def read_sources(
@@ -212,7 +209,8 @@ def read_sources(
 ) -> Iterator[SourceText]:
     """Read documents as `read_documents` does, each with its address where that is known.
 
-    Known are the addresses of pages in web archives, and those in the field `url` of records.
+    Known are the addresses of pages in web archives, and those in the field `url` of records. With `lines`, each line
+    of a record is a paragraph, as it is in pages; by default lines are joined.
     """
     mode = resolve_documents(paths, options)
     for path in (with_encoding(path, options.encoding) for path in paths):

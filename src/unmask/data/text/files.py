@@ -17,7 +17,7 @@ import lzma
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -480,6 +480,25 @@ def decode_line(line: str | bytes, name: str, number: int) -> dict[str, Any]:
 def as_paths(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
     """Return a path or a sequence of paths as a list."""
     return [paths] if isinstance(paths, str | Path) else [*paths]
+
+
+def files_of(paths: Iterable[str | Path], patterns: Sequence[str]) -> Iterator[str | Path]:
+    """Yield files; a directory stands for the files in it whose names match one of some patterns, sorted.
+
+    Raises:
+        UserError: there are none.
+    """
+    for path in paths:
+        if not Path(path).is_dir():
+            yield path
+            continue
+        files = sorted(file for pattern in patterns for file in Path(path).rglob(pattern))
+        if not files:
+            kinds = ", ".join(pattern.removeprefix("*") for pattern in patterns)
+            raise UserError(
+                f"there are no {kinds} files in the directory", file=path, remedy="unpack the data set there"
+            )
+        yield from (with_encoding(file, encoding_of(path)) for file in files)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from unmask.data.tokenizers.counting import count_words, repeat
-from unmask.data.tokenizers.tokenizer import GENERAL_CLASS, Kind, Starts, Tokenizer, write_model
+from unmask.data.tokenizers.tokenizer import GENERAL_CLASS, Kind, Starts, Tokenizer, write_model, write_no_vocabulary
 from unmask.data.tokenizers.wordpiece import SPECIAL_TOKENS
 from unmask.data.tokenizers.words import WordStarts
 from unmask.support.errors import UserError, refuse_string
@@ -104,11 +104,7 @@ BPE = Kind(
 )
 
 
-def _save_library(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
-    return {"tokenizer_class": GENERAL_CLASS}  # vocab.json would lack the normalizer and added tokens
-
-
-BERT_BPE = replace(BPE, special=SPECIAL_TOKENS, save=_save_library, ends_twice=False, adds_special_tokens=False)
+BERT_BPE = replace(BPE, special=SPECIAL_TOKENS, save=write_no_vocabulary, ends_twice=False, adds_special_tokens=False)
 """Byte-level BPE with BERT's special tokens, which also puts one separator between texts, as in ModernBERT."""
 
 
@@ -178,7 +174,7 @@ FALLBACK_BPE = Kind(
     },
     decoder=_fallback_decoder,
     starts=_fallback_starts,
-    save=_save_library,
+    save=write_no_vocabulary,
     word_prefix=" ",
 )
 """BPE of characters in which spaces are part of the text, and characters without a token are bytes, as in Gemma and

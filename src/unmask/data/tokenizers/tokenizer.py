@@ -117,6 +117,17 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     replace_file(path, f"{json.dumps(content, indent=2, ensure_ascii=False)}\n".encode())
 
 
+def write_vocabulary(library: tokenizers.Tokenizer, directory: Path) -> None:
+    """Write vocab.txt, one token per line in the order of their ids."""
+    tokens = sorted(library.get_vocab().items(), key=lambda item: item[1])
+    replace_file(directory / "vocab.txt", "".join(f"{token}\n" for token, _ in tokens).encode())
+
+
+def write_no_vocabulary(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
+    """Return the settings of a tokenizer that is tokenizer.json alone: other files lack its normalizer or tokens."""
+    return {"tokenizer_class": GENERAL_CLASS}
+
+
 def write_model(library: tokenizers.Tokenizer, directory: Path) -> None:
     """Write the files of the library's model, vocab.json and merges.txt.
 

@@ -32,7 +32,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 from unmask.data.text.files import read_whole
 from unmask.data.tokenizers.counting import count_parts, repeat
 from unmask.data.tokenizers.coverage import COVERAGE, covered_words
-from unmask.data.tokenizers.tokenizer import GENERAL_CLASS, Kind, Starts, Tokenizer
+from unmask.data.tokenizers.tokenizer import GENERAL_CLASS, Kind, Starts, Tokenizer, write_no_vocabulary
 from unmask.data.tokenizers.wordpiece import SPECIAL_TOKENS
 from unmask.data.tokenizers.words import WordStarts
 from unmask.support.errors import UserError, refuse_string
@@ -224,10 +224,6 @@ UNIGRAM = Kind(
 )
 
 
-def _save_library(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
-    return {"tokenizer_class": GENERAL_CLASS}  # others of transformers replace the normalizer
-
-
 FAIRSEQ_UNIGRAM = replace(
     UNIGRAM,
     special={
@@ -237,11 +233,11 @@ FAIRSEQ_UNIGRAM = replace(
         "sep_token": "</s>",
         "mask_token": "<mask>",
     },
-    save=_save_library,
+    save=write_no_vocabulary,
     ends_twice=True,
 )
 """Unigram vocabularies with RoBERTa's special tokens and frame of pairs, as in XLM-RoBERTa and CamemBERT."""
-DEBERTA_UNIGRAM = replace(UNIGRAM, special=SPECIAL_TOKENS, save=_save_library, adds_special_tokens=True)
+DEBERTA_UNIGRAM = replace(UNIGRAM, special=SPECIAL_TOKENS, save=write_no_vocabulary, adds_special_tokens=True)
 """Unigram vocabularies with BERT's special tokens, as in DeBERTa-v2 and v3; their SentencePiece models lack [MASK]."""
 
 

@@ -20,9 +20,8 @@ import tokenizers
 from tokenizers import Encoding, decoders, models, pre_tokenizers
 
 from unmask.data.tokenizers.counting import count_words
-from unmask.data.tokenizers.tokenizer import GENERAL_CLASS, Ids, Kind, Starts, Tokenizer
+from unmask.data.tokenizers.tokenizer import GENERAL_CLASS, Ids, Kind, Starts, Tokenizer, write_vocabulary
 from unmask.data.tokenizers.words import BEGIN_SENTENCE, END_SENTENCE, LONGEST, Spelling, is_cut, spell
-from unmask.support.durable import replace_file
 from unmask.support.errors import UserError, counted, refuse_string
 
 SPECIAL_TOKENS = {
@@ -47,9 +46,7 @@ def _starts(tokens: Sequence[str | None]) -> Starts:
 
 
 def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
-    tokens = sorted(library.get_vocab().items(), key=lambda item: item[1])
-    lines = "".join(f"{token}\n" for token, _ in tokens)
-    replace_file(directory / "vocab.txt", lines.encode())
+    write_vocabulary(library, directory)
     return {"tokenizer_class": GENERAL_CLASS}
 
 

@@ -23,8 +23,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from unmask.data.tokenizers.counting import count_words, repeat
 from unmask.data.tokenizers.coverage import COVERAGE, covered_words
-from unmask.data.tokenizers.tokenizer import GENERAL_CLASS, Kind, Starts, Tokenizer, read_text
-from unmask.support.durable import replace_file
+from unmask.data.tokenizers.tokenizer import GENERAL_CLASS, Kind, Starts, Tokenizer, read_text, write_vocabulary
 from unmask.support.errors import InputWarning, UserError, refuse_string
 
 SPECIAL_TOKENS = {
@@ -46,9 +45,7 @@ def _starts(tokens: Sequence[str | None]) -> Starts:
 
 
 def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
-    tokens = sorted(library.get_vocab().items(), key=lambda item: item[1])
-    lines = "".join(f"{token}\n" for token, _ in tokens)
-    replace_file(directory / "vocab.txt", lines.encode())
+    write_vocabulary(library, directory)
     normalizer = library.normalizer
     usual = normalizer.clean_text and library.model.max_input_chars_per_word == _LONGEST_WORD
     return {

@@ -20,6 +20,7 @@ no scores; only its backward pass is slow. Sequences are padded to the longest o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -116,29 +117,8 @@ class _Attention(torch.autograd.Function):
                 grad.view(group.sequences, heads, *grad.shape[1:]).mul_(group.real[:, None, :, None])
             if _is_for_torch(group, spec, inputs):
                 sums = _backward(grad, inputs, (next(saved), next(saved)), group, spec)
-                if spec.rotation is not None:
-                    _rotate(sums[:2], spec.rotation, back=True)
-                _from_heads(sums, group, heads, grad_qkv)
-                continue
-            blocks = choose(group, spec, inputs)
-            inputs, grad = blocks.pad(inputs), blocks.pad(grad)
-            sums = blocks.sums_like(inputs)
-            for part in blocks.parts():
-                query, out = blocks.queries(inputs[0], part), blocks.queries(grad, part)
-                key, value = (blocks.keys(x, part) for x in inputs[1:])
-                if group.longest < LONG:
-                    probabilities, mask = next(saved), next(saved)
-                else:
-                    probabilities = blocks.silence(softmax(blocks.scores(query, key, part)), part)
-                    mask = _kept(probabilities, dropout, ctx.seed, number, part)
-                dropped = probabilities if mask is None else probabilities * mask
-                blocks.add_product(sums[2], part, dropped.transpose(1, 2), out)
-                scores = torch.bmm(out, value.transpose(1, 2))
-                scores = softmax_backward(scores if mask is None else scores.mul_(mask), probabilities)
-                torch.bmm(scores, key, out=blocks.queries(sums[0], part))
-                blocks.add_product(sums[1], part, scores.transpose(1, 2), query)
-            sums = blocks.strip(sums)
-            sums[:2].mul_(inputs.shape[-1] ** -0.5)
+            else:
+                sums = _backward_in_parts(grad, inputs, saved, group, spec, (ctx.seed, number))
             if spec.rotation is not None:
                 _rotate(sums[:2], spec.rotation, back=True)
             _from_heads(sums, group, heads, grad_qkv)
@@ -172,6 +152,35 @@ def _backward(
     bias = _bias(group, spec, inputs)
     grads = _torch_kernels()[1](*by_sequence, *results, 0.0, spec.causal, attn_mask=bias)
     return torch.stack(grads).flatten(1, 2)
+
+
+def _backward_in_parts(
+    grad: Tensor, inputs: Tensor, saved: Iterator[Any], group: Group, spec: AttentionSpec, key: tuple[int, int]
+) -> Tensor:
+    """Return the same part by part, given the saved probabilities and masks, which those of long sequences lack.
+
+    `key` are the seed of dropout and the number of the group.
+    """
+    blocks = choose(group, spec, inputs)
+    inputs, grad = blocks.pad(inputs), blocks.pad(grad)
+    sums = blocks.sums_like(inputs)
+    for part in blocks.parts():
+        query, out = blocks.queries(inputs[0], part), blocks.queries(grad, part)
+        keys, values = (blocks.keys(x, part) for x in inputs[1:])
+        if group.longest < LONG:
+            probabilities, mask = next(saved), next(saved)
+        else:
+            probabilities = blocks.silence(softmax(blocks.scores(query, keys, part)), part)
+            mask = _kept(probabilities, spec.dropout, *key, part)
+        dropped = probabilities if mask is None else probabilities * mask
+        blocks.add_product(sums[2], part, dropped.transpose(1, 2), out)
+        scores = torch.bmm(out, values.transpose(1, 2))
+        scores = softmax_backward(scores if mask is None else scores.mul_(mask), probabilities)
+        torch.bmm(scores, keys, out=blocks.queries(sums[0], part))
+        blocks.add_product(sums[1], part, scores.transpose(1, 2), query)
+    sums = blocks.strip(sums)
+    sums[:2].mul_(inputs.shape[-1] ** -0.5)
+    return sums
 
 
 def _bias(group: Group, spec: AttentionSpec, like: Tensor) -> Tensor | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
 from unmask.support.choices import Files, as_files
+from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, call
 from unmask.training.runs.directory import RunDirectory
@@ -248,6 +249,12 @@ def multitask_report(run: RunDirectory, tasks: Mapping[str, TaskSummary], progre
         "`model/` has a directory for each task, a complete model; their encoders are the same.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def write_section(report: Path, heading: str, lines: Sequence[str]) -> None:
+    """Write the last section of a report, in place of an earlier one with the same heading."""
+    before = report.read_text(encoding="utf8").partition(heading)[0].rstrip()
+    replace_file(report, "\n".join([before, "", heading, "", *lines, ""]).encode())
 
 
 def _by_label(scores: Mapping[str, Mapping[str, float]]) -> list[str]:

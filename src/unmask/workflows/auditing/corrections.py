@@ -37,7 +37,7 @@ from unmask.data.labelled.table import Source
 from unmask.data.labelled.tagged_file import DOCUMENT, write_columns
 from unmask.data.labelled.tagged_sentence import TaggedSentence
 from unmask.support.errors import counted
-from unmask.tasks.prediction_tables import TABLES, free_name, write_table
+from unmask.tasks.prediction_tables import TABLES, free_name, write_rows
 from unmask.tasks.rows import RowTask
 from unmask.workflows.auditing.suspects import Audited, Ranking
 
@@ -115,9 +115,9 @@ def write_records(suffix: str, records: Sequence[Record]) -> bytes:
     Raises:
         UserError: the format is TSV, and a cell contains a tab or a line break.
     """
-    if suffix not in TABLES:
-        return b"".join(msgspec.json.encode(record) + b"\n" for record in records)
-    return b"".join(write_table(suffix, [{name: _cell(value) for name, value in record.items()} for record in records]))
+    if suffix in TABLES:
+        records = [{name: _cell(value) for name, value in record.items()} for record in records]
+    return write_rows(suffix, records)
 
 
 def write_words(sentences: Sequence[TaggedSentence], audited: Sequence[Audited]) -> bytes:

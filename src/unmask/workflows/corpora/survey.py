@@ -202,7 +202,7 @@ def _duplicates(corpus: Corpus, seed: int) -> Duplicates:
             texts = decoded_texts(corpus, COMPARED, seed)
             for text in texts:
                 writer.add(text)
-        found = find_duplicates(Store(folder, 1), equal=True, similarity=SIMILAR)
+        found = find_duplicates(Store(folder, 1), similarity=SIMILAR)
     near = int((found == NEAR).sum())
     return Duplicates(counts.repeated, counts.share, len(texts), near)
 

@@ -1,4 +1,4 @@
-"""Texts of a corpus for people: those that were sampled when it was built, or decoded tokens.
+"""Texts of a corpus for people (`unmask corpus sample`): those that were sampled when it was built, or decoded tokens.
 
 Decoded text is what a model reads: in a vocabulary without case all is lower-cased, and what the vocabulary lacks is
 its unknown token.
@@ -7,11 +7,15 @@ its unknown token.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from unmask.data.corpus.corpus import Corpus
+from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.corpus.sample import SampledText, read_sample
+from unmask.support.errors import UserError
+from unmask.support.messages import argument
+from unmask.training.runs.display import Display
 
 FIRST = 4000
 """Number of tokens, from the start of a document, that are decoded."""
@@ -28,6 +32,33 @@ class Texts:
 
     texts: list[SampledText]
     are_decoded: bool
+
+
+def sample_corpus(directory: str | Path, *, count: int = 10, seed: int = 0, quiet: bool = False) -> list[SampledText]:
+    """Draw texts from a corpus at random, to read.
+
+    Texts are as they were before they became tokens, with their addresses, as far as the corpus keeps them: of 1,000
+    documents, the first 10,000 characters. If more are asked for, or it keeps none, tokens are decoded.
+
+    Args:
+        directory: directory or URL of a corpus.
+        count: number of documents.
+        seed: of the choice.
+        quiet: print only the texts.
+
+    Returns:
+        The texts, in the order of the corpus.
+
+    Raises:
+        UserError: there is no corpus, it is damaged, or the number is not positive.
+    """
+    if count < 1:
+        raise UserError(f"{argument('count', count)}: at least one is needed")
+    corpus = open_corpus(directory)
+    sample = sampled_texts(corpus, count, seed)
+    kind = "decoded tokens, as a model reads them" if sample.are_decoded else "texts as they were before tokenization"
+    Display(quiet=quiet).say(f"{len(sample.texts):,} of {len(corpus.train):,} training documents, {kind}")
+    return sample.texts
 
 
 def sampled_texts(corpus: Corpus, count: int, seed: int) -> Texts:

@@ -32,6 +32,7 @@ from unmask.objectives.objective import BuildContext
 from unmask.support.durable import only_writer, replace_file
 from unmask.training.machine import Machine
 from unmask.training.runs.plots import BLUE, GREY, ORANGE, figure, save, try_to_draw
+from unmask.training.runs.report import write_section
 
 HEADING = "## Teacher and student"
 FILE = "comparison.json"
@@ -144,9 +145,7 @@ def _write(run: Path, models: Sequence[ComparedModel], say: Callable[[str], None
     if any(model.score is not None for model in models):
         try_to_draw(lambda: plot(models, path), say)
     lines += ["", "![quality over latency](plots/comparison.png)"] if path.exists() else []
-    report = run / "report.md"
-    before = report.read_text(encoding="utf8").partition(HEADING)[0].rstrip()
-    replace_file(report, "\n".join([before, "", HEADING, "", *lines, ""]).encode())
+    write_section(run / "report.md", HEADING, lines)
     for line in summary(models):
         say(line)
 

@@ -38,7 +38,7 @@ from unmask.training.processes import Processes
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
 from unmask.training.runs.plots import plot_training, try_to_draw
-from unmask.training.runs.report import TaskSummary, multitask_report
+from unmask.training.runs.report import TaskSummary, multitask_report, write_section
 from unmask.workflows.finetuning.announcements import describe_overfitting
 from unmask.workflows.finetuning.frozen import Reindex
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel
@@ -320,6 +320,4 @@ def _write_comparison(out: Path, compared: Mapping[str, Comparison]) -> None:
     records = {name: {**msgspec.to_builtins(task), "verdict": task.verdict} for name, task in compared.items()}
     with only_writer(out / f"{ALONE}.json"):
         replace_file(out / f"{ALONE}.json", msgspec.json.format(msgspec.json.encode(records)))
-        report = out / "report.md"
-        before = report.read_text(encoding="utf8").partition(HEADING)[0].rstrip()
-        replace_file(report, "\n".join([before, "", HEADING, "", *lines, ""]).encode())
+        write_section(out / "report.md", HEADING, lines)

@@ -121,7 +121,7 @@ def pretrain(
     from unmask.recipes.recipe import as_recipe
     from unmask.support.fingerprint import fingerprint_path
     from unmask.training.machine import choose_machine
-    from unmask.training.opening import SAME, as_settings, check_agreement
+    from unmask.training.opening import as_settings, check_agreement
     from unmask.training.processes import Processes
     from unmask.workflows.pretraining.checks import check_teacher, refuse_fixed
     from unmask.workflows.pretraining.default import SIZES, choose, for_model, limited
@@ -143,7 +143,7 @@ def pretrain(
     )
     with Processes.launched() as processes:
         display = Display(quiet=quiet or not processes.is_main)
-        check_agreement(processes, _decisive(arguments), SAME)
+        check_agreement(processes, _decisive(arguments))
         machine = choose_machine(device, precision, workers, processes, deterministic=deterministic)
         resume = processes.broadcast(resume or (restarted() and started(run)))
         continues = processes.broadcast(resume and not recipe and (run / "recipe.toml").is_file())
@@ -155,7 +155,7 @@ def pretrain(
             planned = for_model(init, changes)
         else:
             planned = as_recipe(SIZES[0], changes)
-        check_agreement(processes, as_settings(write(planned)), SAME)  # before the corpus is built
+        check_agreement(processes, as_settings(write(planned)))  # before the corpus is built
         check_teacher(planned, None)
         named = bool(continues or recipe or init)
         if corpus is None:
