@@ -91,7 +91,7 @@ class QuestionAnswering(Extraction, frozen=True, kw_only=True, tag="question-ans
     ) -> list[Question]:
         """See `Task`."""
         refuse_columns(columns, kind, "SQuAD")
-        questions = read_squad(paths, gold=gold)
+        questions = read_squad(paths, gold=gold, notes=notes)
         if notes is not None:
             notes += describe_repairs(questions)
         return questions
