@@ -49,8 +49,8 @@ class AnnotatedTask(Task, frozen=True, kw_only=True):
         length: maximum length of a window in tokens, special tokens included.
         inexact: annotations by offsets that words cannot express: spans that begin or end inside a word are extended
             to whole words, and discontinuous ones omitted, both counted ("adapt"), or both are errors ("refuse").
-        units: what offsets in files count: "characters", "utf-16" units, or "auto": what the texts of the spans prove,
-            or else what cuts fewer words.
+        units: what offsets in files count: "characters", "utf-16" units, "bytes" of UTF-8, or "auto": what the texts
+            of the spans prove, or else what cuts fewer words.
     """
 
     inexact: Inexact = "adapt"

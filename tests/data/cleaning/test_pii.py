@@ -20,7 +20,14 @@ def scrub(text):
     [
         ("mail address", "anna.b+c@mail.example-site.org"),
         ("mail address", "X_1@a.co.uk"),
+        ("mail address", "jörg.müller@bücher-käufer.example"),
+        ("mail address", "иван@почта.рф"),
+        ("mail address", "संपर्क@डाटामेल.भारत"),
+        ("mail address", "用户@例子.中国"),
+        ("mail address", "info@xn--bcher-kva.xn--p1ai"),
         ("IP address", "8.8.8.8"),
+        ("IP address", "2a00:1450:4001::8.8.4.4"),
+        ("IP address", "2a00:1450:4001:81b:0:0:8.8.4.4"),
         ("IP address", "2a00:1450:4001:81b::200e"),
         ("card number", "4111 1111 1111 1111"),
         ("card number", "378282246310005"),
@@ -29,6 +36,9 @@ def scrub(text):
         ("telephone number", "(0201) 555-7788"),
         ("telephone number", "212-555-7788"),
         ("telephone number", "+33 1 23 45 67 89"),
+        ("telephone number", "0049 30 1234567"),
+        ("telephone number", "0049 (30) 123-4567"),
+        ("telephone number", "00 33 1 23 45 67 89"),
     ],
 )
 def test_personal_data_are_replaced(kind, text):
@@ -44,6 +54,7 @@ def test_personal_data_are_replaced(kind, text):
         *(
             "192.168.0.1 and 127.0.0.1 and 1.2.3.4.5 and 300.1.1.1",
             "version 10.12.3",
+            "agents 007 and 0077, account 0012345678, 0030",
             "@name and a@b and user@localhost",
         ),
         *("+1 20 30", "1914 1918 1939 1945 1989"),
@@ -60,6 +71,12 @@ def test_personal_data_are_replaced(kind, text):
 )
 def test_what_only_looks_like_personal_data_stays(text):
     assert scrub(text) == (text, {})
+
+
+@pytest.mark.parametrize("around", ["请写信到{}联系我们", "{}으로 보내세요", "เขียนถึง{}ครับ", "ご連絡は{}まで"])
+def test_mail_addresses_in_text_without_spaces_are_replaced_alone(around):
+    cleaned, _ = scrub(around.format("kim.lee@mail.example.com"))
+    assert cleaned == around.format("email@example.com")
 
 
 @pytest.mark.parametrize(

@@ -156,3 +156,19 @@ def test_units_without_texts_are_those_that_cut_fewer_words(span, part, notes):
     sentence, found = convert("😀 Anna met", span)
     assert [sentence.text[start:stop] for _, start, stop in sentence.entities] == [part]
     assert sum("offsets are read as" in note for note in found) == notes
+
+
+@given(st.lists(st.sampled_from(["Åsa", "Käthe", "met", "Anna", "中", "😀", "in", "Köln"]), min_size=2, max_size=20))
+def test_offsets_in_bytes_are_recognized(words):
+    """Where there are no texts of the spans, bytes are what cuts no word; a word at random is no proof."""
+    text = " ".join(["Åsa", *words, "saw"])
+    parts = split_text(text)
+    places = list(zip(parts.starts, parts.stops, strict=True))
+    spans = [(*(len(text[:place].encode()) for place in pair), "X") for pair in places]
+    sentence, notes = convert(text, *spans)
+    assert sentence.entities == [("X", *pair) for pair in places]
+    assert "offsets are read as bytes of UTF-8: of " in notes[0]
+    assert convert(text, *spans, units="bytes")[0].tags == sentence.tags
+    stated = [(*span, text[slice(*pair)]) for span, pair in zip(spans, places, strict=True)]
+    assert convert(text, *stated)[0].tags == sentence.tags
+    assert convert(text, *((*pair, "X") for pair in places)) == (sentence, [])

@@ -3,9 +3,10 @@
 In: documents. Out: documents with placeholders, of which the number is counted. Rules cannot find everything, names
 least of all: this lowers what a model may repeat, and is no anonymization.
 
-The expressions for mail and IP addresses are those of FineWeb (datatrove's `pii.py`); IP addresses must be public, card
-numbers must have the check digit of Luhn (ISO/IEC 7812-1), and telephone numbers be written as such: with a country
-code, an area code in brackets, or groups of digits as in North America.
+The expressions for mail and IP addresses are those of FineWeb (datatrove's `pii.py`), but mail addresses may have
+letters of any script (RFC 6531), and IPv6 addresses end like IPv4 addresses; IP addresses must be public, card numbers
+must have the check digit of Luhn (ISO/IEC 7812-1), and telephone numbers be written as such: with a country code, an
+area code in brackets, or groups of digits as in North America.
 """
 
 from __future__ import annotations
@@ -13,21 +14,31 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Sequence
+from unicodedata import category
 
 from unmask.data.cleaning.rule import Document, Judge, RuleSettings, Verdict
 
-_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+_LETTERS = "".join(
+    chr(code) for code in (*range(0xAA, 0xE00), *range(0x1E00, 0x2000)) if category(chr(code))[0] in "LM"
+)
+"""Letters beyond ASCII of scripts with spaces between words, and their marks. Others, such as Chinese characters and
+Korean particles, also come directly before and after an address, which is then that in ASCII."""
+_ATOM = rf"[A-Za-z0-9!#$%&'*+/=?^_`{{|}}~{_LETTERS}-]+"
+_LABEL = rf"[A-Za-z0-9{_LETTERS}](?:[A-Za-z0-9{_LETTERS}-]*[A-Za-z0-9{_LETTERS}])?"
 _MAIL = re.compile(
-    rf"(?<![\w.+-]){_ATOM}(?:\.{_ATOM})*@(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)+[A-Za-z]{{2,24}}\b"
+    rf"(?<![\w.+-])[\w.+-]+@(?:[\w-]+\.)+(?![A-Za-z{_LETTERS}])[^\W\d_]{{2,6}}(?!\w)"  # such as .中国
+    rf"|(?<![A-Za-z0-9_.+{_LETTERS}-]){_ATOM}(?:\.{_ATOM})*@(?:{_LABEL}\.)+"
+    rf"(?:[A-Za-z]{{2,24}}|xn--[A-Za-z0-9-]{{2,59}}|[{_LETTERS}]{{2,24}})(?![A-Za-z0-9_{_LETTERS}])"
 )
 _IP = re.compile(
-    r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d)|(?<![\w:])[23][0-9a-fA-F]{3}:(?:[0-9a-fA-F]{1,4}:|:){1,6}[0-9a-fA-F]{1,4}(?![\w:])"
+    r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d)"
+    r"|(?<![\w:])[23][0-9a-fA-F]{3}:(?:[0-9a-fA-F]{1,4}:|:){1,6}(?:(?:\d{1,3}\.){3}\d{1,3}|[0-9a-fA-F]{1,4})(?![\w:]|\.\d)"
 )
 _DIGITS = re.compile(r"(?<![\d.-])\d(?:[ -]?\d){12,}(?![\d-])")
 _CARD = re.compile(r"\d{13,19}|\d{4}([ -])\d{4}\1\d{4}\1\d{1,4}(?:\1\d{1,3})?|\d{4}([ -])\d{6}\2\d{4,5}")
 """How card numbers are written, also beside other digits; any groups are accepted where there are no others."""
 _PHONE = re.compile(
-    r"(?<![\w+.])(?:\+\d{1,3}(?:[ .-]?\(\d{1,4}\))?[ .-]?\d{1,4}(?:[ .-]?\d{2,4}){1,5}"
+    r"(?<![\w+.])(?:(?:\+\d{1,3}|00 ?[1-9]\d{0,2}(?=[ (]))(?:[ .-]?\(\d{1,4}\))?[ .-]?\d{1,4}(?:[ .-]?\d{2,4}){1,5}"
     r"|\(\d{3,5}\)[ -]?\d{3,4}[ .-]?\d{2,4}"
     r"|\d{3}[.-]\d{3}[.-]\d{4})(?![\w-])"
 )

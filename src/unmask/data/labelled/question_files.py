@@ -6,9 +6,10 @@ and paragraph.
 **SQuAD** (Rajpurkar et al. 2016; Rajpurkar et al. 2018, `is_impossible`): articles of paragraphs, each with questions
 whose answers are spans of it: `{"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answers":
 [{"text", "answer_start"}], "is_impossible"}]}]}]}`, as in SQuAD 1.1 and 2.0, DRCD, XQuAD, MLQA, SQuAD-it and CMRC 2018.
-Other keys are ignored. Published files contain wrong offsets. An answer that is not at its offset is moved to its
-nearest occurrence; one that does not occur in its passage keeps its text, for scoring, but has no position and so is
-not trained on. Both are counted by `describe_repairs`. Any other mistake is an error.
+Other keys are ignored. Offsets count characters, or whatever else (spans.py) puts more answers of the file at their
+offsets: those of CMRC 2018 count UTF-16 units. Published files contain wrong offsets. An answer that is not at its
+offset is moved to its nearest occurrence; one that does not occur in its passage keeps its text, for scoring, but has
+no position and so is not trained on. Both are counted by `describe_repairs`. Any other mistake is an error.
 
 **HotpotQA** (Yang et al. 2018), as published (hotpot_train_v1.1.json, hotpot_dev_distractor_v1.json): a list of
 `{"_id", "question", "answer", "type", "context": [[title, [sentence, …]], …], "supporting_facts": [[title, number]]}`.
@@ -21,12 +22,14 @@ occur nowhere, supporting facts that name no sentence.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from unmask.data.labelled.json_file import Place, claim, decode_json, decode_object
+from unmask.data.labelled.spans import COUNTINGS
 from unmask.data.labelled.table import Source, refuse_tables
 from unmask.data.text.files import display_name
 from unmask.support.errors import UserError
@@ -71,18 +74,27 @@ class Question(msgspec.Struct, frozen=True):
     place: str = ""
 
 
-def read_squad(paths: Sequence[Source], *, gold: bool = True) -> list[Question]:
+def read_squad(paths: Sequence[Source], *, gold: bool = True, notes: list[str] | None = None) -> list[Question]:
     """Read all questions of some files.
 
     Args:
         paths: JSON files, optionally compressed; `-` is standard input.
         gold: whether to read answers; if not, they may be missing.
+        notes: receives a line for each file whose offsets do not count characters.
 
     Raises:
         UserError: a file does not have this format, a passage or question is empty, an id occurs twice in a file, or an
             answer is missing or given for an unanswerable question; the message names the location.
     """
-    return read_questions(paths, lambda path: _read_file(path, gold))
+
+    def read(path: str | Path) -> Iterable[Question]:
+        questions = list(_read_file(path, gold))
+        counting = _find_counting(questions)
+        if counting != "characters" and notes is not None:
+            notes.append(f"{display_name(path)}: offsets count {counting}, as the texts of the answers show")
+        return _located(questions, counting)
+
+    return read_questions(paths, read)
 
 
 def read_questions(paths: Sequence[Source], read: Callable[[str | Path], Iterable[_Question]]) -> list[_Question]:
@@ -133,15 +145,61 @@ def describe_repairs(questions: Sequence[Question]) -> list[str]:
 
 def read_answer(record: dict[str, Any], passage: str, place: Place) -> Answer:
     """Return the answer in a record of SQuAD's format, moved to its nearest occurrence if it is not at its offset."""
-    text, start = place.text(record, "text"), place.take(record, "answer_start", int)
-    if start >= 0 and passage.startswith(text, start):
+    return _placed(_stated(record, place), passage, COUNTINGS["characters"](passage))
+
+
+def _stated(record: dict[str, Any], place: Place) -> Answer:
+    """Return the answer in a record with its offset as the file has it, whatever that counts."""
+    return Answer(place.text(record, "text"), place.take(record, "answer_start", int))
+
+
+def _find_counting(questions: Iterable[Question]) -> str:
+    """Return what the offsets of a file count, whose answers are as stated: what most of the answers are found by."""
+    passages = [
+        (passage, [answer for question in of_passage for answer in question.answers])
+        for passage, of_passage in groupby(questions, key=lambda question: question.passage)
+    ]
+    doubtful = [one for one in passages if _misses(*one, "characters")]
+    fewest = _total_misses(doubtful, "characters")
+    likely = [name for name in COUNTINGS if _total_misses(doubtful, name) < fewest] if doubtful else []
+    return min(("characters", *likely), key=lambda name: _total_misses(passages, name))
+
+
+def _total_misses(passages: Iterable[tuple[str, Sequence[Answer]]], counting: str) -> int:
+    return sum(_misses(passage, answers, counting) for passage, answers in passages)
+
+
+def _misses(passage: str, answers: Sequence[Answer], counting: str) -> int:
+    """Return how many answers are not at their offsets."""
+    convert = COUNTINGS[counting](passage)
+    return sum(not _is_at(answer.text, convert(cast(int, answer.start)), passage) for answer in answers)
+
+
+def _is_at(text: str, start: int | None, passage: str) -> bool:
+    return start is not None and passage.startswith(text, start)
+
+
+def _placed(stated: Answer, passage: str, convert: Callable[[int], int | None]) -> Answer:
+    text, offset = stated.text, cast(int, stated.start)
+    start = convert(offset)
+    if _is_at(text, start, passage):
         return Answer(text, start)
-    after = passage.find(text, max(0, start))
-    before = passage.rfind(text, 0, max(0, start) + len(text) - 1)
-    occurrences = [offset for offset in (before, after) if offset >= 0]
+    near = max(0, offset if start is None else start)
+    after = passage.find(text, near)
+    before = passage.rfind(text, 0, near + len(text) - 1)
+    occurrences = [place for place in (before, after) if place >= 0]
     if not occurrences:
         return Answer(text, None)
-    return Answer(text, min(occurrences, key=lambda offset: abs(offset - start)), moved=True)
+    return Answer(text, min(occurrences, key=lambda place: abs(place - near)), moved=True)
+
+
+def _located(questions: Iterable[Question], counting: str) -> Iterator[Question]:
+    """Yield questions with their answers in their passages, which are given as stated."""
+    for passage, of_passage in groupby(questions, key=lambda question: question.passage):
+        convert = COUNTINGS[counting](passage)
+        for question in of_passage:
+            answers = tuple(_placed(answer, passage, convert) for answer in question.answers)
+            yield msgspec.structs.replace(question, answers=answers)
 
 
 class PassageSentence(msgspec.Struct, frozen=True):
@@ -239,6 +297,7 @@ def join_paragraphs(
 
 
 def _read_file(path: str | Path, gold: bool) -> Iterator[Question]:
+    """Yield the questions of a file, with the offsets of answers as stated."""
     top = Place(display_name(path))
     seen: dict[str, str] = {}
     for article_place, article in top.each(decode_object(path, top, "data"), "data", "article"):
@@ -260,7 +319,7 @@ def _question(record: dict[str, Any], passage: str, place: Place, gold: bool) ->
     if not gold:
         return question
     impossible = "is_impossible" in record and place.take(record, "is_impossible", bool)
-    answers = tuple(read_answer(answer, passage, inner) for inner, answer in place.each(record, "answers", "answer"))
+    answers = tuple(_stated(answer, inner) for inner, answer in place.each(record, "answers", "answer"))
     if impossible and answers:
         place.refuse("is_impossible is true, but there are answers", "fix one or the other")
     if not impossible and not answers:

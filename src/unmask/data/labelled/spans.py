@@ -4,9 +4,9 @@ Input: a text, and spans (start, end, label) as the tool that wrote them counts.
 
 Offsets count characters as Python does (code points), end exclusive. Tools written in JavaScript or Java may count
 UTF-16 units instead, in which a character beyond U+FFFF (most emoji) counts twice, and browsers count a line end CR LF
-once: Label Studio stores code points since 2022 (pull request 1559), doccano UTF-16 units (issue 2290). Where a tool
-also stores the text of each span, the way of counting under which all texts of a file match is used; where it does not,
-that under which fewer spans cut words.
+once: Label Studio stores code points since 2022 (pull request 1559), doccano UTF-16 units (issue 2290). Those written
+in Rust, Go or C often count bytes. Where a tool also stores the text of each span, the way of counting under which all
+texts of a file match is used; where it does not, that under which fewer spans cut words.
 
 Spans that begin or end inside a word are extended to whole words, which is counted, or refused. A word has one tag:
 spans that overlap are refused, unless they are wanted as spans rather than tags (`Reading.overlapping`). Then words
@@ -31,7 +31,7 @@ from unmask.support.messages import argument, setting
 Inexact = Literal["adapt", "refuse"]
 """What to do with spans that words cannot express: those that cut words are extended, and those that are not a
 contiguous part of the text are omitted, both counted ("adapt"); or both are errors ("refuse")."""
-Units = Literal["auto", "characters", "utf-16"]
+Units = Literal["auto", "characters", "utf-16", "bytes"]
 """What offsets count; "auto": what the texts of the spans prove, or else what cuts fewer words."""
 
 _SPACE = re.compile(r"(?:\s|\\n)+")
@@ -177,8 +177,18 @@ COUNTINGS: dict[str, Converter] = {
     "UTF-16 units": _of_units(lambda text: map(_utf16, text)),
     "characters, and CR LF as one": _of_units(lambda text: _line_ends(text, lambda character: 1)),
     "UTF-16 units, and CR LF as one": _of_units(lambda text: _line_ends(text, _utf16)),
+    "bytes of UTF-8": _of_units(lambda text: (len(character.encode("utf-8", "surrogatepass")) for character in text)),
 }
 """Ways of counting, from the most to the least probable."""
+NAMES: dict[Units, str] = {"characters": "characters", "utf-16": "UTF-16 units", "bytes": "bytes of UTF-8"}
+"""Those that a user can choose."""
+SHIFTING: dict[Units, tuple[re.Pattern[str], str]] = {
+    "utf-16": (_ASTRAL, "an emoji or another character beyond U+FFFF"),
+    "bytes": (re.compile(r"[^\0-\x7f]"), "a character beyond ASCII"),
+}
+"""After which characters other units than code points differ from these."""
+ENOUGH = 1000
+"""Spans whose offsets differ between two ways of counting, from which on no more are looked at."""
 
 
 def convert_spans(texts: Iterable[Annotated], reading: Reading) -> list[Annotated]:
@@ -188,10 +198,8 @@ def convert_spans(texts: Iterable[Annotated], reading: Reading) -> list[Annotate
         UserError: a span is outside of its text, or its text is another one.
     """
     texts = list(texts)
-    if reading.units == "characters":
-        name = "characters"
-    elif reading.units == "utf-16":
-        name = "UTF-16 units"
+    if reading.units != "auto":
+        name = NAMES[reading.units]
     elif any(span.text is not None for annotated in texts for span in annotated.spans):
         name = _find_counting(texts)
         if name != "characters":
@@ -258,30 +266,56 @@ def _convert(annotated: Annotated, counting: str) -> Annotated:
 
 def _guess_counting(texts: Sequence[Annotated], reading: Reading) -> str:
     """Return the way of counting under which fewer spans cut words, and note it unless it is certain."""
-    shifted, wrong = 0, {"characters": 0, "UTF-16 units": 0}
-    for annotated in texts:
-        if not _ASTRAL.search(annotated.text):
-            continue
-        converters = {name: COUNTINGS[name](annotated.text) for name in wrong}
-        places = [
-            {name: (convert(span.start), convert(span.end)) for name, convert in converters.items()}
-            for span in annotated.spans
-        ]
-        differing = [place for place in places if len(set(place.values())) > 1]
-        shifted += len(differing)
-        words = _words(annotated) if differing else None
-        for place in differing:
-            for name, (start, end) in place.items():
-                wrong[name] += start is None or end is None or words is None or not _fits(start, end, words)
-    best, other = sorted(wrong, key=lambda name: wrong[name])  # characters if both are equal
-    if shifted and (best != "characters" or wrong[best] or not wrong[other]):
-        choice = "utf-16" if other == "UTF-16 units" else "characters"
-        reading.remarks.append(
-            f"offsets are read as {best}: of {counted(shifted, 'span')} after an emoji or another character beyond "
-            f"U+FFFF, {wrong[best]:,} cut words, and {wrong[other]:,} would as {other}; "
-            f"{setting('task.units', choice)} reads them so"
+    doubts = {other: _Doubt.of(texts, other) for other in SHIFTING}
+    best = max(doubts, key=lambda other: doubts[other].gain)
+    if doubts[best].gain > 0:
+        reading.remarks.append(doubts[best].describe(best, "characters"))
+        return NAMES[best]
+    for other, doubt in doubts.items():
+        if doubt.shifted and doubt.cut <= 2 * doubt.cut_as_characters:
+            reading.remarks.append(doubt.describe("characters", other))
+            break
+    return "characters"
+
+
+class _Doubt(NamedTuple):
+    """How many spans have other places if offsets count other units than characters, and cut words as either."""
+
+    after: str
+    shifted: int
+    cut_as_characters: int
+    cut: int
+
+    @classmethod
+    def of(cls, texts: Sequence[Annotated], units: Units) -> _Doubt:
+        shifting, after = SHIFTING[units]
+        shifted = cut_as_characters = cut = 0
+        for annotated in texts:
+            if shifted >= ENOUGH:
+                break
+            if not shifting.search(annotated.text):
+                continue
+            converters = [COUNTINGS[NAMES[name]](annotated.text) for name in ("characters", units)]
+            pairs = [[(to(span.start), to(span.end)) for to in converters] for span in annotated.spans]
+            differing = [pair for pair in pairs if pair[0] != pair[1]]
+            words = _words(annotated) if differing else None
+            shifted += len(differing)
+            for ours, theirs in differing:
+                cut_as_characters += not _fits(*ours, words)
+                cut += not _fits(*theirs, words)
+        return cls(after, shifted, cut_as_characters, cut)
+
+    @property
+    def gain(self) -> int:
+        """How many fewer spans cut words if offsets count the other units."""
+        return self.cut_as_characters - self.cut
+
+    def describe(self, chosen: Units, other: Units) -> str:
+        cut, instead = (self.cut_as_characters, self.cut)[:: 1 if chosen == "characters" else -1]
+        return (
+            f"offsets are read as {NAMES[chosen]}: of {counted(self.shifted, 'span')} after {self.after}, {cut:,} cut "
+            f"words, and {instead:,} would as {NAMES[other]}; {setting('task.units', other)} reads them so"
         )
-    return best
 
 
 def _words(annotated: Annotated) -> TaggedSentence:
@@ -296,8 +330,10 @@ def _trim(text: str, start: int, end: int) -> tuple[int, int]:
     return start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())
 
 
-def _fits(start: int, end: int, words: TaggedSentence) -> bool:
+def _fits(start: int | None, end: int | None, words: TaggedSentence | None) -> bool:
     """Return whether a span, apart from white space around it, consists of whole words."""
+    if start is None or end is None or words is None:
+        return False
     start, end = _trim(words.text, start, end)
     first, last = _covered(start, end, words)
     return first < last and words.starts[first] >= start and words.stops[last - 1] <= end
