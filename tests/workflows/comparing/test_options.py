@@ -1,9 +1,16 @@
 """Options of a comparison that would have no effect are refused."""
 
+import re
+import shlex
+
+import msgspec
 import pytest
 
 import unmask
+from unmask.cli.main import main
 from unmask.support.errors import UserError
+from unmask.workflows.comparing.checks import check_comparison
+from unmask.workflows.comparing.settings import read_budget, read_comparison
 
 HERE = {"device": "cpu", "precision": "float32", "quiet": True}
 
@@ -28,3 +35,76 @@ def test_options_that_a_file_or_the_lack_of_a_task_makes_idle_are_refused(inputs
         words = {"text": inputs / "text.txt", "budget": "2ktok", "arms": "bert-tiny,random"}
         with pytest.raises(UserError, match=f"without train, {option} would be ignored"):
             unmask.compare(out=tmp_path / "out", **words, **{option: value}, **HERE)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dry_run": True, "at_most": ["5ms"]}, "at_most has no effect on a list of cells"),
+        ({"slurm": True, "engine": "ray"}, "engine has no effect on a script for Slurm"),
+        ({"first": True, "workers": 3, "slurm": True}, "workers, slurm: no effect on a first look"),
+        ({"first": True, "at_most": ["5ms"]}, "at_most: no effect on a first look"),
+    ],
+)
+def test_options_without_effect_on_each_other_are_refused(inputs, tmp_path, options, message):
+    with pytest.raises(UserError, match=message):
+        unmask.compare(inputs / "pets.toml", out=tmp_path / "out", **options, **HERE)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"race": True}, "race has no effect with seeds=2: .*; pass seeds=3 or more"),
+        ({"design": "single"}, "nothing is varied"),
+        ({"arms": ["a/b", "a/c"], "budget": "", "text": [], "settings": {}, "field": "body"}, "without text"),
+        ({"arms": ["a/b", "a/c"], "text": [], "settings": {}, "documents": "auto"}, "budget has no effect"),
+        ({"arms": ["a/b", "a/c"], "text": [], "budget": "", "documents": "auto"}, "no arm has a recipe"),
+        ({"arms": ["a/b", "a/c"], "settings": {}, "budget": "", "tasks": {}, "search": True}, "search has no effect"),
+    ],
+)
+def test_settings_without_effect_are_refused(inputs, changes, message):
+    comparison = msgspec.structs.replace(read_comparison(inputs / "pets.toml"), **{"task_settings": {}, **changes})
+    with pytest.raises(UserError, match=message):
+        check_comparison(comparison)
+
+
+def test_a_test_set_that_cannot_be_held_out_is_asked_for_by_its_name(inputs, tmp_path):
+    (tmp_path / "few.tsv").write_text("text\tlabel\na dog\tdog\na cat\tcat\n")
+    words = {"text": inputs / "text.txt", "budget": "2ktok", "arms": "bert-tiny,random"}
+    with pytest.raises(UserError, match="2 examples are too few to hold out a tenth; pass test=FILE"):
+        unmask.compare(out=tmp_path / "out", train=tmp_path / "few.tsv", **words, **HERE)
+
+
+@pytest.mark.parametrize("budget", ["1023.2tok", "999999tok", "1.23456e16flop", "0.5min", "7s", "12345678tok"])
+def test_budgets_are_written_as_they_are_read_and_not_below(budget):
+    amount = read_budget(budget)
+    again = read_budget(amount.written)
+    assert again.unit == amount.unit and amount.amount <= again.amount <= 1.01 * amount.amount
+
+
+def test_the_budget_that_a_step_needs_is_named_as_it_is_written(inputs, tmp_path):
+    words = {"text": inputs / "text.txt", "train": inputs / "train.tsv", "arms": "bert-tiny,random"}
+    with pytest.raises(UserError, match="less than a step of 1,024 tokens; pass budget=.1024tok. or more"):
+        unmask.compare(out=tmp_path / "out", budget="10tok", **words, **HERE)
+
+
+def test_dry_runs_say_what_cells_take_and_cost(inputs, tmp_path, capsys):
+    unmask.compare(inputs / "pets.toml", out=tmp_path / "out", dry_run=True, price=3600, device="cpu")
+    listed = capsys.readouterr().err
+    (total,) = re.findall(r"cells, about (\d+) min (\d+) s with 1 at a time, at 3600 an hour ([\d.e+]+);", listed)
+    assert float(total[2]) == pytest.approx(60 * int(total[0]) + int(total[1]), rel=0.05)
+    assert re.search(r"\d MB +pretraining: bert, seed 0", listed) and re.search(r"take about \d+ MB", listed)
+
+
+def test_the_script_for_slurm_has_all_options(inputs, tmp_path, capsys):
+    """Cells of another precision are others: a script that left it out would compute them."""
+    out = tmp_path / "with a space"
+    options = ["--at-most", "5ms", "50MB", "--price", "0.2", "--precision", "float32", "--recompute"]
+    main(["compare", str(inputs / "pets.toml"), "--out", str(out), "--slurm", "--dry-run", *options])
+    written = capsys.readouterr()
+    (line,) = [line for line in written.out.splitlines() if line.startswith("srun ")]
+    words = shlex.split(line)[1:]
+    assert words[:5] == ["unmask", "compare", str(out / "comparison.toml"), "--out", str(out)]
+    assert sorted(words[5:]) == sorted(options)
+    assert "pretraining: bert, seed 0" in written.err and (out / "comparison.toml").exists()

@@ -17,6 +17,8 @@ from unmask.workflows.pretraining.checks import refuse_fixed
 
 MAX_MODELS = 10_000
 """Maximum number of arms × tasks × seeds, for each of which a model is trained."""
+FEWEST_TO_RACE = 3
+"""Number of seeds from which on an arm can stop before its last one."""
 
 
 def check_comparison(comparison: Comparison) -> dict[str, Arm]:
@@ -58,6 +60,22 @@ def check_comparison(comparison: Comparison) -> dict[str, Arm]:
         raise UserError(f"{argument('text')} has no effect: no arm is trained on it", remedy="remove it")
     if comparison.outlook and not training:
         raise UserError(f"{argument('outlook')} has no effect: no arm is trained on text", remedy="remove it")
+    if comparison.budget and not training:
+        raise UserError(f"{argument('budget')} has no effect: no arm is trained on text", remedy="remove it")
+    if comparison.search and not (training or comparison.tasks):
+        raise UserError(f"{argument('search')} has no effect: nothing is trained", remedy="remove it")
+    if comparison.settings and not training and not random:
+        raise UserError("settings have no effect: no arm has a recipe", remedy="remove them")
+    if comparison.design != "full" and not comparison.vary:
+        raise UserError("design has no effect: nothing is varied", remedy="remove it, or name factors in vary")
+    if not comparison.text and (comparison.documents, comparison.field) != ("auto", "text"):
+        raise UserError(f"{argument('documents')} and field have no effect without text", remedy="remove them")
+    if comparison.race and comparison.seeds < FEWEST_TO_RACE:
+        raise UserError(
+            f"{argument('race')} has no effect with {argument('seeds', comparison.seeds)}: an arm stops after two "
+            "seeds at the earliest",
+            remedy=f"pass {argument('seeds', FEWEST_TO_RACE)} or more",
+        )
     if comparison.seeds < 1:
         raise UserError(f"{argument('seeds')} is {comparison.seeds}, but at least one is needed")
     if len(arms) * max(1, len(comparison.named_tasks())) * comparison.seeds > MAX_MODELS:

@@ -14,7 +14,6 @@ from typing import Literal
 
 from unmask.data.labelled.hub_data import PREFIX, is_url, refuse_urls
 from unmask.inference.evaluation.likelihood import HEADS, lm_head
-from unmask.model.directory import find
 from unmask.model.model import load_model
 from unmask.support.choices import Device, Documents, Files, Format, Precision, as_files, as_texts, exists
 from unmask.support.errors import UserError, check_count
@@ -41,18 +40,20 @@ from unmask.workflows.comparing.work import (
     COMPARISON,
     JOIN,
     array_script,
+    bytes_kept,
     expected_seconds,
     seconds_taken,
+    weights_bytes,
     work,
     write_plan,
 )
 from unmask.workflows.distillation.general import check_distillation
 from unmask.workflows.finetuning.examples import drawn, read_parts
-from unmask.workflows.pretraining.search import cost
 
 UNTASKED = "remove it, or compare on a task"
-BYTES = 16
-"""Bytes in memory per parameter that is trained: the weight, its gradient, and two averages of the optimizer."""
+TRAINED = 4
+"""What weights that are trained take in memory, compared with themselves: with gradients, and two averages of the
+optimizer."""
 
 
 def compare(
@@ -139,6 +140,13 @@ def compare(
     check_count("workers", workers)
     check_price(price)
     restrictions = limits(as_texts(at_most))
+    if dry_run and restrictions and not slurm:
+        raise UserError(f"{argument('at_most')} has no effect on a list of cells", remedy="omit it")
+    if slurm and engine != "local":
+        raise UserError(f"{argument('engine')} has no effect on a script for Slurm", remedy="omit it")
+    alone = {"workers": workers > 1, "engine": engine != "local", "slurm": slurm, "at_most": restrictions}
+    if first and (idle := [argument(name) for name, value in alone.items() if value]):
+        raise UserError(f"{', '.join(idle)}: no effect on a first look, which this process takes", remedy="omit them")
     machine, display, out = choose_machine(device, precision), Display(quiet=quiet), Path(out)
     of_task = {
         "task": task != "classification",
@@ -209,16 +217,17 @@ def compare(
             raise UserError(f"{argument('first')}: no arm is a checkpoint as it is, or no task can be looked at")
         plan = replace(plan, cells=looks)
     _check_memory(plan, machine)
-    if dry_run:
-        describe(plan, out, display, workers)
-        return Outcome()
     _check_changed(plan, out, recompute=recompute)
+    if dry_run:
+        describe(plan, out, display, workers, price)
+        if not slurm:
+            return Outcome()
     out.mkdir(parents=True, exist_ok=True)
     write_plan(settings, out)
     if slurm:
-        return Outcome(script=array_script(out, workers))
-    if first:  # others would compute all cells of the comparison
-        workers, engine = 1, "local"
+        options = {"at_most": list(as_texts(at_most)), "price": price, "recompute": recompute, "quiet": quiet}
+        options |= {"device": device, "precision": precision}
+        return Outcome(script=array_script(out, workers, options))
     _work(plan, out, machine, workers, engine, quiet=quiet)
     if any(result_of(out, cell) for cell in whole.scored):  # a first look replaces no report of more
         plan = whole
@@ -260,17 +269,22 @@ def _work(plan: Plan, out: Path, machine: Machine, workers: int, engine: str, *,
         work(plan, out, machine, attempt=attempt, quiet=quiet)
 
 
-def describe(plan: Plan, out: Path, display: Display, workers: int) -> None:
-    """Print the cells with their states, expected minutes and bytes."""
-    total, taken = 0.0, seconds_taken(plan, out)
+def describe(plan: Plan, out: Path, display: Display, workers: int, price: float | None = None) -> None:
+    """Print the cells with their states, expected minutes and bytes, and with a price of an hour, what they cost."""
+    total, size, taken = 0.0, 0.0, seconds_taken(plan, out)
     for cell in plan.cells:
         state = "done" if result_of(out, cell) else "failed" if failure_of(out, cell) else ""
         seconds = 0.0 if state == "done" else expected_seconds(plan, cell, taken)
-        total += seconds
-        display.say(f"{cell.key}  {state or duration(seconds):>8}  {cell.name}")
-    size = sum(cell.keeps for cell in plan.cells)
+        kept = bytes_kept(cell)
+        total, size = total + seconds, size + kept
+        display.say(
+            f"{cell.key}  {state or duration(seconds):>10}  {f'{kept / 1e6:,.1f} MB' if kept else '':>10}  {cell.name}"
+        )
+    left = total / workers
+    cost = "" if price is None else f", at {price:g} an hour {price * left / 3600:.2g}"
     display.say(
-        f"{len(plan.cells)} cells, about {duration(total / workers)} with {workers} at a time; {size} models are kept"
+        f"{len(plan.cells)} cells, about {duration(left)} with {workers} at a time{cost}; their models and corpora "
+        f"take about {size / 1e6:,.0f} MB, and what is being trained several times its model"
     )
 
 
@@ -281,7 +295,11 @@ def _check_tasks(settings: Comparison) -> None:
         UserError: a file cannot be read, or there are too few examples.
     """
     for data in settings.tasks.values():
-        train = read_parts(TASKS[data.task](), data.files).train
+        task = TASKS[data.task]()
+        try:
+            train = read_parts(task, data.files).train
+        except UserError as error:  # the test set is the dev set of what is trained
+            raise UserError(error.message.replace(argument("dev", "FILE"), argument("test", "FILE"))) from error
         drawn(train, max(data.examples, default=None), {})
 
 
@@ -332,13 +350,9 @@ def _check_memory(plan: Plan, machine: Machine) -> None:
     """
     available = machine.available_memory()
     for cell in plan.cells:
-        if cell.kind == "pretraining" and cell.seed == 0:
-            needed = BYTES * cost(cell.paths["recipe"], cell.paths["vocabulary"]).parameters
-        elif cell.kind == "score" and cell.seed == 0 and cell.paths.get("model"):
-            weights = [file for file in find(cell.paths["model"]).iterdir() if file.suffix in (".safetensors", ".bin")]
-            needed = BYTES // 4 * max((file.stat().st_size for file in weights), default=0)
-        else:
+        if cell.seed or cell.kind not in ("pretraining", "score"):
             continue
+        needed = TRAINED * weights_bytes(cell)
         if available and needed > available:
             raise UserError(
                 f"arm '{cell.arm}' needs {needed / 1e9:.1f} GB for its weights and their training, more than the "

@@ -267,7 +267,7 @@ class Planner:
             part = "" if share == 1 else f" ({share:g} of the budget, with which the outlook begins)"
             raise UserError(
                 f"arm '{name}': {amount} less than a step of {step:,} tokens{part}",
-                remedy=f"raise {argument('budget')} to at least {budget.times(step / tokens / share)}",
+                remedy=f"pass {argument('budget', budget.times(step / tokens / share).written)} or more",
             )
         return as_recipe(recipe, {"budget.tokens": float(f"{tokens:.6g}"), **unlimited})
 

@@ -26,6 +26,7 @@ has it.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -70,6 +71,13 @@ class Budget(msgspec.Struct, frozen=True):
     def times(self, factor: float) -> Budget:
         """Return a multiple of the budget."""
         return Budget(self.amount * factor, self.unit)
+
+    @property
+    def written(self) -> str:
+        """The budget, rounded up, as `read_budget` reads it."""
+        unit = {"minutes": "min", "tokens": "tok", "flops": "flop"}[self.unit]
+        size = 10.0 ** (math.floor(math.log10(self.amount)) - 3)  # four digits
+        return f"{math.ceil(self.amount / size) * size:g}{unit}"
 
     def __str__(self) -> str:
         if self.unit == "minutes":

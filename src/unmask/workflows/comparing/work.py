@@ -14,6 +14,7 @@ directory.
 
 from __future__ import annotations
 
+import shlex
 import time
 import traceback
 from collections.abc import Mapping
@@ -25,9 +26,12 @@ from typing import Any
 
 import msgspec
 
+from unmask.data.text.files import COMPRESSED
+from unmask.model.directory import find
+from unmask.support.choices import exists
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
-from unmask.support.messages import call, in_command, rendered
+from unmask.support.messages import flags
 from unmask.support.settings import write
 from unmask.support.workers import ATTEMPTS, PAUSE, taken
 from unmask.training.interrupt import Interrupted
@@ -66,6 +70,8 @@ GUESS = {
     "cost": 30.0,
 }
 """Seconds that a cell is expected to take before one of its kind has been computed."""
+PACKED = 4
+"""Size of a text, compared with that of its compressed file, about."""
 
 
 def work(plan: Plan, out: Path, machine: Machine, *, attempt: str, quiet: bool, measures: bool = True) -> None:
@@ -195,6 +201,26 @@ def expected_seconds(plan: Plan, cell: Cell, taken: Mapping[str, float]) -> floa
     return GUESS[cell.kind]
 
 
+def bytes_kept(cell: Cell) -> float:
+    """Return about how much of the disk a finished cell takes."""
+    if cell.kind == "corpus":  # token ids and a sample take about as much as the text
+        files = [Path(file) for file in cell.paths["text"] if exists(Path(file))]
+        return sum(file.stat().st_size * (PACKED if file.suffix in COMPRESSED else 1) for file in files)
+    return weights_bytes(cell) if cell.keeps else 0
+
+
+def weights_bytes(cell: Cell) -> float:
+    """Return the size of the weights, in float32, of the model that a cell trains."""
+    paths = cell.paths
+    recipe = paths.get("student") or paths.get("recipe")
+    if recipe is not None:
+        return 4 * cost(recipe, paths.get("vocabulary")).parameters
+    if "model" in cell.needs:
+        return weights_bytes(cell.needs["model"])
+    files = [file for file in find(paths["model"]).iterdir() if file.suffix in (".safetensors", ".bin")]
+    return max((file.stat().st_size for file in files), default=0)
+
+
 @cache
 def _speed() -> float:
     return training_speed(choose_machine())
@@ -222,13 +248,16 @@ def join(out: str, device: Any, precision: Any, attempt: str) -> None:
     work(plan, Path(out), machine, attempt=attempt, quiet=True, measures=False)
 
 
-def array_script(out: Path, workers: int) -> str:
+def array_script(out: Path, workers: int, options: Mapping[str, Any]) -> str:
     """Return a batch script for Slurm, whose tasks divide the cells between them.
 
     Args:
         out: the directory of the comparison, with its plan.
         workers: number of tasks.
+        options: further parameters of each call, but for those at their defaults.
     """
     template = resources.files("unmask.workflows.comparing") / "page" / "array.sh"
-    command = rendered(call("compare", out / COMPARISON, out=out), in_command)
+    given = {"out": out, **options}
+    named = [word for name, value in given.items() if value and value != "auto" for word in flags(name, value)]
+    command = shlex.join(["unmask", "compare", str(out / COMPARISON), *named])
     return template.read_text(encoding="utf8").format(workers=workers, command=command)
