@@ -90,7 +90,9 @@ def test_engines_whose_outputs_differ_are_not_the_fastest(inputs, tmp_path):
         rows = [EngineMeasurement("torch", "float32", 100.0, 4.0, 5.0, 0.0)]
         rows.append(EngineMeasurement("onnx", "int8", 900.0, 1.0, 2.0, differs))
         folder_of(tmp_path, cell).mkdir(parents=True, exist_ok=True)
-        write_result(folder_of(tmp_path, cell), cell, {"engines": msgspec.to_builtins(rows), "elapsed": 1.0})
+        write_result(
+            folder_of(tmp_path, cell), cell, {"engines": msgspec.to_builtins(rows), "shape": cell.arm, "elapsed": 1.0}
+        )
     outcome = conclude(plan, tmp_path, MACHINE)
     fastest = {arm.name: (arm.engine, arm.fastest, arm.speed) for arm in outcome.arms}
     assert fastest == {"bert": ("onnx int8", 1.0, 900.0), "random": ("torch float32", 4.0, 100.0)}
