@@ -177,7 +177,7 @@ def test_other_processes_measure_no_speed(inputs, finished, tmp_path, monkeypatc
 
 def test_a_first_look_replaces_no_report_of_more(inputs, published, tmp_path):
     arms = {use: Arm(model=str(published), use=use) for use in ("finetuned", "frozen")}
-    comparison = changed(inputs, arms=arms, text=[], budget="", settings={})
+    comparison = changed(inputs, arms=arms, text=[], budget="", settings={}, documents="auto")
     faked(planned(comparison), tmp_path / "out", lambda cell: 0.9 if cell.arm == "frozen" else 0.6)
     (tmp_path / "file.toml").write_text(write(comparison))
     options = {"device": "cpu", "precision": "float32", "quiet": True}
