@@ -14,7 +14,7 @@ from unmask.data.labelled.labelled_file import read_rows
 from unmask.data.labelled.question_files import Answer, Question, read_squad
 from unmask.inference.bench import Bench, EngineMeasurement
 from unmask.support.settings import write
-from unmask.workflows.comparing import compute
+from unmask.workflows.comparing import compute, planner
 from unmask.workflows.comparing.checks import check_comparison
 from unmask.workflows.comparing.planner import Planner
 
@@ -69,7 +69,7 @@ def compare(benchmark_module, language_model, shared, minilm, tmp_path, monkeypa
         shutil.copytree(language_model, tmp_path / made)
     engines = Bench([EngineMeasurement("torch", "float32", 1000.0, 2.0, 3.0, 0.0)], 0, [])
     monkeypatch.setattr(compute, "measure_engines", lambda model, **sizes: engines)
-    monkeypatch.setattr(compute, "HELD_OUT", 600)
+    monkeypatch.setattr(planner, "HELD_OUT", 600)
     return module
 
 

@@ -90,7 +90,9 @@ def test_engines_whose_outputs_differ_are_not_the_fastest(inputs, tmp_path):
         rows = [EngineMeasurement("torch", "float32", 100.0, 4.0, 5.0, 0.0)]
         rows.append(EngineMeasurement("onnx", "int8", 900.0, 1.0, 2.0, differs))
         folder_of(tmp_path, cell).mkdir(parents=True, exist_ok=True)
-        write_result(folder_of(tmp_path, cell), cell, {"engines": msgspec.to_builtins(rows), "elapsed": 1.0})
+        write_result(
+            folder_of(tmp_path, cell), cell, {"engines": msgspec.to_builtins(rows), "shape": cell.arm, "elapsed": 1.0}
+        )
     outcome = conclude(plan, tmp_path, MACHINE)
     fastest = {arm.name: (arm.engine, arm.fastest, arm.speed) for arm in outcome.arms}
     assert fastest == {"bert": ("onnx int8", 1.0, 900.0), "random": ("torch float32", 4.0, 100.0)}
@@ -175,7 +177,7 @@ def test_other_processes_measure_no_speed(inputs, finished, tmp_path, monkeypatc
 
 def test_a_first_look_replaces_no_report_of_more(inputs, published, tmp_path):
     arms = {use: Arm(model=str(published), use=use) for use in ("finetuned", "frozen")}
-    comparison = changed(inputs, arms=arms, text=[], budget="", settings={})
+    comparison = changed(inputs, arms=arms, text=[], budget="", settings={}, documents="auto")
     faked(planned(comparison), tmp_path / "out", lambda cell: 0.9 if cell.arm == "frozen" else 0.6)
     (tmp_path / "file.toml").write_text(write(comparison))
     options = {"device": "cpu", "precision": "float32", "quiet": True}

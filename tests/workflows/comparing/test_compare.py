@@ -361,8 +361,9 @@ def pretend(out, cell, share_right):
     folder.mkdir(parents=True)
     right = np.random.default_rng(0).random(1000) < share_right  # for each seed: two have little to say
     drawn = [right[np.random.default_rng(r).integers(1000, size=1000)].mean() * 100 for r in range(50)]
-    np.save(folder / RESAMPLED, np.array(drawn, np.float32))
+    np.save(folder / RESAMPLED, np.array([drawn], np.float32))
     result = {
+        "deciding": ["accuracy"],
         "metric": "accuracy",
         "metrics": {"accuracy": float(100 * right.mean())},
         "independent": 1000,

@@ -85,7 +85,7 @@ def test_budgets_are_written_as_they_are_read_and_not_below(budget):
 
 def test_the_budget_that_a_step_needs_is_named_as_it_is_written(inputs, tmp_path):
     words = {"text": inputs / "text.txt", "train": inputs / "train.tsv", "arms": "bert-tiny,random"}
-    with pytest.raises(UserError, match="less than a step of 1,024 tokens; pass budget=.1024tok. or more"):
+    with pytest.raises(UserError, match=r"less than a step of 1,024 tokens; pass budget=.1024tok. or more"):
         unmask.compare(out=tmp_path / "out", budget="10tok", **words, **HERE)
 
 

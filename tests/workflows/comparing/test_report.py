@@ -148,8 +148,9 @@ def faked(plan, out, accuracy):
         rng = np.random.default_rng(cell.seed)  # the same examples for all arms
         right = rng.random(2000) < accuracy(cell)
         drawn = [right[np.random.default_rng(r).integers(2000, size=2000)].mean() * 100 for r in range(50)]
-        np.save(folder / RESAMPLED, np.array(drawn, np.float32))
+        np.save(folder / RESAMPLED, np.array([drawn], np.float32))
         result = {"metric": "accuracy", "metrics": {"accuracy": float(100 * right.mean())}, "independent": 2000}
+        result["deciding"] = ["accuracy"]
         calibration = {"expected_calibration_error": 2.0 + cell.seed, "without_temperature": 30.0, "temperature": 5.0}
         result |= {"trained_on": 40, "examples": 2000, "labels": 2, "calibration": calibration if cell.seed < 2 else {}}
         result |= {"notes": [], "parameters": 9}

@@ -20,7 +20,7 @@ from unmask.support.messages import in_command, rendered
 from unmask.support.settings import write
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
-from unmask.workflows.comparing import compute
+from unmask.workflows.comparing import compute, planner
 from unmask.workflows.comparing.cells import BITS, RESAMPLED, folder_of, result_of, write_result
 from unmask.workflows.comparing.checks import check_comparison
 from unmask.workflows.comparing.outcome import ArmOutcome, Estimate
@@ -207,7 +207,7 @@ def test_impossible_students_are_refused(inputs, arm, message):
 
 def test_arms_without_tasks_are_compared_by_bits(inputs, tmp_path, monkeypatch):
     """End to end: the better arm learns, the other one hardly does."""
-    monkeypatch.setattr(compute, "HELD_OUT", 600)
+    monkeypatch.setattr(planner, "HELD_OUT", 600)
     slow = Arm(recipe="bert-tiny", settings={"optimizer.learning_rate": 1e-7})
     arms = {"slow": slow, "quick": Arm(recipe="bert-tiny", settings={"optimizer.learning_rate": 3e-3})}
     comparison = changed(inputs, arms=arms, tasks={}, task_settings={}, seeds=2, budget="10ktok")
@@ -231,7 +231,7 @@ def test_arms_without_tasks_are_compared_by_bits(inputs, tmp_path, monkeypatch):
     assert lines[-3].split("  ")[0] == "arm" and lines[-2].startswith("quick")
     plan = planned(comparison)
     for cell in plan.of("bits"):
-        assert np.load(folder_of(tmp_path / "out", cell) / RESAMPLED).shape == (50,)
+        assert np.load(folder_of(tmp_path / "out", cell) / RESAMPLED).shape == (1, 50)
         assert result_of(tmp_path / "out", cell)["bits"] in outcome.arm(cell.arm).bits_by_seed
 
 
@@ -243,9 +243,18 @@ def pretend(plan, out, bits):
         noise = np.random.default_rng(0).normal(size=40)
         rng = np.random.default_rng(1)
         values = bits(cell) + 0.3 * noise + 0.001 * cell.seed
-        np.save(folder / RESAMPLED, np.array([values[rng.integers(40, size=40)].mean() for _ in range(50)], np.float32))
+        np.save(
+            folder / RESAMPLED, np.array([[values[rng.integers(40, size=40)].mean() for _ in range(50)]], np.float32)
+        )
         mean = float(values.mean())
-        result = {"bits": mean, "low": mean - 0.1, "high": mean + 0.1, "head": "masked_lm", "metric": BITS}
+        result = {
+            "bits": mean,
+            "low": mean - 0.1,
+            "high": mean + 0.1,
+            "head": "masked_lm",
+            "metric": BITS,
+            "deciding": [BITS],
+        }
         result |= {"metrics": {BITS: mean}, "independent": 40, "parameters": 9, "elapsed": 1.0}
         write_result(folder, cell, result)
 

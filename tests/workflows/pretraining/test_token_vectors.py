@@ -1,7 +1,9 @@
 """Initial token embeddings: counts, mutual information and factors as independent implementations compute them."""
 
+import time
 from collections import Counter
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,8 @@ from unmask.data.corpus.corpus import DocumentBlock
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
 from unmask.support.settings import parse_overrides
-from unmask.workflows.pretraining import token_vectors
+from unmask.training.settings import BudgetSettings
+from unmask.workflows.pretraining import pretrain, token_vectors
 from unmask.workflows.pretraining.pretrain import pretrain_corpus
 from unmask.workflows.pretraining.start import begin_from_text, build_learner
 from unmask.workflows.pretraining.token_vectors import begin_embeddings, factor, mutual_information, neighbor_counts
@@ -133,6 +136,28 @@ def test_a_run_begins_at_the_statistics_of_its_text(corpus, tmp_path, capsys):
     assert "token embeddings begin" not in capsys.readouterr().err, "a model has embeddings"
     pretrain_corpus(recipe("initial_embeddings=random"), corpus, tmp_path / "random")
     assert "token embeddings begin" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("minutes", [1.0, 0.001])
+def test_a_budget_in_minutes_includes_the_embeddings(corpus, tmp_path, monkeypatch, minutes):
+    given = []
+
+    def trainer(*parts, settings, run, **options):
+        given.append((60 * settings.budget.minutes, run.read_metrics("start")))
+        raise LookupError("enough")
+
+    def slow(learner, documents):
+        time.sleep(0.2)
+        return "done"
+
+    monkeypatch.setattr(pretrain, "Trainer", trainer)
+    monkeypatch.setattr(pretrain, "begin_from_text", slow)
+    timed = msgspec.structs.replace(recipe(), budget=BudgetSettings(minutes=minutes))
+    with pytest.raises(LookupError, match="enough"):
+        pretrain_corpus(timed, corpus, tmp_path / "run")
+    ((left, (line,)),) = given
+    assert line["seconds"] > 0.19
+    assert left == pytest.approx(max(60 * minutes - line["seconds"], 0.06))
 
 
 def test_a_body_without_token_embeddings_is_refused():

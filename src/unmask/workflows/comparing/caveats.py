@@ -7,7 +7,7 @@ from pathlib import Path
 
 from unmask.support.errors import counted
 from unmask.training.machine import Machine
-from unmask.workflows.comparing.cells import Plan, result_of
+from unmask.workflows.comparing.cells import NEEDED, Plan, failure_of, result_of
 from unmask.workflows.comparing.outcome import ArmOutcome
 from unmask.workflows.comparing.scores import Scores
 from unmask.workflows.comparing.settings import read_budget
@@ -16,6 +16,8 @@ FEW = 200
 """Number of independent test examples below which the report warns."""
 KNOWN, CLEARLY = -4.0, 0.9
 """Standard errors, and ratio of bits, from which on test texts are known suspiciously well."""
+UNEQUAL = 1.25
+"""Ratio of minutes to those of the budget from which on the report warns."""
 
 
 def caveats(plan: Plan, out: Path, arms: Sequence[ArmOutcome], scores: Scores, machine: Machine) -> list[str]:
@@ -33,6 +35,12 @@ def caveats(plan: Plan, out: Path, arms: Sequence[ArmOutcome], scores: Scores, m
         warnings.append(f"Failed, and not compared: {', '.join(failed)}.")
     if unfinished := [arm.name for arm in arms if arm.state == "unfinished"]:
         warnings.append(f"Not finished: {', '.join(unfinished)}.")
+    lost = [arm.name for arm in arms if arm.state == "failed"]
+    for cell in plan.cells:
+        told = cell.kind in ("score", "pretraining", "corpus", "rate") or (cell.kind == "bits" and not plan.tasks)
+        failure = None if told or cell.arm in lost else failure_of(out, cell)
+        if failure is not None and not failure.error.startswith(NEEDED):
+            warnings.append(f"Not known, since it failed: {cell.name} ({failure.error}).")
     for cell in plan.of("overlap"):
         if (found := result_of(out, cell)) and found["seen"]:
             warnings.append(
@@ -47,7 +55,7 @@ def caveats(plan: Plan, out: Path, arms: Sequence[ArmOutcome], scores: Scores, m
                 f"{compared['test']:.2f} bits per token, the training texts with {compared['train']:.2f}: it may have "
                 "been trained on the test texts."
             )
-    warnings += _of_machines(plan, out, machine)
+    warnings += _of_machines(plan, out, machine) + _of_minutes(plan, arms)
     for task in plan.tasks:
         results = [result for (_, name, _), result in scores.results.items() if name == task]
         if results and (number := results[0]["independent"]) < FEW:
@@ -55,6 +63,21 @@ def caveats(plan: Plan, out: Path, arms: Sequence[ArmOutcome], scores: Scores, m
         notes = dict.fromkeys(note for result in results for note in result["notes"] if "equal" in note)
         warnings += [f"{task}: {note}." for note in notes]
     return warnings
+
+
+def _of_minutes(plan: Plan, arms: Sequence[ArmOutcome]) -> list[str]:
+    """Return a warning of arms whose training took other minutes than the budget, into which steps are converted."""
+    budget = read_budget(plan.comparison.budget) if plan.comparison.budget else None
+    if budget is None or budget.unit != "minutes":
+        return []
+    ratios = {arm.name: arm.trained_seconds / 60 / budget.amount for arm in arms if arm.trained_seconds}
+    unequal = [f"{name} {ratio:.2g} times" for name, ratio in ratios.items() if not 1 / UNEQUAL < ratio < UNEQUAL]
+    if not unequal:
+        return []
+    return [
+        f"Training on text took other minutes than the budget ({', '.join(unequal)}): steps took more or less time "
+        "than at the start, when they were counted. Budgets in tokens or operations do not depend on that."
+    ]
 
 
 def _of_machines(plan: Plan, out: Path, here: Machine) -> list[str]:

@@ -3,6 +3,7 @@
     corpus -> pretraining (arm, seed) -> score (arm, task, seed) -> cost (arm)
                                          rate (arm, task) -> score
                                          bits (arm; without tasks in place of the score, of each seed)
+                                         heldout -> bits
 
 The key of a cell is the SHA-256 of all that its result depends on: settings, contents of files and models, versions,
 precision, and the keys of the cells it needs; not of names, paths or numbers of processes. Therefore a finished cell is
@@ -25,7 +26,7 @@ from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_values, sha256
 from unmask.workflows.comparing.settings import Arm, Comparison, TaskData
 
-Kind = Literal["look", "familiarity", "overlap", "corpus", "pretraining", "bits", "rate", "score", "cost"]
+Kind = Literal["look", "familiarity", "overlap", "heldout", "corpus", "pretraining", "bits", "rate", "score", "cost"]
 OUTLOOK = (0.125, 0.25, 0.5)
 """Shares of the budget that arms are also trained with, for an outlook."""
 SHORT_KEY = 16
@@ -39,8 +40,12 @@ RUN, CORPUS, TOKENIZER = "run", "corpus", "tokenizer"
 BITS = "bits_per_character"
 """The metric of arms that are compared without tasks; less is better."""
 RESAMPLED, MISTAKES = "resampled.npy", "mistakes.json"
-"""Files of a score: the metric on the resamples of the test examples, which are the same for all arms; and what is
-wrong."""
+"""Files of a score: its metrics on the resamples of the test examples, which are the same for all arms, (metrics,
+resamples); and what is wrong."""
+NEEDED = "needs what failed:"
+"""How errors of cells begin that need a failed one."""
+HELD = "heldout.jsonl"
+"""File of the passages of held-out text that are predicted."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +169,7 @@ def write_result(folder: Path, cell: Cell, result: Mapping[str, Any]) -> None:
         cell: the cell.
         result: values that JSON can represent; those that are not finite become null.
     """
-    files = {name: sha256(folder / name) for name in (RESAMPLED, MISTAKES) if (folder / name).exists()}
+    files = {name: sha256(folder / name) for name in (RESAMPLED, MISTAKES, HELD) if (folder / name).exists()}
     content = msgspec.json.decode(msgspec.json.encode({**result, "files": files}))  # as it is read
     replace_file(folder / RESULT, msgspec.json.encode({**content, "digest": fingerprint_values([cell.key, content])}))
 

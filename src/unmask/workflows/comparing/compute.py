@@ -6,6 +6,7 @@ A cell that was interrupted continues: runs are resumed from their checkpoints, 
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from unmask.data.batches.rng import derive_rng
 from unmask.data.corpus.build import held_out, write_corpus
 from unmask.data.corpus.corpus import open_corpus
 from unmask.data.text.documents import Skipped, read_documents
@@ -34,15 +36,18 @@ from unmask.support.environment import num_cores
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_values
 from unmask.support.messages import argument
-from unmask.support.settings import convert, write
+from unmask.support.settings import convert, to_table, write
 from unmask.tasks import TASKS
 from unmask.training.machine import Machine
 from unmask.training.processes import Processes
-from unmask.training.runs.directory import CHECKPOINTS, RunDirectory
+from unmask.training.runs.directory import CHECKPOINTS, SEARCHED, RunDirectory
 from unmask.training.runs.display import Display
+from unmask.training.runs.usage import FILE as USAGE
+from unmask.training.runs.usage import read_usage
 from unmask.workflows.comparing.cells import (
     BITS,
     CORPUS,
+    HELD,
     MISTAKES,
     RESAMPLED,
     RUN,
@@ -69,9 +74,8 @@ FAMILIAR, FAMILIAR_TOKENS = 200, 32
 """Maximum number of training and of test texts whose bits are compared, and of their first tokens."""
 MAX_MISTAKES, MAX_TEXT = 5_000, 400
 """Number of mistakes whose texts are stored, and of their characters."""
-HELD_OUT = 20_000
-"""Number of characters of the first held-out documents whose bits are measured, of at most `MAX_PASSAGE` of each."""
-MAX_PASSAGE = 1_000
+PARTIAL_WORD = re.compile(r"\S{0,40}\s+")
+"""The rest of a word with which a passage begins."""
 LATENCY_REQUESTS, SPEED_SEQUENCES = 100, 400
 """Number of sequences that the engines of an arm's model are measured with, one by one and together."""
 
@@ -158,6 +162,30 @@ def compare_familiarity(cell: Cell, folder: Path, needed: Mapping[str, Path], ma
     return {"train": float(train.mean()), "test": float(test.mean()), "z": z}
 
 
+def draw_heldout(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
+    """Draw passages of the held-out documents, at random places in documents in random order."""
+    rng, most = derive_rng(0, "held-out passages"), cell.inputs["longest"]
+    texts = list(held_out(read_documents(cell.paths["text"], cell.paths["reading"], Skipped())))
+    if len(texts) < 2 and cell.paths["decides"]:
+        raise UserError("fewer than two documents are held out of the text", remedy=f"add to {argument('text')}")
+    passages: list[str] = []
+    characters = 0
+    for index in rng.permutation(len(texts)).tolist():
+        if characters >= cell.inputs["characters"]:
+            break
+        passages.append(_passage(texts[index], most, rng))
+        characters += len(passages[-1])
+    replace_file(folder / HELD, b"".join(msgspec.json.encode({"text": passage}) + b"\n" for passage in passages))
+    return {"documents": len(texts), "passages": len(passages), "characters": characters}
+
+
+def _passage(text: str, most: int, rng: np.random.Generator) -> str:
+    """Return a text, or of a longer one so many characters from a random place, which begins with a whole word."""
+    start = int(rng.integers(len(text) - most + 1)) if len(text) > most else 0
+    partial = PARTIAL_WORD.match(text, start) if start else None
+    return text[partial.end() if partial else start : start + most]
+
+
 def measure_bits(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
     """Measure how well a model predicts held-out text, in bits per character, which no vocabulary changes.
 
@@ -167,24 +195,14 @@ def measure_bits(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: 
     """
     model = load_model(_model(cell, needed))
     likelihood = _likelihood(model, machine)
-    if likelihood is None:
-        return {}
-    texts: list[str] = []
-    characters = 0
-    for text in held_out(read_documents(cell.paths["text"], cell.paths["reading"], Skipped())):
-        texts.append(text[:MAX_PASSAGE])
-        characters += len(texts[-1])
-        if characters >= HELD_OUT:
-            break
-    if len(texts) < 2:
-        if cell.paths["decides"]:
-            raise UserError("fewer than two documents are held out of the text", remedy=f"add to {argument('text')}")
+    texts = [msgspec.json.decode(line)["text"] for line in (needed["heldout"] / HELD).read_bytes().splitlines()]
+    if likelihood is None or len(texts) < 2:
         return {}
     scored = document_bits(likelihood, texts, Display(quiet=True))
-    (drawn,) = resampled([scored.measure], len(texts), _resampling_seed(cell.inputs["text"]), None)
+    (drawn,) = resampled([scored.measure], len(texts), _resampling_seed(cell.needs["heldout"].inputs["text"]), None)
     if not np.isfinite(drawn[BITS]).all():
         raise UserError("the loss of the held-out text is not finite", remedy="lower the learning rate")
-    np.save(folder / RESAMPLED, drawn[BITS].astype(np.float32))
+    np.save(folder / RESAMPLED, drawn[BITS][None].astype(np.float32))
     low, high = intervals(scored.measure, len(texts))[BITS]
     bits = measure_all(scored.measure, len(texts))[BITS]
     return {
@@ -194,6 +212,7 @@ def measure_bits(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: 
         "characters": int(scored.characters.sum()),
         "head": likelihood.head,
         "metric": BITS,
+        "deciding": [BITS],
         "metrics": {BITS: bits},
         "independent": len(texts),
         "parameters": sum(value.numel() for value in model.encoder.parameters()),
@@ -213,9 +232,16 @@ def train_model(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: M
         init = cell.paths["model"] if way == "adapt" else None
         pretrain(cell.paths["recipe"], init=init, search=cell.inputs["search"], **common)
     lines = RunDirectory(run).read_metrics("train")
+    trials = [RunDirectory(trial).read_metrics("train")[-1:] for trial in (run / SEARCHED).glob("x*")]
+    ends = [end for trial in (*trials, lines[-1:]) for end in trial]
+    begun = sum(
+        line["seconds"]
+        for trial in (*(run / SEARCHED).glob("x*"), run)
+        for line in RunDirectory(trial).read_metrics("start")
+    )
     return {
-        "seconds": lines[-1]["seconds"] if lines else 0.0,
-        "tokens": lines[-1]["tokens"] if lines else 0,
+        "seconds": begun + sum(end["seconds"] for end in ends),
+        "tokens": sum(end["tokens"] for end in ends),
         "memory": machine.memory() if measured else 0,
         "curve": _curve(lines, RunDirectory(run).read_metrics("heldout")),
     }
@@ -244,13 +270,14 @@ def choose_rate(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: M
 def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: Machine, quiet: bool) -> Result:
     """Learn a task, and score the model on the test examples."""
     run, start, display = folder / RUN, time.monotonic(), Display(quiet=quiet)
+    earlier = sum(usage.seconds for usage in read_usage(run / USAGE))  # of starts that were interrupted
     measured = machine.reset_peak_memory()
     ready = _prepared(cell, folder, needed, machine, display)
     examples = ready.data.held
     if not examples:
         raise UserError(f"task '{cell.task}': there are no examples to test on", remedy="name files in test")
     run_prepared(_untested(ready), run, machine, Processes.launched(), display, resume=can_resume(run, True))
-    seconds, memory = time.monotonic() - start, machine.memory() if measured else 0
+    seconds, memory = earlier + time.monotonic() - start, machine.memory() if measured else 0
     model = load_model(run)
     task = model.task
     assert task is not None
@@ -258,18 +285,19 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
     measure, groups = task.measure(examples, predictions, model.labels), task.groups(examples)
     metrics = measure_all(measure, len(examples))
     tested = list(map(str, cell.paths["files"].dev or cell.paths["files"].train))
-    metric = cell.inputs["metric"] or metric_of(cell.inputs["task"], metrics)
-    if metric not in metrics or metric not in SHARES | CORRELATIONS:
-        known = ", ".join(name for name in metrics if name in SHARES | CORRELATIONS)
-        raise UserError(f"task '{cell.task}': no metric '{metric}' to decide by", remedy=f"choose one of {known}")
     (drawn,) = resampled([measure], len(examples), _resampling_seed(tested_on(cell)), groups)
-    np.save(folder / RESAMPLED, drawn[metric].astype(np.float32))
+    metric, known = metric_of(cell.inputs["task"], metrics), [name for name in metrics if name in SHARES | CORRELATIONS]
+    deciding = [name for name in known if math.isfinite(metrics[name]) and np.isfinite(drawn[name]).all()]
+    if metric in known and metric not in deciding:
+        raise UserError(f"task '{cell.task}': {metric} is not a number", remedy="lower the learning rate")
+    np.save(folder / RESAMPLED, np.array([drawn[name] for name in deciding], np.float32))
     wrong = [] if cell.seed else _listed(task.mistakes(examples, predictions, model.labels), tested)
     (folder / MISTAKES).write_bytes(msgspec.json.encode(wrong))
     parameters = sum(value.numel() for value in model.encoder.parameters())
     recipe = ready.recipe
     return {
         "metric": metric,
+        "deciding": deciding,
         "metrics": metrics,
         "calibration": task.calibration(examples, predictions),
         "examples": len(examples),
@@ -313,13 +341,17 @@ def measure_cost(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: 
     """
     model = load_model(needed["score"] / RUN if "score" in needed else _model(cell, needed))
     measured = measure_engines(model, sequences=SPEED_SEQUENCES, requests=LATENCY_REQUESTS)
-    return {"engines": msgspec.to_builtins(measured.rows), "left_out": measured.left_out}
+    heads = {name: {part: list(tensor.shape) for part, tensor in head.items()} for name, head in model.heads.items()}
+    settings = model.encoder.settings and to_table(model.encoder.settings)
+    shape = fingerprint_values([settings, model.tokenizer.size, heads])
+    return {"engines": msgspec.to_builtins(measured.rows), "left_out": measured.left_out, "shape": shape}
 
 
 COMPUTE: dict[str, Compute] = {
     "look": look_first,
     "familiarity": compare_familiarity,
     "overlap": find_overlap,
+    "heldout": draw_heldout,
     "corpus": make_corpus,
     "pretraining": train_model,
     "bits": measure_bits,

@@ -182,6 +182,7 @@ class Outcome(msgspec.Struct, frozen=True):
         warnings: what makes figures less trustworthy.
         cells: all cells.
         settings: what was compared.
+        recipes: all settings of what was trained with the first seed, as TOML, by the names of the cells.
         budget: the budget in words; "" if nothing was trained on text.
         seeds: number of seeds.
         machine: on what.
@@ -202,6 +203,7 @@ class Outcome(msgspec.Struct, frozen=True):
     warnings: list[str] = []
     cells: list[CellOutcome] = []
     settings: dict[str, Any] = {}
+    recipes: dict[str, str] = {}
     budget: str = ""
     seeds: int = 0
     machine: dict[str, Any] = {}

@@ -33,6 +33,8 @@ from unmask.workflows.pretraining.search import cost
 
 LIBRARIES = ("torch", "tokenizers")
 """Libraries whose versions results depend on."""
+HELD_OUT, MAX_PASSAGE = 20_000, 1_000
+"""Number of characters of held-out text whose bits are measured, and of the longest passage of a document."""
 
 
 class Planner:
@@ -52,11 +54,13 @@ class Planner:
         self.vocabularies = {  # numbers of token ids
             arm.model: load_tokenizer(find(arm.model)).size for arm in arms.values() if arm.model and arm.trains
         }
-        self.students = {
-            arm.model: STUDENT if "masked_lm" in load_model(arm.model).heads else HEADLESS_STUDENT
-            for arm in arms.values()
-            if arm.way == "distill" and not arm.recipe
+        teachers = {
+            arm.model: load_model(arm.model) for arm in arms.values() if arm.way == "distill" and not arm.recipe
         }
+        self.students = {
+            name: STUDENT if "masked_lm" in teacher.heads else HEADLESS_STUDENT for name, teacher in teachers.items()
+        }
+        self.widths = {name: teacher.encoder.width for name, teacher in teachers.items()}
         self.tasks = comparison.named_tasks()
         self.files = {
             name: {"train": _contents(name, data.train), "test": _contents(name, data.test)}
@@ -74,7 +78,7 @@ class Planner:
             UserError: two arms are the same, or the budget does not suffice for a step.
         """
         cells: dict[str, Cell] = {}
-        scored: dict[str, str] = {}
+        scored: dict[str, tuple[str, str]] = {}
         costs: list[Cell] = []
         owners: dict[str, list[str]] = {}
 
@@ -86,8 +90,11 @@ class Planner:
                 owners[cell.key].append(cell.arm)
 
         def add_scored(cell: Cell) -> None:
-            if (name := scored.setdefault(cell.key, cell.arm)) != cell.arm:
+            name, task = scored.setdefault(cell.key, (cell.arm, cell.task))
+            if name != cell.arm:
                 raise UserError(f"arms '{name}' and '{cell.arm}' are the same", remedy="remove one of them")
+            if task != cell.task:
+                raise UserError(f"tasks '{task}' and '{cell.task}' are the same", remedy="remove one of them")
             add(cell)
 
         for task in self.tasks if any(arm.trains for arm in self.arms.values()) else ():
@@ -177,19 +184,24 @@ class Planner:
         """Return the cell that measures how well a model predicts held-out text."""
         inputs: dict[str, Any] = {
             **self.common,
-            "text": self.text,
-            "reading": asdict(self.comparison.reading),
             "model": None if arm.trains else self.models[arm.model],
         }
         if seed and not arm.trains:  # a checkpoint is the same for all seeds
             inputs["seed"] = seed
-        paths = {"text": self.comparison.text, "reading": self.comparison.reading, "model": arm.model}
-        paths["decides"] = not self.tasks
-        return Cell("bits", inputs, name, "", seed, share, paths, self._start(name, arm, seed, share))
+        needs = {**self._start(name, arm, seed, share), "heldout": self.heldout()}
+        return Cell("bits", inputs, name, "", seed, share, {"model": arm.model}, needs)
+
+    def heldout(self) -> Cell:
+        """Return the cell that draws passages of the text that no arm is trained on."""
+        text, reading = self.comparison.text, self.comparison.reading
+        inputs = {"versions": self.common["versions"], "text": self.text, "reading": asdict(reading)}
+        paths = {"text": text, "reading": reading, "decides": not self.tasks}
+        return Cell("heldout", {**inputs, "characters": HELD_OUT, "longest": MAX_PASSAGE}, paths=paths)
 
     def rate(self, name: str, arm: Arm, task: str) -> Cell:
         """Return the cell that chooses a learning rate of fine-tuning with the first seed."""
         inputs, paths = self._learned(arm, self.tasks[task], task, 0)
+        inputs["metric"] = self.tasks[task].metric
         return Cell("rate", inputs, name, task, paths=paths, needs=self._start(name, arm, 0))
 
     def _start(self, name: str, arm: Arm, seed: int, share: float = 1.0) -> dict[str, Cell]:
@@ -254,6 +266,12 @@ class Planner:
             recipe = msgspec.structs.replace(recipe, encoder=read_settings(arm.model))
         elif arm.way == "distill":
             recipe = as_recipe(arm.recipe or self.students[arm.model], changes)
+            if (
+                not arm.recipe
+                and not any(key.startswith("objective.hidden_cosine") for key in changes)
+                and recipe.encoder.width != self.widths[arm.model]
+            ):
+                recipe = as_recipe(recipe, {"objective.hidden_cosine": False})  # it compares equal widths
         else:
             recipe = as_recipe(arm.recipe, {**self._of_tokenizer(arm), **changes})
         budget = read_budget(self.comparison.budget).times(share)
@@ -289,7 +307,6 @@ class Planner:
         inputs = {
             **self.common,
             **_read_as(data),
-            "metric": data.metric,
             "files": self.files[task],
             "settings": {**self.comparison.task_settings, **data.settings, **arm.task_settings},
             "use": arm.use,

@@ -20,14 +20,23 @@ LEAST_SIZES = 3
 """Fewest numbers of examples that are extrapolated."""
 
 
-def effects(plan: Plan, overall: Mapping[str, Resampled]) -> list[Effect]:
-    """Return the effects of the factors, if all arms of the design have scores."""
+def effects(plan: Plan, overall: Mapping[str, Resampled], notes: list[str]) -> list[Effect]:
+    """Return the effects of the factors, by the arms that have scores.
+
+    `notes` receives which arms have none, and whether the others tell nothing.
+    """
     factors = plan.comparison.vary
     values = combined(factors, plan.comparison.design) if factors else {}
     names: dict[tuple[Hashable, ...], str] = {each: name_of(factors, each) for each in values}
-    if not names or any(name not in overall for name in names.values()):
+    if not names or not overall:
         return []
-    changes = main_effects(factors, {each: overall[name] for each, name in names.items()})
+    if missing := [name for name in names.values() if name not in overall]:
+        notes.append(f"What each choice changes is told without {'; '.join(missing)}, whose scores are not complete")
+    try:
+        changes = main_effects(factors, {each: overall[name] for each, name in names.items() if name in overall})
+    except UserError as error:
+        notes.append(f"What each choice changes cannot be told: {error.message}")
+        return []
     sign = 1 if plan.tasks else -1
     return [Effect(e.factor, str(e.level), str(e.baseline), signed(sign, e.value, *e.interval)) for e in changes]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
+from unmask.data.text.documents import TextOptions
 from unmask.support.messages import call
-from unmask.workflows.comparing.cells import CORPUS, RUN, TOKENIZER, Cell, folder_of, result_of
+from unmask.workflows.comparing.cells import CORPUS, HELD, RUN, TOKENIZER, Cell, folder_of, result_of
 
 
 def command_of(out: Path, cell: Cell) -> str:
@@ -18,6 +20,17 @@ def command_of(out: Path, cell: Cell) -> str:
             return call("distill", recipe, teacher=paths["model"], corpus=corpus, out="RUN")
         init = {"init": paths["model"]} if paths["model"] else {}
         return call("pretrain", recipe, corpus=corpus, out="RUN", **init)
+    if cell.kind == "corpus":
+        read = {
+            name: value for name, value in asdict(paths["reading"]).items() if value != getattr(TextOptions(), name)
+        }
+        tokenizer = paths["model"] or folder / TOKENIZER
+        return call("corpus build", *paths["text"], tokenizer=tokenizer, out="CORPUS", **read)
+    model = needed["model"] / RUN if "model" in needed else needed["score"] / RUN if "score" in needed else None
+    if cell.kind == "bits":
+        return call("evaluate", model=model or paths["model"], suite="bits", data=needed["heldout"] / HELD)
+    if cell.kind == "cost":
+        return call("bench", model or paths["model"])
     inputs = cell.inputs
     if cell.kind != "score":
         return ""

@@ -105,9 +105,20 @@ def as_markdown(outcome: Outcome) -> str:
         lines += ["Extrapolation, intervals of 80 %:", "", "| arm | budget | score |", "|---|---|---|"]
         lines += [_row([each.arm, _more(each), _estimate(each.score, digits)]) for each in outcome.prospects]
         lines.append("")
-    lines += ["Cells:", "", "| cell | state | seconds | command |", "|---|---|---|---|"]
+    for each in outcome.differing:
+        answer = f" (true: {each.gold}; predicted: {each.predicted})" if each.gold or each.predicted else ""
+        shown = " ".join(each.text.split())
+        lines.append(f"- {each.task}, {each.where}: wrong: {each.wrong}{answer}: {shown}")
+    lines += ["", "Cells:", "", "| cell | state | seconds | command |", "|---|---|---|---|"]
     lines += [
-        _row([cell.name, cell.state + (cell.error and f": {cell.error}"), f"{cell.seconds:.0f}", f"`{_words(cell)}`"])
+        _row(
+            [
+                cell.name,
+                cell.state + (cell.error and f": {cell.error}"),
+                f"{cell.seconds:.0f}",
+                cell.command and f"`{_words(cell)}`",
+            ]
+        )
         for cell in outcome.cells
     ]
     return "\n".join(lines) + "\n"
@@ -200,7 +211,10 @@ def _cost(arm: ArmOutcome) -> str:
     """Return the costs of an arm that are not in the table."""
     parts = [f"{arm.megabytes:,.0f} MB of weights in float32"] if arm.parameters else []
     parts += [f"at most {arm.memory / 1e6:,.0f} MB in memory while it is trained"] if arm.memory else []
+    parts += [f"{arm.latency:.2g} ms for one text in torch"] if arm.latency else []
     parts += [f"{arm.speed:,.0f} texts per second, many together"] if arm.speed else []
+    errors = {task: score.calibration for task, score in arm.scores.items() if score.calibration is not None}
+    parts += [f"calibration error of {task} {error:.1f} %" for task, error in errors.items()]
     return ", ".join(parts) + "." if parts else ""
 
 
@@ -302,7 +316,7 @@ def _examples(outcome: Outcome) -> list[str]:
         return []
     parts = ["<h2>Where the two best arms differ</h2>"]
     for each in outcome.differing:
-        answer = f" (true: {each.gold}; said: {each.predicted})" if each.gold or each.predicted else ""
+        answer = f" (true: {each.gold}; predicted: {each.predicted})" if each.gold or each.predicted else ""
         parts.append(
             f'<article><div class="where">{escape(each.task)}, {escape(each.where)}</div>'
             f'<div class="text" dir="auto">{escape(each.text)}</div>'
@@ -314,6 +328,10 @@ def _examples(outcome: Outcome) -> list[str]:
 def _details(outcome: Outcome) -> list[str]:
     settings = msgspec.json.format(msgspec.json.encode(outcome.settings)).decode()
     parts = ["<h2>Everything else</h2>", f"<details><summary>Settings</summary><pre>{escape(settings)}</pre></details>"]
+    parts += [
+        f"<details><summary>All settings of {escape(name)}</summary><pre>{escape(recipe)}</pre></details>"
+        for name, recipe in outcome.recipes.items()
+    ]
     parts.append(f"<details><summary>{counted(len(outcome.cells), 'cell')}, with the command of each</summary>")
     for cell in outcome.cells:
         state = f"{cell.state}, {cell.seconds:.0f} s" if cell.seconds else cell.state
@@ -353,7 +371,10 @@ def _facts(outcome: Outcome, task: str) -> str:
 
 
 def _estimate(estimate: Estimate, digits: int = 1) -> str:
-    return f"{estimate.mean:.{digits}f} ({estimate.low:.{digits}f} to {estimate.high:.{digits}f})"
+    mean, low, high = (
+        f"{round(value, digits) + 0.0:.{digits}f}" for value in (estimate.mean, estimate.low, estimate.high)
+    )
+    return f"{mean} ({low} to {high})"
 
 
 def _words(cell: CellOutcome) -> str:

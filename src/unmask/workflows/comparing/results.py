@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -31,6 +31,7 @@ from unmask.training.runs.usage import describe_usage, read_usage
 from unmask.workflows.comparing.caveats import caveats
 from unmask.workflows.comparing.cells import (
     MISTAKES,
+    RUN,
     Cell,
     Plan,
     content_of,
@@ -158,7 +159,7 @@ def conclude(
         facts = next((result for (_, task, _), result in scores.results.items() if task == name), None)
         if facts is not None:
             numbers = (facts["trained_on"], facts["examples"], facts["labels"])
-            tasks[name] = TaskFacts(data.task, facts["metric"], *numbers)
+            tasks[name] = TaskFacts(data.task, scores.metric(name, facts), *numbers)
     allowed = [arm for arm in arms if arm.name in complete and all(limit.holds(arm) for limit in restrictions)]
     recommendation, best = _recommendation(allowed, restrictions, complete, BY_SCORE if plan.tasks else BY_BITS)
     looks = looks_of(plan, out, scores)
@@ -170,12 +171,13 @@ def conclude(
         ]
     notes = list(compared.notes) if compared else []
     expected = prospects(plan, out, scores, notes) + more_examples(plan, scores, notes)
+    changes = effects(plan, {name: overall[name] for name in overall if states[name] != "failed"}, notes)
     return Outcome(
         recommendation=recommendation,
         best=best,
         arms=arms,
         tasks=tasks,
-        effects=effects(plan, overall),
+        effects=changes,
         looks=looks,
         by_examples=by_examples(plan),
         prospects=expected,
@@ -183,6 +185,12 @@ def conclude(
         warnings=caveats(plan, out, arms, scores, machine) + [f"{note}." for note in notes],
         cells=[_cell(plan, out, cell) for cell in plan.cells],
         settings=to_table(plan.comparison),
+        recipes={
+            cell.name: recipe.read_text(encoding="utf8")
+            for cell in plan.cells
+            if cell.kind in ("pretraining", "score") and not cell.seed and cell.share == 1
+            if (recipe := folder_of(out, cell) / RUN / "recipe.toml").is_file() and result_of(out, cell)
+        },
         budget=str(read_budget(plan.comparison.budget)) if plan.comparison.budget else "",
         seeds=plan.comparison.seeds,
         machine=machine.describe(),
@@ -200,7 +208,7 @@ def _recommendation(
     """Return the recommendation in words, and the arms that may be the best, first the one to take."""
     within = f" within {' and '.join(map(str, restrictions))}" if restrictions else ""
     if not allowed:
-        return [f"No arm is{within}." if complete else "No arm has all its scores."], []
+        return [f"No arm is known to be{within}." if complete else "No arm has all its scores."], []
     compared = compare_arms({arm.name: complete[arm.name] for arm in allowed})
     leader, *others = compared.standings
     best = f"{leader.name} {wording.best}"
@@ -261,13 +269,12 @@ def _arm(
             measured = [scores.results[name, task, seed]["calibration"] for seed in seeds]
             errors = [errors[CALIBRATION_ERROR] for errors in measured if errors]
             calibration = mean(errors) if errors else None
-            metric = scores.results[name, task, 0]["metric"]
+            metric = scores.metric(task, scores.results[name, task, 0])
             by_task[task] = TaskScore(metric, Estimate(*mean_score(scored)), scored.scores.tolist(), calibration)
     results = [result for (owner, _, _), result in scores.results.items() if owner == name]
     models = {cell.needs["model"].key: cell.needs["model"] for cell in cells if "model" in cell.needs}  # arms may share
     trained = [result for cell in models.values() if (result := result_of(out, cell))]
-    costs = next((result for cell in cells if cell.kind == "cost" and (result := result_of(out, cell))), None)
-    engines = [row for row in (costs["engines"] if costs else []) if row["difference"] <= CLOSE[row["precision"]]]
+    engines = _engines(plan, out, name)
     predicted = next((result for cell in cells if cell.kind == "bits" and (result := result_of(out, cell))), {})
     bits = Estimate(predicted["bits"], predicted["low"], predicted["high"]) if "bits" in predicted else None
     if not plan.tasks:
@@ -302,6 +309,32 @@ def _arm(
             (line["seconds"] / 60, line["tokens"], line["loss"]) for line in (trained[0]["curve"] if trained else [])
         ],
     )
+
+
+def _engines(plan: Plan, out: Path, name: str) -> list[dict[str, Any]]:
+    """Return the engines of an arm whose outputs are near those of torch, with what was measured of them.
+
+    Models of the same shape are equally fast: of several measurements of one, the fastest was disturbed least.
+    """
+    measured = {
+        arm: result for cell in plan.of("cost") if (result := result_of(out, cell)) for arm in plan.owners[cell.key]
+    }
+    if name not in measured:
+        return []
+    rows = []
+    for row in measured[name]["engines"]:
+        alike = [
+            other
+            for result in measured.values()
+            if result["shape"] == measured[name]["shape"]
+            for other in result["engines"]
+            if (other["backend"], other["precision"]) == (row["backend"], row["precision"])
+        ]
+        if row["difference"] <= CLOSE[row["precision"]]:
+            least = min(other["p50_ms"] for other in alike)
+            most = max(other["sentences_per_second"] for other in alike)
+            rows.append({**row, "p50_ms": least, "sentences_per_second": most})
+    return rows
 
 
 def _state(plan: Plan, out: Path, scores: Scores, name: str) -> tuple[str, str]:

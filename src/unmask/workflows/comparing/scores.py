@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ import numpy as np
 from unmask.metrics.comparison.multibootstrap import Resampled, average_tasks
 from unmask.metrics.comparison.racing import arms_to_stop
 from unmask.metrics.intervals import lowest
+from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_values
 from unmask.workflows.comparing.cells import (
     BITS,
@@ -50,6 +51,7 @@ class Scores:
                 self.results[cell.arm, cell.task, cell.seed] = result
                 self.folders[cell.arm, cell.task, cell.seed] = folder_of(out, cell)
         self.arms, self.tasks = list(plan.arms), list(plan.tasks) or [""]
+        self.metrics = {name: data.metric for name, data in plan.tasks.items()}
         self.tested = {cell.task: fingerprint_values(tested_on(cell)) for cell in plan.of("score")}
 
     def seeds(self, arm: str, task: str) -> list[int]:
@@ -65,7 +67,7 @@ class Scores:
         if not seeds:
             return None
         results = [self.results[arm, task, seed] for seed in seeds]
-        metric = results[0]["metric"]
+        metric = self.metric(task, results[0])
         drawn = np.stack([self._resampled(arm, task, seed) for seed in seeds])
         scores = np.array([result["metrics"][metric] for result in results])
         sign = -1 if metric == BITS else 1  # more is better
@@ -73,9 +75,24 @@ class Scores:
             tuple(seeds), sign * scores, sign * drawn.astype(float), results[0]["independent"], lowest(metric)
         )
 
+    def metric(self, task: str, result: Mapping[str, Any]) -> str:
+        """Return the metric that decides a task, given a result.
+
+        Raises:
+            UserError: the task does not have it.
+        """
+        metric: str = self.metrics.get(task, "") or result["metric"]
+        if metric not in result["deciding"]:
+            raise UserError(
+                f"task '{task}': no metric '{metric}' to decide by",
+                remedy=f"choose one of {', '.join(result['deciding'])}; what is finished is not computed again",
+            )
+        return metric
+
     def _resampled(self, arm: str, task: str, seed: int) -> np.ndarray:
-        content = content_of(self.folders[arm, task, seed], RESAMPLED, self.results[arm, task, seed])
-        values: np.ndarray = np.load(io.BytesIO(content))
+        result = self.results[arm, task, seed]
+        content = content_of(self.folders[arm, task, seed], RESAMPLED, result)
+        values: np.ndarray = np.load(io.BytesIO(content))[result["deciding"].index(self.metric(task, result))]
         return values
 
     def overall(self, most: int | None = None) -> dict[str, Resampled]:

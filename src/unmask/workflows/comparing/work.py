@@ -42,6 +42,7 @@ from unmask.training.runs.usage import UsageLog
 from unmask.workflows.comparing.cells import (
     ABOUT,
     FAILED,
+    NEEDED,
     Cell,
     Failure,
     Plan,
@@ -63,6 +64,7 @@ GUESS = {
     "look": 15.0,
     "familiarity": 15.0,
     "overlap": 5.0,
+    "heldout": 5.0,
     "corpus": 20.0,
     "bits": 20.0,
     "rate": 120.0,
@@ -129,7 +131,10 @@ def _state(out: Path, cell: Cell, attempt: str, done: set[str]) -> str:
     states = [_state(out, needed, attempt, done) for needed in cell.needs.values()]
     if "failed" in states:
         broken = next(needed for needed, state in zip(cell.needs.values(), states, strict=True) if state == "failed")
-        _fail(folder_of(out, cell), attempt, f"needs what failed: {broken.name}")
+        reason = failure_of(out, broken, attempt)
+        cause = reason.error if reason else ""
+        told = cause if cause.startswith(NEEDED) else f"{NEEDED} {broken.name}: {cause}"
+        _fail(folder_of(out, cell), attempt, told)
         return "failed"
     return "ready" if all(state == "done" for state in states) else "waiting"
 

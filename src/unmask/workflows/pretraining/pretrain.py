@@ -6,6 +6,7 @@ corpus -> layout -> masking -> objectives -> training loop -> RUN/model
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display
 from unmask.training.runs.plots import plot_training, try_to_draw
 from unmask.training.runs.report import Remarks, pretraining_report
+from unmask.training.settings import BudgetSettings
 from unmask.workflows.pretraining.checks import (
     build_curriculum,
     check_init,
@@ -57,6 +59,8 @@ from unmask.workflows.pretraining.start import (
 
 HELDOUT_TOKENS = 40_000
 """Number of held-out tokens that each evaluation reads."""
+LEAST_MINUTES = 1e-3
+"""What remains of a budget at least, which is a step."""
 CHECKED_SAMPLES = 64
 """Number of samples checked at the start for tokens that can be masked."""
 
@@ -161,7 +165,9 @@ def train_encoder(
         if created:
             display.say(f"newly initialized, because {start.source} lacks it: {', '.join(created)}")
         if start.model is None and recipe.initial_embeddings == "cooccurrence" and processes.is_main and not resume:
+            began = time.monotonic()
             display.say(begin_from_text(learner, corpus.train))  # other processes receive the weights
+            run.log({"kind": "start", "step": 0, "seconds": round(time.monotonic() - began, 3)})
         if heldout and not resume:
             run.log(
                 {"kind": "baseline", "step": 0, **baseline(learner, heldout, corpus.manifest.most_frequent_token.id)}
@@ -176,7 +182,7 @@ def train_encoder(
             source,
             prepare=curriculum.prepare(),
             heldout=heldout,
-            settings=recipe,
+            settings=msgspec.structs.replace(recipe, budget=_remaining(recipe.budget, run, processes)),
             run=run,
             machine=machine,
             display=display,
@@ -221,6 +227,17 @@ def _read(curriculum: Curriculum, recipe: Recipe, corpus: Corpus, display: Displ
         samples, _ = source.take(cursor, sequences=CHECKED_SAMPLES)  # raises if the corpus has no samples
         check_masked(stage, [prepare(sample.at(1.0)) for sample in samples])
     return source, heldout
+
+
+def _remaining(budget: BudgetSettings, run: RunDirectory, processes: Processes) -> BudgetSettings:
+    """Return a budget whose minutes are without those that the initial embeddings have taken."""
+    spent = processes.broadcast(sum(line["seconds"] for line in run.read_metrics("start")) / 60)
+    if budget.timed is None or not spent:
+        return budget
+    minutes, limit = (
+        each if each is None else max(each - spent, LEAST_MINUTES) for each in (budget.minutes, budget.max_minutes)
+    )
+    return msgspec.structs.replace(budget, minutes=minutes, max_minutes=limit)
 
 
 def baseline(learner: Learner, heldout: Sequence[Batch], token: int) -> dict[str, float]:
