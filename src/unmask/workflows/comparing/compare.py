@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from unmask.data.labelled.hub_data import PREFIX, is_url, refuse_urls
 from unmask.inference.evaluation.likelihood import HEADS, lm_head
@@ -225,8 +225,8 @@ def compare(
     out.mkdir(parents=True, exist_ok=True)
     write_plan(settings, out)
     if slurm:
-        options = {"at_most": list(as_texts(at_most)), "price": price, "recompute": recompute, "quiet": quiet}
-        options |= {"device": device, "precision": precision}
+        options: dict[str, Any] = {"at_most": list(as_texts(at_most)), "price": price, "recompute": recompute}
+        options |= {"quiet": quiet, "device": device, "precision": precision}
         return Outcome(script=array_script(out, workers, options))
     _work(plan, out, machine, workers, engine, quiet=quiet)
     if any(result_of(out, cell) for cell in whole.scored):  # a first look replaces no report of more

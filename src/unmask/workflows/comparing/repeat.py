@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from unmask.data.text.documents import TextOptions
 from unmask.support.messages import call
@@ -47,14 +48,15 @@ def command_of(out: Path, cell: Cell) -> str:
         return call(
             "distill", paths["name"], teacher=teacher, train=train, **read, **shape, settings=settings, out="RUN"
         )
+    start: dict[str, Any]
     if "recipe" in paths:
         tokenizer = needed["tokenizer"] / TOKENIZER if "tokenizer" in needed else paths["tokenizer"]
-        model = {"model": f"random:{folder / 'random.toml'}", "tokenizer": tokenizer}
+        start = {"model": f"random:{folder / 'random.toml'}", "tokenizer": tokenizer}
     else:
-        model = {"model": needed["model"] / RUN if "model" in needed else paths["model"]}
+        start = {"model": needed["model"] / RUN if "model" in needed else paths["model"]}
     settings = {**inputs["settings"], "seed": cell.seed}
     if "rate" in cell.needs and (chosen := result_of(out, cell.needs["rate"])) and chosen["rate"] is not None:
         settings["optimizer.learning_rate"] = chosen["rate"]
     use = {} if paths["frozen"] is None else {"frozen": paths["frozen"]}
     use |= {"downstream": paths["small"]} if paths["small"] else {}
-    return call("finetune", inputs["task"], **model, train=train, **read, **use, settings=settings, out="RUN")
+    return call("finetune", inputs["task"], **start, train=train, **read, **use, settings=settings, out="RUN")
