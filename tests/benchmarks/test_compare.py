@@ -54,7 +54,7 @@ def compare(benchmark_module, language_model, shared, minilm, tmp_path, monkeypa
     """The script; models of other comparisons are copies of one, few questions are read, and texts are made up."""
     module, files = benchmark_module("compare"), benchmark_module("files")
     monkeypatch.setattr(files, "read_squad", lambda paths: [one for path in paths for one in few_questions(path)])
-    monkeypatch.setattr(files, "parted", lambda name: ([("a dog", "a"), ("a cat", "b")] * 800, [("a sea", "a")] * 9))
+    monkeypatch.setattr(files, "parted", lambda name: ([("a dog", name), ("a cat", "b")] * 800, [("a sea", name)] * 9))
     monkeypatch.setattr(files, "split_sst2", lambda: ([("a good film", "1"), ("bad", "0")] * 40, [("so so", "1")] * 9))
 
     def model_of(name, runs):

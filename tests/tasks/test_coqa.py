@@ -20,7 +20,9 @@ PASSAGE = "the dog sees the cat near the sea . the poem follows the river . the 
 def question(text, kind, span=None, *turns, references=("x",)):
     answers = (Answer(span, PASSAGE.index(span)),) if span else ()
     return CoqaQuestion(
-        *("q 1", text, PASSAGE, answers, kind == "unknown", "f.json", "place", "q", turns),
+        *("q 1", text, PASSAGE, answers, kind == "unknown", "f.json", "place"),
+        dialogue="q",
+        history=turns,
         turn=1,
         references=references,
         kind=kind,

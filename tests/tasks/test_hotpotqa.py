@@ -24,7 +24,8 @@ PASSAGE, PLACES, _ = join_paragraphs(PARAGRAPHS)
 def question(answer, support, span=None, name="q"):
     answers = (Answer(span, PASSAGE.index(span)),) if span else ()
     return HotpotQuestion(
-        *(name, "where is the cat", PASSAGE, answers, span is None, "f.json", name, PLACES),
+        *(name, "where is the cat", PASSAGE, answers, span is None, "f.json", name),
+        sentences=PLACES,
         answer=answer,
         support=tuple(support),
     )

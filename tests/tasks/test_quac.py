@@ -24,7 +24,9 @@ def question(text, answer, *turns, name="q", yesno="x", followup="m", references
     answers = (Answer(answer, PASSAGE.index(answer)),) if answer else ()
     texts = references or (answer or "CANNOTANSWER",)
     return QuacQuestion(
-        *(name, text, PASSAGE, answers, not answer, "f.json", f"question {name}", "d", turns),
+        *(name, text, PASSAGE, answers, not answer, "f.json", f"question {name}"),
+        dialogue="d",
+        history=turns,
         references=texts,
         yesno=yesno,
         followup=followup,

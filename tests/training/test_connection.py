@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from unmask.training import network
+from unmask.training import connection
 from unmask.training.connection import INTERFACE, choose_interface, interface_of, is_loopback, local_address
 
 from .. import forking
@@ -103,8 +103,8 @@ def test_addresses_that_lead_to_this_host_only(address, expected):
     ],
 )
 def test_gloo_uses_an_interface_that_leads_to_other_hosts(monkeypatch, mine, every, given, expected):
-    monkeypatch.setattr(network, "interface_of", {"10.0.0.1": "eth1", "127.0.0.1": "lo"}.get)
-    monkeypatch.setattr(network, "local_address", {"10.0.0.2": "10.0.0.1"}.get)
+    monkeypatch.setattr(connection, "interface_of", {"10.0.0.1": "eth1", "127.0.0.1": "lo"}.get)
+    monkeypatch.setattr(connection, "local_address", {"10.0.0.2": "10.0.0.1"}.get)
     monkeypatch.setenv(INTERFACE, given or "")
     if given is None:
         monkeypatch.delenv(INTERFACE)

@@ -30,9 +30,9 @@ from unmask.nn.encoders.encoder import HeadSpec
 from unmask.objectives.objective import Objective
 from unmask.support.errors import UserError
 from unmask.tasks.answer_head import AnswerHead
-from unmask.tasks.extraction import Extraction, Form, Span, check_answers, refuse_columns, span_mistake
+from unmask.tasks.extraction import Extraction, Form, Span, check_answers, span_mistake
 from unmask.tasks.passage_windows import PassageWindow, cut_passages
-from unmask.tasks.task import Columns, Framed, Mistake, Notes, Paths, Training
+from unmask.tasks.task import Framed, Mistake, Training
 from unmask.tasks.tuning import find_threshold
 
 
@@ -86,16 +86,6 @@ class QuestionAnswering(Extraction, frozen=True, kw_only=True, tag="question-ans
     form = Form("SQuAD", read_squad, describe_repairs)
     title = "Answers to questions about a passage"
     usage = '--question "A question?" --passage "A passage."'
-
-    def read(
-        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
-    ) -> list[Question]:
-        """See `Task`; offsets that count something else than characters are noted."""
-        refuse_columns(columns, kind, self.form.name)
-        questions = read_squad(paths, gold=gold, notes=notes)
-        if notes is not None:
-            notes += describe_repairs(questions)
-        return questions
 
     def label_names(self, examples: Sequence[Question]) -> tuple[str, ...]:
         """See `Task`: none."""

@@ -310,10 +310,13 @@ def test_D10_a_bomb_is_capped(tmp_path, monkeypatch):
     ],
 )
 def test_published_files(shared, name, questions, repairs):
-    notes = []
-    found = read_squad([shared / f"data/qa/{name}.json.xz"], notes=notes)
-    assert (len(found), len(notes)) == (questions, name.startswith("cmrc"))
-    assert [line.split(": ")[1].removesuffix(" (the first") for line in describe_repairs(found)] == repairs
+    found = read_squad([shared / f"data/qa/{name}.json.xz"])
+    counted, lines = name.startswith("cmrc"), describe_repairs(found)
+    assert (
+        len(found) == questions
+        and ["offsets count UTF-16 units" in line for line in lines[:counted]] == [True] * counted
+    )
+    assert [line.split(": ")[1].removesuffix(" (the first") for line in lines[counted:]] == repairs
     for one in found:
         assert all(one.passage.startswith(a.text, a.start) for a in one.answers if a.start is not None)
 
@@ -346,12 +349,9 @@ def test_offsets_count_whatever_puts_the_answers_at_them(units, words, data):
     starts = [match.start() for match in re.finditer(r"\S+", passage)]
     texts = [match[0] for match in re.finditer(r"\S+", passage)]
     answers = [answer(text, COUNTS[units](passage[:start])) for text, start in zip(texts, starts, strict=True)]
-    notes = []
     with TemporaryDirectory() as folder:
-        (found,) = read_squad(
-            [write(Path(folder) / "a.json", content(question("q", *answers), passage=passage))], notes=notes
-        )
+        (found,) = read_squad([write(Path(folder) / "a.json", content(question("q", *answers), passage=passage))])
     assert found.answers == tuple(Answer(text, start) for text, start in zip(texts, starts, strict=True))
-    assert [note.partition(": ")[2] for note in notes] == (
+    assert [note.partition(": ")[2] for note in describe_repairs([found])] == (
         [] if units == "characters" else [f"offsets count {units}, as the texts of the answers show"]
     )

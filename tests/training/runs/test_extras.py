@@ -145,6 +145,6 @@ def test_the_demonstration_ends_without_its_plot(hide, tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "load_model", str)
     monkeypatch.setattr(demo, "Predictor", lambda model: SimpleNamespace(predict=lambda texts: []))
     console = Console(file=io.StringIO())
-    demo._conclude(tmp_path, {"random": {8: [50.0]}}, console)
+    demo._conclude(tmp_path, {"random": {16: [50.0]}}, console)
     assert "50.0" in console.file.getvalue()
     assert [path.name for path in tmp_path.iterdir()] == ["sentences.txt"]

@@ -374,10 +374,8 @@ def pretend(out, cell, share_right):
 
 def test_a_first_look_is_taken_by_this_process_alone(inputs, finished, tmp_path, monkeypatch):
     model = folder_of(finished[0], next(iter(planned(inputs).of("pretraining")))) / "run"
-    monkeypatch.setattr(
-        compare_module, "local_workers", lambda count, target, arguments: nullcontext(counts.append(count))
-    )
-    counts = []
+    counts: list[int] = []
+    monkeypatch.setattr(compare_module, "local_workers", lambda count, *_: nullcontext(counts.append(count)))
     files = {"train": inputs / "train.tsv", "test": inputs / "test.tsv", "arms": [f"{model}", f"{model}@frozen"]}
     outcome = unmask.compare(**files, first=True, out=tmp_path / "out", **HERE)
     assert counts == [0] and [cell.name.partition(":")[0] for cell in outcome.cells] == ["look"]

@@ -63,6 +63,7 @@ class Question(msgspec.Struct, frozen=True):
         answers: the gold answers; empty if the question has no answer, or if answers were not read.
         impossible: whether the question has no answer in the passage.
         file, place: its location ("article 1, paragraph 2, question 57").
+        counting: what the offsets of answers in its file count.
     """
 
     id: str
@@ -72,15 +73,15 @@ class Question(msgspec.Struct, frozen=True):
     impossible: bool = False
     file: str = ""
     place: str = ""
+    counting: str = "characters"
 
 
-def read_squad(paths: Sequence[Source], *, gold: bool = True, notes: list[str] | None = None) -> list[Question]:
+def read_squad(paths: Sequence[Source], *, gold: bool = True) -> list[Question]:
     """Read all questions of some files.
 
     Args:
         paths: JSON files, optionally compressed; `-` is standard input.
         gold: whether to read answers; if not, they may be missing.
-        notes: receives a line for each file whose offsets do not count characters.
 
     Raises:
         UserError: a file does not have this format, a passage or question is empty, an id occurs twice in a file, or an
@@ -89,10 +90,7 @@ def read_squad(paths: Sequence[Source], *, gold: bool = True, notes: list[str] |
 
     def read(path: str | Path) -> Iterable[Question]:
         questions = list(_read_file(path, gold))
-        counting = _find_counting(questions)
-        if counting != "characters" and notes is not None:
-            notes.append(f"{display_name(path)}: offsets count {counting}, as the texts of the answers show")
-        return _located(questions, counting)
+        return _located(questions, _find_counting(questions))
 
     return read_questions(paths, read)
 
@@ -126,7 +124,11 @@ def check_ids(questions: Iterable[Question]) -> None:
 
 
 def describe_repairs(questions: Sequence[Question]) -> list[str]:
-    """Return a line for each kind of wrong answer offset with the number of such answers and the first of them."""
+    """Return a line for each file whose offsets do not count characters, and for each kind of wrong answer offset.
+
+    The latter have the number of such answers and the first of them.
+    """
+    countings = {question.file: question.counting for question in questions if question.counting != "characters"}
     kinds = {
         "answers that are not at their offset, and were moved to their nearest occurrence": [
             (question, answer) for question in questions for answer in question.answers if answer.moved
@@ -136,7 +138,8 @@ def describe_repairs(questions: Sequence[Question]) -> list[str]:
         ],
     }
     total = sum(len(question.answers) for question in questions)
-    return [
+    counted = [f"{file}: offsets count {what}, as the texts of the answers show" for file, what in countings.items()]
+    return counted + [
         f"{what}: {len(repairs):,} of {total:,} (the first: {repairs[0][0].file}: {repairs[0][0].place})"
         for what, repairs in kinds.items()
         if repairs
@@ -199,7 +202,7 @@ def _located(questions: Iterable[Question], counting: str) -> Iterator[Question]
         convert = COUNTINGS[counting](passage)
         for question in of_passage:
             answers = tuple(_placed(answer, passage, convert) for answer in question.answers)
-            yield msgspec.structs.replace(question, answers=answers)
+            yield msgspec.structs.replace(question, answers=answers, counting=counting)
 
 
 class PassageSentence(msgspec.Struct, frozen=True):
