@@ -90,7 +90,8 @@ def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bo
     known = ((parts.train, parts.identities), (parts.held, parts.held_identities))
     others = (compress(examples, (~identities.is_ascii).tolist()) for examples, identities in known)
     notes += describe_damaged(chain.from_iterable(others), task.texts)  # ASCII is not damaged
-    notes += describe_contradictions(contradictions(task, parts.train, parts.identities), parts.train)
+    if labels:
+        notes += describe_contradictions(contradictions(task, parts.train, parts.identities), parts.train)
     kind = "dev" if files.dev else "held-out"
     notes += describe_overlap(estimate_overlap(parts.identities, parts.held_identities), parts.train, parts.held, kind)
     return Examples(parts.train, parts.held, labels, notes, files.in_memory)
@@ -147,9 +148,9 @@ def contradictions(task: Task, examples: Sequence[Any], known: Identities) -> li
             groups.setdefault((int(firsts[number]), order), []).append(number)
     for group in groups.values():
         labels = [_comparable(task, examples[number]) for number in group]
-        for number, own in zip(group, labels, strict=True):
-            others = (other for other, label in zip(group, labels, strict=True) if label != own)
-            equals[number] = next(others, None)
+        other = next((number for number, label in zip(group, labels, strict=True) if label != labels[0]), None)
+        for number, label in zip(group, labels, strict=True):
+            equals[number] = other if label == labels[0] else group[0]
     return equals
 
 
