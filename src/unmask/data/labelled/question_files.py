@@ -163,9 +163,10 @@ def _find_counting(questions: Iterable[Question]) -> str:
         for passage, of_passage in groupby(questions, key=lambda question: question.passage)
     ]
     doubtful = [one for one in passages if _misses(*one, "characters")]
-    fewest = _total_misses(doubtful, "characters")
-    likely = [name for name in COUNTINGS if _total_misses(doubtful, name) < fewest] if doubtful else []
-    return min(("characters", *likely), key=lambda name: _total_misses(passages, name))
+    fewest = _total_misses(doubtful, "characters")  # of all passages
+    likely = [name for name in COUNTINGS if _total_misses(doubtful, name) < fewest]
+    misses = {"characters": fewest, **{name: _total_misses(passages, name) for name in likely}}
+    return min(misses, key=misses.__getitem__)
 
 
 def _total_misses(passages: Iterable[tuple[str, Sequence[Answer]]], counting: str) -> int:
