@@ -22,8 +22,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, log_softmax, one_hot
 
-from unmask.tasks.tuning import softmax
-
 MAX_STEPS = 500
 TOLERANCE = 1e-6
 """Largest norm of the gradient of the mean loss at which a fit ends."""
@@ -122,24 +120,25 @@ def _fit(
     inputs: np.ndarray, gold: np.ndarray, weights: np.ndarray, penalty: np.ndarray, *, exclusive: bool
 ) -> np.ndarray:
     """Return the weights with the smallest loss, (inputs, classes), beginning at some."""
-    examples, sums = len(inputs), gold.sum(1, keepdims=True)
+    examples = len(inputs)
+    sums = gold.sum(1, keepdims=True) if exclusive else np.ones((examples, 1))
 
-    def probabilities(logits: np.ndarray) -> np.ndarray:
-        return softmax(logits) if exclusive else 1 / (1 + np.exp(-logits.clip(-700, 700)))
+    def normalized(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the logarithms of what normalizes the probabilities, and these."""
+        if not exclusive:
+            return np.logaddexp(0, logits), 1 / (1 + np.exp(-logits.clip(-700, 700)))
+        top = logits.max(1, keepdims=True)
+        shares = np.exp(logits - top)
+        totals = shares.sum(1, keepdims=True)
+        return top + np.log(totals), shares / totals
 
     def evaluate(weights: np.ndarray) -> tuple[float, np.ndarray]:
         logits = inputs @ weights
-        if exclusive:
-            top = logits.max(1, keepdims=True)
-            loss = (sums * (top + np.log(np.exp(logits - top).sum(1, keepdims=True)))).sum() - (gold * logits).sum()
-            error = sums * probabilities(logits) - gold
-        else:
-            loss = np.logaddexp(0, logits).sum() - (gold * logits).sum()
-            error = probabilities(logits) - gold
-        value = (loss + (penalty * weights**2).sum() / 2) / examples
-        return float(value), (inputs.T @ error + penalty * weights) / examples
+        normalizers, chances = normalized(logits)
+        loss = (sums * normalizers).sum() - (gold * logits).sum() + (penalty * weights**2).sum() / 2
+        return float(loss / examples), (inputs.T @ (sums * chances - gold) + penalty * weights) / examples
 
-    chances = probabilities(inputs @ weights)
+    _, chances = normalized(inputs @ weights)
     variance = max(CERTAIN, float((chances * (1 - chances)).mean()))
     curvature = (variance * (inputs**2).sum(0)[:, None] + penalty) / examples
     return minimize(evaluate, weights, 1 / np.sqrt(curvature))
