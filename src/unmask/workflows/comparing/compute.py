@@ -231,19 +231,15 @@ def train_model(cell: Cell, folder: Path, needed: Mapping[str, Path], machine: M
     else:
         init = cell.paths["model"] if way == "adapt" else None
         pretrain(cell.paths["recipe"], init=init, search=cell.inputs["search"], **common)
-    lines = RunDirectory(run).read_metrics("train")
-    trials = [RunDirectory(trial).read_metrics("train")[-1:] for trial in (run / SEARCHED).glob("x*")]
-    ends = [end for trial in (*trials, lines[-1:]) for end in trial]
-    begun = sum(
-        line["seconds"]
-        for trial in (*(run / SEARCHED).glob("x*"), run)
-        for line in RunDirectory(trial).read_metrics("start")
-    )
+    runs = [RunDirectory(path) for path in (*(run / SEARCHED).glob("x*"), run)]  # with the trials of a search
+    starts = [start for each in runs for start in each.read_metrics("start")]
+    lines = [each.read_metrics("train") for each in runs]
+    ends = [end for each in lines for end in each[-1:]]
     return {
-        "seconds": begun + sum(end["seconds"] for end in ends),
+        "seconds": sum(line["seconds"] for line in (*starts, *ends)),
         "tokens": sum(end["tokens"] for end in ends),
         "memory": machine.memory() if measured else 0,
-        "curve": _curve(lines, RunDirectory(run).read_metrics("heldout")),
+        "curve": _curve(lines[-1], runs[-1].read_metrics("heldout")),
     }
 
 

@@ -27,11 +27,11 @@ def command_of(out: Path, cell: Cell) -> str:
         }
         tokenizer = paths["model"] or folder / TOKENIZER
         return call("corpus build", *paths["text"], tokenizer=tokenizer, out="CORPUS", **read)
-    model = needed["model"] / RUN if "model" in needed else needed["score"] / RUN if "score" in needed else None
+    model = next((needed[name] / RUN for name in ("model", "score") if name in needed), paths.get("model"))
     if cell.kind == "bits":
-        return call("evaluate", model=model or paths["model"], suite="bits", data=needed["heldout"] / HELD)
+        return call("evaluate", model=model, suite="bits", data=needed["heldout"] / HELD)
     if cell.kind == "cost":
-        return call("bench", model or paths["model"])
+        return call("bench", model)
     inputs = cell.inputs
     if cell.kind != "score":
         return ""
@@ -48,12 +48,10 @@ def command_of(out: Path, cell: Cell) -> str:
         return call(
             "distill", paths["name"], teacher=teacher, train=train, **read, **shape, settings=settings, out="RUN"
         )
-    start: dict[str, Any]
+    start: dict[str, Any] = {"model": model}
     if "recipe" in paths:
         tokenizer = needed["tokenizer"] / TOKENIZER if "tokenizer" in needed else paths["tokenizer"]
         start = {"model": f"random:{folder / 'random.toml'}", "tokenizer": tokenizer}
-    else:
-        start = {"model": needed["model"] / RUN if "model" in needed else paths["model"]}
     settings = {**inputs["settings"], "seed": cell.seed}
     if "rate" in cell.needs and (chosen := result_of(out, cell.needs["rate"])) and chosen["rate"] is not None:
         settings["optimizer.learning_rate"] = chosen["rate"]

@@ -152,7 +152,10 @@ def conclude(
     finished = {name: scored for name, scored in ranked.items() if name in complete}
     if 0 < len(finished) < len(ranked):  # as they are recommended: without arms that have fewer seeds
         standings |= {standing.name: standing for standing in compare_arms(finished).standings}
-    arms = [_arm(plan, out, scores, name, standings.get(name)) for name in plan.arms]
+    costs = {
+        name: result for cell in plan.of("cost") if (result := result_of(out, cell)) for name in plan.owners[cell.key]
+    }
+    arms = [_arm(plan, out, scores, name, standings.get(name), _engines(costs, name)) for name in plan.arms]
     arms.sort(key=lambda arm: (arm.score is None, arm.state == "stopped", -(arm.score.mean if arm.score else 0)))
     tasks = {}
     for name, data in plan.tasks.items():
@@ -258,6 +261,7 @@ def _arm(
     scores: Scores,
     name: str,
     standing: Standing | None,
+    engines: Sequence[dict[str, Any]],
 ) -> ArmOutcome:
     """Return an arm as the report shows it."""
     arm = plan.arms[name]
@@ -274,7 +278,6 @@ def _arm(
     results = [result for (owner, _, _), result in scores.results.items() if owner == name]
     models = {cell.needs["model"].key: cell.needs["model"] for cell in cells if "model" in cell.needs}  # arms may share
     trained = [result for cell in models.values() if (result := result_of(out, cell))]
-    engines = _engines(plan, out, name)
     predicted = next((result for cell in cells if cell.kind == "bits" and (result := result_of(out, cell))), {})
     bits = Estimate(predicted["bits"], predicted["low"], predicted["high"]) if "bits" in predicted else None
     if not plan.tasks:
@@ -311,22 +314,19 @@ def _arm(
     )
 
 
-def _engines(plan: Plan, out: Path, name: str) -> list[dict[str, Any]]:
-    """Return the engines of an arm whose outputs are near those of torch, with what was measured of them.
+def _engines(costs: Mapping[str, dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """Return the engines of an arm whose outputs are near those of torch, given what was measured of all arms.
 
     Models of the same shape are equally fast: of several measurements of one, the fastest was disturbed least.
     """
-    measured = {
-        arm: result for cell in plan.of("cost") if (result := result_of(out, cell)) for arm in plan.owners[cell.key]
-    }
-    if name not in measured:
+    if name not in costs:
         return []
     rows = []
-    for row in measured[name]["engines"]:
+    for row in costs[name]["engines"]:
         alike = [
             other
-            for result in measured.values()
-            if result["shape"] == measured[name]["shape"]
+            for result in costs.values()
+            if result["shape"] == costs[name]["shape"]
             for other in result["engines"]
             if (other["backend"], other["precision"]) == (row["backend"], row["precision"])
         ]
