@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: $(VENV)/.ready ## from raw text to a classifier, in at most 10 minutes; writes to demo/
+demo: $(VENV)/.ready ## from raw text to a classifier, in about 10 minutes; writes to demo/
 	$(BIN)/unmask demo --out demo
 
 test: $(VENV)/.ready-test check ## set up everything, then run all checks, as continuous integration does

@@ -178,9 +178,9 @@ __all__ = [
 ]
 
 
+# Iterations for which an OpenMP thread spins at a barrier before it sleeps; read when torch is loaded. The default of
+# 300,000 wastes milliseconds at each of a step's many barriers if another program occupies a core.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-"""Iterations for which an OpenMP thread spins at a barrier before it sleeps; read when torch is loaded. The default of
-300,000 wastes milliseconds at each of a step's many barriers if another program occupies a core."""
 
 
 def __getattr__(name: str) -> object:

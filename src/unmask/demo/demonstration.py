@@ -33,7 +33,7 @@ from unmask.workflows.pretraining.launch import pretrain
 
 RECIPE = "modernbert-tiny"
 SETTINGS = {"budget.minutes": 5, "batch.tokens": 2048}
-"""Settings that override the recipe: the whole takes at most ten minutes, beside other programs too."""
+"""Settings that override the recipe: the whole takes about ten minutes, or more where cores are slow or busy."""
 TEST = 60
 """Test texts of each area; the encoder does not read their paragraphs."""
 COUNTS = (4, 16, 64)
