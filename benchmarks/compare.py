@@ -8,8 +8,8 @@ lists (see files.py). An asterisk in the path of a text stands for all such file
 A record for each arm and task, and for each task's first look, is added to benchmarks/results/comparisons.json; the
 report is in runs/compare/NAME/comparison. An interrupted comparison continues, and what is finished is not computed
 again. `--arms` and `--tasks` choose some, `--budget` replaces that of the file, `--first` only takes a first look at
-the checkpoints, `--dry-run` only lists the cells and the minutes that they take; `--toy` makes two narrow arms with few
-tokens and examples, and one seed. Where there is an outlook, a record for each budget has the loss and the share of
+the checkpoints, `--dry-run` only lists the cells and the minutes that they take; `--workers N` works on N cells at a
+time; `--toy` makes two narrow arms with few tokens and examples, and one seed. Where there is an outlook, a record for each budget has the loss and the share of
 masked tokens predicted there, and others where they would be with four and ten times the largest. `--blimp N` also
 scores the pretrained models of the comparison on the first N pairs of each paradigm of BLiMP.
 """
@@ -253,7 +253,8 @@ def make(file: str, options: argparse.Namespace) -> None:
     path = folder / "comparison.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(write(msgspec.structs.replace(comparison, arms=arms, tasks=tasks)), encoding="utf8")
-    outcome = unmask.compare(path, out=folder / "comparison", first=options.first, dry_run=options.dry_run)
+    chosen = {"first": options.first, "dry_run": options.dry_run, "workers": options.workers}
+    outcome = unmask.compare(path, out=folder / "comparison", **chosen)
     for record in records(outcome):
         add("comparisons", {"comparison": name, "arm": record.pop("arm"), "task": record.pop("task")}, record)
     if options.blimp:
@@ -267,7 +268,17 @@ def main() -> None:
     """Make comparisons."""
     names = sorted(path.stem for path in COMPARISONS.glob("*.toml"))
     options = parse(
-        __doc__, names, runs=RUNS, arms=[], tasks=[], budget="", blimp=0, first=False, dry_run=False, toy=False
+        __doc__,
+        names,
+        runs=RUNS,
+        arms=[],
+        tasks=[],
+        budget="",
+        blimp=0,
+        workers=1,
+        first=False,
+        dry_run=False,
+        toy=False,
     )
     for name in options.names:
         make(name, options)
