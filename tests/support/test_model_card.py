@@ -75,7 +75,7 @@ def test_scores_on_a_split_of_the_hub_name_it():
 
 
 def test_tasks_have_pipelines_of_the_hub():
-    assert {task.pipeline for task in TASKS.values()} - {""} <= PIPELINES
+    assert {task.card.pipeline for task in TASKS.values()} - {""} <= PIPELINES
 
 
 def test_a_base_model_that_is_not_from_the_hub_is_known_by_its_card():

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from unmask.support.errors import UserError
+from unmask.support.model_card import Card
 from unmask.tasks import TASKS
 from unmask.tasks.classification import Classification, Prediction
 from unmask.tasks.question_answering import QuestionAnswering
@@ -20,8 +21,7 @@ class Plain(Task, frozen=True, kw_only=True, tag="plain"):
 
     part = "plain_part"
     metric = "accuracy"
-    title = "A plain task"
-    usage = "--nothing"
+    card = Card("A plain task", usage="--nothing")
 
 
 def test_defaults():

@@ -159,6 +159,6 @@ def test_everything_is_done_with_every_task(kind, tmp_path, monkeypatch, request
 
 def test_what_a_task_declares_is_checked(monkeypatch):
     check_members("classification")
-    monkeypatch.setattr(Classification, "title", "")
-    with pytest.raises(AssertionError, match=r"Classification\.title is not a text"):
+    monkeypatch.setattr(Classification, "part", "")
+    with pytest.raises(AssertionError, match=r"Classification\.part is not a text"):
         check_members("classification")

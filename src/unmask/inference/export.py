@@ -321,7 +321,7 @@ def _card(model: Model, manifest: ExportManifest) -> str:
         scale=manifest.scale,
         where=where,
     ).rstrip()
-    own = "" if model.task is None else model.task.pipeline
+    own = "" if model.task is None else model.task.card.pipeline
     pipeline = {FEATURES: "feature-extraction", "masked_lm": "fill-mask"}.get(manifest.signature.head, own)
     origin = Origin(
         base=model.as_base,

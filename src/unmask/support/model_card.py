@@ -62,6 +62,25 @@ class CardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 @dataclass(frozen=True)
+class Card:
+    """What a task says of its models to people, and to the Hugging Face Hub.
+
+    Attributes:
+        title: title of a model card.
+        pipeline: tag on the Hub; "": none fits.
+        library: name, on the Hub, of the library that reads its models.
+        tags: further tags on the Hub.
+        usage: an example of the arguments of `unmask predict`.
+    """
+
+    title: str
+    pipeline: str = ""
+    library: str = "transformers"
+    tags: tuple[str, ...] = ()
+    usage: str = '"A text."'
+
+
+@dataclass(frozen=True)
 class BaseModel:
     """What is known of the model that another one was made of.
 

@@ -29,6 +29,7 @@ from unmask.metrics.label_quality import agreement, describe_agreement
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part, imitate_softmax
 from unmask.support.errors import UserError
+from unmask.support.model_card import Card
 from unmask.tasks.explained import Decision, Explanation
 from unmask.tasks.gold_labels import label_numbers, positive_label, soft_labels, sort_labels, votes_of
 from unmask.tasks.pooled_head import (
@@ -115,7 +116,7 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
 
     part = "classification"
     metric = "accuracy"
-    title = "A text classifier"
+    card = Card(title="A text classifier", pipeline="text-classification")
     pipeline = "text-classification"
     exports = True
     fields = Fields(soft=True)

@@ -23,6 +23,7 @@ from unmask.metrics import dialogues as metrics
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.support.errors import UserError
+from unmask.support.model_card import Card
 from unmask.tasks.answer_head import KIND, KINDS, AnswerHead, KindAnswered, read_kinds, with_kind
 from unmask.tasks.extraction import Extraction, Form, Texts, only_passage, span_mistake
 from unmask.tasks.history import History, as_turns, ask_in_dialogue, describe_history
@@ -45,7 +46,11 @@ class Coqa(Extraction, frozen=True, kw_only=True, tag="coqa"):
 
     part = "coqa"
     form = Form("CoQA", read_coqa, describe_rationales)
-    title = "Free answers to questions in a dialogue about a passage"
+    card = Card(
+        title="Free answers to questions in a dialogue about a passage",
+        pipeline="question-answering",
+        usage='--question "And then?" --passage "A passage." --history "Who won?" "Eve"',
+    )
     usage = '--question "And then?" --passage "A passage." --history "Who won?" "Eve"'
     question_share = (3, 128)
 

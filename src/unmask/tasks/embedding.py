@@ -35,6 +35,7 @@ from unmask.objectives.objective import Part
 from unmask.support.choices import PoolingKind
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, setting
+from unmask.support.model_card import Card
 from unmask.tasks.regression import all_equal, numbers
 from unmask.tasks.task import Columns, Mistake, Notes, Paths, Reason, Refusals
 from unmask.tasks.text_pairs import PairHead, PairTask, Sides, Similarity, describe_mistakes, ranking_loss
@@ -81,10 +82,14 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
 
     part = "embedding"
     metric = "spearman"
-    title = "Vectors of texts"
+    card = Card(
+        title="Vectors of texts",
+        pipeline="sentence-similarity",
+        library="sentence-transformers",
+        tags=("sentence-transformers", "feature-extraction"),
+        usage='"A text." --text-b "Another text."',
+    )
     pipeline = "sentence-similarity"
-    library = "sentence-transformers"
-    tags = ("sentence-transformers", "feature-extraction")
     fields = Fields(MATCHES, SIMILARITY, optional=True, negatives=True)
     weightless = True
     has_scores = True

@@ -97,7 +97,6 @@ class EntityTask(AnnotatedTask, frozen=True, kw_only=True):
     """
 
     overlapping: ClassVar[bool] = False
-    pipeline = "token-classification"
     route = TAG
 
     def read(

@@ -115,7 +115,6 @@ class Extraction(Task, frozen=True, kw_only=True):
     best: int = 20
 
     metric = "f1"
-    pipeline = "question-answering"
     route = ANSWER
     refusals: ClassVar[Refusals] = {
         "vocabulary": Reason(

@@ -36,6 +36,7 @@ from unmask.metrics.intervals import Measure
 from unmask.metrics.question_answering import Solution
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.support.errors import UserError
+from unmask.support.model_card import Card
 from unmask.tasks.answer_head import (
     KIND,
     KINDS,
@@ -101,7 +102,11 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, tag="hotpotqa"):
     metric = "joint_f1"
     training = Training(tuned={"threshold": None})
     form = Form("HotpotQA", read_hotpotqa, describe_paragraphs)
-    title = "Answers to questions about several passages, with the sentences that support them"
+    card = Card(
+        title="Answers to questions about several passages, with the sentences that support them",
+        pipeline="question-answering",
+        usage='--question "A question?" --passage "A passage." "Another." --title "One" "Two"',
+    )
     usage = '--question "A question?" --passage "A passage." "Another." --title "One" "Two"'
 
     @property

@@ -40,6 +40,7 @@ from unmask.support.choices import PromptName
 from unmask.support.environment import check_memory
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, setting
+from unmask.support.model_card import Card
 from unmask.support.transfer import to_device
 from unmask.tasks.rows import FramedRows, are_pairs, frame_rows, texts_of
 from unmask.tasks.task import Framed, ModelFiles, Reason, Refusals
@@ -92,12 +93,15 @@ class LateInteraction(PairTask, frozen=True, kw_only=True, tag="late-interaction
 
     part = "late_interaction"
     metric = "reciprocal_rank"
-    title = "Vectors of tokens"
+    card = Card(
+        title="Vectors of tokens",
+        pipeline="sentence-similarity",
+        library="PyLate",
+        tags=("PyLate", "ColBERT", "sentence-transformers", "late-interaction", "feature-extraction"),
+        usage='"A text." --text-b "Another text."',
+    )
     pipeline = "sentence-similarity"
-    library = "PyLate"
-    tags = ("PyLate", "ColBERT", "sentence-transformers", "late-interaction", "feature-extraction")
     fields = Fields(MATCHES, optional=True, negatives=True)
-    usage = '"A text." --text-b "Another text."'
     weightless = True
     inherits: ClassVar[tuple[str, ...]] = Interaction.__struct_fields__
     route = Reason("its vectors are served by /embed_all", "ask for these")

@@ -32,6 +32,7 @@ from unmask.metrics.label_quality import agreement_by_label, describe_agreement,
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
 from unmask.support.errors import UserError
+from unmask.support.model_card import Card
 from unmask.tasks.explained import Decision, Explanation
 from unmask.tasks.gold_labels import soft_labels, sort_labels, votes_of
 from unmask.tasks.pooled_head import ProbedHead, Weights, binary_focal_loss, check_focal, check_weights, weights_of
@@ -100,7 +101,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
 
     part = "multi_label"
     metric = "f1_micro"
-    title = "A text classifier with several labels per text"
+    card = Card(title="A text classifier with several labels per text", pipeline="text-classification")
     pipeline = "text-classification"
     exports = True
     training = Training(

@@ -29,6 +29,7 @@ from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
 from unmask.support.errors import UserError, check_unicode
 from unmask.support.messages import argument
+from unmask.support.model_card import Card
 from unmask.tasks.extraction import choose_passages
 from unmask.tasks.pooled_head import PooledHead
 from unmask.tasks.routes import ChooseRequest, Route
@@ -76,13 +77,16 @@ class MultipleChoice(Task, frozen=True, kw_only=True, tag="multiple-choice"):
 
     part = "multiple_choice"
     metric = "accuracy"
-    title = "A choice among several texts"
+    card = Card(
+        title="A choice among several texts",
+        pipeline="multiple-choice",
+        usage='--passage "A text." --choices "An end." "Another."',
+    )
     pipeline = "multiple-choice"
     route = CHOOSE
     refusals: ClassVar[Refusals] = {
         "frozen": Reason("multiple choice does not work with a frozen encoder", f"omit {argument('frozen')}")
     }
-    usage = '--passage "A text." --choices "An end." "Another."'
 
     @property
     def grouped(self) -> str:

@@ -27,6 +27,7 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import dialogues as metrics
 from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import HeadSpec
+from unmask.support.model_card import Card
 from unmask.tasks.answer_head import UNTRAINED, AnswerHead
 from unmask.tasks.extraction import Form, Texts, only_passage, span_mistake
 from unmask.tasks.history import History, as_turns, ask_in_dialogue, describe_history
@@ -63,7 +64,11 @@ class Quac(QuestionAnswering, frozen=True, kw_only=True, tag="quac"):
 
     part = "quac"
     form = Form("QuAC", read_quac, describe_repairs)
-    title = "Answers to questions in a dialogue about a passage"
+    card = Card(
+        title="Answers to questions in a dialogue about a passage",
+        pipeline="question-answering",
+        usage='--question "And then?" --passage "A passage." --history "Who won?" "Eve"',
+    )
     usage = '--question "And then?" --passage "A passage." --history "Who won?" "Eve"'
     question_share = (3, 128)
 

@@ -29,6 +29,7 @@ from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import HeadSpec
 from unmask.objectives.objective import Objective
 from unmask.support.errors import UserError
+from unmask.support.model_card import Card
 from unmask.tasks.answer_head import AnswerHead
 from unmask.tasks.extraction import Extraction, Form, Span, check_answers, span_mistake
 from unmask.tasks.passage_windows import PassageWindow, cut_passages
@@ -84,7 +85,11 @@ class QuestionAnswering(Extraction, frozen=True, kw_only=True, tag="question-ans
     part = "question_answering"
     training = Training(tuned={"threshold": None})
     form = Form("SQuAD", read_squad, describe_repairs)
-    title = "Answers to questions about a passage"
+    card = Card(
+        title="Answers to questions about a passage",
+        pipeline="question-answering",
+        usage='--question "A question?" --passage "A passage."',
+    )
     usage = '--question "A question?" --passage "A passage."'
 
     def label_names(self, examples: Sequence[Question]) -> tuple[str, ...]:

@@ -43,6 +43,7 @@ from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
 from unmask.support.errors import ShareNote, UserError
 from unmask.support.messages import argument, call
+from unmask.support.model_card import Card
 from unmask.tasks.holding_out import choose_enough_units
 from unmask.tasks.pooled_head import PooledHead
 from unmask.tasks.regression import Score, ScoreTask, all_equal, logits_of, numbers
@@ -77,12 +78,15 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
 
     part = "ranking"
     metric = "ndcg@10"
-    title = "A ranking of passages for queries"
+    card = Card(
+        title="A ranking of passages for queries",
+        pipeline="text-ranking",
+        library="sentence-transformers",
+        tags=("sentence-transformers", "cross-encoder", "reranker"),
+        usage='"A query." --text-b "A passage."',
+    )
     pipeline = "text-ranking"
-    library = "sentence-transformers"
-    tags = ("sentence-transformers", "cross-encoder", "reranker")
     fields = Fields(GRADES)
-    usage = '"A query." --text-b "A passage."'
     refusals: ClassVar[Refusals] = {
         "frozen": Reason(
             "ranking does not work with a frozen encoder, which has not compared the two texts",

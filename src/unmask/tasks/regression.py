@@ -25,6 +25,7 @@ from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
 from unmask.support.errors import UserError
+from unmask.support.model_card import Card
 from unmask.tasks.explained import Decision, Explanation
 from unmask.tasks.pooled_head import TextHead
 from unmask.tasks.routes import Scored
@@ -104,7 +105,7 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
 
     part = "regression"
     metric = "pearson"
-    title = "A regression on texts"
+    card = Card(title="A regression on texts", pipeline="text-classification")
     pipeline = "text-classification"
     fields = Fields((*NUMBERS, *LABELS), SIMILARITY)
     training = Training(tuned={"activation": None})

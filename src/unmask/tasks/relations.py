@@ -43,6 +43,7 @@ from unmask.nn.layers.linear import Linear
 from unmask.objectives.objective import Objective, Part, classify, imitate_softmax
 from unmask.support.errors import ShareNote, UserError, check_unicode
 from unmask.support.messages import argument, setting
+from unmask.support.model_card import Card
 from unmask.tasks.entity_task import AnnotatedTask, encode_words
 from unmask.tasks.routes import RelateRequest, Route
 from unmask.tasks.task import Columns, Framed, Mistake, Notes, Passage, Paths, Reason, Refusals, Training
@@ -105,9 +106,8 @@ class Relations(AnnotatedTask, frozen=True, kw_only=True, tag="relations"):
 
     part = "relations"
     metric = "f1"
-    title = "A classifier of relations"
+    card = Card(title="A classifier of relations", usage="--data FILE")
     decides = True
-    usage = "--data FILE"
     route = RELATE
     training = Training(rate=1.0)
     refusals: ClassVar[Refusals] = {

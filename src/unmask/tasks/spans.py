@@ -44,6 +44,7 @@ from unmask.objectives.flops import head_flops, matrices
 from unmask.objectives.objective import Objective, Part, imitate_softmax
 from unmask.support.errors import ShareNote, UserError
 from unmask.support.messages import setting
+from unmask.support.model_card import Card
 from unmask.tasks.entity_task import EntityTask, encode_words, in_code_points
 from unmask.tasks.tagged import Entity, Tagged, WordWindow, cut_windows
 from unmask.tasks.task import Framed, Reason, Refusals, Training
@@ -77,7 +78,7 @@ class Spans(EntityTask, frozen=True, kw_only=True, tag="spans"):
     overlapping = True
     part = "spans"
     metric = "f1"
-    title = "A recognizer of nested entities"
+    card = Card(title="A recognizer of nested entities", pipeline="token-classification")
     training = Training(rate=2.0, epochs=4, steps=200)
     refusals: ClassVar[Refusals] = {
         "export": Reason(

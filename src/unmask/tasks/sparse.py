@@ -40,6 +40,7 @@ from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext, Objective, Part, decoder_of
 from unmask.support.environment import check_memory
 from unmask.support.messages import argument
+from unmask.support.model_card import Card
 from unmask.tasks.routes import Route, VectorsRequest
 from unmask.tasks.rows import are_pairs, frame_rows
 from unmask.tasks.task import Framed, ModelFiles, Reason, Refusals
@@ -120,12 +121,14 @@ class Sparse(PairTask, frozen=True, kw_only=True, tag="sparse"):
 
     part = "sparse"
     metric = "reciprocal_rank"
-    title = "Sparse vectors of texts"
+    card = Card(
+        title="Sparse vectors of texts",
+        pipeline="feature-extraction",
+        library="sentence-transformers",
+        tags=("sentence-transformers", "sparse-encoder", "sparse", "splade"),
+    )
     pipeline = "feature-extraction"
-    library = "sentence-transformers"
-    tags = ("sentence-transformers", "sparse-encoder", "sparse", "splade")
     fields = Fields(MATCHES, optional=True, negatives=True)
-    usage = '"A text."'
     weightless = True
     adopts: ClassVar[str] = "masked_lm"
     sparse = True

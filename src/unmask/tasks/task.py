@@ -29,6 +29,7 @@ from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoder, HeadSpec
 from unmask.objectives.objective import Objective
 from unmask.support.errors import UserError
+from unmask.support.model_card import Card
 from unmask.tasks.explained import Decision, SampleWords
 from unmask.tasks.holding_out import parted
 from unmask.tasks.routes import Route
@@ -180,11 +181,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         length: maximum length of its sequences in tokens, special tokens included.
         part: name of its head and of its part of the loss.
         metric: the metric that selects the best of several models; higher is better.
-        title: title of a model for it in the model card.
-        pipeline: tag of a model for it on the Hugging Face Hub; "": none fits.
-        library: name, on the Hub, of the library that reads its models.
-        tags: further tags of its models on the Hub.
-        usage: an example of the arguments of `unmask predict`.
+        card: what it says of its models.
         weightless: whether its head has no weights of its own, so that only the settings of a model tell that it has
             this task.
         inherits: its settings that a model which continues one of the same task takes from it, unless they are given.
@@ -207,11 +204,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     part: ClassVar[str]
     metric: ClassVar[str]
-    title: ClassVar[str]
-    pipeline: ClassVar[str] = ""
-    library: ClassVar[str] = "transformers"
-    tags: ClassVar[tuple[str, ...]] = ()
-    usage: ClassVar[str] = '"A text."'
+    card: ClassVar[Card]
     weightless: ClassVar[bool] = False
     inherits: ClassVar[tuple[str, ...]] = ()
     adopts: ClassVar[str] = ""
@@ -366,7 +359,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Raises:
             UserError: the task does not accept plain texts.
         """
-        raise UserError(f"this model is for {self.part.replace('_', ' ')}", remedy=f"query it with {self.usage}")
+        raise UserError(f"this model is for {self.part.replace('_', ' ')}", remedy=f"query it with {self.card.usage}")
 
     @abstractmethod
     def label_names(self, examples: Sequence[Any]) -> tuple[str, ...]:

@@ -73,7 +73,6 @@ class PairTask(RowTask, frozen=True, kw_only=True):
         has_scores: whether pairs may have scores; otherwise all belong together.
     """
 
-    usage: ClassVar[str] = '"A text." --text-b "Another text."'
     has_scores: ClassVar[bool] = False
     pool: ClassVar[int] = POOL
 

@@ -37,6 +37,7 @@ from unmask.nn.layers.dropout import Dropout
 from unmask.nn.layers.linear import Linear
 from unmask.objectives.objective import Objective, Part, imitate_softmax
 from unmask.support.errors import ShareNote, UserError
+from unmask.support.model_card import Card
 from unmask.tasks.entity_task import EntityTask, encode_words, in_code_points
 from unmask.tasks.explained import Decision, SampleWords, Word
 from unmask.tasks.pooled_head import NONE, TUNED, Regularization, score
@@ -70,7 +71,7 @@ class TokenClassification(EntityTask, frozen=True, kw_only=True, tag="token-clas
     tables = COLUMNS
     part = "token_classification"
     metric = "f1"
-    title = "A named entity recognizer"
+    card = Card(title="A named entity recognizer", pipeline="token-classification")
     decides = True
     # Devlin et al. 2019, appendix A.3: at most 4 epochs
     training = Training(rate=2.0, epochs=4, steps=200, tuned=TUNED)

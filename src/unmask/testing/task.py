@@ -28,6 +28,7 @@ from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
+from unmask.support.model_card import Card
 from unmask.support.settings import Overrides
 from unmask.tasks import TASKS
 from unmask.tasks.routes import Route
@@ -87,9 +88,10 @@ def check_members(kind: str) -> None:
         AssertionError: a member is missing, or of another type.
     """
     task = TASKS[kind]
-    for name in ("part", "metric", "title", "usage"):
+    for name in ("part", "metric"):
         value = getattr(task, name, None)
         assert isinstance(value, str) and value, f"{task.__name__}.{name} is not a text"
+    assert isinstance(getattr(task, "card", None), Card), f"{task.__name__}.card is not a Card"
     assert task().part.isidentifier(), f"{task.__name__}.part is part of the names of tensors"
     rate, epochs = task.training.rate, task.training.epochs
     assert rate > 0 and epochs > 0, f"{task.__name__}.training has a rate or a number of epochs of 0"

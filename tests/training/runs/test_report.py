@@ -17,7 +17,8 @@ def test_the_numbers_in_the_plot_are_listed_if_the_font_lacks_a_label(make_run):
     for name in ("confusion.png", "training.png"):
         (run.plots / name).touch()
     for labels, expected in ((("good", "好"), "\n\n1: good  \n2: 好  \n"), (("no", "yes"), "\n")):
-        text = finetuning_report(run, Classification(), labels, Reached(1, 1, 1.0), 3, {"metrics": {"accuracy": 50.0}})
+        result = {"metrics": {"accuracy": 50.0}}
+        text = finetuning_report(run, Classification.card, labels, Reached(1, 1, 1.0), 3, result)
         assert f"![confusion](plots/confusion.png){expected}\n![training]" in text
 
 

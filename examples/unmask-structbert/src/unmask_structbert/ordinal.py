@@ -26,6 +26,7 @@ from unmask.metrics.intervals import Measure
 from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
 from unmask.support.errors import UserError
+from unmask.support.model_card import Card
 from unmask.tasks.pooled_head import PooledHead
 from unmask.tasks.routes import PREDICT
 from unmask.tasks.rows import RowTask, are_pairs, frame_rows, passages
@@ -72,7 +73,7 @@ class Ordinal(RowTask, frozen=True, kw_only=True, tag="ordinal"):
 
     part = "ordinal"
     metric = "accuracy"
-    title = "Ranks of texts"
+    card = Card("Ranks of texts")
     route = RANK
 
     def read(

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from unmask.support.choices import Files, as_files
 from unmask.support.durable import replace_file
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, call
+from unmask.support.model_card import Card
 from unmask.training.runs.directory import RunDirectory
 from unmask.training.runs.display import Display, duration
 from unmask.training.runs.plots import can_draw, draw_runs
@@ -95,13 +96,6 @@ class FinalProgress(Protocol):
     skipped: int
 
 
-class TaskInfo(Protocol):
-    """A task: the attributes that are read here."""
-
-    title: ClassVar[str]
-    usage: ClassVar[str]
-
-
 @dataclass(frozen=True)
 class Remarks:
     """Remarks on a run for its report.
@@ -165,7 +159,7 @@ def metric_name(name: str, positive: str | None) -> str:
 
 def finetuning_report(
     run: RunDirectory,
-    task: TaskInfo,
+    card: Card,
     labels: Sequence[str],
     progress: FinalProgress,
     examples: int,
@@ -174,7 +168,7 @@ def finetuning_report(
     """Return report.md of a fine-tuning run; `result` is that of `score_examples` on the dev data, maybe empty."""
     metrics: Mapping[str, float] = result.get("metrics", {})
     lines = [
-        f"# {task.title}" + (f": {', '.join(labels)}" if labels else ""),
+        f"# {card.title}" + (f": {', '.join(labels)}" if labels else ""),
         "",
         f"{examples:,} training examples. {_totals(run, progress)}",
         "",
@@ -195,7 +189,7 @@ def finetuning_report(
         "Usage:",
         "",
         "```",
-        f"{call('predict', model=run.path)} {task.usage}",
+        f"{call('predict', model=run.path)} {card.usage}",
         call("evaluate", model=run.path, data="FILE"),
         "```",
     ]

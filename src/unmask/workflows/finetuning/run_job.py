@@ -284,7 +284,7 @@ def _finish(
     with replaced_directory(run.model) as aside:
         save_trained(aside, ready, model, result)
     shutil.rmtree(run.plots, ignore_errors=True)  # plots of an earlier end of the run
-    run.report(finetuning_report(run, recipe.task, data.labels, progress, trained_on, result))
+    run.report(finetuning_report(run, recipe.task.card, data.labels, progress, trained_on, result))
     for folder in (FEATURES, FOLDS):
         shutil.rmtree(run.path / folder, ignore_errors=True)
     replace_file(run.path / SCORES, msgspec.json.format(msgspec.json.encode(result)))
@@ -292,7 +292,7 @@ def _finish(
         counts = np.array(result["confusion"])
         try_to_draw(lambda: plot_confusion(model.labels, counts, run.plots / "confusion.png"), display.say)
     try_to_draw(lambda: plot_training(run), display.say)
-    run.report(finetuning_report(run, recipe.task, data.labels, progress, trained_on, result))  # now with the plots
+    run.report(finetuning_report(run, recipe.task.card, data.labels, progress, trained_on, result))  # with the plots
     return result
 
 
@@ -319,13 +319,13 @@ def save_trained(directory: Path, ready: Prepared, model: Model, result: Mapping
     origin = Origin(
         settings=ready.recipe.card,
         base=ready.base.as_base,
-        library=task.library if body.library == "transformers" else body.library,
-        pipeline=task.pipeline,
-        tags=task.tags,
+        library=task.card.library if body.library == "transformers" else body.library,
+        pipeline=task.card.pipeline,
+        tags=task.card.tags,
         train=_files(ready.split.train),
         held=_files(data.held),
     )
-    save_model(directory, model, model_card(task.title, about, result["metrics"], origin))
+    save_model(directory, model, model_card(task.card.title, about, result["metrics"], origin))
 
 
 def _files(examples: Sequence[Any]) -> list[str]:

@@ -294,7 +294,7 @@ def _finish(
             save_trained(aside / name, part, model, scores[name])
             if warning := describe_training(run, name, mixture, read):
                 scores[name]["warnings"] = [warning]
-            summaries[name] = TaskSummary(part.recipe.task.title, len(part.split.train), read, scores[name])
+            summaries[name] = TaskSummary(part.recipe.task.card.title, len(part.split.train), read, scores[name])
         write_tasks(aside, mixture.parts)
     replace_file(run.path / SCORES, msgspec.json.format(msgspec.json.encode(scores)))
     shutil.rmtree(run.plots, ignore_errors=True)  # plots of an earlier end of the run
