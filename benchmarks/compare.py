@@ -9,9 +9,10 @@ A record for each arm and task, and for each task's first look, is added to benc
 report is in runs/compare/NAME/comparison. An interrupted comparison continues, and what is finished is not computed
 again. `--arms` and `--tasks` choose some, `--budget` replaces that of the file, `--first` only takes a first look at
 the checkpoints, `--dry-run` only lists the cells and the minutes that they take; `--workers N` works on N cells at a
-time; `--toy` makes two narrow arms with few tokens and examples, and one seed. Where there is an outlook, a record for each budget has the loss and the share of
-masked tokens predicted there, and others where they would be with four and ten times the largest. `--blimp N` also
-scores the pretrained models of the comparison on the first N pairs of each paradigm of BLiMP.
+time; `--toy` makes two narrow arms with few tokens and examples, and one seed. Where there is an outlook, a record for
+each budget has the loss and the share of masked tokens predicted there, and others where they would be with four and
+ten times the largest. `--blimp N` also scores the pretrained models of the comparison on the first N pairs of each
+paradigm of BLiMP.
 """
 
 from __future__ import annotations

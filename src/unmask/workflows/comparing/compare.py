@@ -266,7 +266,7 @@ def _work(plan: Plan, out: Path, machine: Machine, workers: int, engine: str, *,
     if engine == "ray":
         work_on_ray(workers, JOIN, arguments)
     with local_workers(workers - 1 if engine == "local" else 0, JOIN, arguments):
-        work(plan, out, machine, attempt=attempt, quiet=quiet)
+        work(plan, out, machine, attempt=attempt, quiet=quiet, workers=workers)
 
 
 def describe(plan: Plan, out: Path, display: Display, workers: int, price: float | None = None) -> None:

@@ -76,7 +76,9 @@ PACKED = 4
 """Size of a text, compared with that of its compressed file, about."""
 
 
-def work(plan: Plan, out: Path, machine: Machine, *, attempt: str, quiet: bool, measures: bool = True) -> None:
+def work(
+    plan: Plan, out: Path, machine: Machine, *, attempt: str, quiet: bool, workers: int = 1, measures: bool = True
+) -> None:
     """Compute all cells that nobody else computes, until each has a result or has failed.
 
     Args:
@@ -85,6 +87,7 @@ def work(plan: Plan, out: Path, machine: Machine, *, attempt: str, quiet: bool, 
         machine: device and precision.
         attempt: identifies the call of a user: what failed in another one is tried again.
         quiet: print nothing.
+        workers: number of processes that share the work, for the time left.
         measures: also compute the cells that measure speed.
     """
     display, done = Display(quiet=quiet), set[str]()
@@ -104,7 +107,7 @@ def work(plan: Plan, out: Path, machine: Machine, *, attempt: str, quiet: bool, 
                 if not mine:
                     waiting = True
                 elif result_of(out, cell) is None:
-                    left = _left(plan, out, attempt, done)
+                    left = duration(_seconds_left(plan, out, attempt, done) / workers)
                     display.say(f"[{number}/{len(plan.cells)}] {cell.name}; about {left} left")
                     _compute(cell, out, machine, attempt)
                     computed = True
@@ -231,10 +234,10 @@ def _speed() -> float:
     return training_speed(choose_machine())
 
 
-def _left(plan: Plan, out: Path, attempt: str, done: set[str]) -> str:
+def _seconds_left(plan: Plan, out: Path, attempt: str, done: set[str]) -> float:
     left = [cell for cell in plan.cells if _state(out, cell, attempt, done) in ("ready", "waiting")]
     taken = seconds_taken(plan, out)
-    return duration(sum(expected_seconds(plan, cell, taken) for cell in left))
+    return sum(expected_seconds(plan, cell, taken) for cell in left)
 
 
 def write_plan(comparison: Comparison, out: Path) -> None:
