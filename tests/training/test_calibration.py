@@ -33,6 +33,55 @@ def test_a_budget_in_minutes_is_converted_into_steps_once(small, trainer, monkey
     assert fresh.step()["loss"] == first["loss"], "timing leaves no trace"
 
 
+class Clock:
+    """A clock on which a step takes the seconds that `pace` says, of the number of steps before; of -1 when timed."""
+
+    def __init__(self, monkeypatch, pace):
+        self.now, self.pace, backward = 0.0, pace, Trainer._backward
+
+        def timed(trainer, *others, **settings):
+            self.now += self.pace(trainer.progress.step if trainer.progress.total else -1)
+            return backward(trainer, *others, **settings)
+
+        monkeypatch.setattr(Machine, "matmul_peak", lambda self: 1e12)
+        monkeypatch.setattr(loop.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(Trainer, "_backward", timed)
+
+
+@pytest.mark.parametrize(
+    ("pace", "shortest", "longest"),
+    [
+        (lambda step: 1.0, 60, 60),
+        (lambda step: 1.5 if step < 4 else 1.0, 59, 61),  # the first steps are slower
+        (lambda step: 1.0 if step < 20 else 2.0, 56, 64),  # something else has begun to work
+        (lambda step: 1.0 if step < 20 else 0.5, 56, 64),
+    ],
+)
+def test_a_budget_in_minutes_is_kept_when_steps_take_another_time(small, trainer, monkeypatch, pace, shortest, longest):
+    Clock(monkeypatch, pace)
+    one = started(trainer, small(budget={"minutes": 1.0}))
+    one.train()
+    assert one.progress.step == one.progress.total
+    assert one.progress.seconds == pytest.approx(sum(map(pace, range(one.progress.step))))
+    assert shortest <= one.progress.seconds <= longest
+    rates = [line["learning_rate"] for line in one.run.read_metrics("train")]
+    assert rates[-1] < max(rates) / 20, "the schedule ends with the budget"
+
+
+def test_a_resumed_run_keeps_its_number_of_steps(small, trainer, monkeypatch):
+    Clock(monkeypatch, lambda step: 1.0)
+    one = started(trainer, small(budget={"minutes": 1.0}))
+    for _ in range(5):
+        one.step()
+    one.save()
+    one.saver.wait()
+    Clock(monkeypatch, lambda step: 2.0)
+    again = trainer(small(budget={"minutes": 1.0}), resume=True)
+    again.resume()
+    again.train()
+    assert again.progress.step == one.progress.total == 60
+
+
 @pytest.mark.parametrize(("steps", "expected"), [(200, 80), (50, 50)])
 def test_a_limit_in_minutes_shortens_a_budget(small, trainer, monkeypatch, steps, expected):
     clock = itertools.count(0, 0.5)  # 1.5 seconds a step, as above
@@ -62,6 +111,14 @@ def test_the_peak_is_measured_where_steps_are_timed(small, trainer, monkeypatch,
     again.train()
     assert again.run.read_provenance().machine["matmul_flops_per_second"] == (7e11 if measured else 8e11)
     assert shown == ([8e11, 7e11] if measured else [None, 8e11])
+
+
+def test_stages_that_have_ended_do_not_begin_again(staged, trainer, slow, monkeypatch):
+    one = started(trainer, staged(budget={"minutes": 10.0}))  # 225 of 300 steps of 1 s, 75 of 5 s
+    progress, plan = one.progress, one.calibration.replanned
+    for step, seconds, expected in ((75, 75, 300), (75, 60, 375), (75, 150, 150), (150, 75, 600), (225, 112.5, 300)):
+        one.calibration.since, progress.step, progress.seconds = (0, 0.0), step, float(seconds)
+        assert plan(progress, Display(quiet=True)) == pytest.approx(expected, abs=1), (step, seconds)
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ def test_budget_in_epochs(examples, epochs, steps):
     known = Plan(source, settings)
     source.epoch = None  # then it is read
     read = Plan(source, settings)
-    assert known.steps(None) == read.steps(None) == steps
+    assert known.steps() == read.steps() == steps
     assert (known.tokens, known.epochs) == pytest.approx((read.tokens, read.epochs))
 
 

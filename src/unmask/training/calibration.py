@@ -6,14 +6,17 @@ peak. All processes get the same results. Steps that are timed leave no trace (`
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from functools import cached_property
+from itertools import accumulate, pairwise
 
 from unmask.data.batches.batch import Sample, total_length
-from unmask.data.batches.sources import Source
+from unmask.data.batches.sources import Source, stage_at
 from unmask.support import gpus
 from unmask.support.errors import UserError
+from unmask.training.checkpoint import Progress
 from unmask.training.machine import Machine
 from unmask.training.precision import find_micro_tokens
 from unmask.training.processes import Processes
@@ -30,6 +33,13 @@ TIMED_STEPS = 8
 WARM_STEPS = 3
 TIMED_SECONDS = 60
 """Maximum time spent on timing a stage."""
+REPLANNED = (1 / 16, 1 / 4, 1 / 2, 3 / 4)
+"""Shares of a budget in minutes after which its rest is planned again: the first steps of a process are slower than
+later ones, and what else a machine does changes."""
+LEAST_REPLANNED = 32
+"""Budgets of fewer steps are not planned again."""
+TOLD = 0.1
+"""Change of the number of steps that is worth a line."""
 MIN_TIMED = 100
 """Runs with fewer steps are not timed, and the machine's peak is not measured for them."""
 COMPILED_STEPS, COMPILED_MINUTES, COMPILED_TOKENS = 10_000, 10, 8_192
@@ -65,6 +75,10 @@ class Calibration:
         settings: the recipe's batch and budget.
         machine: machine that the run computes on.
         processes: the processes that train together.
+
+    Attributes:
+        stage_seconds: seconds per step of each stage, as they were timed; empty: they were not.
+        since: number of steps, and the seconds that they had taken, when the budget was last planned.
     """
 
     def __init__(self, source: Source, settings: TrainingSettings, machine: Machine, processes: Processes) -> None:
@@ -72,6 +86,8 @@ class Calibration:
         self.settings = settings
         self.machine = machine
         self.processes = processes
+        self.stage_seconds: list[float] = []
+        self.since = (0, 0.0)
 
     @cached_property
     def plan(self) -> Plan:
@@ -93,7 +109,7 @@ class Calibration:
         if chosen != "auto" or not able or self.plan.tokens < COMPILED_TOKENS:
             return chosen is True
         minutes = self.settings.budget.minutes
-        return self.plan.steps(None) >= COMPILED_STEPS if minutes is None else minutes >= COMPILED_MINUTES
+        return self.plan.steps() >= COMPILED_STEPS if minutes is None else minutes >= COMPILED_MINUTES
 
     def micro_tokens(self, learn: Callable[[list[Sample]], None], parameters: int) -> int:
         """Return the number of tokens of a micro-batch: the recipe's value, or as many as fit into memory.
@@ -120,20 +136,24 @@ class Calibration:
                 limiting.append(fitting[-1])
         return min(self.processes.gather(min(limiting, default=max(fitting))))
 
-    def total(self, before: int, seconds_per_step: Callable[[int], float], display: Display) -> int:
+    def total(self, progress: Progress, seconds_per_step: Callable[[int], float], display: Display) -> int:
         """Convert the budget into steps and print the plan.
 
         Args:
-            before: previous number of steps of the budget; a budget in minutes never falls below it.
+            progress: of the run; a budget in minutes never falls below its previous number of steps.
             seconds_per_step: times steps of a stage, given by its index.
             display: prints the plan.
         """
-        plan, minutes, seconds = self.plan, self.settings.budget.timed, None
-        if minutes is not None or self.is_long(plan.steps(None)):
-            seconds = sum(stage.share * seconds_per_step(index) for index, stage in enumerate(plan.stages))
-        steps = plan.steps(seconds)
+        plan, minutes, seconds, most = self.plan, self.settings.budget.timed, None, math.inf
+        if minutes is not None or self.is_long(plan.steps()):
+            self.stage_seconds = [seconds_per_step(index) for index in range(len(plan.stages))]
+            self.since = (progress.step, progress.seconds)
+            seconds = self._seconds(1, 1)
+        if minutes is not None and seconds is not None:
+            most = 60 * minutes / seconds
+        steps = plan.steps(most)
         if minutes is not None:
-            steps = max(steps, before)
+            steps = max(steps, progress.total)
         text = f"{steps:,} steps of {plan.tokens:,.0f} tokens, {plan.epochs * steps:.2f} epochs"
         if seconds is not None:
             text += f", about {duration(steps * seconds)}"
@@ -144,6 +164,34 @@ class Calibration:
         for line in self.stage_lines(steps):
             display.say(line)
         return steps
+
+    def replanned(self, progress: Progress, display: Display) -> int:
+        """Return the number of steps of the budget: of one in minutes, by how long the steps so far have taken.
+
+        It changes after the shares `REPLANNED` of the steps, and not in a run that was resumed. All processes must call
+        it after each step.
+        """
+        minutes, step, total = self.settings.budget.timed, progress.step, progress.total
+        due = total >= LEAST_REPLANNED and step in {round(share * total) for share in REPLANNED}
+        if minutes is None or not self.stage_seconds or not due:
+            return total
+        planned = self._seconds(step, total)
+        pace = (progress.seconds - self.since[1]) / (planned - self._seconds(self.since[0], total))
+        self.since = (step, progress.seconds)
+        left = (60 * minutes - progress.seconds) / pace
+        steps = max(step + 1, self.plan.steps((planned + left) / self._seconds(1, 1)))
+        if stage_at(self.plan.stages, step, steps) != stage_at(self.plan.stages, step, total):
+            return total  # a stage that has ended does not begin again
+        steps = self.processes.broadcast(steps)
+        if abs(steps / total - 1) > TOLD:
+            display.say(f"{steps:,} steps fit into the budget, not {total:,}: they take {pace:.2f} times as long")
+        return steps
+
+    def _seconds(self, step: int, total: int) -> float:
+        """Return the seconds that the first steps of `total` take, as they were timed; of 1 step of 1, the mean."""
+        ends = [0.0, *accumulate(stage.share * total for stage in self.plan.stages)]
+        spans = [max(0.0, min(step, end) - begin) for begin, end in pairwise(ends)]
+        return sum(seconds * span for seconds, span in zip(self.stage_seconds, spans, strict=True))
 
     def stage_lines(self, steps: int) -> list[str]:
         """Return a line for each stage of `steps` steps, for display; none if there is only one."""

@@ -201,10 +201,14 @@ class Trainer:
         progress, plan = self.progress, self.calibration.plan
         heldout = sum(len(batch.tokens.ids) for batch in self.heldout)
         closely = bool(self.patience.evaluations)
-        every = plan.evaluate_every(progress.total, heldout, closely=closely, share=self.evaluation_share)
+
+        def evaluation_steps() -> int:
+            return plan.evaluate_every(progress.total, heldout, closely=closely, share=self.evaluation_share)
+
+        every = evaluation_steps()
         saved = time.monotonic()
         peak = self.calibration.peak(self.run, progress.total)
-        bar = self.display.bar(progress, peak, plan.tokens_until(progress.total))
+        bar = self.display.bar(progress, peak, lambda step: plan.tokens_until(progress.total)(step))
         with Interrupt() as interrupt, bar as advance, self.saver, self._rescuing():
             due = not self.run.changed and (progress.step % every == 0 or progress.step == progress.total)
             if progress.step and due and self._last_evaluated() < progress.step:
@@ -213,6 +217,10 @@ class Trainer:
             while not done:
                 metrics = self.step()
                 self.run.log({"kind": "train", **metrics})
+                if (total := self.calibration.replanned(progress, self.display)) != progress.total:
+                    progress.total = total
+                    self.feed.close()
+                    every = evaluation_steps()
                 advance(metrics)
                 done = progress.step == progress.total
                 evaluated = progress.step % every == 0 or done
@@ -450,7 +458,7 @@ class Trainer:
 
     def _plan(self) -> None:
         """Convert the budget into steps and print the plan."""
-        self.progress.total = self.calibration.total(self.progress.total, self._seconds_per_step, self.display)
+        self.progress.total = self.calibration.total(self.progress, self._seconds_per_step, self.display)
         self.feed.close()
 
     def _seconds_per_step(self, stage: int = 0) -> float:

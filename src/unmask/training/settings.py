@@ -193,11 +193,9 @@ class Plan:
         self.tokens = sum(share * counts.tokens for share, counts in zip(shares, self.counted, strict=True))
         self.epochs = sum(share * counts.epochs for share, counts in zip(shares, self.counted, strict=True))
 
-    def steps(self, seconds: float | None) -> int:
-        """Return the number of steps of the budget; only minutes need the seconds per step."""
-        most: float = math.inf
-        if self.budget.timed is not None and seconds is not None:
-            most = max(1, int(self.budget.timed * 60 / seconds))
+    def steps(self, most: float = math.inf) -> int:
+        """Return the number of steps of the budget, of which `most` fit into its minutes."""
+        most = max(1.0, most)
         if self.budget.epochs is not None:
             most = min(most, self.counted[0].steps)
         if self.budget.tokens is not None:

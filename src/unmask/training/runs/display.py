@@ -68,7 +68,7 @@ class Display:
         """
         start, first = time.monotonic(), progress.step
         smooth: dict[str, float] = {}
-        with self._shown(first, progress.total) as show:
+        with self._shown(1) as show:
 
             def advance(metrics: Mapping[str, float]) -> None:
                 for name in ("loss", "tokens_per_second", "flops_per_second"):
@@ -81,7 +81,7 @@ class Display:
                     f"{duration(left)} left  {smooth['tokens_per_second']:,.0f} tokens/s  "
                     f"{speed(smooth['flops_per_second'], peak)}"  # last, because a narrow terminal truncates the line
                 )
-                show(progress.step, text)
+                show(progress.step / progress.total, text)
 
             yield advance
 
@@ -91,7 +91,7 @@ class Display:
             yield from items
             return
         start, done, total = time.monotonic(), 0, sum(map(tokens, items))
-        with self._shown(0, total) as show:
+        with self._shown(total) as show:
             for item in items:
                 yield item
                 done += tokens(item)
@@ -100,7 +100,7 @@ class Display:
                 show(done, f"{done:,} of {total:,} tokens  {left} left  {done / seconds:,.0f} tokens/s")
 
     @contextmanager
-    def _shown(self, first: int, total: int) -> Iterator[Callable[[int, str], None]]:
+    def _shown(self, total: float) -> Iterator[Callable[[float, str], None]]:
         """Show the progress with a bar on a terminal, otherwise with a line every `LINE_SECONDS`.
 
         A notebook shows one line, which is rewritten.
@@ -113,9 +113,9 @@ class Display:
         with Progress(
             *columns, console=self.console, transient=True, disable=self.console.quiet or not self.console.is_terminal
         ) as bar:
-            task = bar.add_task("", total=total, completed=first, text="")
+            task = bar.add_task("", total=total, text="")
 
-            def show(done: int, text: str) -> None:
+            def show(done: float, text: str) -> None:
                 nonlocal printed
                 bar.update(task, completed=done, text=text)
                 if not self.console.is_terminal and (now := time.monotonic()) - printed > LINE_SECONDS:
@@ -124,11 +124,11 @@ class Display:
 
             yield show
 
-    def _rewritten(self) -> Iterator[Callable[[int, str], None]]:
+    def _rewritten(self) -> Iterator[Callable[[float, str], None]]:
         """Yield a function that shows a text in place of the one before; the last one is cleared at the end."""
         shown, width = 0.0, 0
 
-        def show(done: int, text: str) -> None:
+        def show(done: float, text: str) -> None:
             nonlocal shown, width
             if (now := time.monotonic()) - shown >= REWRITE_SECONDS:
                 shown = now
