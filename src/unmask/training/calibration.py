@@ -40,6 +40,8 @@ LEAST_REPLANNED = 32
 """Budgets of fewer steps are not planned again."""
 TOLD = 0.1
 """Change of the number of steps that is worth a line."""
+SHORTEST = 1e-3
+"""Least share of the time that was planned, on a clock that stands still."""
 MIN_TIMED = 100
 """Runs with fewer steps are not timed, and the machine's peak is not measured for them."""
 COMPILED_STEPS, COMPILED_MINUTES, COMPILED_TOKENS = 10_000, 10, 8_192
@@ -178,11 +180,11 @@ class Calibration:
         planned = self._seconds(step, total)
         pace = (progress.seconds - self.since[1]) / (planned - self._seconds(self.since[0], total))
         self.since = (step, progress.seconds)
-        left = (60 * minutes - progress.seconds) / pace
-        steps = max(step + 1, self.plan.steps((planned + left) / self._seconds(1, 1)))
+        left = (60 * minutes - progress.seconds) / max(pace, SHORTEST)
+        most = (planned + left) / self._seconds(1, 1)
+        steps = self.processes.broadcast(max(step + 1, self.plan.steps(most)))
         if stage_at(self.plan.stages, step, steps) != stage_at(self.plan.stages, step, total):
             return total  # a stage that has ended does not begin again
-        steps = self.processes.broadcast(steps)
         if abs(steps / total - 1) > TOLD:
             display.say(f"{steps:,} steps fit into the budget, not {total:,}: they take {pace:.2f} times as long")
         return steps
