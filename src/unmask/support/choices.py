@@ -39,6 +39,8 @@ Suite = Literal["blimp", "bits"]
 """How a language model is scored: by BLiMP's pairs of sentences, or by bits per character of text."""
 PllKind = Literal["original", "word-l2r"]
 """What is masked to score a token by a masked language model: the token, or also the rest of its word."""
+BITS_PLL: PllKind = "word-l2r"
+"""What is masked for bits per character, unless something else is asked for."""
 DownstreamKind = Literal["linear", "average", "difference", "rnn"]
 """Downstream models; see `unmask.nn.encoders.downstream`."""
 DOWNSTREAM_KINDS: tuple[str, ...] = get_args(DownstreamKind)

@@ -73,10 +73,12 @@ def test_suites_score_a_language_model(language_model, pairs, text_file):
     assert (result["task"], result["examples"]) == ("blimp", 2)
     assert result["scored_by"] == "pseudo-log-likelihood, PLL-original"
     assert result["notes"][:2] == [result["scored_by"], "at most the first 2 pairs of each paradigm"]
-    result = evaluate(language_model, text_file, suite="bits", limit=3, pll="word-l2r", **HERE)
+    result = evaluate(language_model, text_file, suite="bits", limit=3, **HERE)
     assert (result["task"], result["examples"]) == ("bits", 3)
     assert result["scored_by"] == "pseudo-log-likelihood, PLL-word-l2r"
     assert 0 < result["metrics"]["bits_per_character"] < result["metrics"]["bits_per_token"]
+    original = evaluate(language_model, text_file, suite="bits", limit=3, pll="original", **HERE)
+    assert original["scored_by"] == "pseudo-log-likelihood, PLL-original"
 
 
 def test_suites_refuse_what_has_no_effect(language_model, classifier, pairs):

@@ -13,7 +13,12 @@ from unmask.data.labelled.retrieval_files import CORPUS, find_collection
 from unmask.data.labelled.table import Data, ExampleTable, as_sources
 from unmask.data.text.documents import TextOptions
 from unmask.inference.backend import TorchBackend
-from unmask.inference.evaluation.language_models import evaluate_bits, evaluate_pairs, read_texts
+from unmask.inference.evaluation.language_models import (
+    evaluate_bits,
+    evaluate_pairs,
+    likelihood_of_bits,
+    read_texts,
+)
 from unmask.inference.evaluation.likelihood import Likelihood
 from unmask.inference.evaluation.retrieval import BM25, evaluate_retrieval, is_run
 from unmask.inference.evaluation.scoring import evaluate_encoder, evaluate_task
@@ -74,7 +79,7 @@ def evaluate(
             or their directory); bits, by bits per character of text.
         limit: with a suite, read only the first N pairs of each paradigm, or the first N documents.
         pll: with a suite, what is masked for a masked language model to predict a token: original, this token (the
-            default); word-l2r, also the rest of its word.
+            default of blimp); word-l2r, also the rest of its word (of bits).
         first_stage: what finds the documents that a cross-encoder ranks: bm25, a run file, or a model that makes
             vectors.
         depth: for a search, number of documents that are ranked for each query; by default 1000, of a cross-encoder
@@ -200,7 +205,7 @@ def _evaluate_suite(
         raise UserError(f"{argument('suite', suite)} reads files", remedy="pass paths")
     if not isinstance(predictor.backend, TorchBackend):
         raise UserError("an exported model gives no probabilities of tokens", remedy="use the model it was made from")
-    likelihood = Likelihood(predictor.backend, pll)
+    likelihood = (Likelihood if suite == "blimp" else likelihood_of_bits)(predictor.backend, pll)
     unit = "pairs of each paradigm" if suite == "blimp" else "documents"
     first = [] if limit is None else [f"at most the first {limit:,} {unit}"]
     if suite == "blimp":

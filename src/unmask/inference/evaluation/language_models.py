@@ -7,7 +7,9 @@ included, or what the model reads; each is predicted without the others. A token
 vocabulary ([UNK]) would be predicted without predicting its text: 8 bits for each byte of it are added, so that
 ignorance never pays. What a tokenizer removes (case, accents, spaces) is not predicted at all; `notes` says so of case.
 Bits of masked language models are those of the pseudo-log-likelihood (likelihood.py), fewer than those of a probability
-of the text: compare them among masked language models only.
+of the text: compare them among masked language models only. By default a token is predicted without the rest of its
+word, so that the factors of a word are its probability given the other words, in however many tokens a vocabulary
+divides it (Kauf and Ivanova 2023). With the rest in sight, the smaller a vocabulary is, the fewer bits a text takes.
 
 **Minimal pairs**: how often a language model finds the acceptable sentence of two the more probable one. Input: BLiMP's
 pairs (Warstadt et al. 2020). Output: accuracies of each paradigm and each field, and over all; those of fields and over
@@ -28,9 +30,10 @@ import numpy as np
 
 from unmask.data.labelled.minimal_pairs import MinimalPair
 from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_idle_options, refuse_none
-from unmask.inference.evaluation.likelihood import Likelihood, TokenizedText
+from unmask.inference.backend import TorchBackend
+from unmask.inference.evaluation.likelihood import Likelihood, TokenizedText, lm_head
 from unmask.metrics.intervals import intervals, mean_share, measure_all
-from unmask.support.choices import as_url
+from unmask.support.choices import BITS_PLL, PllKind, as_url
 from unmask.support.errors import UserError, counted
 from unmask.training.runs.display import Display
 
@@ -63,6 +66,17 @@ class DocumentBits:
             "bits_per_character": float(bits / self.characters[chosen].sum()),
             "bits_per_token": float(bits / max(1, self.tokens[chosen].sum())),
         }
+
+
+def likelihood_of_bits(backend: TorchBackend, pll: PllKind | None = None) -> Likelihood:
+    """Return what bits are computed by: for a masked language model, by default `BITS_PLL`; see the module.
+
+    Raises:
+        UserError: see `Likelihood`.
+    """
+    if pll is None and lm_head(backend.model) == "masked_lm":
+        pll = BITS_PLL
+    return Likelihood(backend, pll)
 
 
 def evaluate_bits(likelihood: Likelihood, documents: Sequence[str], display: Display) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from unmask.data.tokenizers.load import load_tokenizer
 from unmask.data.tokenizers.train import TokenizerSettings, train_vocabulary
 from unmask.inference.backend import TorchBackend
 from unmask.inference.bench import measure_engines
-from unmask.inference.evaluation.language_models import document_bits
+from unmask.inference.evaluation.language_models import document_bits, likelihood_of_bits
 from unmask.inference.evaluation.likelihood import Likelihood, TokenizedText
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import CORRELATIONS, SHARES, intervals, measure_all, resampled
@@ -397,7 +397,7 @@ def _model(cell: Cell, needed: Mapping[str, Path]) -> Path | str:
 def _likelihood(model: Model, machine: Machine) -> Likelihood | None:
     """Return what scores texts by a model; None if it is no language model."""
     try:
-        return Likelihood(TorchBackend(model, machine))
+        return likelihood_of_bits(TorchBackend(model, machine))
     except UserError:
         return None
 

@@ -17,7 +17,7 @@ from unmask.data.tokenizers.train import PADDING
 from unmask.model.directory import find, read_settings
 from unmask.model.model import load_model
 from unmask.recipes.recipe import Recipe, as_recipe
-from unmask.support.choices import RankedTask
+from unmask.support.choices import BITS_PLL, RankedTask
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_path, versions
 from unmask.support.messages import argument
@@ -169,7 +169,9 @@ class Planner:
         """Return the cell that looks whether a checkpoint knows the test texts better than the training texts."""
         cell = self.look(name, arm, task)
         inputs = {key: value for key, value in cell.inputs.items() if key != "examples"}
-        return replace(cell, kind="familiarity", inputs={**inputs, **self.common, "files": self.files[task]})
+        return replace(
+            cell, kind="familiarity", inputs={**inputs, **self.common, "files": self.files[task], "pll": BITS_PLL}
+        )
 
     def cost(self, name: str, arm: Arm) -> Cell:
         """Return the cell that measures the speed of an arm's model: the one that learned the first task, if any."""
@@ -185,6 +187,7 @@ class Planner:
         inputs: dict[str, Any] = {
             **self.common,
             "model": None if arm.trains else self.models[arm.model],
+            "pll": BITS_PLL,
         }
         if seed and not arm.trains:  # a checkpoint is the same for all seeds
             inputs["seed"] = seed

@@ -351,9 +351,12 @@ def _about(outcome: Outcome) -> str:
     machine = ", ".join(f"{name} {value}" for name, value in outcome.machine.items())
     bits, first = "", ", by the model of the first seed, with intervals over documents" if outcome.tasks else ""
     if _has_bits(outcome):
-        bits = f"Bits per character are of held-out text{first}; fewer are better, and no vocabulary changes them. "
+        bits = f"Bits per character are of held-out text{first}; fewer are better, whatever the vocabulary. "
     if any(arm.pseudo for arm in outcome.arms):
-        bits += "Those of masked language models are of the pseudo-log-likelihood: compare them with each other only. "
+        bits += (
+            "Those of masked language models are of the pseudo-log-likelihood, without the rest of a word in sight: "
+            "compare them with each other only. "
+        )
     tested = "test examples" if outcome.tasks else "documents"
     used = f"All cells together used {outcome.used}. " if outcome.used else ""
     return (
