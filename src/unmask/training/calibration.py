@@ -33,7 +33,7 @@ TIMED_STEPS = 8
 WARM_STEPS = 3
 TIMED_SECONDS = 60
 """Maximum time spent on timing a stage."""
-REPLANNED = (1 / 16, 1 / 4, 1 / 2, 3 / 4)
+REPLANNED = (1 / 16, 1 / 4, 1 / 2, 3 / 4, 7 / 8)
 """Shares of a budget in minutes after which its rest is planned again: the first steps of a process are slower than
 later ones, and what else a machine does changes."""
 LEAST_REPLANNED = 32
