@@ -4,11 +4,13 @@ import json
 
 import pytest
 
+from unmask.inference.evaluation import evaluate_model
 from unmask.inference.evaluation.evaluate_model import evaluate
 from unmask.model.model import Model, build_encoder, save_model
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
 from unmask.support.errors import UserError
+from unmask.support.messages import argument
 from unmask.tasks.classification import Classification, ClassificationHead
 from unmask.training.machine import choose_machine
 
@@ -79,6 +81,12 @@ def test_suites_score_a_language_model(language_model, pairs, text_file):
     assert 0 < result["metrics"]["bits_per_character"] < result["metrics"]["bits_per_token"]
     original = evaluate(language_model, text_file, suite="bits", limit=3, pll="original", **HERE)
     assert original["scored_by"] == "pseudo-log-likelihood, PLL-original"
+
+
+def test_notes_name_parameters_as_they_are_shown(language_model, text_file, monkeypatch):
+    noted = {"task": "bits", "metrics": {}, "notes": [f"pass {argument('encoding', 'cp1252')}"]}
+    monkeypatch.setattr(evaluate_model, "evaluate_bits", lambda *given: noted)
+    assert evaluate(language_model, text_file, suite="bits", **HERE)["notes"][-1] == "pass encoding='cp1252'"
 
 
 def test_suites_refuse_what_has_no_effect(language_model, classifier, pairs):

@@ -28,7 +28,7 @@ from unmask.inference.stream import refuse_input
 from unmask.support.choices import Device, Documents, Format, PllKind, Precision, Suite, as_texts, check_choice
 from unmask.support.durable import only_writer
 from unmask.support.errors import UserError
-from unmask.support.messages import argument
+from unmask.support.messages import argument, rendered
 from unmask.tasks.tuning import describe_effect
 from unmask.training.machine import choose_machine
 from unmask.training.runs.display import Display
@@ -179,7 +179,9 @@ def evaluate(
 
 
 def _finished(result: dict[str, Any], start: float, display: Display) -> dict[str, Any]:
-    """Show the notes of a result, and return it with the seconds since `start`."""
+    """Show the notes of a result, and return it, with its notes as they are shown and the seconds since `start`."""
+    if "notes" in result:
+        result = result | {"notes": [*map(rendered, result["notes"])]}
     for note in result.get("notes", []):
         display.say(note)
     if compared := result.get("thresholds"):

@@ -35,7 +35,7 @@ from unmask.support.durable import new_directory, replace_file
 from unmask.support.environment import num_cores
 from unmask.support.errors import UserError
 from unmask.support.fingerprint import fingerprint_values
-from unmask.support.messages import argument
+from unmask.support.messages import argument, rendered
 from unmask.support.settings import convert, to_table, write
 from unmask.tasks import TASKS
 from unmask.training.machine import Machine
@@ -304,7 +304,7 @@ def learn_and_score(cell: Cell, folder: Path, needed: Mapping[str, Path], machin
         "memory": memory,
         "parameters": parameters,
         "learning_rate": None if recipe.budget.epochs == 0 else recipe.optimizer.learning_rate,
-        "notes": [str(note) for note in ready.data.notes if note],
+        "notes": [rendered(str(note)) for note in ready.data.notes if note],
     }
 
 

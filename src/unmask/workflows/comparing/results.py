@@ -224,7 +224,7 @@ def _recommendation(
         lines = [
             f"One seed cannot tell arms apart{within}: how much a score changes from seed to seed is unknown.",
             f"{best} {wording.number(leader.score)}, {apart}. "
-            f"Repeat with {argument('seeds', 3)}; what is finished is not computed again.",
+            "Repeat with 3 seeds; what is finished is not computed again.",
         ]
         return lines, [standing.name for standing in compared.standings]
     score = f"{wording.number(leader.score)} (95 %: {wording.interval(*leader.interval)})"
