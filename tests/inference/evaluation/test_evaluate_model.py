@@ -86,7 +86,7 @@ def test_suites_score_a_language_model(language_model, pairs, text_file):
 def test_notes_name_parameters_as_they_are_shown(language_model, text_file, monkeypatch):
     noted = {"task": "bits", "metrics": {}, "notes": [f"pass {argument('encoding', 'cp1252')}"]}
     monkeypatch.setattr(evaluate_model, "evaluate_bits", lambda *given: noted)
-    assert evaluate(language_model, text_file, suite="bits", **HERE)["notes"][-1] == "pass encoding='cp1252'"
+    assert evaluate(language_model, text_file, suite="bits", **HERE)["notes"][-1] == 'pass encoding="cp1252"'
 
 
 def test_suites_refuse_what_has_no_effect(language_model, classifier, pairs):
