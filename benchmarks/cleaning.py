@@ -90,11 +90,13 @@ def measure(text: str, seed: int, options: argparse.Namespace) -> None:
     held = common.SHARED / "text/wikinews/heldout.jsonl.xz"
     bits = unmask.evaluate(run, [held], suite="bits", limit=options.limit, quiet=True)
     entities = common.SHARED / "ner/conll2003"
+    out = folder / f"{text}-{seed}-entities"
     tuned = unmask.finetune(
         "token-classification",
         model=run,
         train=[entities / "eng.train.xz"],
-        out=folder / f"{text}-{seed}-entities",
+        out=out,
+        resume=out.exists(),
         examples=options.sentences,
         settings={"seed": seed},
     )
