@@ -90,8 +90,8 @@ def read_task(
     head and the files of sentence-transformers, with default values.
 
     Raises:
-        UserError: the stored settings are damaged, or the head that they require is missing; or a cross-encoder needs
-            what is not supported.
+        UserError: the stored settings are damaged, or the head that they require is missing; or a cross-encoder or a
+            classifier on GPT needs what is not supported.
     """
     longest = None if pretrained.task else read_cross_encoder(directory, words)
     kind = next((kind for kind, task in TASKS.items() if task().part in pretrained.heads), None)
@@ -99,6 +99,12 @@ def read_task(
         raise UserError("the head on the downstream model is missing", file=directory / "model.safetensors")
     if kind is None:
         return None, None
+    if not pretrained.task and pretrained.settings.summary == "extract":
+        raise UserError(
+            "this classifier of another program reads texts without the special tokens that GPT has around them here",
+            file=directory / "config.json",
+            remedy="fine-tune the pretrained model here",
+        )
     length = min(pretrained.settings.positions, longest or read_length(directory))
     activation = {"activation": pretrained.activation} if pretrained.activation else {}
     written = pretrained.task or {"kind": kind, "length": length, **activation}
