@@ -3,8 +3,12 @@
 import msgspec
 import pytest
 
+from unmask.families.checkpoints import huggingface
 from unmask.families.gpt import GptSettings
+from unmask.model.model import load_model
 from unmask.nn.encoders.encoder import BOTH_SIDES, LEFT_TO_RIGHT, POOLER
+from unmask.support.errors import UserError
+from unmask.tasks.classification import ClassificationHead
 
 SHAPE = {"layers": 1, "width": 8, "heads": 2, "positions": 12}
 
@@ -38,3 +42,13 @@ def test_what_gpt_does_not_have_is_refused():
         msgspec.convert({"kind": "gpt", **SHAPE, "segments": 2}, GptSettings)
     with pytest.raises(ValueError, match="epsilon must lie between 0 and 1"):
         GptSettings(**SHAPE, epsilon=1.0)
+
+
+def test_a_classifier_of_another_program_is_refused(tokenizer, tmp_path):
+    """In transformers it reads the last token of the text itself, here one that is put after it."""
+    settings = GptSettings(layers=1, width=8, heads=2, positions=16)
+    head = ClassificationHead(settings.head, 2).published()
+    tokenizer.save(tmp_path)
+    huggingface.write(tmp_path, settings.build(tokenizer.size), {"classification": head}, ("a", "b"))
+    with pytest.raises(UserError, match=r"config\.json: this classifier of another program reads texts without"):
+        load_model(tmp_path)

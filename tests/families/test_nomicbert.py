@@ -4,6 +4,7 @@ import json
 
 import pytest
 import safetensors.torch
+import torch
 import transformers
 
 from unmask.families.checkpoints import huggingface
@@ -33,6 +34,41 @@ def test_files_have_the_published_names(tmp_path):
     names = set(safetensors.torch.load_file(tmp_path / "model.safetensors"))
     inside = ("attn.Wqkv", "attn.out_proj", "norm1", "norm2", "mlp.fc11", "mlp.fc12", "mlp.fc2")
     assert {f"encoder.layers.1.{name}.weight" for name in inside} | {"emb_ln.bias"} < names
+
+
+PUBLISHED = {
+    **{"model_type": "nomic_bert", "architectures": ["NomicBertModel"], "vocab_size": 20, "type_vocab_size": 2},
+    **{"n_layer": 2, "n_embd": 16, "n_head": 2, "n_inner": 24, "n_positions": 8192, "layer_norm_epsilon": 1e-5},
+    **{"activation_function": "swiglu", "causal": False, "parallel_block": False, "prenorm": False},
+    **{"rotary_emb_base": 500, "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False},
+    **{"rotary_emb_scale_base": None, "rotary_scaling_factor": None, "initializer_range": 0.02, "resid_pdrop": 0.0},
+}
+"""A config.json with the names of published models."""
+
+
+def test_published_configs_are_read(tmp_path):
+    settings = NomicBertSettings(**SHAPE | {"positions": 8192}, base=500.0, epsilon=1e-5)
+    encoder = settings.build(20)
+    huggingface.write(tmp_path, encoder, {})
+    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED))
+    found = huggingface.read(tmp_path)
+    assert found.settings == settings
+    assert all(torch.equal(value, encoder.state_dict()[name]) for name, value in found.encoder.items())
+    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED | {"max_position_embeddings": 2048}))
+    assert huggingface.read_settings(tmp_path).positions == 2048, "the names of transformers come first"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("activation_function", "geglu"), ("rotary_emb_fraction", 0.5), ("rotary_emb_interleaved", True)),
+        *(("rotary_scaling_factor", 2.0), ("rotary_emb_scale_base", 512), ("prenorm", True), ("causal", True)),
+    ],
+)
+def test_other_bodies_of_the_published_code_are_refused(key, value, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED | {key: value}))
+    with pytest.raises(UserError, match=rf"config\.json: .*{key}: .* is not supported"):
+        huggingface.read_settings(tmp_path)
 
 
 @pytest.mark.parametrize(

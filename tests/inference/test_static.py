@@ -8,6 +8,7 @@ import shutil
 import msgspec
 import numpy as np
 import pytest
+import safetensors.torch
 import sklearn.decomposition
 import tokenizers
 import torch
@@ -103,6 +104,58 @@ def test_the_truncation_of_the_tokenizer_is_obeyed_or_refused(direction, directo
     found, notes = load(tmp_path / "s", device="cpu").vectors(TEXTS)
     np.testing.assert_allclose(found[:-1], theirs.encode(TEXTS[:-1]), atol=1e-5)
     assert "texts are longer than 3 tokens and were cut" in str(notes[0])
+
+
+@pytest.mark.parametrize("parts", [(), ("mapping",), ("weights",), ("mapping", "weights")])
+def test_the_files_of_model2vec_are_read(parts, directories, tmp_path):
+    """As sentence-transformers reads them: rows that tokens may share, and what they are multiplied by."""
+    library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+    shutil.copytree(directories[1], tmp_path / "s")
+    path, generator = tmp_path / "s" / "model.safetensors", torch.Generator().manual_seed(0)
+    table = safetensors.torch.load_file(path)["embedding.weight"]
+    tensors = {
+        "mapping": torch.randint(len(table), (len(table),), generator=generator),
+        "weights": torch.rand(len(table), generator=generator, dtype=torch.float64),
+    }
+    stored = {"embeddings": table, **{name: tensors[name] for name in parts}}
+    safetensors.torch.save_file(stored, path)
+    theirs = library.SentenceTransformer(str(tmp_path / "s"), device="cpu", local_files_only=True)
+    vectors = load(tmp_path / "s", device="cpu").embed(TEXTS[:-1])
+    np.testing.assert_allclose(vectors, theirs.encode(TEXTS[:-1]), atol=1e-5)
+    plain = load(directories[1], device="cpu").embed(TEXTS[:-1])
+    assert (np.abs(vectors - plain).max() > 0.1) == bool(parts)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("mapping", torch.full((900,), 899), "tensor mapping is not a list of numbers from 0 to"),
+        ("mapping", torch.full((900,), -1), "tensor mapping is not a list of numbers from 0 to"),
+        ("mapping", torch.zeros(900), "tensor mapping is not a list of numbers from 0 to"),
+        ("mapping", torch.zeros(3, dtype=torch.int64), "not a table with a row for each of the"),
+        ("weights", torch.ones(3), r"weights has shape \(3,\), not one number for each token"),
+        ("bias", torch.ones(3), "not a table with a row for each of the"),
+    ],
+)
+def test_files_of_model2vec_that_are_damaged_are_refused(name, value, message, directories, tmp_path):
+    shutil.copytree(directories[1], tmp_path / "s")
+    path = tmp_path / "s" / "model.safetensors"
+    table = safetensors.torch.load_file(path)["embedding.weight"]
+    safetensors.torch.save_file({"embeddings": table, name: value}, path)
+    with pytest.raises(UserError, match=rf"model\.safetensors: {message}"):
+        load(tmp_path / "s", device="cpu")
+
+
+def test_the_tokenizer_is_read_as_it_is(directories, tmp_path):
+    """`StaticEmbedding` reads `tokenizer.json` alone, whatever the files of a class of transformers say beside it."""
+    library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+    shutil.copytree(directories[1], tmp_path / "s")
+    (tmp_path / "s" / "config.json").write_text('{"model_type": "model2vec"}')
+    content = {"tokenizer_class": "BertTokenizer", "do_lower_case": False, "extra_special_tokens": ["poem"]}
+    (tmp_path / "s" / "tokenizer_config.json").write_text(json.dumps(content))
+    theirs = library.SentenceTransformer(str(tmp_path / "s"), device="cpu", local_files_only=True)
+    texts = ["The DOG is near the Sea.", "A poem", "poems"]
+    np.testing.assert_allclose(load(tmp_path / "s", device="cpu").embed(texts), theirs.encode(texts), atol=1e-5)
 
 
 def test_it_is_used_as_a_model_of_vectors(directories, tmp_path, capsys):

@@ -39,6 +39,12 @@ def test_a_directory_without_a_model_is_refused(tmp_path, folder, message):
         find(tmp_path)
 
 
+def test_an_adapter_without_its_model_is_refused_by_name(tmp_path):
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "bert-base-uncased"}')
+    with pytest.raises(UserError, match=r"adapter_config\.json: adapters are not implemented.*merge_and_unload"):
+        load(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [

@@ -4,17 +4,24 @@ Each row is a setting of a file that transformers documents or that real directo
 transformers computes for the same directory, or unmask refuses the directory; it never computes something else.
 """
 
+import shutil
+
+import numpy as np
 import pytest
 import safetensors.torch
+import torch
 import transformers
 
+from unmask.inference.load import load
 from unmask.support.errors import UserError
 
 from .published import (
     MAKE,
     copied,
+    framed,
     ids_of_transformers,
     ids_of_unmask,
+    inputs,
     outputs_of_transformers,
     outputs_of_unmask,
     quietly,
@@ -25,6 +32,8 @@ from .published import (
 CONFIG, SPECIAL, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 WITH_SEGMENTS = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
 LINEAR = {"rope_type": "linear", "factor": 2.0, "rope_theta": 50.0}
+FORMER = {"type": "linear", "factor": 2.0}
+"""The same with the key that older files have."""
 
 
 def token(content, **flags):
@@ -189,6 +198,8 @@ SETTINGS = {
         {"rope_theta": 3.0},
         {"head_dim": 4},
         {"sliding_window": 2},
+        {"per_layer_config": {"0": {"num_attention_heads": 4}}},
+        {"transformers_weights": "other.safetensors"},
         {"num_labels": 7},
         {"problem_type": "regression"},
         {"model_type": "roberta"},
@@ -241,11 +252,13 @@ SETTINGS = {
     ],
     "modernbert": [
         {"local_attention": 4},
+        {"sliding_window": 2},
         {"layer_types": ["full_attention", "full_attention"]},
         {"layer_types": ["sliding_attention", "full_attention"]},
         {"norm_eps": 0.1},
         {"hidden_activation": "relu"},
         {"rope_parameters": {"full_attention": LINEAR, "sliding_attention": LINEAR}},
+        {"rope_parameters": {"full_attention": FORMER, "sliding_attention": FORMER}},
         {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
         {"norm_bias": True},
         {"mlp_bias": True},
@@ -262,6 +275,9 @@ SETTINGS = {
         {"rope_parameters": LINEAR | {"rope_type": "dynamic"}},
         {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0, "partial_rotary_factor": 0.5}},
         {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+        {"rope_scaling": FORMER, "rope_parameters": ...},
+        {"rope_scaling": FORMER | {"type": "dynamic"}, "rope_parameters": ...},
+        {"rope_parameters": FORMER},
         {"rope_theta": 50.0},
         {"partial_rotary_factor": 0.5},
         *({"head_dim": size} for size in (4, 8)),
@@ -332,7 +348,7 @@ def test_an_added_token_has_its_own_row_of_the_model(made, tmp_path):
     assert not any(36 in ids for ids, _ in outputs_of_unmask(made("bert")))
 
 
-CLASSIFIER = transformers.AutoModelForSequenceClassification
+CLASSIFIER, MASKED_LM = transformers.AutoModelForSequenceClassification, transformers.AutoModelForMaskedLM
 HEADS = [
     *(("regression", 1, {"problem_type": kind}) for kind in ("regression", None)),
     ("classification", 3, {"problem_type": "regression"}),
@@ -361,8 +377,36 @@ def test_several_numbers_per_text_are_refused(made, tmp_path):
         outputs_of_unmask(directory)
 
 
+DECODERS = {
+    "bert": ("cls.predictions.decoder.bias", "cls.predictions.bias"),
+    "roberta": ("lm_head.decoder.bias", "lm_head.bias"),
+    "albert": ("predictions.decoder.bias", "predictions.bias"),
+    "deberta-v2": ("cls.predictions.decoder.bias", "cls.predictions.bias"),
+    "nomic_bert": ("cls.predictions.decoder.bias", "cls.predictions.bias"),
+}
+"""Names of the bias of the decoder and of that of the head."""
+
+
+@pytest.mark.parametrize("both", [True, False])
+@pytest.mark.parametrize("name", DECODERS)
+def test_the_bias_of_the_decoder_counts(name, both, made, tmp_path):
+    """Also where a file has another one in the head, to which transformers then does not tie it."""
+    of_decoder, of_head = DECODERS[name]
+    shutil.copytree(made(name, model=MASKED_LM), tmp_path / "m")
+    path = tmp_path / "m/model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    tensors |= {of_decoder: tensors[of_head] + torch.arange(len(tensors[of_head]))}
+    tensors = {name: value for name, value in tensors.items() if both or name != of_head}
+    safetensors.torch.save_file(tensors, path, {"format": "pt"})
+    theirs, predictor = outputs_of_transformers(tmp_path / "m", MASKED_LM, "logits"), load(tmp_path / "m", device="cpu")
+    samples = [framed(predictor.model.tokenizer, texts) for texts in inputs()]
+    samples = [sample.add(positions={"masked": np.arange(len(sample))}) for sample in samples]
+    ours = [(sample.ids.tolist(), predictor.backend.logits("masked_lm", [sample])[0]) for sample in samples]
+    assert verdict(theirs, ours) == "equal"
+
+
 def test_a_decoder_that_is_neither_stored_nor_tied_is_refused(made, tmp_path):
-    source = made("bert", model=transformers.AutoModelForMaskedLM)
+    source = made("bert", model=MASKED_LM)
     directory = copied(source, "config.json", {"tie_word_embeddings": False}, tmp_path / "m")
     tensors = safetensors.torch.load_file(directory / "model.safetensors")
     tensors = {name: value for name, value in tensors.items() if "decoder" not in name}

@@ -102,6 +102,12 @@ class Format:
         return next(iter(self.names("embeddings.words.weight")), "")
 
     @property
+    def decoder_biases(self) -> tuple[str, str]:
+        """Their names of the bias of the vocabulary decoder: that of the decoder, and that of the head."""
+        of_head = next((names["bias"] for names in self.heads.values() if "bias" in names), "")
+        return f"{self.decoder.removesuffix('.weight')}.bias", of_head
+
+    @property
     def layer(self) -> str:
         """Their beginning of the names in a layer, with {} for its number."""
         return next(name[: name.index("{}") + 2] for name in self._theirs if "{}" in name)
@@ -270,12 +276,22 @@ def read_rotation(config: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         TypeError: positions are rotated in another way.
     """
-    rotation = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kind = rotation.get("rope_type", "default")
+    base = read_base(config.get("rope_parameters") or config.get("rope_scaling") or {}, config.get("rope_theta"))
+    return {} if base is None else {"base": base}
+
+
+def read_base(rotation: Mapping[str, Any], default: Any) -> Any:
+    """Return the base that the table of a rotation states, by default another value.
+
+    Raises:
+        TypeError: positions are rotated in another way.
+    """
+    if not isinstance(rotation, Mapping):
+        raise TypeError(f"{rotation!r:.80} is not a table of a rotation")
+    kind = rotation.get("rope_type", rotation.get("type", "default"))  # the second is its former name
     if kind != "default":
         raise TypeError(f"rope_type: {kind!r} is not supported, only 'default'")
-    base = rotation.get("rope_theta", config.get("rope_theta"))
-    return {} if base is None else {"base": base}
+    return rotation.get("rope_theta", default)
 
 
 def write_rotation(base: float) -> dict[str, Any]:

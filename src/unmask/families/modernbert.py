@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Literal
 
 from unmask.families.body import TransformerSettings, check_offsets, check_rotary, check_size
-from unmask.families.format import Family, Format, architectures, check_only, in_layers
+from unmask.families.format import Family, Format, architectures, check_only, in_layers, read_base
 from unmask.nn.encoders.encoder import HeadSpec, Initializer
 from unmask.nn.encoders.transformer import Layer, Transformer
 from unmask.nn.layers.block import GatedFeedForward, PreNormBlock, SelfAttention, Sizes
@@ -145,13 +145,10 @@ def read_attention(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[
             raise TypeError(f"layer_types: {GLOBAL} is not every {every} layers")
     if not isinstance(window, int):
         raise TypeError("local_attention must be an integer")
-    settings = {"global_every": every, "window": window // 2}
+    settings = {"global_every": every, "window": config.get("sliding_window", window // 2)}
     rotations = config.get("rope_parameters") or {}
     for name, kind, key in (("global_base", GLOBAL, "global_rope_theta"), ("local_base", LOCAL, "local_rope_theta")):
-        rotation = rotations.get(kind) or {}
-        if rotation.get("rope_type", "default") != "default":
-            raise TypeError(f"rope_type {rotation['rope_type']!r}: only default is supported")
-        base = rotation.get("rope_theta", config.get(key))
+        base = read_base(rotations.get(kind) or {}, config.get(key))
         settings |= {} if base is None else {name: base}
     return settings
 

@@ -2,10 +2,14 @@
 
 BERT with rotary positions, gated feed-forward sublayers with SiLU, and no biases in either sublayer. Post-norm layers,
 LayerNorm epsilon 1e-12, no dropout by default. The names of tensors are those of published files, which transformers
-writes too; it has no head for question answering.
+writes too; it has no head for question answering. So are some names of settings in published configs, which come from
+the authors' own code and which transformers does not read: its defaults are the sizes of these models.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from unmask.families.body import TransformerSettings, check_rotary, check_size
 from unmask.families.format import (
@@ -15,6 +19,7 @@ from unmask.families.format import (
     Family,
     Format,
     architectures,
+    check_only,
     in_layers,
     read_rotation,
     without_pooler,
@@ -70,6 +75,41 @@ class NomicBertSettings(TransformerSettings, frozen=True, kw_only=True, tag="nom
         return self.compose(vocabulary, embeddings, self.blocks(), Pooler(self.width, "tanh"))
 
 
+PUBLISHED = {
+    "layers": "n_layer",
+    "width": "n_embd",
+    "heads": "n_head",
+    "feed_forward": "n_inner",
+    "positions": "n_positions",
+    "epsilon": "layer_norm_epsilon",
+    "base": "rotary_emb_base",
+}
+"""Keys of config.json in published models, where it lacks those of transformers."""
+ONLY = {
+    "activation_function": "swiglu",
+    "rotary_emb_fraction": 1.0,
+    "rotary_emb_interleaved": False,
+    "rotary_emb_scale_base": None,
+    "rotary_scaling_factor": None,
+    "prenorm": False,
+    "parallel_block": False,
+    "causal": False,
+}
+"""Further ones with the only values that are supported; what others change is to be seen from the weights."""
+
+
+def read_published(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the base of the rotations, and the settings that only the names of published models state.
+
+    Raises:
+        TypeError: a value is not supported.
+    """
+    check_only(config, ONLY)
+    known = {**table, **(rotation := read_rotation(config))}
+    stated = {name: config[key] for name, key in PUBLISHED.items() if name not in known and key in config}
+    return rotation | stated
+
+
 NOMICBERT = Family(
     NomicBertSettings,
     Format(
@@ -101,7 +141,7 @@ NOMICBERT = Family(
         decoder="cls.predictions.decoder.weight",
         architectures=architectures("NomicBert"),
         without_pooler=without_pooler("NomicBert", "Model"),
-        read=lambda config, table: read_rotation(config),
+        read=read_published,
         write=lambda settings: write_rotation(settings.base),
     ),
 )

@@ -10,9 +10,11 @@ from unmask.families.checkpoints.sentence_files import static_folder
 from unmask.inference.exported import is_exported, load_exported
 from unmask.inference.predictor import Origin, Predictor
 from unmask.inference.static import load_static
+from unmask.model.directory import find
 from unmask.model.model import load_model
 from unmask.support.choices import exists
 from unmask.support.errors import UserError
+from unmask.support.hub import parse
 from unmask.support.messages import argument
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.runs.display import Display
@@ -144,13 +146,14 @@ def open_predictor(
         UserError: there is no such model, or it is damaged.
     """
     predictor: Predictor[Any]
-    if tokenizer is None and static_folder(Path(source)) is not None:
-        predictor = load_static(source, machine)
-    elif is_exported(source) and tokenizer is None:
-        model, backend = load_exported(Path(source), display)
+    location = find(source, allow_pickle=allow_pickle) if tokenizer is None and parse(source) is not None else source
+    if tokenizer is None and static_folder(Path(location)) is not None:
+        predictor = load_static(location, machine)
+    elif is_exported(location) and tokenizer is None:
+        model, backend = load_exported(Path(location), display)
         predictor = Predictor(model, backend=backend)
     else:
-        predictor = Predictor(load_model(source, tokenizer=tokenizer, allow_pickle=allow_pickle), machine, display)
+        predictor = Predictor(load_model(location, tokenizer=tokenizer, allow_pickle=allow_pickle), machine, display)
     if tokenizer is None:
         machine = machine or choose_machine(precision="float32")
         where = str(Path(source).absolute()) if exists(Path(source)) else str(source)

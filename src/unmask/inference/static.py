@@ -2,7 +2,7 @@
 
 Input: a model that makes vectors of texts. Output: a table of vectors, in the directory that the module StaticEmbedding
 of sentence-transformers reads: `tokenizer.json`, `model.safetensors` with `embedding.weight`, and `modules.json`, with
-a Normalize after it. `StaticPredictor` reads it, as unmask wrote it or sentence-transformers did.
+a Normalize after it. `StaticPredictor` reads it, as unmask, sentence-transformers or Model2Vec wrote it.
 
 The idea is Model2Vec's (Tulkens and van Dongen 2024): the model reads each token of its vocabulary as a text of its
 own; the vectors are centered and projected to their principal components; and frequent tokens count less: each is
@@ -25,11 +25,11 @@ from torch import Tensor
 
 from unmask.data.batches.batch import Sample, Tokens
 from unmask.data.batches.frame import Frame
-from unmask.data.tokenizers.load import load_tokenizer
+from unmask.data.tokenizers.load import load_plain_tokenizer
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.words import encode_ragged
 from unmask.families.checkpoints.heads import Pooling, supported, write_static_modules
-from unmask.families.checkpoints.safetensors_file import read_shapes, read_tensors
+from unmask.families.checkpoints.safetensors_file import read_indices, read_shapes, read_tensors
 from unmask.families.checkpoints.sentence_files import static_folder
 from unmask.inference.backend import TorchBackend
 from unmask.inference.pooling import embed_samples, finished
@@ -50,6 +50,8 @@ SIF = 1e-4
 """The probability at which a token counts half."""
 UNUSED = re.compile(r"\[unused\d+\]")
 WEIGHT = "embedding.weight"
+ROWS, MAPPING, FACTORS = "embeddings", "mapping", "weights"
+"""Model2Vec's names of the table, and of what may be beside it: the row of each token, and a factor of that."""
 ABOUT = """One vector for each of {:,} tokens, of {} numbers, distilled from a model by unmask. The vector of a text is
 the normalized mean of those of its tokens."""
 
@@ -241,10 +243,29 @@ def load_static(source: str | Path, machine: Machine | None = None) -> StaticPre
     assert found is not None
     folder, pooling = found
     pooling = supported(pooling)
-    path, tokenizer = folder / "model.safetensors", load_tokenizer(folder)
-    shapes = read_shapes(path)
-    if shapes.keys() != {WEIGHT} or len(shapes[WEIGHT]) != 2 or shapes[WEIGHT][0] < tokenizer.size:
-        raise UserError(
-            f"not a table with a row for each of the {tokenizer.size:,} tokens of the vocabulary", file=path
-        )
-    return StaticPredictor(read_tensors(path, [WEIGHT])[WEIGHT], tokenizer, pooling, machine)
+    tokenizer = load_plain_tokenizer(folder)
+    return StaticPredictor(_read_table(folder / "model.safetensors", tokenizer.size), tokenizer, pooling, machine)
+
+
+def _read_table(path: Path, tokens: int) -> Tensor:
+    """Return the vectors of the tokens of a vocabulary, (tokens or more, width), as StaticEmbedding has them.
+
+    Raises:
+        UserError: the file has something else.
+    """
+    shapes, refusal = read_shapes(path), f"not a table with a row for each of the {tokens:,} tokens of the vocabulary"
+    name = WEIGHT if WEIGHT in shapes else ROWS
+    others = shapes.keys() - {name}
+    if len(shapes.get(name, ())) != 2 or not others <= ({MAPPING, FACTORS} if name == ROWS else set()):
+        raise UserError(refusal, file=path)
+    tensors = read_tensors(path, {name} | others - {MAPPING})
+    table = tensors[name]  # (rows, width)
+    if MAPPING in others:
+        table = table[read_indices(path, MAPPING, len(table))]  # (tokens, width)
+    if FACTORS in others:
+        if shapes[FACTORS] != (len(table),):
+            raise UserError(f"{FACTORS} has shape {shapes[FACTORS]}, not one number for each token", file=path)
+        table = table * tensors[FACTORS][:, None]
+    if len(table) < tokens:
+        raise UserError(refusal, file=path)
+    return table

@@ -16,6 +16,7 @@ import msgspec
 from unmask.data.tokenizers.tokenizer import ALL_FILES as TOKENIZER_FILES
 from unmask.families import BodySettings
 from unmask.families.checkpoints import allennlp, hub, huggingface
+from unmask.families.checkpoints.config_file import check_files
 from unmask.families.checkpoints.sentence_files import encoder_folder
 from unmask.recipes.recipe import shipped
 from unmask.support.choices import refuse_text
@@ -64,6 +65,7 @@ def find(source: str | Path, *, allow_pickle: bool = False) -> Path:
             remedy=f"continue: repeat the command with {argument('resume', True)}",
         )
     if path.is_dir():
+        check_files(path)
         raise UserError(
             "neither a run with a finished model nor a directory of Hugging Face's or AllenNLP's files", file=path
         )

@@ -246,7 +246,7 @@ def load_model(
             remedy="the file is incomplete: copy it again",
         )
     created = (*((NEW_POOLER,) if missing else ()), *((f"{new} special tokens",) if new else ()))
-    task, downstream = read_task(pretrained, directory)
+    task, downstream = read_task(pretrained, words, directory)
     task, beside = read_beside(task, ModelFiles(directory, words, pretrained.settings, frozenset(heads)))
     heads = {**heads, **{part: {**heads.get(part, {}), **tensors} for part, tensors in beside.items()}}
     heads = {"downstream": {}, **heads} if downstream else heads  # averaging has no tensors

@@ -19,6 +19,7 @@ from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.data.tokenizers.word_level import without_words
 from unmask.families.checkpoints import allennlp, huggingface
 from unmask.families.checkpoints.check import check_checksums
+from unmask.families.checkpoints.sentence_files import read_cross_encoder
 from unmask.families.format import Pretrained
 from unmask.nn.encoders.downstream import DownstreamSettings
 from unmask.objectives import OBJECTIVES
@@ -80,21 +81,31 @@ def num_new(pretrained: Pretrained, words: Tokenizer, directory: Path) -> int:
     return new
 
 
-def read_task(pretrained: Pretrained, directory: Path) -> tuple[Task | None, DownstreamSettings | None]:
+def read_task(
+    pretrained: Pretrained, words: Tokenizer, directory: Path
+) -> tuple[Task | None, DownstreamSettings | None]:
     """Return the settings of the task and of the downstream model, None each if there are none.
 
     The settings of the task are those stored under "unmask"; in a directory of another library they follow from the
-    head, with default values.
+    head and the files of sentence-transformers, with default values.
 
     Raises:
-        UserError: the stored settings are damaged, or the head that they require is missing.
+        UserError: the stored settings are damaged, or the head that they require is missing; or a cross-encoder or a
+            classifier on GPT needs what is not supported.
     """
+    longest = None if pretrained.task else read_cross_encoder(directory, words)
     kind = next((kind for kind, task in TASKS.items() if task().part in pretrained.heads), None)
     if kind is None and pretrained.task is not None and "downstream" in pretrained.task:
         raise UserError("the head on the downstream model is missing", file=directory / "model.safetensors")
     if kind is None:
         return None, None
-    length = min(pretrained.settings.positions, read_length(directory))
+    if not pretrained.task and pretrained.settings.summary == "extract":
+        raise UserError(
+            "this classifier of another program reads texts without the special tokens that GPT has around them here",
+            file=directory / "config.json",
+            remedy="fine-tune the pretrained model here",
+        )
+    length = min(pretrained.settings.positions, longest or read_length(directory))
     activation = {"activation": pretrained.activation} if pretrained.activation else {}
     written = pretrained.task or {"kind": kind, "length": length, **activation}
     settings = {key: value for key, value in written.items() if key != "downstream"}

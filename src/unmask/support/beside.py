@@ -154,6 +154,8 @@ FILES: dict[str, KnownKeys] = {
             "add_cross_attention": (False, None),
             "quantization_config": (None,),
             "pruned_heads": ({}, None),
+            "per_layer_config": ({}, None),
+            "transformers_weights": ("model.safetensors", None),
             "partial_rotary_factor": (1.0, None),
         },
         remedy="use a model without it",
@@ -255,7 +257,8 @@ FAMILIES: dict[str, KnownKeys] = {
     "roformer": KnownKeys(read=_keys("embedding_size rotary_value")),
     "modernbert": KnownKeys(
         read=_keys(
-            "layer_types local_attention global_attn_every_n_layers global_rope_theta local_rope_theta rope_parameters"
+            "layer_types local_attention sliding_window global_attn_every_n_layers global_rope_theta local_rope_theta "
+            "rope_parameters"
         ),
         usual={"rope_scaling": (None,)},
     ),
@@ -265,7 +268,13 @@ FAMILIES: dict[str, KnownKeys] = {
             "position_biased_input pooler_hidden_size embedding_size conv_kernel_size conv_groups conv_act"
         )
     ),
-    "nomic_bert": KnownKeys(read=_keys("rope_parameters rope_scaling rope_theta head_dim")),
+    "nomic_bert": KnownKeys(
+        read=_keys(
+            "rope_parameters rope_scaling rope_theta head_dim n_layer n_embd n_head n_inner n_positions "
+            "layer_norm_epsilon rotary_emb_base activation_function rotary_emb_fraction rotary_emb_interleaved "
+            "rotary_emb_scale_base rotary_scaling_factor prenorm parallel_block causal"
+        )
+    ),
     "eurobert": KnownKeys(read=_keys("rope_parameters rope_scaling rope_theta head_dim")),
     "xlnet": KnownKeys(read=_keys("d_head mem_len")),
 }

@@ -92,6 +92,17 @@ def test_a_sentencepiece_model_of_deberta_is_read(tmp_path):
     assert lower.tokens(lower.encode("THE")) == ["▁the"]
 
 
+@pytest.mark.parametrize("config", [{}, {"do_lower_case": True}, {"do_lower_case": False, "keep_accents": True}])
+def test_a_sentencepiece_model_of_xlnet_is_read(config, same_ids, tmp_path):
+    special = [(name, 0.0) for name in ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>")]
+    pieces = [*special, *PIECES, ("T", -9.0), ("The", -9.0), ("h", -9.0), ("e", -9.0)]
+    (tmp_path / "spiece.model").write_bytes(spiece(pieces, b""))
+    (tmp_path / "config.json").write_text('{"model_type": "xlnet"}')
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    theirs = transformers.XLNetTokenizer(vocab=pieces, **config)
+    same_ids(load_tokenizer(tmp_path), theirs, ["The cats", "THE caté", "the  cat."])
+
+
 def test_sentencepiece_models_with_other_ids_are_refused(tmp_path):
     (tmp_path / "sentencepiece.bpe.model").write_bytes(b"")
     with pytest.raises(UserError, match=r"sentencepiece\.bpe\.model.*add the tokenizer\.json"):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import huggingface_hub.constants as constants
+import numpy as np
 import pytest
 import torch
 
@@ -15,6 +16,8 @@ from unmask.families.checkpoints.config_file import SENTENCES
 from unmask.families.checkpoints.heads import Pooling
 from unmask.families.checkpoints.hub import PICKLE, download, revision_of, upload
 from unmask.families.checkpoints.safetensors_file import INDEX
+from unmask.inference.load import load
+from unmask.inference.static import write_static
 from unmask.model.directory import find, find_tokenizer, read_settings
 from unmask.model.model import load_model, save_model
 from unmask.recipes.recipe import read_recipe
@@ -65,6 +68,36 @@ def test_the_files_of_sentence_transformers_are_downloaded_and_uploaded(hub, pub
         files = {f"{folder}/{name}" if name in apart else name: content for name, content in files.items()}
         hub.repositories["someone/apart"] = files | {"modules.json": json.dumps(steps).encode()}
         assert load_model("someone/apart").pooling == pooling
+
+
+@pytest.mark.parametrize("name", ["onnx/model.onnx", "onnx/model_quantized.onnx", "model.xml"])
+def test_the_program_of_an_exported_model_is_uploaded_and_downloaded(name, hub, published, tmp_path):
+    """Programs that other repositories have beside their weights are not downloaded."""
+    directory = tmp_path / "exported"
+    save_model(directory, published, "A card.")
+    (directory / "model.safetensors").unlink()
+    (directory / name).parent.mkdir(exist_ok=True)
+    for file in (name, "export.json", "check.safetensors"):
+        (directory / file).write_bytes(file.encode())
+    upload(directory, "someone/exported")
+    folder = download("someone/exported")
+    assert all((folder / file).read_bytes() == file.encode() for file in (name, "export.json", "check.safetensors"))
+    hub.repositories[NAME][name] = b"a program"
+    assert not (download(NAME) / name).exists()
+
+
+@pytest.mark.parametrize("folder", ["", "0_StaticEmbedding"])
+def test_a_static_encoder_is_loaded_by_its_name(hub, published, folder, tmp_path):
+    write_static(published, tmp_path / "static")
+    files = {path.relative_to(tmp_path / "static"): path for path in (tmp_path / "static").rglob("*") if path.is_file()}
+    hub.repositories["someone/static"] = files = {name.as_posix(): path.read_bytes() for name, path in files.items()}
+    if folder:
+        steps = json.loads(files["modules.json"])
+        steps[0]["path"] = folder
+        files["modules.json"] = json.dumps(steps).encode()
+        files |= {f"{folder}/{name}": files.pop(name) for name in ("tokenizer.json", "model.safetensors")}
+    expected = load(tmp_path / "static", device="cpu").embed(["a dog", "the sea"])
+    np.testing.assert_array_equal(load("someone/static", device="cpu").embed(["a dog", "the sea"]), expected)
 
 
 def test_a_revision_is_pinned_and_read_from_the_cache_without_a_connection(hub, published, monkeypatch):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 from unmask.data.tokenizers.bounds import check_bounds, check_growth, check_ids, check_special
 from unmask.data.tokenizers.bpe import BERT_BPE, BPE, END, FALLBACK_BPE, WORD_BPE, byte_bpe, keeps_spaces, word_bpe
-from unmask.data.tokenizers.published import SHIFTED, framing, read_published, rebuilt
+from unmask.data.tokenizers.published import SHIFTED, Published, framing, read_published, rebuilt
 from unmask.data.tokenizers.tokenizer import CONFIG, FILES, ROLES, SPIECE, Kind, Tokenizer, read_json, read_text
 from unmask.data.tokenizers.unigram import (
     DEBERTA_UNIGRAM,
@@ -43,6 +44,8 @@ from unmask.support.errors import UserError
 
 SAMPLE = "A ½ ﬁ é 中 ي"
 """Text that is normalized to check that a normalizer's character table is intact."""
+XLNET = "XLNetTokenizer"
+"""The class of transformers that reads XLNet's vocabulary."""
 XLNET_CLS = "<cls>"
 """A special token of XLNet's vocabulary, which also has those of RoBERTa."""
 END_OF_TEXT = "<|endoftext|>"
@@ -65,9 +68,19 @@ def load_tokenizer(directory: str | Path) -> Tokenizer:
     Raises:
         UserError: there is no tokenizer, it is corrupt, of another kind, or has settings that are not implemented.
     """
-    directory = Path(directory)
+    return _load(Path(directory), read_published(Path(directory)))
+
+
+def load_plain_tokenizer(directory: Path) -> Tokenizer:
+    """Load a `tokenizer.json` as it is, as programs do that do not know the classes of transformers.
+
+    Of the files beside it only the names of special tokens are read. Errors are those of `load_tokenizer`.
+    """
+    return _load(directory, replace(read_published(directory), name="", config={}, extra=(), added={}))
+
+
+def _load(directory: Path, published: Published) -> Tokenizer:
     path = _find(directory)
-    published = read_published(directory)
     config, special = published.config, published.roles(ROLES)
     match path.name:
         case "tokenizer.json":
@@ -75,7 +88,7 @@ def load_tokenizer(directory: str | Path) -> Tokenizer:
         case "vocab.txt":
             library = _read_vocabulary(path, special)
         case name if name in SPIECE:
-            library = _read_spiece(path, config)
+            library = _read_spiece(path, published)
         case _:
             library = _read_merges(path, config, special)
     tokens = library.get_vocab()
@@ -264,16 +277,20 @@ def _read_merges(path: Path, config: Mapping[str, Any], special: Mapping[str, st
         raise UserError(f"does not match {merges.name} ({reason})", file=path) from error
 
 
-def _read_spiece(path: Path, config: Mapping[str, Any]) -> tokenizers.Tokenizer:
-    """Read a SentencePiece model; as in transformers, ALBERT's lower-cases and strips accents by default."""
-    model = read_spiece(path)
+def _read_spiece(path: Path, published: Published) -> tokenizers.Tokenizer:
+    """Read a SentencePiece model; as in transformers, ALBERT's lower-cases and strips accents by default.
+
+    XLNet's, which has the same name, keeps the case by default, and strips accents always.
+    """
+    model, config, xlnet = read_spiece(path), published.config, published.name == XLNET
     parts = model.pieces, model.unknown, model.charsmap
     with _refusing_damage(path, "SentencePiece model"):
         if path.name == "spm.model":
             lowercase, splits = (bool(config.get(name)) for name in ("do_lower_case", "split_by_punct"))
             library = deberta_unigram(*parts, lowercase=lowercase, splits=splits)
         else:
-            lowercase, accents = bool(config.get("do_lower_case", True)), bool(config.get("keep_accents", False))
+            lowercase = bool(config.get("do_lower_case", not xlnet))
+            accents = bool(config.get("keep_accents", False)) and not xlnet
             library = albert_unigram(*parts, lowercase=lowercase, accents=accents)
     check_bounds(library, path)
     with _refusing_damage(path, "SentencePiece model"):

@@ -166,7 +166,15 @@ def write_pooling(
         width: width of the encoder.
         summary: the position of the vector of a text, which for sentence-transformers is the first or the last token.
         dense: tensors of the dense layers, if there are any.
+
+    Raises:
+        UserError: the pooling has a step that is not supported, and would be left out.
     """
+    if pooling.unsupported:
+        raise UserError(
+            f"the vectors of this model need {pooling.unsupported}, which cannot be written",
+            remedy="copy config.json, model.safetensors and the files of the tokenizer alone, to write its encoder",
+        )
     names = ["Transformer", "Pooling", *("Dense" for _ in pooling.dense), *(["Normalize"] if pooling.normalize else [])]
     steps = [
         {

@@ -21,8 +21,13 @@ from unmask.support.model_card import NAME as CARD
 _FILES = ("config.json", "model.safetensors", INDEX, CHECKSUMS, *TOKENIZER_FILES)
 ENCODER = "0_Transformer"
 """Usual name of the folder of the encoder in a directory of sentence-transformers, if it has one."""
-FILES = (*_FILES, CARD, *PATTERNS, *REFUSED_FILES, *(f"{ENCODER}/{name}" for name in (*_FILES, *LENGTH_FILES)))
-"""Names of the files that are downloaded, besides the shards that the index lists, and patterns of such names."""
+_ENCODER_FILES = (*_FILES, *LENGTH_FILES, *REFUSED_FILES)
+MANIFEST = "export.json"
+"""File of an exported model that tells what it is; see inference/exported.py."""
+PROGRAM = ("check.safetensors", "onnx/model*.onnx*", "model.onnx", "model.xml", "model.bin")
+"""Patterns of the names of its program, and of the outputs to compare with."""
+FILES = (*_FILES, CARD, MANIFEST, *PATTERNS, *REFUSED_FILES, *(f"{ENCODER}/{name}" for name in _ENCODER_FILES))
+"""Names of the files that are downloaded, and patterns of such names, besides shards in an index and programs."""
 PICKLE = "pytorch_model.bin"
 _SNAPSHOT = re.compile(r"models--(.+?)--(.+)/snapshots/([0-9a-f]{40})")
 
@@ -44,7 +49,8 @@ def download(
     hub = import_hub(f"no directory '{name}'")
     with explaining(hub, name, revision):
         folder = Path(hub.snapshot_download(name, revision=revision, allow_patterns=list(files)))
-        more = _shards(folder) or ([PICKLE] if allow_pickle else [])
+        program = PROGRAM if (folder / MANIFEST).is_file() else ()
+        more = _shards(folder) or program or ([PICKLE] if allow_pickle else [])
         if INDEX in files and more and not (folder / "model.safetensors").exists():
             folder = Path(hub.snapshot_download(name, revision=folder.name, allow_patterns=[*files, *more]))
     return folder
@@ -66,7 +72,7 @@ def upload(directory: Path, name: str, *, private: bool = False) -> str:
     """Upload a model directory with its card to the Hub; a repository that does not exist is created.
 
     Args:
-        directory: written by unmask, or a Hugging Face directory.
+        directory: written by unmask, also an exported model, or a Hugging Face directory.
         name: NAMESPACE/NAME.
         private: whether a new repository is private.
 
@@ -78,7 +84,7 @@ def upload(directory: Path, name: str, *, private: bool = False) -> str:
     """
     if (match := NAME.fullmatch(name)) is None or match[2]:
         raise UserError(f"'{name}' is not the name of a repository", remedy="write NAMESPACE/NAME")
-    names = (*FILES, *_shards(directory))
+    names = (*FILES, *_shards(directory), *(PROGRAM if (directory / MANIFEST).is_file() else ()))
     paths = (path for name in names for path in directory.glob(name) if path.is_file())
     files: Sequence[str] = [path.relative_to(directory).as_posix() for path in paths]
     hub = import_hub("models cannot be uploaded")

@@ -117,6 +117,9 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
         )
     if form.words not in stored_names and form.decoder in stored_names:  # a file may store either of the tied tensors
         stored_names[form.words] = stored_names.pop(form.decoder)
+    of_decoder, of_head = form.decoder_biases
+    if of_head and of_decoder in stored_names:  # the one that transformers adds, whether or not it is tied to the other
+        stored_names[of_head] = stored_names.pop(of_decoder)
     shape = body_on_meta(settings, vocabulary)
     check(form, settings, shape, {name: shapes[old] for name, old in stored_names.items()}, path)
     _check_tied(form, config, stored_names, path)

@@ -32,6 +32,7 @@ MAX_HEADER = 1_000_000
 """Maximum size of a header in bytes; that of BERT-large has 40,000."""
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+INTEGERS = (torch.int64, torch.int32)
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
@@ -72,6 +73,24 @@ def read_tensors(path: Path, names: Iterable[str]) -> dict[str, Tensor]:
             return {name: checked(file.get_tensor(name), name, path) for name in names}
     except SafetensorError as error:  # a type that torch lacks
         raise UserError(f"not a valid safetensors file ({error})", file=path) from error
+
+
+def read_indices(path: Path, name: str, count: int) -> Tensor:
+    """Return a tensor of numbers of rows of a table, (any number,) int64.
+
+    Args:
+        path: the file.
+        name: name of the tensor.
+        count: number of rows of the table.
+
+    Raises:
+        UserError: it has something else.
+    """
+    with safe_open(path, framework="pt") as file:
+        rows: Tensor = file.get_tensor(name)
+    if rows.dtype not in INTEGERS or rows.ndim != 1 or not bool(((rows >= 0) & (rows < count)).all()):
+        raise UserError(f"tensor {name} is not a list of numbers from 0 to {count - 1}", file=path)
+    return rows.long()
 
 
 def checked(tensor: Tensor, name: str, path: Path) -> Tensor:

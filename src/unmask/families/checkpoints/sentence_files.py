@@ -46,7 +46,8 @@ LENGTH_FILES = (
 """Names of the file of the encoder's settings, of which the first that exists is read."""
 METADATA = "artifact.metadata"
 """Settings of ColBERT; see colbert.py."""
-PATTERNS = (MODULES, SENTENCES, *LENGTH_FILES, METADATA, "[0-9]_*/config.json", "[0-9]_*/model.safetensors")
+STEP_FILES = ("config.json", "model.safetensors", "tokenizer.json")
+PATTERNS = (MODULES, SENTENCES, *LENGTH_FILES, METADATA, *(f"[0-9]_*/{name}" for name in STEP_FILES))
 """The files beside a model that this module and colbert.py read; the last patterns are those of folders of steps."""
 WEIGHTS = "model.safetensors"
 ALONE = "copy config.json, model.safetensors and the files of the tokenizer alone, to use it as a masked language model"
@@ -203,6 +204,23 @@ def read_splade(directory: Path) -> int | None:
         raise UserError(
             f"the sparse vectors of this model need {problems[0]}, which is not supported", file=root, remedy=ALONE
         )
+    return length or ENDLESS
+
+
+def read_cross_encoder(directory: Path, tokenizer: Tokenizer) -> int | None:
+    """Return the maximum length of the pairs of a cross-encoder; None if a directory is none with modules.
+
+    Raises:
+        UserError: a file is damaged, or the scores need a step or a setting that is not supported.
+    """
+    root = root_of(directory)
+    if not (root / MODULES).exists() or read_json(root / SENTENCES).get("model_type") != CROSS_ENCODER:
+        return None
+    kinds = [kind for kind, _ in read_steps(root / MODULES)]
+    problems = [] if kinds == ["Transformer"] else [f"the modules {', '.join(kinds)}"]
+    length, unsupported = read_encoder(directory, tokenizer, tasks=("sequence-classification",))
+    if problems := [*problems, *unsupported]:
+        raise UserError(f"the scores of this model need {problems[0]}, which is not supported", file=root, remedy=ALONE)
     return length or ENDLESS
 
 
