@@ -83,6 +83,7 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
     tags = ("sentence-transformers", "cross-encoder", "reranker")
     fields = Fields(GRADES)
     usage = '"A query." --text-b "A passage."'
+    continues = ("regression",)  # which published cross-encoders are
     refusals: ClassVar[Refusals] = {
         "frozen": Reason(
             "ranking does not work with a frozen encoder, which has not compared the two texts",
