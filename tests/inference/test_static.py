@@ -13,6 +13,7 @@ import tokenizers
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
 from unmask.cli.main import main
 from unmask.families.bert import BertSettings
@@ -84,6 +85,23 @@ def test_sentence_transformers_reads_and_writes_the_directory(directories, tmp_p
     cut = theirs.encode(filled, truncate_dim=3, normalize_embeddings=True)
     np.testing.assert_allclose(ours.embed(filled, dimensions=3), cut, atol=1e-5)
     np.testing.assert_allclose(ours.with_dimensions(3).embed(filled), cut, atol=1e-5)
+
+
+@pytest.mark.parametrize("factors", [False, True])
+def test_directories_of_model2vec_are_read(factors, directories, tmp_path):
+    """Those of potion-base-8M, for example, whose table has another name, and maybe factors of its rows."""
+    library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+    shutil.copytree(directories[1], tmp_path / "s")
+    path = tmp_path / "s" / "model.safetensors"
+    table = load_file(path)["embedding.weight"]
+    more = {"weights": torch.linspace(0.1, 2, len(table))} if factors else {}
+    save_file({"embeddings": table.half(), **more}, path)
+    theirs = library.SentenceTransformer(str(tmp_path / "s"), device="cpu", local_files_only=True)
+    found, texts = load(tmp_path / "s", device="cpu"), TEXTS[:-1]
+    np.testing.assert_allclose(found.embed(texts), theirs.encode(texts), atol=2e-3)
+    save_file({"embeddings": table[:9].contiguous(), "mapping": torch.zeros(len(table), dtype=torch.int64)}, path)
+    with pytest.raises(UserError, match=r"not a table with a row for each .* are embedding.weight, or embeddings"):
+        load(tmp_path / "s", device="cpu")
 
 
 @pytest.mark.parametrize("direction", ["Right", "Left"])

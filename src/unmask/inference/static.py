@@ -50,6 +50,8 @@ SIF = 1e-4
 """The probability at which a token counts half."""
 UNUSED = re.compile(r"\[unused\d+\]")
 WEIGHT = "embedding.weight"
+MODEL2VEC, FACTORS = "embeddings", "weights"
+"""Names of the table and of the factors of its rows, if there are any, in directories of Model2Vec."""
 ABOUT = """One vector for each of {:,} tokens, of {} numbers, distilled from a model by unmask. The vector of a text is
 the normalized mean of those of its tokens."""
 
@@ -241,10 +243,21 @@ def load_static(source: str | Path, machine: Machine | None = None) -> StaticPre
     assert found is not None
     folder, pooling = found
     pooling = supported(pooling)
-    path, tokenizer = folder / "model.safetensors", load_tokenizer(folder)
+    tokenizer = load_tokenizer(folder)
+    return StaticPredictor(_read_table(folder / "model.safetensors", tokenizer.size), tokenizer, pooling, machine)
+
+
+def _read_table(path: Path, tokens: int) -> Tensor:
+    """Return a table of vectors with at least so many rows, (rows, width)."""
     shapes = read_shapes(path)
-    if shapes.keys() != {WEIGHT} or len(shapes[WEIGHT]) != 2 or shapes[WEIGHT][0] < tokenizer.size:
+    name = WEIGHT if WEIGHT in shapes else MODEL2VEC
+    rows, *width = shapes.get(name, (0,))
+    factors = {FACTORS: (rows,)} if name == MODEL2VEC and FACTORS in shapes else {}
+    if len(width) != 1 or rows < tokens or shapes != {name: (rows, *width), **factors}:
         raise UserError(
-            f"not a table with a row for each of the {tokenizer.size:,} tokens of the vocabulary", file=path
+            f"not a table with a row for each of the {tokens:,} tokens of the vocabulary",
+            file=path,
+            remedy=f"the tensors of a static encoder are {WEIGHT}, or {MODEL2VEC} and {FACTORS}",
         )
-    return StaticPredictor(read_tensors(path, [WEIGHT])[WEIGHT], tokenizer, pooling, machine)
+    tensors = read_tensors(path, shapes)
+    return tensors[name] * tensors[FACTORS][:, None] if factors else tensors[name]
