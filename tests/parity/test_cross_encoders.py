@@ -1,5 +1,6 @@
 """Cross-encoders trained here, as sentence-transformers and transformers read them: equal scores and losses."""
 
+import json
 from itertools import chain
 
 import numpy as np
@@ -14,8 +15,10 @@ from unmask.inference.load import load
 from unmask.model.model import Model, save_model
 from unmask.objectives.learner import Learner
 from unmask.tasks.ranking import Ranking
+from unmask.tasks.regression import Regression
+from unmask.workflows.finetuning.finetune import finetune
 
-from .published import write
+from .published import copied, write
 
 sentences = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
 losses = pytest.importorskip("sentence_transformers.cross_encoder.losses")
@@ -76,6 +79,21 @@ def test_scores_are_those_of_sentence_transformers_and_transformers(made, kind, 
     theirs.save_pretrained(str(tmp_path / "again"))
     again = load(tmp_path / "again", device="cpu").predict(*map(list, zip(*pairs, strict=True)))
     np.testing.assert_allclose([prediction.score for prediction in again], scores, atol=1e-5)
+
+
+def test_a_published_one_is_trained_from_its_head_on(made, tmp_path):
+    *_, directory = made("binary")
+    config = json.loads((directory / "config.json").read_text())
+    published = copied(directory, "config.json", {"unmask": ...}, tmp_path / "published")
+    (published / "checksums.json").unlink()
+    assert "unmask" in config and isinstance(load(published, device="cpu").task, Regression)
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row.values) + "\n" for row in ROWS))
+    settings = {"budget.steps": 1, "optimizer.learning_rate": 1e-9, "task.length": 32}
+    files = {"train": tmp_path / "a.jsonl", "dev": tmp_path / "a.jsonl"}
+    run = finetune("ranking", published, out=tmp_path / "run", settings=settings, quiet=True, device="cpu", **files)
+    pairs = [[row.values[name] for row in ROWS] for name in ("text", "text_b")]
+    before, after = ([one.score for one in load(of, device="cpu").predict(*pairs)] for of in (directory, run))
+    np.testing.assert_allclose(after, before, atol=1e-4)
 
 
 def test_the_binary_loss_is_theirs(made):

@@ -96,6 +96,8 @@ def test_pairs_and_several_texts(client):
         {**item, "score": pytest.approx(item["score"], abs=1e-6)} for item in ask("pairs", [pair])[0]
     ]
     assert len(ask("classes", [TEXT, {"text": OTHER}])) == 2
+    several = one.post("/models/classes", json={"inputs": [TEXT, OTHER]})
+    assert several.json() == ask("classes", [TEXT, OTHER]), "two texts are a pair at / alone"
     assert len(ask("tags", [TEXT, OTHER])) == 2
 
 

@@ -11,6 +11,7 @@ import torch
 
 from unmask.families.checkpoints.heads import Pooling
 from unmask.inference.predictor import Predictor
+from unmask.inference.search import embed_side
 from unmask.model.model import Model
 from unmask.serving.app import create_app
 from unmask.serving.metrics import Meter
@@ -111,6 +112,30 @@ def test_scores_of_models_of_vectors_are_cosines(ask, predictors):
         found = ask("/rerank", "vectors", query=QUERY, texts=TEXTS, raw_scores=raw)
         assert {one["index"]: one["score"] for one in found} == pytest.approx(dict(enumerate(cosines)), abs=1e-5)
         assert [one["score"] for one in found] == sorted((one["score"] for one in found), reverse=True)
+
+
+@pytest.mark.parametrize(("similarity", "normalize"), [("dot", False), ("dot", True), ("cosine", False)])
+def test_vectors_are_compared_as_the_model_states(ask, predictors, similarity, normalize):
+    pooling = Pooling(similarity=similarity, normalize=normalize, length=16)
+    model = predictors["vectors"].model
+    predictors["stated"] = Predictor(replace(model, task=None, pooling=pooling), choose_machine("cpu", "float32"))
+    (query,), texts = (
+        embed_side(predictors["stated"], of, name, []) for of, name in (([QUERY], "query"), (TEXTS, "document"))
+    )
+    found = ask("/rerank", "stated", query=QUERY, texts=TEXTS)
+    assert {one["index"]: one["score"] for one in found} == pytest.approx(dict(enumerate(texts @ query)), rel=1e-4)
+    (best,) = ask("/v2/rerank", "stated", query=QUERY, documents=TEXTS, top_n=1)["results"]
+    assert best["index"] == found[0]["index"]
+
+
+def test_vectors_that_are_not_compared_by_products_are_not_reranked(ask, predictors):
+    """As searches refuse them."""
+    pooling = Pooling(similarity="manhattan", length=16)
+    model = replace(predictors["vectors"].model, task=None, pooling=pooling)
+    predictors["distances"] = Predictor(model, choose_machine("cpu", "float32"))
+    body = {"model": "distances", "query": QUERY, "texts": TEXTS}
+    assert "this model cannot do this" in ask("/rerank", "distances", **body, status=422)["error"]
+    ask("/embed", "distances", inputs=TEXTS)
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])

@@ -321,6 +321,10 @@ def test_the_pooling_of_the_model_is_kept(base, tmp_path):
         finetune(base, data, tmp_path / "other")
     run = finetune(base, data, tmp_path / "chosen", "task.pooling=mean")
     assert read_pooling(run / "model").kind == "mean"
+    write_pooling(base, Pooling(query="the dog ", prompt="rain ", dimensions=8), 32)
+    run = finetune(base, data, tmp_path / "prompts", "task.pooling=cls")
+    named = Pooling(kind="cls", query="the dog ", prompt="rain ", dimensions=8, length=24)
+    assert read_pooling(run / "model") == named, "a pooling is no reason to leave out prompts"
 
 
 def test_seeds_are_chosen_without_scores_too(base, tmp_path):

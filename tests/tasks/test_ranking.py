@@ -156,6 +156,18 @@ def test_probabilities_near_1_are_ranked_by_their_logits(tokenizer):
     np.testing.assert_allclose(logits_of(np.array([1.0, 0.5], np.float32)), [np.log(2.0**24 - 1), 0])
 
 
+@pytest.mark.parametrize("activation", ["sigmoid", "identity"])
+def test_grades_that_a_model_gives_are_from_the_least_to_the_most(activation, tokenizer):
+    """Where the probabilities were grades, those below 1 were refused, and others were of low grades."""
+    examples = rows(("q", "a", 1), ("q", "b", 5), ("q", "c", 2))
+    task = Ranking(length=32, least=1, most=5, activation=activation)
+    logits = [np.array([[number]], np.float32) for number in (-100.0, 0.0, 100.0)]
+    labelled = task.labelled(examples, task.frame(tokenizer, examples, (), gold=False).read(logits))
+    assert [float(row.values["label"]) for row in labelled] == pytest.approx([1, 3, 5])
+    samples = task.settle(labelled, ()).frame(tokenizer, labelled, (), gold=True).samples
+    assert [float(sample.labels["ranking"][0]) for sample in samples] == pytest.approx([0, 0.5, 1], abs=1e-6)
+
+
 def test_mistakes_are_relevant_passages_with_less_relevant_ones_above():
     examples = rows(("a", "x", 2), ("a", "y", 1), ("a", "z", 0), ("b", "x", 1), ("b", "y", 0))
     mistakes = Ranking().mistakes(examples, scored(examples, [0.1, 0.2, 0.3, 0.9, 0.1]), ())

@@ -142,6 +142,14 @@ def test_sentence_transformers_reads_and_writes_the_directory(run, tmp_path):
     config = tmp_path / "theirs" / "config.json"
     config.write_text(json.dumps({k: v for k, v in json.loads(config.read_text()).items() if k != "unmask"}))
     np.testing.assert_allclose(dense_weights(tmp_path / "theirs", TEXTS), expected, atol=1e-5)
+    path = tmp_path / "theirs" / "config_sentence_transformers.json"
+    stated = path.read_text()
+    path.write_text(json.dumps({**json.loads(stated), "prompts": {"query": "the dog ", "document": ""}}))
+    prompted = library.SparseEncoder(str(tmp_path / "theirs"), device="cpu", local_files_only=True)
+    assert not np.allclose(prompted.encode_query(TEXTS).to_dense().numpy(), expected)
+    with pytest.raises(UserError, match="the sparse vectors of this model need the prompt 'the dog '"):
+        load(tmp_path / "theirs", device="cpu")
+    path.write_text(stated)
     path = tmp_path / "theirs" / "1_SpladePooling" / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "pooling_strategy": "sum"}))
     with pytest.raises(UserError, match="the sparse vectors of this model need pooling_strategy: 'sum'"):

@@ -134,6 +134,11 @@ def test_a_collection_is_mined(model, texts, tmp_path):
     rows = mine(model, f"{path}#train", out=None, negatives=1, margin=0.0, **HERE)
     assert {row["anchor"] for row in rows} <= {query["text"] for query in queries}
     assert all(row["positive"] != row["negative"] and row["negative"] in texts for row in rows)
+    number = int(rows[0]["anchor"].split()[-1])
+    judgments[number] = f"q{number}\tabsent\t1"
+    (path / "qrels" / "train.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *judgments]))
+    others = [row for row in rows if row["anchor"] != rows[0]["anchor"]]
+    assert others and mine(model, f"{path}#train", out=None, negatives=1, margin=0.0, **HERE) == others
     with pytest.raises(UserError, match="is mined alone, and corpus, columns, format, encoding have no effect"):
         mine(model, path, out=None, corpus=path / "corpus.jsonl", **HERE)
 

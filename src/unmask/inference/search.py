@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.families.checkpoints.heads import supported
+from unmask.families.checkpoints.heads import DOT, supported
 from unmask.inference.backend import finite
 from unmask.inference.predictor import Predictor
 from unmask.nn.layers.max_sim import max_sim, select
@@ -33,8 +33,6 @@ from unmask.support.errors import ShareNote, UserError
 from unmask.tasks.rows import as_rows
 from unmask.tasks.sparse import SparseVector
 
-COSINE, DOT, EUCLIDEAN = "cosine", "dot", "euclidean"
-"""Names of similarities (`Pooling.similarity`); the distances of vectors of norm 1 order them as their cosines do."""
 BLOCK = 8192
 """Number of documents that are embedded and compared at once."""
 TOKEN_BLOCK = 1024
@@ -175,7 +173,7 @@ def check_vectors(predictor: Predictor) -> tuple[str, ...]:
             remedy="name a model that was trained on pairs, or an encoder",
         )
     pooling = supported(predictor.model.pooling)
-    if pooling.similarity not in (None, COSINE, DOT) and not (pooling.normalize and pooling.similarity == EUCLIDEAN):
+    if not pooling.is_compared_by_products:
         raise UserError(
             f"the vectors of this model are compared by '{pooling.similarity}' (similarity_fn_name), which is not "
             "supported in searches",

@@ -1,7 +1,8 @@
 """The routes of Hugging Face's inference API, named by the pipelines of transformers: what `InferenceClient` asks.
 
 `POST /pipeline/TASK` has a request and a response of its own for each of `PIPELINES`. `POST /models/NAME/pipeline/TASK`
-asks the model of that name, `POST /models/NAME` and `POST /` what the model, or the first one, is for; see `choose`.
+asks the model of that name, `POST /models/NAME` what the model is for, and `POST /` what the first one is for; see
+`choose_pipeline` and `choose`.
 
 A pipeline asks what another route does: `Endpoint.of`, by which models are found that have it. Parameters that would
 have no effect are refused, as everywhere.
@@ -364,7 +365,7 @@ _ALL = (_CLASSIFY, _FILL, _TAG, _ANSWER, _FEATURES, _SIMILARITY, _ZERO_SHOT)
 PIPELINES = {endpoint.path.rpartition("/")[2]: endpoint for endpoint in _ALL}
 """The pipelines by their names."""
 OTHERS = (_OF["/predict"], _OF["/rerank"])
-"""What `choose` also returns."""
+"""What `choose` also returns, and `choose_pipeline` the last one of."""
 DISPATCHED = ("/", "/models/{name}", "/models/{name}/pipeline/{task}")
 """Routes that ask for one of these by the fields of the request, by the model, or by its name."""
 _FOR = {"/predict": _CLASSIFY, "/tag": _TAG, "/answer": _ANSWER}
@@ -372,12 +373,20 @@ _FOR = {"/predict": _CLASSIFY, "/tag": _TAG, "/answer": _ANSWER}
 
 
 def choose(content: bytes, served: Served) -> Endpoint:
+    """Return what `choose_pipeline` does, but `/predict` for a classifier without `parameters`.
+
+    That is what Text Embeddings Inference does at `/`: there, a list of two texts is a pair.
+    """
+    endpoint = choose_pipeline(content, served)
+    return _OF["/predict"] if endpoint is _CLASSIFY and "parameters" not in fields_of(content) else endpoint
+
+
+def choose_pipeline(content: bytes, served: Served) -> Endpoint:
     """Return what a request without the name of a route asks for: by its fields, or else by what the model is for.
 
     `query` and `texts` are reranked; `inputs` with a source sentence, or a question, and `parameters` with labels are
     those of their pipelines. Of other `inputs` the task of the model decides; for models without a task, `parameters`
-    decide between masks and vectors, for which `InferenceClient` sends none. Classifiers without `parameters` are asked
-    as by `/predict`, which is what Text Embeddings Inference does at `/`.
+    decide between masks and vectors, for which `InferenceClient` sends none.
 
     Args:
         content: the body.
@@ -397,8 +406,6 @@ def choose(content: bytes, served: Served) -> Endpoint:
     if "candidate_labels" in fields_of(fields.get("parameters", Raw(b""))):
         return _ZERO_SHOT
     route = "" if served.route is None else served.route.path
-    if route == "/predict" and "parameters" not in fields:
-        return _OF["/predict"]
     if route in _FOR:
         return _FOR[route]
     if not route and "parameters" in fields and served.has("/fill"):

@@ -2,9 +2,9 @@
 
 `/rerank` and `/similarity` are those of Text Embeddings Inference, the others are Cohere's. A cross-encoder reads the
 query with each text, and its score is the sigmoid of its logit, as there, whatever the activation of the model; with
-`raw_scores` it is the logit. Unlike there, models that make vectors of texts rerank, too: their scores are cosines,
-with the prompts of the model for queries and documents; those of models of late interaction are their similarities
-(MaxSim). If a request names no model, cross-encoders come first.
+`raw_scores` it is the logit. Unlike there, models that make vectors of texts rerank, too: their scores are cosines, or
+products if the model states them, as in searches, with the prompts of the model for queries and documents; those of
+models of late interaction are their similarities (MaxSim). If a request names no model, cross-encoders come first.
 
 As in Cohere's API, documents that are too long are truncated there, not refused.
 """
@@ -22,6 +22,7 @@ from msgspec import Meta
 from unmask.data.batches.batch import total_length
 from unmask.data.batches.frame import Frame
 from unmask.data.tokenizers.tokenizer import Ids
+from unmask.families.checkpoints.heads import DOT
 from unmask.serving.batcher import ComputeJob
 from unmask.serving.refusals import invalid, too_long
 from unmask.serving.served import Served, cut
@@ -41,7 +42,7 @@ class RerankRequest(Request):
     Attributes:
         query: the query.
         texts: the texts.
-        raw_scores: whether to return logits instead of probabilities; cosines are the same in either case.
+        raw_scores: whether to return logits instead of probabilities; those of vectors are the same in either case.
         return_text: whether the response has the texts.
         truncate: whether texts that are too long are truncated; otherwise they are refused.
         truncation_direction: the end at which they are truncated, "right" or "left".
@@ -88,7 +89,7 @@ class CohereRequest(Request):
 
 
 class CohereResult(msgspec.Struct, omit_defaults=True):
-    """A document by its index in the request, with its score, 0 to 1 (of models of vectors the cosine)."""
+    """A document by its index in the request, with its score, 0 to 1 (of models of vectors what they compare)."""
 
     index: int
     relevance_score: float
@@ -218,7 +219,10 @@ def _score(
         return _compare_tokens(served, request, query, texts, truncate=truncate, left=left, most=most)
     if task is None or not served.reranks:
         names: list[PromptName | None] = ["query", "document"]
-        return _compare(served, request, query, texts, names, truncate=truncate, left=left, most=most)
+        normalize = served.pooling.normalize or served.pooling.similarity != DOT
+        return _compare(
+            *(served, request, query, texts, names), truncate=truncate, left=left, most=most, normalize=normalize
+        )
     prompts = [""] * (len(texts) + 1)
     question, *others = _encode(served, request, [query, *texts], prompts, truncate=truncate, left=left)
     others = [cut(ids, most, left) for ids in others]
@@ -253,8 +257,9 @@ def _compare(
     truncate: bool,
     left: bool,
     most: int | None = None,
+    normalize: bool = True,
 ) -> ComputeJob:
-    """Return the job of the cosines of a text with others, (others,).
+    """Return the job of the products of the vector of a text with those of others, (others,).
 
     Args:
         served: the model.
@@ -265,12 +270,13 @@ def _compare(
         truncate: see `_score`.
         left: see `_score`.
         most: see `_score`.
+        normalize: whether vectors are divided by their norms, so that the products are cosines.
     """
     prompt, prompt_of_others = map(served.prompt_of, prompt_names)
     prompts = [prompt, *[prompt_of_others] * len(others)]
     first, *rest = _encode(served, request, [text, *others], prompts, truncate=truncate, left=left)
     ids = [first, *(cut(text_ids, most, left) for text_ids in rest)]
-    job = served.embed_ids(request, ids, normalize=True, dimensions=None, truncate=truncate, left=left)
+    job = served.embed_ids(request, ids, normalize=normalize, dimensions=None, truncate=truncate, left=left)
 
     def read(rows: list[np.ndarray]) -> np.ndarray:
         vectors = job.read(rows)  # (1 + others, width)

@@ -93,10 +93,10 @@ class Served:
 
     @property
     def compares(self) -> bool:
-        """Whether it makes vectors of texts that are meant to be compared: it was trained on this, or says how."""
+        """Whether it makes vectors of texts to compare by products: it was trained on this, or says how."""
         task, backend = self.model.task, self.predictor.backend
         stated = self.model.pooling is not None if task is None else task.vectors is not None
-        return stated and backend.has_layers
+        return stated and backend.has_layers and self.pooling.is_compared_by_products
 
     def compute(self, head: Head, samples: Sequence[Sample]) -> list[np.ndarray]:
         """Return the logits of each sample, (targets, classes), or its hidden states, (tokens, layers, width)."""

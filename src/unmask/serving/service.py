@@ -32,7 +32,7 @@ from unmask.serving.bodies import decode
 from unmask.serving.endpoints import ENDPOINTS, Endpoint
 from unmask.serving.gate import ClientDisconnect, Gate
 from unmask.serving.metrics import Meter
-from unmask.serving.pipelines import PIPELINES, choose
+from unmask.serving.pipelines import PIPELINES, choose, choose_pipeline
 from unmask.serving.protocol import Exchange, exchange_of
 from unmask.serving.refusals import Refusal, invalid, unhealthy
 from unmask.serving.served import RERANK, Served
@@ -109,7 +109,9 @@ class Service:
         served = next(iter(self.models.values())) if name is None else self.named(name)
 
         def of(content: bytes) -> Endpoint:
-            return choose(content, served) if task is None else PIPELINES[task]
+            if task is not None:
+                return PIPELINES[task]
+            return choose(content, served) if name is None else choose_pipeline(content, served)
 
         return await self._respond(self.answer(of, request.scope, request.receive, name))
 

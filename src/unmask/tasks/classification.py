@@ -117,7 +117,6 @@ class Classification(TextTask, frozen=True, kw_only=True, tag="classification"):
     part = "classification"
     metric = "accuracy"
     card = Card(title="A text classifier", pipeline="text-classification")
-    pipeline = "text-classification"
     exports = True
     fields = Fields(soft=True)
     training = Training(

@@ -51,7 +51,6 @@ class Coqa(Extraction, frozen=True, kw_only=True, tag="coqa"):
         pipeline="question-answering",
         usage='--question "And then?" --passage "A passage." --history "Who won?" "Eve"',
     )
-    usage = '--question "And then?" --passage "A passage." --history "Who won?" "Eve"'
     question_share = (3, 128)
 
     @property

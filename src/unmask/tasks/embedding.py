@@ -89,7 +89,6 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
         tags=("sentence-transformers", "feature-extraction"),
         usage='"A text." --text-b "Another text."',
     )
-    pipeline = "sentence-similarity"
     fields = Fields(MATCHES, SIMILARITY, optional=True, negatives=True)
     weightless = True
     has_scores = True
@@ -136,16 +135,14 @@ class Embedding(PairTask, frozen=True, kw_only=True, tag="embedding"):
         )
 
     def with_pooling(self, pooling: Pooling | None) -> Embedding:
-        """See `Task`: what is not set is that of the model; with another pooling, its dense layers are not used."""
-        if self.pooling is not None:
-            return self
-        own = supported(pooling)
+        """See `Task`: what is not set is that of the model; if a pooling is, its dense layers are not used."""
+        own = supported(pooling) if self.pooling is None else (pooling or Pooling()).of_kind(self.pooling)
         prompts = {"prompt": own.prompt or None, "query_prompt": own.query, "document_prompt": own.document}
         chosen: dict[str, Any] = {name: text for name, text in prompts.items() if getattr(self, name) is None}
         if not own.include_prompt and any(chosen.values()):
             raise UserError(
                 "the model does not pool the tokens of its prompts (include_prompt), with which it cannot be trained",
-                remedy=f"pass {', '.join(setting(f'task.{name}', '') for name in prompts)}, or a task.pooling",
+                remedy=f"pass {', '.join(setting(f'task.{name}', '') for name in prompts)}",
             )
         dense = own.dense if self.dense is None else self.dense
         if self.dimensions is None and dense == own.dense:  # those of other dense layers are others

@@ -107,7 +107,6 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, tag="hotpotqa"):
         pipeline="question-answering",
         usage='--question "A question?" --passage "A passage." "Another." --title "One" "Two"',
     )
-    usage = '--question "A question?" --passage "A passage." "Another." --title "One" "Two"'
 
     @property
     def controls(self) -> dict[str, Any]:

@@ -100,7 +100,6 @@ class LateInteraction(PairTask, frozen=True, kw_only=True, tag="late-interaction
         tags=("PyLate", "ColBERT", "sentence-transformers", "late-interaction", "feature-extraction"),
         usage='"A text." --text-b "Another text."',
     )
-    pipeline = "sentence-similarity"
     fields = Fields(MATCHES, optional=True, negatives=True)
     weightless = True
     inherits: ClassVar[tuple[str, ...]] = Interaction.__struct_fields__

@@ -102,7 +102,6 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, tag="multi-label"):
     part = "multi_label"
     metric = "f1_micro"
     card = Card(title="A text classifier with several labels per text", pipeline="text-classification")
-    pipeline = "text-classification"
     exports = True
     training = Training(
         probe=True, unprobed=("focal", "weights"), tuned={"threshold": None, "temperature": 1.0, "focal": 0.0}

@@ -82,7 +82,6 @@ class MultipleChoice(Task, frozen=True, kw_only=True, tag="multiple-choice"):
         pipeline="multiple-choice",
         usage='--passage "A text." --choices "An end." "Another."',
     )
-    pipeline = "multiple-choice"
     route = CHOOSE
     refusals: ClassVar[Refusals] = {
         "frozen": Reason("multiple choice does not work with a frozen encoder", f"omit {argument('frozen')}")

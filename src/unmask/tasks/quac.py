@@ -69,7 +69,6 @@ class Quac(QuestionAnswering, frozen=True, kw_only=True, tag="quac"):
         pipeline="question-answering",
         usage='--question "And then?" --passage "A passage." --history "Who won?" "Eve"',
     )
-    usage = '--question "And then?" --passage "A passage." --history "Who won?" "Eve"'
     question_share = (3, 128)
 
     @property

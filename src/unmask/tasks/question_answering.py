@@ -90,7 +90,6 @@ class QuestionAnswering(Extraction, frozen=True, kw_only=True, tag="question-ans
         pipeline="question-answering",
         usage='--question "A question?" --passage "A passage."',
     )
-    usage = '--question "A question?" --passage "A passage."'
 
     def label_names(self, examples: Sequence[Question]) -> tuple[str, ...]:
         """See `Task`: none."""

@@ -47,7 +47,7 @@ from unmask.support.model_card import Card
 from unmask.tasks.holding_out import choose_enough_units
 from unmask.tasks.pooled_head import PooledHead
 from unmask.tasks.regression import Score, ScoreTask, all_equal, logits_of, numbers
-from unmask.tasks.rows import are_pairs
+from unmask.tasks.rows import are_pairs, with_labels
 from unmask.tasks.task import Framed, Mistake, Notes, Passage, Reason, Refusals
 
 Loss = Literal["binary", "pairwise", "listwise", "margin"]
@@ -85,8 +85,8 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
         tags=("sentence-transformers", "cross-encoder", "reranker"),
         usage='"A query." --text-b "A passage."',
     )
-    pipeline = "text-ranking"
     fields = Fields(GRADES)
+    continues = ("regression",)  # which published cross-encoders are
     refusals: ClassVar[Refusals] = {
         "frozen": Reason(
             "ranking does not work with a frozen encoder, which has not compared the two texts",
@@ -209,6 +209,13 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
 
         return measure
 
+    def labelled(self, examples: Sequence[Row], predictions: Sequence[Score]) -> list[Row]:
+        """See `Task`; with the binary loss, the grades that stand for the probabilities."""
+        if self.loss != "binary":
+            return super().labelled(examples, predictions)
+        probabilities = np.exp(-np.logaddexp(0, -self.rankable(predictions)))
+        return with_labels(examples, list(map(str, np.interp(probabilities, (0, 1), self._extremes).tolist())))
+
     def groups(self, examples: Sequence[Row]) -> Sequence[str]:
         """See `Task`: the query of each pair."""
         return [row.values["text"] for row in examples]
@@ -235,11 +242,16 @@ class Ranking(ScoreTask, frozen=True, kw_only=True, tag="ranking"):
                     )
         return sorted(mistakes, key=lambda mistake: -mistake.score)
 
+    @property
+    def _extremes(self) -> tuple[float, float]:
+        """The grades that stand for the probabilities 0 and 1."""
+        return self.least or 0.0, 1.0 if self.most is None else self.most
+
     def _graded(self, samples: Sequence[Sample], rows: Sequence[Row]) -> tuple[list[Sample], tuple[str, ...]]:
         """Return samples with grades, of a pair each or of several of a query, and notes."""
         grades = np.array(numbers(rows), np.float32)
         if self.loss == "binary":
-            least, most = self.least or 0.0, 1.0 if self.most is None else self.most
+            least, most = self._extremes
             targets = (grades - least) / (most - least)
             return [
                 sample.add(labels={GRADE: targets[number : number + 1]}) for number, sample in enumerate(samples)

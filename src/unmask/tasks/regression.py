@@ -106,7 +106,6 @@ class Regression(ScoreTask, frozen=True, kw_only=True, tag="regression"):
     part = "regression"
     metric = "pearson"
     card = Card(title="A regression on texts", pipeline="text-classification")
-    pipeline = "text-classification"
     fields = Fields((*NUMBERS, *LABELS), SIMILARITY)
     training = Training(tuned={"activation": None})
     refusals: ClassVar[Refusals] = {"temperature": Reason("a temperature softens no numbers", "remove it")}

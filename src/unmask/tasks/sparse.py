@@ -127,7 +127,6 @@ class Sparse(PairTask, frozen=True, kw_only=True, tag="sparse"):
         library="sentence-transformers",
         tags=("sentence-transformers", "sparse-encoder", "sparse", "splade"),
     )
-    pipeline = "feature-extraction"
     fields = Fields(MATCHES, optional=True, negatives=True)
     weightless = True
     adopts: ClassVar[str] = "masked_lm"

@@ -187,6 +187,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         inherits: its settings that a model which continues one of the same task takes from it, unless they are given.
         adopts: the pretraining head that its head is: it begins with the weights of it, and is stored in its place;
             "": none.
+        continues: the heads of other tasks that its head begins with, if the model has no head of its own task.
         route: how the server asks it; a `Reason`: it is not served, and why.
         infinite: whether its logits may be minus infinity.
         decides: whether its scores depend on the class with the largest logit of each target alone, not on how much
@@ -208,6 +209,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     weightless: ClassVar[bool] = False
     inherits: ClassVar[tuple[str, ...]] = ()
     adopts: ClassVar[str] = ""
+    continues: ClassVar[tuple[str, ...]] = ()
     route: ClassVar[Route | Reason] = Reason("it declares no route", "set `route` in its class")
     infinite: ClassVar[bool] = False
     decides: ClassVar[bool] = False

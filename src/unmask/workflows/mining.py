@@ -26,7 +26,7 @@ import numpy as np
 
 from unmask.data.labelled.columns import MATCHES, Fields
 from unmask.data.labelled.labelled_file import Row, is_plain, read_rows
-from unmask.data.labelled.retrieval_files import find_collection, read_collection
+from unmask.data.labelled.retrieval_files import ABSENT, find_collection, read_collection
 from unmask.data.labelled.table import Data, ExampleTable, Source, as_sources
 from unmask.data.text.files import display_name
 from unmask.data.text.record_files import import_pyarrow
@@ -271,8 +271,11 @@ def _read(
             )
         collection = read_collection(str(sources[0]))
         notes += collection.notes
-        relevant = [of.documents[of.grades > 0].tolist() for of in collection.judgments]
-        return Searched(collection.queries, relevant, collection.texts, len(collection.ids))
+        judged = zip(collection.queries, collection.judgments, strict=True)
+        found = [(query, of.documents[(of.grades > 0) & (of.documents != ABSENT)].tolist()) for query, of in judged]
+        found = [(query, numbers) for query, numbers in found if numbers]
+        searched, present = [query for query, _ in found], [numbers for _, numbers in found]
+        return Searched(searched, present, collection.texts, len(collection.ids))
     pairs = _pairs(sources, columns, format, notes)
     if not pairs or "text_b" not in pairs[0].values:
         raise UserError(

@@ -112,6 +112,23 @@ def test_what_is_unusual_is_counted(make):
     assert collection.rank(1, np.array([0, 2]), np.array([1, 2])).documents.tolist() == [0]
 
 
+def test_queries_are_read_without_titles(make):
+    """As BEIR does; those of documents belong to their texts."""
+    queries = [{"_id": "q1", "title": "Title", "text": "a cat"}, {"_id": "q2", "title": "", "text": "a fox"}]
+    assert read_collection(make(queries_jsonl=lines(queries))).queries == ["a cat", "a fox"]
+
+
+def test_judged_documents_may_be_absent(make):
+    """As in ArguAna; a query whose relevant documents all are is searched, too."""
+    path = make(qrels__test_tsv=f"{HEADER}\nq1\tx\t2\nq1\td2\t1\nq2\ty\t1\n")
+    collection = read_collection(path)
+    assert [(of.documents.tolist(), of.grades.tolist()) for of in collection.judgments] == [
+        ([-1, 1], [2, 1]),
+        ([-1], [1]),
+    ]
+    assert collection.notes == ("2 of 3 judged documents are not in corpus.jsonl and count as not found (test.tsv:2)",)
+
+
 REFUSED = {
     "corpus.jsonl:2: the id 'd1' is also that of line 1": {
         "corpus_jsonl": lines([{"_id": "d1", "text": "a"}, {"_id": "d1", "text": "b"}])

@@ -1,6 +1,7 @@
 """Search on a collection: vectors, BM25 and runs, beside trec_eval and sentence-transformers; the command line."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -80,6 +81,18 @@ def test_vectors_are_searched_exactly_in_blocks(collection, encoder, tmp_path, m
     assert ranked["q3"] == pytest.approx({f"d{number}": cosine for number, cosine in enumerate(cosines)}, abs=1e-5)
     assert result["milliseconds_per_query"] > 0
     assert "8 of 20 queries have no judgments in test.tsv" in result["notes"]
+
+
+def test_relevant_documents_that_are_absent_are_not_found(collection, encoder, tmp_path):
+    """Metrics are those of trec_eval, which does not know which documents there are."""
+    shutil.copytree(collection, tmp_path / "absent")
+    with (tmp_path / "absent/qrels/test.tsv").open("a") as file:
+        file.write("\nq0\tabsent\t2\nq1\tother\t1\nq12\tother\t1\n")
+    result = evaluate(encoder, tmp_path / "absent", run_file=tmp_path / "my.run", **HERE)
+    means, _ = trec_eval(tmp_path / "absent", tmp_path / "my.run")
+    assert {name: result["metrics"][name] for name in means} == pytest.approx(means)
+    assert result["examples"] == JUDGED + 1
+    assert any("3 of 27 judged documents are not in corpus.jsonl" in note for note in result["notes"])
 
 
 def test_unknown_prompts_are_refused(encoder):

@@ -8,6 +8,7 @@ import torch
 
 from unmask.data.batches.frame import Frame
 from unmask.data.tokenizers.wordpiece import train_wordpiece
+from unmask.families.distilbert import DistilBertSettings
 from unmask.families.xlnet import XlnetSettings
 from unmask.inference.backend import TorchBackend
 from unmask.inference.predictor import Predictor
@@ -53,6 +54,22 @@ def test_the_predictions_across_vocabularies_are_those_of_the_same_words(tuned, 
     theirs = np.concatenate([one.labels["soft_targets"] for one in seen[tmp_path / "init"].train.samples])
     np.testing.assert_allclose(theirs.reshape(ours.shape), ours, atol=1e-4)
     assert seen[None].teacher is not None and seen[tmp_path / "init"].teacher is None
+
+
+def test_a_student_without_segments_reads_pairs_as_its_teacher(tuned, tokenizer, examples, tmp_path):
+    """The tokenizer of a DistilBERT does not mark the second text; the teacher read pairs that were not marked."""
+    shape = DistilBertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64)
+    save_model(tmp_path / "init", Model(shape.build(tokenizer.size), tokenizer), "")
+    assert not load_model(tmp_path / "init").tokenizer.segments
+    files, off = LabelledFiles([examples / FILES["pairs"]]), {"objective.layer_matching": False}
+    lesson = Lesson(read_recipe("tinybert-mini"), tuned("pairs"), files, init=tmp_path / "init", settings=off)
+    ready = prepare_lesson(lesson, CPU, Display(quiet=True))
+    shares = np.exp([one.labels["soft_targets"] for one in ready.train.samples])  # (pairs, labels)
+    wanted = Predictor(load_model(lesson.teacher), CPU).run(ready.split.train)
+    expected = [[*one.scores.values()] for one in wanted]
+    np.testing.assert_allclose(shares / shares.sum(1, keepdims=True), expected, atol=1e-5)
+    learn("tinybert-mini", lesson.teacher, tmp_path / "run", init=lesson.init, settings=off, train=files.train[0])
+    assert not load_model(tmp_path / "run").tokenizer.segments
 
 
 @pytest.mark.parametrize("matching", [False, {}], ids=["predictions", "layers first"])

@@ -88,3 +88,14 @@ def test_stored_predictions_of_a_certain_teacher_are_numbers(scale):
     expected = -(rows.softmax(1) * (-rows.log_softmax(1)).clamp(max=1e30)).sum() + 50 * np.log(40)
     assert float(loss) == pytest.approx(float(expected), rel=0.01)
     assert 0 <= int(agreed) <= 50
+
+
+def test_a_vocabulary_smaller_than_what_is_kept_is_kept_as_a_whole():
+    """Such as that of characters of DNA."""
+    torch.manual_seed(0)
+    rows = torch.randn(5, 9)
+    values, ids = _top(Decoding(rows, torch.eye(9), torch.zeros(9)), 1.0)
+    assert values.shape == ids.shape == (5, 9)
+    targets = Top(torch.from_numpy(ids).long(), torch.from_numpy(values)).log_probabilities(1.0)
+    found = targets(slice(0, 5), torch.randn(5, 9).log_softmax(1))
+    torch.testing.assert_close(found, rows.log_softmax(1), atol=5e-3, rtol=0)

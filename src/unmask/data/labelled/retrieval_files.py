@@ -6,7 +6,8 @@ has six columns, divided by spaces: query, `Q0`, document, rank, score, name of 
 whose documents are read from the file whenever they are needed, so that it does not have to fit into memory; and
 rankings, by the numbers of documents.
 
-Only judged queries are searched. The text of a document is its title and its text, with a space in between, as in BEIR.
+Only judged queries are searched. The text of a document is its title and its text, with a space in between, that of a
+query is without a title, as in BEIR.
 A document with the id and the text of a query, with or without its title (as in ArguAna and Quora), is the query
 itself, and is not ranked for it. BEIR leaves out all documents with the id of the query, whatever their texts.
 """
@@ -32,6 +33,8 @@ CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
 HEADER = ("query-id", "corpus-id", "score")
 SPLIT = "test"
 """Split that is read if none is named."""
+ABSENT = -1
+"""Number of a document that a collection lacks."""
 
 
 class Record(NamedTuple):
@@ -49,7 +52,7 @@ class Record(NamedTuple):
 
 
 class Judgments(NamedTuple):
-    """The judged documents of a query: their numbers and their grades, (judged,) int64 each."""
+    """The judged documents of a query: their numbers (or `ABSENT`) and their grades, (judged,) int64 each."""
 
     documents: np.ndarray
     grades: np.ndarray
@@ -75,7 +78,7 @@ class Collection:
         ids: the id of each document, in the order of the file.
         query_ids, queries: the ids and the texts of the queries with a relevant document.
         judgments: those of each query.
-        identical: for each query the number of the document that is the query itself; -1: none.
+        identical: for each query the number of the document that is the query itself; `ABSENT`: none.
         notes: what was left out, one line each.
     """
 
@@ -149,14 +152,28 @@ def read_collection(path: str | Path) -> Collection:
     directory, split = split_part(path)
     corpus, queries = (_find(directory, name) for name in (CORPUS, QUERIES))
     judgments_file = _qrels(directory, split)
-    texts = {record.name: (record.line, record.text) for record in _unique(queries)}
+    texts = {record.name: (record.line, record.body.strip()) for record in _unique(queries)}
     judged = _judgments(judgments_file, texts, queries)
     ids, identical, notes = _scan(corpus, {name: texts[name][1] for name in judged})
     numbers = {name: number for number, name in enumerate(ids)}
-    judgments = {name: _numbered(judgments_file, documents, numbers, corpus) for name, documents in judged.items()}
+    judgments = {name: _numbered(documents, numbers) for name, documents in judged.items()}
     searched = [name for name in judged if (judgments[name].grades > 0).any()]
     if not searched:
         raise UserError("no document is relevant for a query: there is no score above 0", file=judgments_file)
+    absent = [(line, name) for of in judged.values() for name, (_, line) in of.items() if name not in numbers]
+    if not any((judgments[name].documents[judgments[name].grades > 0] != ABSENT).any() for name in searched):
+        line, name = absent[0]
+        raise UserError(
+            f"there is no document '{name}' in {corpus.name}, nor any other relevant one",
+            file=judgments_file,
+            line=line,
+            remedy="are these the judgments of another collection?",
+        )
+    if absent:  # as in ArguAna; trec_eval counts them as not found, too
+        what = (
+            f"judged documents are not in {corpus.name} and count as not found ({judgments_file.name}:{absent[0][0]})"
+        )
+        notes.append(ShareNote(len(absent), sum(map(len, judged.values())), what))
     if without := len(judged) - len(searched):
         notes.append(ShareNote(without, len(judged), "judged queries have no relevant document and are not searched"))
     if others := len(texts) - len(judged):
@@ -176,7 +193,7 @@ def read_collection(path: str | Path) -> Collection:
         searched,
         [texts[name][1] for name in searched],
         [judgments[name] for name in searched],
-        [identical.get(name, -1) for name in searched],
+        [identical.get(name, ABSENT) for name in searched],
         tuple(notes),
     )
 
@@ -295,13 +312,8 @@ def _judgments(path: Path, queries: Mapping[str, object], file: Path) -> dict[st
     return judged
 
 
-def _numbered(path: Path, graded: Mapping[str, tuple[int, int]], numbers: Mapping[str, int], corpus: Path) -> Judgments:
-    for name, (_, line) in graded.items():
-        if name not in numbers:
-            raise UserError(
-                f"there is no document '{name}' in {corpus.name}", file=path, line=line, remedy="remove the line"
-            )
-    documents = np.array([numbers[name] for name in graded], np.int64)
+def _numbered(graded: Mapping[str, tuple[int, int]], numbers: Mapping[str, int]) -> Judgments:
+    documents = np.array([numbers.get(name, ABSENT) for name in graded], np.int64)
     return Judgments(documents, np.array([grade for grade, _ in graded.values()], np.int64))
 
 

@@ -50,6 +50,8 @@ ACTIVATIONS = {
     "torch.nn.modules.activation.SiLU": "silu",
 }
 """Activations of dense layers: the names of classes there, and ours."""
+COSINE, DOT, EUCLIDEAN = "cosine", "dot", "euclidean"
+"""Names of similarities (`Pooling.similarity`); the distances of vectors of norm 1 order them as their cosines do."""
 STATIC = "StaticEmbedding"
 SPLADE = ("MLMTransformer", "SpladePooling")
 SPARSE_ENCODER = "SparseEncoder"
@@ -99,6 +101,11 @@ class Pooling(msgspec.Struct, frozen=True, kw_only=True):
         """Return the same with another kind of pooling, and without dense layers, whose outputs are then not cut."""
         dimensions = None if self.dense else self.dimensions
         return msgspec.structs.replace(self, kind=kind, dense=(), dimensions=dimensions, unsupported="")
+
+    @property
+    def is_compared_by_products(self) -> bool:
+        """Whether products of vectors, or of those of norm 1, order them as the model compares them."""
+        return self.similarity in (None, COSINE, DOT) or (self.normalize and self.similarity == EUCLIDEAN)
 
     def prompt_of(self, name: PromptName | None) -> str:
         """Return what is put before a text, depending on what it is.

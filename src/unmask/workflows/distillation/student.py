@@ -116,6 +116,18 @@ def student_of(teacher: Model, settings: BodySettings, source: str, *, seed: int
     )
 
 
+def framed_as(student: Model, teacher: Model) -> Model:
+    """Return a student without segments that marks the second text of a pair if a teacher with its vocabulary does.
+
+    A DistilBERT ignores the marks, but a BERT that is its teacher reads the same pairs.
+    """
+    if student.encoder.settings.segments > 1 or vocabulary_difference(teacher, student):
+        return student
+    tokenizer = copy(student.tokenizer)
+    tokenizer.segments = teacher.tokenizer.segments
+    return replace(student, tokenizer=tokenizer)
+
+
 def _drops_segments(student: BodySettings, teacher: BodySettings) -> bool:
     """Return whether a student is a DistilBERT, and its teacher a BERT."""
     return isinstance(student, DistilBertSettings) and type(teacher) is BertSettings

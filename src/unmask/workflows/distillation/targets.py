@@ -255,10 +255,10 @@ def _top(decoding: Decoding, temperature: float) -> tuple[np.ndarray, np.ndarray
         UserError: they are not numbers.
     """
     compute, rows = decoding.log_probabilities(temperature), decoding.rows
-    size = max(1, CHUNK[cpu_or_gpu(rows.device)] // len(decoding.decoder))
-    values, ids = [rows.new_zeros(0, TOP).float()], [torch.zeros(0, TOP, dtype=torch.int64, device=rows.device)]
+    size, most = max(1, CHUNK[cpu_or_gpu(rows.device)] // len(decoding.decoder)), min(TOP, len(decoding.decoder))
+    values, ids = [rows.new_zeros(0, most).float()], [torch.zeros(0, most, dtype=torch.int64, device=rows.device)]
     for start in range(0, len(rows), size):
-        best = compute(slice(start, start + size), rows).topk(min(TOP, len(decoding.decoder)), dim=1)
+        best = compute(slice(start, start + size), rows).topk(most, dim=1)
         values.append(best.values)
         ids.append(best.indices)
     logs = torch.cat(values)

@@ -29,7 +29,7 @@ from unmask.tasks.task import Task
 from unmask.training.machine import Machine
 from unmask.training.runs.display import Display
 from unmask.workflows.distillation.lesson import Lesson, read_lesson, with_predictions
-from unmask.workflows.distillation.student import student_of, student_settings, vocabulary_difference
+from unmask.workflows.distillation.student import framed_as, student_of, student_settings, vocabulary_difference
 from unmask.workflows.distillation.targets import TargetStore, check_targets
 from unmask.workflows.finetuning.checks import check_effects
 from unmask.workflows.finetuning.examples import Examples
@@ -148,7 +148,7 @@ def _student(lesson: Lesson, teacher: Model) -> tuple[Model, str]:
     student = load_model(lesson.init, allow_pickle=lesson.allow_pickle, dropout=dropout, seed=seed)
     if student.downstream is not None:
         raise UserError(f"{lesson.init} has a downstream model, which a student cannot", remedy="give an encoder")
-    return student, f"the student continues from {lesson.init}"
+    return framed_as(student, teacher), f"the student continues from {lesson.init}"
 
 
 def _resolve(lesson: Lesson, task: Task, student: Model, data: Examples, teacher: Teacher) -> FinetuningRecipe:

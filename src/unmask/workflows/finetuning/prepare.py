@@ -244,7 +244,9 @@ def build_learner(
         )
     head = recipe.task.build_on(body, labels)
     is_alike = tuple(base.labels) == tuple(labels) and base.downstream == chosen
-    is_taken = (adopted or is_alike) and not base.take(adopted or recipe.task.part, head)
+    own = adopted or recipe.task.part
+    source = next((name for name in (own, *recipe.task.continues) if name in base.heads), own)
+    is_taken = (adopted or is_alike) and not base.take(source, head)
     reused = bool(is_taken and is_alike)
     if reused and small is not None:
         small.load_own(base.heads["downstream"])
