@@ -14,7 +14,6 @@ import tokenizers
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
 
 from unmask.cli.main import main
 from unmask.families.bert import BertSettings
