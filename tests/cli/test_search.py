@@ -65,11 +65,11 @@ LONG = "the dog sees the sea " * 10
 REFUSED = {
     "queries.jsonl:3: the query 'q3' is empty; remove it": {"queries": [("q3", " ")], "qrels": [("q3", "d2", 1)]},
     "corpus.jsonl:5: the id 'd1' is also that of line 1": {"corpus": [("d1", "rain")]},
-    "test.tsv:4: there is no document 'd9' in corpus.jsonl": {"qrels": [("q1", "d9", 1)]},
     "test.tsv:4: there is no query 'q9' in queries.jsonl": {"qrels": [("q9", "d1", 1)]},
     "test.tsv:4: 'd1' is judged twice": {"qrels": [("q1", "d1", 1)]},
 }
 COUNTED = {
+    "1 of 3 judged documents are not in corpus.jsonl and count as not found": {"qrels": [("q1", "d9", 1)]},
     "documents: 1 of 5 texts are longer than 16 tokens and were cut": {"corpus": [("d5", LONG)]},
     "queries: 1 of 3 texts are longer than": {"queries": [("q3", LONG)], "qrels": [("q3", "d2", 1)]},
     "1 of 5 documents have the text of an earlier one": {"corpus": [("d5", CORPUS["d2"])]},

@@ -132,7 +132,7 @@ def test_defaults_are_those_of_transformers():
         ({"layer_types": [GLOBAL] * 3}, "layer_types: not one per layer"),
         ({"layer_types": [GLOBAL, LOCAL, GLOBAL, GLOBAL]}, "layer_types: full_attention is not every 2 layers"),
         ({"local_attention": "128"}, "local_attention must be an integer"),
-        ({"rope_parameters": {GLOBAL: {"rope_type": "yarn"}}}, "rope_type 'yarn': only default is supported"),
+        ({"rope_parameters": {GLOBAL: {"rope_type": "yarn"}}}, "rope_type: 'yarn' is not supported, only 'default'"),
     ],
 )
 def test_what_is_not_supported_is_refused(config, message):

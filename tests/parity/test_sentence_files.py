@@ -134,19 +134,6 @@ def test_vectors_are_those_of_sentence_transformers_or_refused(name, file, setti
     assert of_both(copied(made(name), file, settings, tmp_path / "m")) == expected
 
 
-def test_a_cross_encoder_whose_head_is_in_modules_is_no_model_of_vectors(made, tmp_path):
-    """Such as ettin-reranker; its vectors were the means of its encoder, by which it was evaluated."""
-    directory = copied(made("bert"), PROMPTS, {"model_type": "CrossEncoder"}, tmp_path / "m")
-    predictor = load(directory, device="cpu")
-    for use in (lambda: predictor.embed(TEXTS), lambda: check_vectors(predictor)):
-        with pytest.raises(UserError, match="need a cross-encoder of the modules Transformer, Pooling, Normalize"):
-            use()
-    with pytest.raises(UserError, match="need a cross-encoder of the modules"):
-        Served("vectors", predictor, Limits(), Meter())
-    save_model(tmp_path / "again", predictor.model, "")
-    assert not (tmp_path / "again" / "modules.json").exists(), "vectors that it does not make are not stated"
-
-
 def test_the_prompt_is_kept_and_served(made, tmp_path):
     prompt = {"prompts": {"q": "the mat: "}, "default_prompt_name": "q"}
     directory = copied(made("bert"), PROMPTS, prompt, tmp_path / "m")

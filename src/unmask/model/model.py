@@ -364,7 +364,7 @@ def save_model(directory: str | Path, model: Model, card: str) -> None:
         beside = model.task.write_files(directory, model.encoder, model.heads.get(part, {}))
         if beside:
             heads[part] = {name: value for name, value in heads[part].items() if name not in beside}
-    if beside is None and model.pooling is not None and not model.pooling.unsupported:
+    if beside is None and model.pooling is not None:
         write_pooling(directory, model.pooling, model.encoder.width, shape.summary, dense)
     huggingface.write(directory, model.encoder, heads, model.labels, task, model.tokenizer.pad, model.tokens)
     replace_file(directory / CARD, card.encode())

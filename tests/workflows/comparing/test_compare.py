@@ -214,7 +214,7 @@ def test_results_are_read_once_while_others_compute(inputs, finished, tmp_path, 
             lock.release()
 
     monkeypatch.setattr(work.time, "sleep", pause)
-    monkeypatch.setattr(work, "_left", lambda *given: "nothing")
+    monkeypatch.setattr(work, "_seconds_left", lambda *given: 0.0)
     work.work(plan, out, choose_machine("cpu", "float32"), attempt="again", quiet=True)
     assert len(pauses) == 5 and pauses[0] <= len(plan.cells)
     assert set(read[pauses[0] : pauses[-1]]) == {score.key}, "only what is not done is looked for"

@@ -55,7 +55,7 @@ READ = ("Transformer", "Pooling", "Dense", "Normalize", "Dropout")
 """The steps that are implemented, in their order; there may be several dense layers, and dropout anywhere."""
 DOCUMENTS = ("document", "passage", "corpus")
 """Names of the prompt of documents, of which the first that is stated is used."""
-OTHERS = (SPARSE_ENCODER, *LATE)
+OTHERS = (CROSS_ENCODER, SPARSE_ENCODER, *LATE)
 """Classes of models whose vectors are not of whole texts."""
 TASKS = ("feature-extraction",)
 ENDLESS = 1_000_000
@@ -103,8 +103,6 @@ def read_pooling(directory: Path, tokenizer: Tokenizer | None = None) -> Pooling
         return None
     steps = list(read_steps(path))
     kinds = [kind for kind, _ in steps]
-    if settings.get("model_type") == CROSS_ENCODER:  # one whose head is in modules of its own is no plain encoder
-        return Pooling(unsupported=f"a cross-encoder of the modules {', '.join(kinds)}") if len(kinds) > 1 else None
     problems = [f"a module {kind}" for kind in kinds if kind not in READ]
     if not problems and not _in_order([kind for kind in kinds if kind != "Dropout"]):
         problems.append(f"the modules {', '.join(kinds)} in this order")
