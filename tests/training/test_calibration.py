@@ -27,6 +27,7 @@ def test_a_budget_in_minutes_is_converted_into_steps_once(small, trainer, monkey
     assert (one.progress.step, one.progress.tokens, one.progress.cursor) == (0, 0, one.source.start)
     assert_equal(weights(one), start)
     assert one.optimizer.state() == {}
+    assert one.calibration.since == (0, 0.0), "timing is not counted"
     first = one.step()
     fresh = trainer(small(budget={"steps": one.progress.total}, schedule={"warmup": 0.9}), out="fresh")
     fresh.start()
@@ -66,6 +67,17 @@ def test_a_budget_in_minutes_is_kept_when_steps_take_another_time(small, trainer
     assert shortest <= one.progress.seconds <= longest
     rates = [line["learning_rate"] for line in one.run.read_metrics("train")]
     assert rates[-1] < max(rates) / 20, "the schedule ends with the budget"
+
+
+def test_a_larger_budget_has_no_fewer_steps_where_they_take_longer(small, trainer, monkeypatch):
+    Clock(monkeypatch, lambda step: 1.0)
+    one = started(trainer, small(budget={"minutes": 1.0}))
+    one.save()
+    one.saver.wait()
+    Clock(monkeypatch, lambda step: 3.0)
+    again = trainer(small(budget={"minutes": 2.0}), resume=True)
+    again.resume()
+    assert again.progress.total == one.progress.total == 60
 
 
 def test_a_resumed_run_keeps_its_number_of_steps(small, trainer, monkeypatch):

@@ -147,15 +147,15 @@ class Calibration:
             display: prints the plan.
         """
         plan, minutes, seconds, most = self.plan, self.settings.budget.timed, None, math.inf
+        before, self.since = progress.total, (progress.step, progress.seconds)  # timing changes the progress
         if minutes is not None or self.is_long(plan.steps()):
             self.stage_seconds = [seconds_per_step(index) for index in range(len(plan.stages))]
-            self.since = (progress.step, progress.seconds)
             seconds = self._seconds(1, 1)
         if minutes is not None and seconds is not None:
             most = 60 * minutes / seconds
         steps = plan.steps(most)
         if minutes is not None:
-            steps = max(steps, progress.total)
+            steps = max(steps, before)
         text = f"{steps:,} steps of {plan.tokens:,.0f} tokens, {plan.epochs * steps:.2f} epochs"
         if seconds is not None:
             text += f", about {duration(steps * seconds)}"
