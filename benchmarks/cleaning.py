@@ -78,7 +78,12 @@ def measure(text: str, seed: int, options: argparse.Namespace) -> None:
     """Pretrain on a text, score the encoder, and add a record."""
     folder = options.runs / "cleaning"
     run = folder / f"{text}-{seed}"
-    settings = {"seed": seed, "tokenizer.vocabulary": 8000, "batch.tokens": 2048, "budget.tokens": options.tokens}
+    settings = {
+        "seed": seed,
+        "tokenizer.vocabulary": 500 if options.toy else 8000,
+        "batch.tokens": 2048,
+        "budget.tokens": options.tokens,
+    }
     unmask.pretrain(
         "modernbert-tiny",
         out=run,
@@ -89,18 +94,20 @@ def measure(text: str, seed: int, options: argparse.Namespace) -> None:
     )
     held = common.SHARED / "text/wikinews/heldout.jsonl.xz"
     bits = unmask.evaluate(run, [held], suite="bits", limit=options.limit, quiet=True)
-    entities = common.SHARED / "ner/conll2003"
+    train, test = (common.SHARED / "ner/conll2003" / name for name in ("eng.train.xz", "eng.testb.xz"))
+    if options.toy:
+        train, test = (excerpt(path, folder / path.stem, 40, blocks=True) for path in (train, test))
     out = folder / f"{text}-{seed}-entities"
     tuned = unmask.finetune(
         "token-classification",
         model=run,
-        train=[entities / "eng.train.xz"],
+        train=[train],
         out=out,
         resume=out.exists(),
         examples=options.sentences,
-        settings={"seed": seed},
+        settings={"seed": seed, **({"budget.epochs": 1} if options.toy else {})},
     )
-    scores = unmask.evaluate(tuned, [entities / "eng.testb.xz"], quiet=True)
+    scores = unmask.evaluate(tuned, [test], quiet=True)
     last = common.logged(run)[-1]
     add(
         "cleaning",

@@ -25,7 +25,7 @@ def test_pages_are_copied_and_have_menus(benchmark_module, tmp_path, shared):
 
 
 def test_each_text_is_pretrained_on_and_scored(benchmark_module, run_main, tmp_path, shared, records):
-    small = ["--tokens", "3000", "--sentences", "40", "--limit", "2", "--seeds", "0"]
+    small = ["--tokens", "3000", "--sentences", "30", "--limit", "1", "--seeds", "0"]
     run_main(benchmark_module("cleaning"), "raw", "cleaned", "--toy", *small, "--runs", str(tmp_path))
     raw, cleaned = records("cleaning")
     assert raw["text"] == "raw" and cleaned["text"] == "cleaned"

@@ -92,7 +92,7 @@ def test_T10_hosts_without_a_shared_directory_lose_a_step_at_most(start, tmp_pat
 
 def test_T11_hosts_whose_connection_breaks_both_save_and_stop(start, hosts, tmp_path):
     out = tmp_path / "run"
-    processes = start(out, timeout=4)
+    processes = start(out, "--set", "budget.steps=1000", timeout=4)  # it is not over when the connection breaks
     wait_for_step(out / "0", 6, processes)
     namespace, device = hosts[1]
     ip("-n", namespace, "link", "set", device, "down")
