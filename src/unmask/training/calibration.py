@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Callable
 from functools import cached_property
-from itertools import accumulate, pairwise
 
 from unmask.data.batches.batch import Sample, total_length
 from unmask.data.batches.sources import Source, stage_at
@@ -150,7 +149,7 @@ class Calibration:
         before, self.since = progress.total, (progress.step, progress.seconds)  # timing changes the progress
         if minutes is not None or self.is_long(plan.steps()):
             self.stage_seconds = [seconds_per_step(index) for index in range(len(plan.stages))]
-            seconds = self._seconds(1, 1)
+            seconds = self._mean_seconds
         if minutes is not None and seconds is not None:
             most = 60 * minutes / seconds
         steps = plan.steps(most)
@@ -181,7 +180,7 @@ class Calibration:
         pace = (progress.seconds - self.since[1]) / (planned - self._seconds(self.since[0], total))
         self.since = (step, progress.seconds)
         left = (60 * minutes - progress.seconds) / max(pace, SHORTEST)
-        most = (planned + left) / self._seconds(1, 1)
+        most = (planned + left) / self._mean_seconds
         steps = self.processes.broadcast(max(step + 1, self.plan.steps(most)))
         if stage_at(self.plan.stages, step, steps) != stage_at(self.plan.stages, step, total):
             return total  # a stage that has ended does not begin again
@@ -190,10 +189,14 @@ class Calibration:
         return steps
 
     def _seconds(self, step: int, total: int) -> float:
-        """Return the seconds that the first steps of `total` take, as they were timed; of 1 step of 1, the mean."""
-        ends = [0.0, *accumulate(stage.share * total for stage in self.plan.stages)]
-        spans = [max(0.0, min(step, end) - begin) for begin, end in pairwise(ends)]
-        return sum(seconds * span for seconds, span in zip(self.stage_seconds, spans, strict=True))
+        """Return how long the first steps of `total` take, as they were timed."""
+        spent = self.plan.steps_of_stages(step, total)
+        return sum(seconds * steps for seconds, steps in zip(self.stage_seconds, spent, strict=True))
+
+    @property
+    def _mean_seconds(self) -> float:
+        """How long a step takes, as they were timed: the mean over the stages."""
+        return sum(stage.share * seconds for stage, seconds in zip(self.plan.stages, self.stage_seconds, strict=True))
 
     def stage_lines(self, steps: int) -> list[str]:
         """Return a line for each stage of `steps` steps, for display; none if there is only one."""

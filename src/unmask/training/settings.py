@@ -6,7 +6,6 @@ A `Plan` is the budget in steps, tokens and epochs, and the interval between eva
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Annotated, Literal, NamedTuple
 
@@ -204,15 +203,15 @@ class Plan:
             most = min(most, self.budget.steps)
         return int(most)
 
-    def tokens_until(self, total: int) -> Callable[[int], float]:
-        """Return a function that estimates the tokens of the first n of `total` steps, as a measure of progress."""
+    def steps_of_stages(self, step: int, total: int) -> list[int]:
+        """Return how many of the first steps of `total` belong to each stage."""
         ends = [0, *stage_ends(self.stages, total)]
+        return [max(0, min(step, end) - begin) for begin, end in pairwise(ends)]
 
-        def tokens(step: int) -> float:
-            spent = [max(0, min(step, end) - begin) for begin, end in pairwise(ends)]
-            return sum(counts.tokens * steps for counts, steps in zip(self.counted, spent, strict=True))
-
-        return tokens
+    def tokens_until(self, step: int, total: int) -> float:
+        """Return about how many tokens the first steps of `total` have, as a measure of progress."""
+        spent = self.steps_of_stages(step, total)
+        return sum(counts.tokens * steps for counts, steps in zip(self.counted, spent, strict=True))
 
     def evaluate_every(self, total: int, heldout: int, *, closely: bool, share: float = EVALUATION_SHARE) -> int:
         """Return the number of steps between evaluations.
@@ -223,7 +222,7 @@ class Plan:
             closely: evaluate `EVALUATIONS` times regardless of the cost, for early stopping.
             share: maximum cost of all evaluations, compared with that of the training.
         """
-        affordable = int(share * FORWARDS_PER_STEP * self.tokens_until(total)(total) / max(1, heldout))
+        affordable = int(share * FORWARDS_PER_STEP * self.tokens_until(total, total) / max(1, heldout))
         often = EVALUATIONS if closely else max(FEWEST_EVALUATIONS, min(EVALUATIONS, affordable))
         return max(1, total // often)
 
