@@ -9,11 +9,11 @@ import pytest
 import torch
 import transformers
 
+from unmask.families.checkpoints.hub import CHECK
 from unmask.families.xlnet import XlnetSettings
 from unmask.inference import export
 from unmask.inference.engines import OPERATOR, OnnxEngine, multiplies_signed_bytes
 from unmask.inference.export import Export, export_model
-from unmask.inference.exported import CHECK
 from unmask.inference.load import load
 from unmask.inference.predictor import Predictor
 from unmask.nn.encoders.downstream import DownstreamSettings

@@ -27,11 +27,11 @@ from unmask.data.batches.batch import Sample
 from unmask.data.tokenizers.tokenizer import ALL_FILES as TOKENIZER_FILES
 from unmask.families.checkpoints.check import write_checksums
 from unmask.families.checkpoints.heads import DENSE, write_pooling
-from unmask.families.checkpoints.hub import MANIFEST
+from unmask.families.checkpoints.hub import CHECK, MANIFEST
 from unmask.families.checkpoints.huggingface import write_config
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.engines import multiplies_signed_bytes, need, openvino_computes_bf16, program_file
-from unmask.inference.exported import CHECK, ExportManifest, open_exported, outputs, write_check
+from unmask.inference.exported import ExportManifest, open_exported, outputs, write_check
 from unmask.inference.program import (
     CALIBRATION,
     FEATURES,

@@ -26,7 +26,7 @@ from unmask.data.batches.groups import Group
 from unmask.data.tokenizers.load import load_tokenizer
 from unmask.families.checkpoints.check import body_on_meta, check_checksums
 from unmask.families.checkpoints.heads import DENSE
-from unmask.families.checkpoints.hub import MANIFEST
+from unmask.families.checkpoints.hub import CHECK, MANIFEST
 from unmask.families.checkpoints.huggingface import read_settings
 from unmask.families.checkpoints.safetensors_file import CHECKSUMS
 from unmask.families.checkpoints.sentence_files import read_dense, read_pooling
@@ -43,8 +43,6 @@ from unmask.tasks import AnyTask
 from unmask.training.machine import processor
 from unmask.training.runs.display import Display
 
-CHECK = "check.safetensors"
-"""Inputs, and the outputs that the program had for them where it was exported."""
 NUM_CHECKED, NUM_COLUMNS = 6, 256
 """Number of sequences of `probes` in `CHECK`, and of the columns of their outputs."""
 ROUNDING = {"float32": 1e-3, "bf16": 0.05, "int8": 0.05}

@@ -24,7 +24,9 @@ ENCODER = "0_Transformer"
 _ENCODER_FILES = (*_FILES, *LENGTH_FILES, *REFUSED_FILES)
 MANIFEST = "export.json"
 """File of an exported model that tells what it is; see inference/exported.py."""
-PROGRAM = ("check.safetensors", "onnx/model*.onnx*", "model.onnx", "model.xml", "model.bin")
+CHECK = "check.safetensors"
+"""Its inputs, and the outputs that the program had for them where it was exported."""
+PROGRAM = (CHECK, "onnx/model*.onnx*", "model.onnx", "model.xml", "model.bin")
 """Patterns of the names of its program, and of the outputs to compare with."""
 FILES = (*_FILES, CARD, MANIFEST, *PATTERNS, *REFUSED_FILES, *(f"{ENCODER}/{name}" for name in _ENCODER_FILES))
 """Names of the files that are downloaded, and patterns of such names, besides shards in an index and programs."""
