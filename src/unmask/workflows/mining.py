@@ -272,10 +272,10 @@ def _read(
         collection = read_collection(str(sources[0]))
         notes += collection.notes
         judged = zip(collection.queries, collection.judgments, strict=True)
-        found = [(query, of.documents[(of.grades > 0) & (of.documents != ABSENT)].tolist()) for query, of in judged]
-        found = [(query, numbers) for query, numbers in found if numbers]
-        searched, present = [query for query, _ in found], [numbers for _, numbers in found]
-        return Searched(searched, present, collection.texts, len(collection.ids))
+        present = [(query, of.documents[(of.grades > 0) & (of.documents != ABSENT)].tolist()) for query, of in judged]
+        present = [(query, numbers) for query, numbers in present if numbers]
+        searched = [query for query, _ in present]
+        return Searched(searched, [numbers for _, numbers in present], collection.texts, len(collection.ids))
     pairs = _pairs(sources, columns, format, notes)
     if not pairs or "text_b" not in pairs[0].values:
         raise UserError(
