@@ -123,7 +123,7 @@ def measure(text: str, seed: int, options: argparse.Namespace) -> None:
 
 def main() -> None:
     """Measure all texts, one seed after the other."""
-    options = parse(__doc__, RULES, runs=RUNS, seeds=SEEDS, tokens=2e6, sentences=4000, limit=20, toy=False)
+    options = parse(__doc__, RULES, runs=RUNS, seeds=SEEDS, tokens=6e6, sentences=4000, limit=20, toy=False)
     folder = options.runs / "cleaning"
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "tidy.jsonl").exists():
