@@ -14,7 +14,7 @@ from functools import cached_property
 from unmask.data.batches.batch import Sample, total_length
 from unmask.data.batches.sources import Source, stage_at
 from unmask.support import gpus
-from unmask.support.errors import UserError
+from unmask.support.errors import UserError, counted
 from unmask.training.checkpoint import Progress
 from unmask.training.machine import Machine
 from unmask.training.precision import find_micro_tokens
@@ -155,7 +155,7 @@ class Calibration:
         steps = plan.steps(most)
         if minutes is not None:
             steps = max(steps, before)
-        text = f"{steps:,} steps of {plan.tokens:,.0f} tokens, {plan.epochs * steps:.2f} epochs"
+        text = f"{counted(steps, 'step')} of {plan.tokens:,.0f} tokens, {plan.epochs * steps:.2f} epochs"
         if seconds is not None:
             text += f", about {duration(steps * seconds)}"
             if (memory := self.machine.memory()) > 0:

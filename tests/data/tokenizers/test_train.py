@@ -64,3 +64,10 @@ def test_no_text_and_too_small_a_size_are_refused(kind):
         train_vocabulary(kind, [], size=300, lowercase=True)
     with pytest.raises(UserError, match=rf"^a vocabulary of {size} is too small.*; it needs at least"):
         train_vocabulary(kind, TEXTS, size=size, lowercase=True)
+
+
+def test_text_whose_words_are_all_too_long_for_wordpiece_gets_the_remedy():
+    texts = ["ACGT" * 100, "TTGA" * 50]
+    with pytest.raises(UserError, match=r"every word of the text has more than 100 characters.*; train .* unigram"):
+        train_vocabulary("wordpiece", texts, size=300, lowercase=True)
+    assert train_vocabulary("unigram", texts, size=300, lowercase=True).encode(texts[0]).size > 1

@@ -134,14 +134,19 @@ def train_wordpiece(
         The tokenizer. An `InputWarning` says how much of the text is in words that are too long for it.
 
     Raises:
-        UserError: there is no text, or `size` is too small for its characters.
+        UserError: there is no text, its words are too long, or `size` is too small for its characters.
     """
     refuse_string(texts)
     counted = count_words(bert_wordpiece({"[UNK]": 0}, lowercase=lowercase), texts, progress=progress)
     usable = {word: count for word, count in counted.items() if len(word) <= _LONGEST_WORD}
     words = covered_words(usable, coverage)
     if not words:
-        raise UserError("there is no text to train a tokenizer on")
+        if not counted:
+            raise UserError("there is no text to train a tokenizer on")
+        raise UserError(
+            f"every word of the text has more than {_LONGEST_WORD} characters, and WordPiece reads them as unknown",
+            remedy="train a vocabulary of the kind unigram, or put spaces between words",
+        )
     if (lost := 1 - _size(usable) / _size(counted)) > _MOST_LOST:
         warnings.warn(
             f"{lost:.0%} of the text is in words of more than {_LONGEST_WORD} characters, which WordPiece reads as "
