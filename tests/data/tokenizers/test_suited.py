@@ -26,7 +26,16 @@ ENGLISH = "The quick brown fox jumps over the lazy dog. " * 20
     ids=["english", "one accent in many letters", "french", "german", "korean", "hindi", "chinese", "empty"],
 )
 def test_case_is_dropped_where_no_accents_are_lost(text, lowercase):
-    assert suited_vocabulary([text], 8000) == (8000, lowercase)
+    assert suited_vocabulary([text], 8000) == ("wordpiece", 8000, lowercase)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["ภาษาไทยเป็นภาษาที่มีระดับเสียงของคำ", "ພາສາລາວເປັນພາສາ", "ភាសាខ្មែរ", "မြန်မာဘာသာ", ENGLISH[:90] + "ภาษาไทยเป็นภาษา"],
+    ids=["thai", "lao", "khmer", "burmese", "english with thai"],
+)
+def test_text_without_spaces_between_words_gets_a_unigram_vocabulary(text):
+    assert suited_vocabulary([text], 8000) == ("unigram", 8000, False)
 
 
 def test_characters_are_counted_as_by_a_counter():
@@ -40,15 +49,15 @@ def test_characters_are_counted_as_by_a_counter():
 def test_many_characters_leave_room_for_longer_tokens():
     ideographs = "".join(map(chr, range(0x4E00, 0x4E00 + 6200)))
     letters = "".join(map(chr, range(0x10A0, 0x10A0 + 30)))  # Georgian, which continues words
-    size, lowercase = suited_vocabulary([ideographs, letters], 8000)
+    kind, size, lowercase = suited_vocabulary([ideographs, letters], 8000)
     assert size == 10_500  # 6,200 + 2 * 30 or less (capitals), + 4,000, rounded up
     texts = [" ".join([ideographs, letters])]
-    assert train_vocabulary("wordpiece", texts, size=size, lowercase=lowercase).size <= size
+    assert train_vocabulary(kind, texts, size=size, lowercase=lowercase).size <= size
 
 
 def test_the_trainer_accepts_the_size_for_any_text():
     """The number of characters is an upper bound of what the trainer counts."""
     texts = ["Ǆ ŉ ß İ ﬁ Å ſ e\u0301 \u0345 “x” #1 \u200b x\u00a0y ，。 ｱｲ ａｂ アイ あい ①② 🚲 ", ENGLISH]
     for given in (texts, texts[:1], texts[1:]):
-        size, lowercase = suited_vocabulary(given, 1)
-        assert train_vocabulary("wordpiece", given, size=size, lowercase=lowercase).size <= size
+        kind, size, lowercase = suited_vocabulary(given, 1)
+        assert train_vocabulary(kind, given, size=size, lowercase=lowercase).size <= size

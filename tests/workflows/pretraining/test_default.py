@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from unmask.data.tokenizers.train import TokenizerSettings
+from unmask.data.tokenizers.wordpiece import WORDPIECE
 from unmask.families.bert import BertSettings
 from unmask.families.gpt import GptSettings
 from unmask.model.model import Model, build_encoder, save_model
@@ -70,8 +71,8 @@ GPUS = {
 @pytest.mark.parametrize("name", GPUS)
 def test_an_hour_on_a_gpu_gets_an_encoder_that_fits(name):
     machine, expected = GPUS[name]
-    tokenizer, train = SimpleNamespace(size=8000, lowercase=True), SimpleNamespace(num_tokens=2e8)
-    corpus = SimpleNamespace(train=train, tokenizer=tokenizer)
+    tokenizer = SimpleNamespace(size=8000, lowercase=True, kind=WORDPIECE)
+    corpus = SimpleNamespace(train=SimpleNamespace(num_tokens=2e8), tokenizer=tokenizer)
     recipe, (line, *_) = choose(corpus, machine, read_recipe(SIZES[0]), {"budget.minutes": 60})
     assert recipe.name == expected
     costs = cost(recipe)

@@ -253,6 +253,9 @@ def test_the_vocabulary_suits_the_text(text_file, tmp_path):
     assert tokenizer(french, "vocabulary").lowercase
     assert not tokenizer(french, "lowercase").lowercase
     assert tokenizer(text_file, "lowercase").size == 120 < tokenizer(text_file, "vocabulary").size
+    thai = tmp_path / "thai.txt"
+    thai.write_text("ภาษาไทยเป็นภาษาที่มีระดับเสียงของคำแน่นอน" * 9 + "\n\nภาษาไทย", encoding="utf8")
+    assert [tokenizer(path, "kind", *suited).kind.name for path in (french, thai)] == ["wordpiece", "unigram"]
 
 
 @pytest.mark.parametrize("suited", [(), ("vocabulary", "lowercase")], ids=["given", "chosen"])

@@ -4,7 +4,10 @@ A large text contains thousands of characters that hardly ever occur: letters of
 up to two tokens each, alone and within a word, they would take almost half of a vocabulary of 8,000 from longer words.
 As in SentencePiece (`character_coverage`), the rarest ones are therefore left out and encoded as unknown.
 
-The WordPiece vocabulary that suits a text, if nothing else is asked for.
+The vocabulary that suits a text, if nothing else is asked for.
+
+WordPiece takes what is between spaces for a word: a clause of Thai, Lao, Burmese or Khmer, which it reads as unknown if
+it has more than 100 characters. A text with such letters gets a unigram vocabulary instead.
 
 Lowercasing also strips accents (BERT's normalizer), which decomposes syllables of Korean and drops vowels of Hindi.
 So a vocabulary is lowercase only if the text has hardly any of these. Each character but the rarest has a token, and
@@ -20,6 +23,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+
+from unmask.data.tokenizers.words import CLAUSES
 
 COVERAGE = 0.9999
 """Share of the characters of a text, counted as often as they occur, that its vocabulary covers."""
@@ -61,11 +66,13 @@ def covered_words(words: Mapping[str, int], coverage: float = COVERAGE) -> dict[
 
 MARKED = 0.005
 """Minimum share of accented letters at which accents, and so case, are kept: between English and Italian."""
+UNSPACED = 0.05
+"""Minimum share of letters of scripts without spaces between words at which the vocabulary is unigram."""
 ROUND = 500
 
 
-def suited_vocabulary(texts: Iterable[str], size: int) -> tuple[int, bool]:
-    """Return the size of the vocabulary, and whether it is lowercase.
+def suited_vocabulary(texts: Iterable[str], size: int) -> tuple[str, int, bool]:
+    """Return the kind of the vocabulary, its size, and whether it is lowercase.
 
     Args:
         texts: all of the text, which is read once.
@@ -76,11 +83,14 @@ def suited_vocabulary(texts: Iterable[str], size: int) -> tuple[int, bool]:
         character: count for character, count in characters.items() if unicodedata.category(character)[0] in "LM"
     }
     marked = sum(count for character, count in letters.items() if _is_marked(character))
-    lowercase = marked < MARKED * max(1, sum(letters.values()))
+    total = max(1, sum(letters.values()))
+    lowercase = marked < MARKED * total
+    of_clauses = sum(count for character, count in letters.items() if _is_of_clause(character))
+    kind = "unigram" if of_clauses >= UNSPACED * total else "wordpiece"
     covered = covered_characters(characters)
     alphabet = {part for character in covered for part in (_stripped(character) if lowercase else character)}
     fixed = sum(1 if _stands_alone(character) else 2 for character in alphabet)
-    return max(size, -(-(fixed + size // 2) // ROUND) * ROUND), lowercase
+    return kind, max(size, -(-(fixed + size // 2) // ROUND) * ROUND), lowercase
 
 
 def count_characters(texts: Iterable[str]) -> dict[str, int]:
@@ -90,6 +100,10 @@ def count_characters(texts: Iterable[str]) -> dict[str, int]:
         of_text = np.bincount(np.frombuffer(text.encode("utf-32-le"), np.uint32))
         counts[: len(of_text)] += of_text
     return {chr(code): int(counts[code]) for code in counts.nonzero()[0]}
+
+
+def _is_of_clause(letter: str) -> bool:
+    return any(first <= ord(letter) <= last for first, last in CLAUSES)
 
 
 def _is_marked(letter: str) -> bool:

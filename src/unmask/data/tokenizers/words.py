@@ -61,8 +61,10 @@ def is_cut(word: str) -> bool:
 
 
 _LETTER, _OTHER, _UNSPACED, _SPACE, _SPECIAL = range(5)
-_RANGES = ((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x2E80, 0xA4CF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
-"""Code points of Thai and Lao; Myanmar; Khmer; Chinese and Japanese; and further blocks of Chinese characters."""
+CLAUSES = ((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF))
+"""Code points of Thai and Lao; Myanmar; Khmer: between spaces there is a clause, not a word."""
+_RANGES = (*CLAUSES, (0x2E80, 0xA4CF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
+"""And of Chinese and Japanese, with further blocks of Chinese characters."""
 _PUNCTUATION = (0x3000, 0x303F)
 """Code points of punctuation within these ranges."""
 

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from unmask.data.corpus.corpus import Corpus
+from unmask.data.tokenizers.train import PADDING
 from unmask.model.directory import read_settings
 from unmask.nn.encoders.encoder import LEFT_TO_RIGHT
 from unmask.recipes.recipe import Recipe, as_recipe, recipe_table
@@ -142,6 +143,8 @@ def choose(
     """
     speed, text = processes * training_speed(machine), corpus.train.num_tokens
     words = {"tokenizer.vocabulary": corpus.tokenizer.size, "tokenizer.lowercase": corpus.tokenizer.lowercase}
+    if corpus.tokenizer.kind.name in PADDING:
+        words["tokenizer.kind"] = corpus.tokenizer.kind.name
     most, memory = PASSES * text, machine.available_memory()
     for name in reversed(SIZES):
         try:

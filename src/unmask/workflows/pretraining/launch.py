@@ -159,7 +159,7 @@ def pretrain(
         check_teacher(planned, None)
         named = bool(continues or recipe or init)
         if corpus is None:
-            chosen = set() if named else {"vocabulary", "lowercase"}
+            chosen = set() if named else {"kind", "vocabulary", "lowercase"}
             make = partial(
                 corpus_from_text,
                 text,
