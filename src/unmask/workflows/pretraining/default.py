@@ -142,9 +142,10 @@ def choose(
         UserError: a setting is invalid.
     """
     speed, text = processes * training_speed(machine), corpus.train.num_tokens
-    words = {"tokenizer.vocabulary": corpus.tokenizer.size, "tokenizer.lowercase": corpus.tokenizer.lowercase}
-    if corpus.tokenizer.kind.name in PADDING:
-        words["tokenizer.kind"] = corpus.tokenizer.kind.name
+    tokenizer = corpus.tokenizer
+    words: dict[str, Any] = {"tokenizer.vocabulary": tokenizer.size, "tokenizer.lowercase": tokenizer.lowercase}
+    if tokenizer.kind.name in PADDING:
+        words["tokenizer.kind"] = tokenizer.kind.name
     most, memory = PASSES * text, machine.available_memory()
     for name in reversed(SIZES):
         try:
