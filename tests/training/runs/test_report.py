@@ -48,6 +48,11 @@ def test_the_remarks_of_the_objectives_are_in_the_report(make_run):
     text = pretraining_report(run, "gpt-mini", Reached(8, 8000, 1.0), remarks)
     for line in ("A note.", "**Nothing was learned.**", "unmask fill --model X", "Stages:", "- length 64: 3 steps"):
         assert f"\n{line}\n" in text
+    run.metrics.unlink()
+    blind = pretraining_report(run, "gpt-mini", Reached(8, 8000, 1.0), remarks)
+    assert "No text is held out" in blind
+    assert "\nA note.\n" in blind
+    assert "\n**Nothing was learned.**\n" in blind
     plain = pretraining_report(run, "gpt-mini", Reached(8, 8000, 1.0), Remarks())
     assert "A note." not in plain
     assert "Stages" not in plain

@@ -1,5 +1,7 @@
 """Pretraining runs: constant-prediction baselines, refusals before the run, adaptation and teachers."""
 
+import re
+
 import msgspec
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import torch
 
 from unmask.data.batches.batch import Sample, collate
 from unmask.data.corpus.build import write_corpus
+from unmask.data.tokenizers.train import train_vocabulary
 from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.families.bert import BertSettings
 from unmask.families.gpt import GptSettings
@@ -84,6 +87,30 @@ def test_held_out_text_that_is_damaged_is_named(recipe, documents, tokenizer, tm
     with pytest.raises(UserError, match=r"heldout-00000"):
         pretrain_corpus(recipe, tmp_path / "corpus", tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    {
+        "elmo-mini": [
+            *("encoder.width=16", "encoder.cells=16", "encoder.filters=[[1,8],[3,24]]"),
+            *("batch.sequences=2", "layout.streams=2", "objective.bidirectional_lm.vocabulary=30"),
+        ],
+        "electra-mini": ["encoder.width=32", "encoder.heads=2", "objective.replaced_token.generator_size=0.5"],
+        "gpt-mini": ["encoder.width=32", "encoder.heads=2"],
+    }.items(),
+)
+def test_without_held_out_text_there_is_a_model_and_no_word_on_how_good_it_is(name, settings, documents, tmp_path):
+    recipe = read_recipe(name, parse_overrides(["encoder.layers=1", "budget.steps=2", *settings]))
+    words = recipe.tokenizer
+    tokenizer = train_vocabulary(words.kind, documents, size=400, lowercase=words.lowercase)
+    (tmp_path / "text.txt").write_text("\n\n".join(documents), encoding="utf8")
+    corpus = write_corpus([tmp_path / "text.txt"], tokenizer, tmp_path / "corpus", heldout=None)
+    model = pretrain_corpus(recipe, corpus, tmp_path / "run", quiet=True)
+    assert load_model(model).tokenizer.sha256 == tokenizer.sha256
+    report = (tmp_path / "run" / "report.md").read_text(encoding="utf8")
+    assert "No text is held out" in report
+    assert not re.search("[Pp]erplexity: |would be right", report)
 
 
 def test_adaptation_keeps_the_dropout_of_future_heads(documents, tokenizer, tmp_path):

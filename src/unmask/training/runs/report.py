@@ -135,8 +135,10 @@ def pretraining_report(run: RunDirectory, name: str, progress: FinalProgress, re
         first, last = heldout[0], heldout[-1]
         lines += ["| held out | before the first step | after the last |", "|---|---|---|"]
         lines += [f"| {key} | {_number(first[key])} | {_number(last[key])} |" for key in last if _is_metric(key)]
-        lines += [line for note in remarks.notes for line in ("", note)]
-        lines += [line for warning in remarks.warnings for line in ("", f"**{warning}**")]
+    else:
+        lines += ["No text is held out, so that nothing says how well the model predicts other text."]
+    lines += [line for note in remarks.notes for line in ("", note)]
+    lines += [line for warning in remarks.warnings for line in ("", f"**{warning}**")]
     lines += [
         *_plot(run, "training"),
         "",

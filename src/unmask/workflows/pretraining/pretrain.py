@@ -275,7 +275,8 @@ def _remarks(
 ) -> Remarks:
     """Gather the objectives' notes, warnings and usage examples for the report of a finished run.
 
-    Only objectives of the last stage were evaluated. The heads of earlier stages are published, and noted.
+    Only objectives of the last stage were evaluated, and none if no text is held out. The heads of earlier stages are
+    published, and noted.
 
     Args:
         learner: encoder and objectives.
@@ -286,7 +287,7 @@ def _remarks(
         start: the initial weights.
     """
     constant, total = (run.read_metrics("baseline") or [{}])[0], trainer.progress.total
-    last = {name: learner.parts[name] for name, step in trained.items() if step == total}.items()
+    last = [(name, learner.parts[name]) for name, step in trained.items() if step == total and metrics]
     notes = [note for name, part in last for note in part.notes(name, metrics, constant)]
     if other := run.read_metrics("general"):
         notes.append(forgotten(other))
