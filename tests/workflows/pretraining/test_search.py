@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 
 from unmask.cli.main import main
+from unmask.data.corpus.build import write_corpus
 from unmask.recipes.recipe import read_recipe, shipped
 from unmask.support.errors import UserError
 from unmask.training.evaluate import NotFiniteError
@@ -142,6 +143,14 @@ def test_without_held_out_text_nothing_can_be_compared(recipe, corpus, tmp_path,
         search_rate(
             recipe, tmp_path / "run", lambda trial, run, again: pretrain_corpus(trial, corpus, run, quiet=True), print
         )
+
+
+def test_without_held_out_text_nothing_is_trained(tokenizer, documents, tmp_path):
+    (tmp_path / "text.txt").write_text("\n\n".join(documents), encoding="utf8")
+    corpus = write_corpus([tmp_path / "text.txt"], tokenizer, tmp_path / "corpus", heldout=None)
+    with pytest.raises(UserError, match="no held-out text to compare learning rates by; omit search"):
+        pretrain("bert-tiny", corpus=corpus, out=tmp_path / "run", search=True, settings=SETTINGS, quiet=True)
+    assert not (tmp_path / "run").exists()
 
 
 def _without_heldout(corpus, curriculum, recipe, given, display):

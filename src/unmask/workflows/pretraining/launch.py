@@ -126,7 +126,7 @@ def pretrain(
     from unmask.workflows.pretraining.checks import check_teacher, refuse_fixed
     from unmask.workflows.pretraining.default import SIZES, choose, for_model, limited
     from unmask.workflows.pretraining.pretrain import fingerprint, pretrain_corpus
-    from unmask.workflows.pretraining.search import search_rate
+    from unmask.workflows.pretraining.search import check_heldout, search_rate
     from unmask.workflows.pretraining.text_corpus import corpus_for_all, corpus_from_text
 
     run, reading, changes = Path(out), TextOptions(field, documents, strict, encoding), settings or {}
@@ -200,6 +200,7 @@ def pretrain(
             )
 
         if search and not continues:  # otherwise it has the rate that was found
+            check_heldout(len(corpus.heldout))
             model = fingerprint_path(find(init)) if init else None
             inputs = {"corpus": fingerprint(corpus), "init": model, "precision": machine.precision}
             inputs |= {"layers": str(layers)} if layers else {}

@@ -178,10 +178,7 @@ def search_rate(
         with suppress(NotFiniteError):
             train(trial, run, started(run))
             heldout = RunDirectory(run).read_metrics("heldout")
-            if not heldout:
-                raise UserError(
-                    "there is no held-out text to compare learning rates by", remedy=f"omit {argument('search')}"
-                )
+            check_heldout(len(heldout))
             loss = heldout[-1]["loss"]
         losses[factor] = math.nan if loss is None else loss  # None: not finite
         replace_file(folder / RATES, msgspec.json.encode({f"{key:g}": value for key, value in losses.items()}))
@@ -196,6 +193,12 @@ def search_rate(
     listed = ", ".join(f"{losses[factor]:.3f} at {factor:g}" for factor in FACTORS)
     report(f"held-out loss by multiple of the learning rate: {listed}; chosen: {best:g}")
     return _scaled(with_rates(recipe, best), 1 - SEARCH_SHARE)
+
+
+def check_heldout(found: int) -> None:
+    """Raise an error if there is no held-out text, or nothing was scored on it as it is too short."""
+    if not found:
+        raise UserError("there is no held-out text to compare learning rates by", remedy=f"omit {argument('search')}")
 
 
 def with_rates(recipe: Recipe, factor: float) -> Recipe:
