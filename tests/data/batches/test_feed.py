@@ -1,5 +1,7 @@
 """From documents to prepared samples, and fixed evaluation batches."""
 
+from dataclasses import replace
+
 import pytest
 
 from unmask.data.batches.curriculum import Feed
@@ -41,6 +43,11 @@ def test_heldout_batches_are_as_many_as_asked_for(feed, corpus):
     whole = sum(len(batch.tokens.ids) for batch in many)
     assert corpus.train.num_tokens <= whole < 1.6 * corpus.train.num_tokens  # one epoch, with special tokens
     assert feed.heldout(Documents(corpus.directory, corpus.manifest, PartEntry(0, 0, 0, [])), 100) == []
+
+
+def test_without_a_target_there_are_no_heldout_batches(feed, corpus):
+    """Otherwise the loss of a text of which no token is masked would be 0, the best of all."""
+    assert replace(feed, count=lambda sample: sample.add(counts={"n": 0})).heldout(corpus.train, 100) == []
 
 
 def test_preparing_is_pure_and_masks_differ_by_epoch(feed, corpus):

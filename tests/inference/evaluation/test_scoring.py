@@ -17,6 +17,8 @@ from unmask.metrics.intervals import measure_all
 from unmask.model.model import Model, load_model, save_model
 from unmask.objectives.causal_lm import CausalLM
 from unmask.objectives.learner import Learner
+from unmask.objectives.masked_lm import MaskedLM
+from unmask.objectives.objective import BuildContext
 from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification
 from unmask.tasks.regression import Regression
@@ -196,3 +198,12 @@ def test_plain_text_is_framed_for_gpt_as_in_pretraining(tokenizer, text_file, tm
     found = evaluate_encoder(gpt, [text_file], machine=machine)["metrics"]["causal_lm_loss"]
     assert found == pytest.approx(expected[0])
     assert found != pytest.approx(expected[1], rel=1e-3)
+
+
+def test_text_of_which_no_token_is_masked_has_no_loss(tokenizer, tmp_path):
+    """It would be 0, as that of a perfect model."""
+    encoder = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=32).build(tokenizer.size)
+    model = Model(encoder, tokenizer, {"masked_lm": MaskedLM(BuildContext(encoder)).published()})
+    (tmp_path / "text.txt").write_text("dog")
+    with pytest.raises(UserError, match="too little text to score"):
+        evaluate_encoder(model, [tmp_path / "text.txt"], machine=choose_machine("cpu", "float32"))

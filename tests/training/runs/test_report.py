@@ -50,7 +50,7 @@ def test_the_remarks_of_the_objectives_are_in_the_report(make_run):
         assert f"\n{line}\n" in text
     run.metrics.unlink()
     blind = pretraining_report(run, "gpt-mini", Reached(8, 8000, 1.0), remarks)
-    assert "No text is held out" in blind
+    assert "No held-out text was scored" in blind
     assert "\nA note.\n" in blind
     assert "\n**Nothing was learned.**\n" in blind
     plain = pretraining_report(run, "gpt-mini", Reached(8, 8000, 1.0), Remarks())

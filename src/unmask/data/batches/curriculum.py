@@ -13,6 +13,7 @@ A pipeline has a layout, then a masking, then the counts of each objective.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from unmask.data.batches.frame import Frame
 from unmask.data.batches.layout import LayoutSettings
 from unmask.data.batches.masking import MaskingSettings, NoMaskingSettings
 from unmask.data.batches.rng import derive_rng
-from unmask.data.batches.sources import CorpusSource, Layout, Source, Stage
+from unmask.data.batches.sources import CorpusSource, Layout, Source, Stage, TextTooShortError
 from unmask.data.tokenizers.tokenizer import Summary, Tokenizer
 
 if TYPE_CHECKING:
@@ -76,10 +77,17 @@ class Feed:
         """Return fixed batches with fixed masks: at most one epoch, at most about `tokens` tokens.
 
         They are masked at the final rate, so that the same measure applies throughout the run and to the finished
-        model.
+        model. If there is too little text for the layout, or nothing in it to predict, there are none.
         """
         if not len(documents):
             return []
+        with suppress(TextTooShortError):
+            batches = self._heldout(documents, tokens)
+            if any(count for batch in batches for count in batch.counts.values()):
+                return batches
+        return []
+
+    def _heldout(self, documents: Documents, tokens: int) -> list[Batch]:
         layout = self.layout.heldout(min(tokens, documents.num_tokens), BATCH_TOKENS)
         source, prepare = self._source(layout, documents, tokens), self.prepare()
         batches, cursor, taken = [], source.start, 0

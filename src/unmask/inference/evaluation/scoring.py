@@ -221,7 +221,8 @@ def evaluate_encoder(
     in streams, in both directions, with states that go on, and their perplexities are among the metrics.
 
     Raises:
-        UserError: the model has no pretraining head, the files contain no text, or the loss is not a number.
+        UserError: the model has no pretraining head, the files contain no text or too little, or the loss is not a
+            number.
     """
     with torch.random.fork_rng(devices=()):  # the random weights are overwritten
         objectives = _objectives(model)
@@ -247,6 +248,8 @@ def evaluate_encoder(
         learner = inference_copy(Learner(model.encoder, objectives, weights), machine)
         feed = Feed(layout, masking, 0, corpus.tokenizer, learner.prepare, model.encoder.settings.pretraining)
         batches = feed.heldout(corpus.train, tokens=corpus.train.num_tokens * 2)
+        if not batches:
+            raise UserError("too little text to score: there is nothing in it to predict", remedy="add text")
         metrics = evaluate(learner, batches, machine, display=display)
     finite(np.array(metrics["loss"]))
     for name, objective in learner.parts.items():

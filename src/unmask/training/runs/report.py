@@ -136,7 +136,7 @@ def pretraining_report(run: RunDirectory, name: str, progress: FinalProgress, re
         lines += ["| held out | before the first step | after the last |", "|---|---|---|"]
         lines += [f"| {key} | {_number(first[key])} | {_number(last[key])} |" for key in last if _is_metric(key)]
     else:
-        lines += ["No text is held out, so that nothing says how well the model predicts other text."]
+        lines += ["No held-out text was scored: nothing says how well the model predicts other text."]
     lines += [line for note in remarks.notes for line in ("", note)]
     lines += [line for warning in remarks.warnings for line in ("", f"**{warning}**")]
     lines += [

@@ -15,7 +15,6 @@ from tempfile import TemporaryDirectory
 
 from unmask.data.batches.batch import Batch
 from unmask.data.batches.curriculum import Curriculum
-from unmask.data.batches.sources import TextTooShortError
 from unmask.data.corpus.build import write_corpus
 from unmask.data.text.documents import TextOptions
 from unmask.data.tokenizers.tokenizer import Tokenizer
@@ -59,10 +58,7 @@ def general_batches(
         file = Path(folder) / "general.jsonl"
         file.write_text("".join(json.dumps({"text": document}) + "\n" for document in chosen), encoding="utf8")
         corpus = write_corpus(file, tokenizer, Path(folder) / "corpus", heldout=None)
-        try:
-            batches = curriculum.heldout(corpus.train, tokens)
-        except TextTooShortError:
-            batches = []
+        batches = curriculum.heldout(corpus.train, tokens)
     if not batches:
         raise UserError("too little text to score", file=paths[0], remedy=f"name more files in {argument('general')}")
     return batches

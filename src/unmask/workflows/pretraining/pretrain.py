@@ -14,7 +14,7 @@ import msgspec
 
 from unmask.data.batches.batch import Batch
 from unmask.data.batches.curriculum import Curriculum
-from unmask.data.batches.sources import Source, TextTooShortError, stage_ends
+from unmask.data.batches.sources import Source, stage_ends
 from unmask.data.cleaning.language import main_languages
 from unmask.data.corpus.corpus import Corpus, open_corpus
 from unmask.data.corpus.sample import read_sample
@@ -215,10 +215,8 @@ def _read(curriculum: Curriculum, recipe: Recipe, corpus: Corpus, display: Displ
     Raises:
         UserError: the corpus has no samples, nothing in them can be masked, or a document is damaged.
     """
-    try:
-        heldout = curriculum.heldout(corpus.heldout, HELDOUT_TOKENS)
-    except TextTooShortError:  # with a single document there is no other one to draw a second text from
-        heldout = []
+    heldout = curriculum.heldout(corpus.heldout, HELDOUT_TOKENS)
+    if len(corpus.heldout) and not heldout:  # such as a single document where each sample has a text of another one
         display.say("the held-out text is too short for this layout: there is no evaluation during training")
     source, prepare = curriculum.source(corpus.train), curriculum.prepare()
     check_memory(recipe.encoder, source)
