@@ -200,10 +200,10 @@ def test_plain_text_is_framed_for_gpt_as_in_pretraining(tokenizer, text_file, tm
     assert found != pytest.approx(expected[1], rel=1e-3)
 
 
-def test_text_of_which_no_token_is_masked_has_no_loss(tokenizer, tmp_path):
-    """It would be 0, as that of a perfect model."""
+def test_text_without_a_known_token_has_no_loss(tokenizer, tmp_path):
+    """Unknown tokens are not masked, and the loss would be 0, as that of a perfect model."""
     encoder = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=32).build(tokenizer.size)
     model = Model(encoder, tokenizer, {"masked_lm": MaskedLM(BuildContext(encoder)).published()})
-    (tmp_path / "text.txt").write_text("dog")
+    (tmp_path / "text.txt").write_text("ж ж", encoding="utf8")
     with pytest.raises(UserError, match="too little text to score"):
         evaluate_encoder(model, [tmp_path / "text.txt"], machine=choose_machine("cpu", "float32"))

@@ -249,7 +249,9 @@ def evaluate_encoder(
         feed = Feed(layout, masking, 0, corpus.tokenizer, learner.prepare, model.encoder.settings.pretraining)
         batches = feed.heldout(corpus.train, tokens=corpus.train.num_tokens * 2)
         if not batches:
-            raise UserError("too little text to score: there is nothing in it to predict", remedy="add text")
+            raise UserError(
+                "too little text to score: no token of it can be predicted", remedy="add text that the model can read"
+            )
         metrics = evaluate(learner, batches, machine, display=display)
     finite(np.array(metrics["loss"]))
     for name, objective in learner.parts.items():
