@@ -5,12 +5,15 @@ import random
 from dataclasses import dataclass
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from unmask.data.tokenizers.train import TokenizerSettings
 from unmask.data.tokenizers.wordpiece import WORDPIECE
 from unmask.families.bert import BertSettings
+from unmask.families.elmo import ElmoSettings
 from unmask.families.gpt import GptSettings
+from unmask.families.xlnet import XlnetSettings
 from unmask.model.model import Model, build_encoder, save_model
 from unmask.recipes.recipe import read_recipe
 from unmask.support.errors import UserError
@@ -145,15 +148,19 @@ def test_what_is_expected_comes_from_recorded_runs(corpus, monkeypatch):
     [
         (BertSettings(**SHAPE, feed_forward=64, segments=2), "masked_lm"),
         (GptSettings(**SHAPE), "causal_lm"),
+        (XlnetSettings(layers=2, width=32, heads=2, feed_forward=64), "permutation_lm"),
+        (XlnetSettings(layers=2, width=32, heads=2, feed_forward=64, memory=16), "permutation_lm"),
+        (ElmoSettings(width=32, cells=16, filters=((1, 8), (3, 24))), "bidirectional_lm"),
     ],
-    ids=["bert", "gpt"],
+    ids=["bert", "gpt", "xlnet", "xlnet with memory", "elmo"],
 )
 def test_a_model_is_adapted_by_its_own_objective(settings, objective, tokenizer, tmp_path):
     save_model(tmp_path / "model", Model(build_encoder(settings, tokenizer.size), tokenizer, {}), "")
     recipe = for_model(tmp_path / "model", {"optimizer.learning_rate": 3e-4})
     assert (recipe.name, recipe.optimizer.learning_rate) == ("adapt", 3e-4)
     assert list(recipe.objectives) == [objective]
-    assert recipe.layout.length == SHAPE["positions"]
+    assert recipe.layout.length <= settings.positions
+    assert msgspec.structs.replace(recipe, encoder=settings).encoder == settings, "the model fits the rest of it"
     short = limited(recipe, 1000, {"optimizer.learning_rate": 3e-4})
     assert short.budget == BudgetSettings(tokens=PASSES * 1000, max_minutes=60), "not read for an hour"
     for name, value in (("minutes", 90.0), ("tokens", 1e6), ("steps", 7)):

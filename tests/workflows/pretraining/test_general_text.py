@@ -3,9 +3,11 @@
 import json
 import random
 import re
+import shutil
 
 import msgspec
 import pytest
+from safetensors.torch import load_file, save_file
 
 import unmask
 from unmask.support.errors import UserError
@@ -71,6 +73,18 @@ def test_the_same_text_teaches_little(base, tmp_path, capsys):
     changed = {**settings, "budget.steps": 2}
     with pytest.raises(UserError, match="general"):
         unmask.pretrain(init=base / "base", text=general, out=run, settings=changed, resume=True, quiet=True)
+
+
+def test_a_new_pooler_is_no_new_head(base, tmp_path):
+    """Masked language models of other programs have none, and their predictions are known before all the same."""
+    model, general = tmp_path / "model", base / "general.jsonl"
+    shutil.copytree(base / "base" / "model", model)
+    (model / "checksums.json").unlink()
+    tensors = load_file(model / "model.safetensors")
+    save_file({name: value for name, value in tensors.items() if "pooler" not in name}, model / "model.safetensors")
+    settings = {"budget.steps": 1, "batch.tokens": 256, "layout.length": 32}
+    unmask.pretrain(init=model, text=general, general=general, out=tmp_path / "run", settings=settings, quiet=True)
+    assert [step for step, _ in general_losses(tmp_path / "run")] == [0, 1]
 
 
 def test_with_a_new_head_nothing_is_known_before(base, tmp_path, capsys):

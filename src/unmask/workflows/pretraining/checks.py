@@ -21,7 +21,7 @@ from unmask.data.batches.sources import Source, Stage
 from unmask.data.batches.streams import StreamSource
 from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.families import BodySettings
-from unmask.nn.encoders.encoder import LEFT_TO_RIGHT, SEPARATE_LAYERS
+from unmask.nn.encoders.encoder import LEFT_TO_RIGHT, SEPARATE_LAYERS, TWO_LMS, TWO_STREAMS
 from unmask.objectives.learner import Learner
 from unmask.objectives.teacher import TEACHER
 from unmask.recipes.recipe import Recipe
@@ -31,6 +31,9 @@ from unmask.support.settings import Overrides, flatten
 
 SHOWN = {"layout.kind", "layout.length", "masking.kind", "masking.rate", "masking.final_rate"}
 """Settings that are described by words of their own."""
+
+LIKE = {LEFT_TO_RIGHT: "gpt-mini", TWO_STREAMS: "xlnet-mini", TWO_LMS: "elmo-mini"}
+"""A recipe by a capability of bodies that are no masked language models."""
 
 
 def build_curriculum(recipe: Recipe, tokenizer: Tokenizer, learner: Learner) -> Curriculum:
@@ -169,7 +172,7 @@ def check_memory(shape: BodySettings, source: Source) -> None:
 
 
 def check_shape(shape: BodySettings, recipe: Recipe, init: str | Path) -> None:
-    """Raise an error if a model lacks what objectives and layout need, or has too few positions for the layout."""
+    """Raise an error if a model does not fit a recipe: objectives and layout need more of it, or more positions."""
     stages = recipe.every_stage
     provided = shape.provides.union({TEACHER}, *(stage.masking.provides | stage.layout.provides for stage in stages))
     required = frozenset().union(
@@ -180,7 +183,7 @@ def check_shape(shape: BodySettings, recipe: Recipe, init: str | Path) -> None:
     if missing:
         raise UserError(
             f"the recipe {recipe.name} needs {', '.join(missing)}, which {init} does not provide",
-            remedy=f"use a recipe such as {'gpt-mini' if LEFT_TO_RIGHT in shape.provides else 'bert-mini'}",
+            remedy=f"use a recipe such as {recipe_like(shape) or 'bert-mini'}",
         )
     length = max(stage.layout.length for stage in stages)
     if length > shape.positions:
@@ -188,6 +191,15 @@ def check_shape(shape: BodySettings, recipe: Recipe, init: str | Path) -> None:
             f"the layout's length {length} exceeds the {shape.positions} positions of {init}",
             remedy=f"pass {setting('layout.length', shape.positions)}",
         )
+    try:
+        msgspec.structs.replace(recipe, encoder=shape)
+    except ValueError as error:
+        raise UserError(f"the recipe {recipe.name} does not fit {init}: {error}") from error
+
+
+def recipe_like(shape: BodySettings) -> str:
+    """Return a small recipe with the objective of bodies that are no masked language models; "" for one of these."""
+    return next((recipe for capability, recipe in LIKE.items() if capability in shape.provides), "")
 
 
 def check_teacher(recipe: Recipe, teacher: object) -> None:

@@ -20,7 +20,6 @@ import numpy as np
 from unmask.data.corpus.corpus import Corpus
 from unmask.data.tokenizers.train import PADDING
 from unmask.model.directory import read_settings
-from unmask.nn.encoders.encoder import LEFT_TO_RIGHT
 from unmask.recipes.recipe import Recipe, as_recipe, recipe_table
 from unmask.support.errors import UserError
 from unmask.support.messages import argument, setting
@@ -29,6 +28,7 @@ from unmask.training.calibration import RESERVED_BYTES
 from unmask.training.machine import Machine
 from unmask.training.precision import SMALL
 from unmask.training.runs.display import duration
+from unmask.workflows.pretraining.checks import recipe_like
 from unmask.workflows.pretraining.search import cost, training_speed
 
 SIZES = (
@@ -96,20 +96,21 @@ def recorded() -> Recorded:
 
 
 def for_model(init: str | Path, settings: Overrides) -> Recipe:
-    """Return the recipe that adapts a model: masked language modeling, or causal for a left-to-right model.
+    """Return the recipe that adapts a model: masked language modeling, or what bodies like it learn (`recipe_like`).
 
     Raises:
         UserError: there is no such model, or a setting is invalid.
     """
     shape = read_settings(init)
     table, name = recipe_table("adapt")
+    if like := recipe_like(shape):
+        own, _ = recipe_table(like)
+        parts = ("encoder", "masking", "objective", *(("layout", "batch") if "streams" in own["layout"] else ()))
+        table |= {part: own[part] for part in parts}
     defaults: dict[str, Any] = {
         "layout.length": min(shape.positions, table["layout"]["length"]),
         "optimizer.learning_rate": float(f"{ADAPTING_RATE / shape.width:.2g}"),
     }
-    if LEFT_TO_RIGHT in shape.provides:
-        defaults |= {"encoder.kind": shape.__struct_config__.tag, "masking.kind": "none"}
-        defaults |= {"objective.masked_lm": False, "objective.causal_lm.weight": 1.0}
     return convert(put(table, {**defaults, **settings}, Recipe), Recipe, name)
 
 

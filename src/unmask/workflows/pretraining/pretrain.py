@@ -172,7 +172,8 @@ def train_encoder(
             run.log(
                 {"kind": "baseline", "step": 0, **baseline(learner, heldout, corpus.manifest.most_frequent_token.id)}
             )
-        if other and not created and processes.is_main and not resume:
+        new_heads = created[len(start.model.created) :] if start.model else created
+        if other and not new_heads and processes.is_main and not resume:
             before = evaluate(learner, other, machine)
             unseen = evaluate(learner, curriculum.heldout(corpus.train, HELDOUT_TOKENS), machine)  # so far
             run.log({"kind": "general", "step": 0, **before, "text_loss": unseen["loss"]})
