@@ -17,6 +17,7 @@ from unmask.families.bert import BertSettings
 from unmask.families.deberta import DebertaSettings
 from unmask.families.distilbert import DistilBertSettings
 from unmask.families.electra import ElectraSettings
+from unmask.families.elmo import ElmoSettings
 from unmask.families.gpt import GptSettings
 from unmask.families.modernbert import ModernBertSettings
 from unmask.families.mpnet import MpnetSettings
@@ -262,6 +263,19 @@ def test_layers_that_alternate_keep_their_pattern(tokenizer):
     body.blocks = torch.nn.ModuleList(body.blocks[number] for number in (0, 1, 4, 5, 6))
     body.num_layers = 5
     assert new.encoder.eval()(tokens).last.equal(body.eval()(tokens).last)
+
+
+def test_the_kept_layers_of_two_language_models_compute_as_before(tokenizer):
+    shape = ElmoSettings(layers=3, width=16, cells=16, filters=((1, 8), (3, 24)))
+    old = Model(shape.build(20), tokenizer, {})
+    new, _ = adapt(old, "MODEL", tokenizer, {}, layers=2)
+    body = old.encoder
+    body.forward_lm, body.backward_lm = (
+        torch.nn.ModuleList(layers[number] for number in (0, 2)) for layers in (body.forward_lm, body.backward_lm)
+    )
+    expected = body.state_dict()
+    assert new.encoder.state_dict().keys() == expected.keys()
+    assert all(torch.equal(value, expected[name]) for name, value in new.encoder.state_dict().items())
 
 
 @pytest.mark.parametrize(

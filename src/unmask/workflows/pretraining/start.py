@@ -160,7 +160,7 @@ NEW_HEAD_RATE = 20.0
 """Ratio of the learning rate of new heads to that of a trained encoder: about that of pretraining from scratch."""
 SMOOTHING = 0.1
 """Count that is added to each token's."""
-_LAYER = re.compile(r"(^|\.)blocks\.(\d+)\.")
+_LAYER = re.compile(r"((?:^|\.)(?:blocks|forward_lm|backward_lm)\.)(\d+)\.")
 
 
 @dataclass(frozen=True)
@@ -312,7 +312,7 @@ def select_tensors(tensors: Tensors, selected: Sequence[int], total: int) -> Ten
         return tensors
     new = {old: number for number, old in enumerate(selected)}
     return {
-        _LAYER.sub(rf"\g<1>blocks.{new[numbers[name]]}.", name, count=1) if name in numbers else name: value
+        _LAYER.sub(rf"\g<1>{new[numbers[name]]}.", name, count=1) if name in numbers else name: value
         for name, value in tensors.items()
         if name not in numbers or numbers[name] in new
     }
