@@ -3,12 +3,15 @@
 import ast
 import pickle
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from unmask.cli.main import parse
+from unmask.cli.main import main, parse
 from unmask.cli.verbs import VERBS
+from unmask.families.bert import BertSettings
+from unmask.model.model import Model, build_encoder, save_model
 from unmask.support.errors import UserError
 from unmask.support.messages import (
     argument,
@@ -30,7 +33,7 @@ NO_FLAGS = re.compile(r"--(?:max-restarts|logdir|repo-type)\b")
 FORMS = [
     (argument("allow_pickle", True), "allow_pickle=True", "--allow-pickle"),
     (argument("init"), "init", "--init"),
-    (argument("texts"), "texts", "TEXT"),
+    (argument("texts"), "texts", "--texts"),
     (argument("normalize", False), "normalize=False", "--no-normalize"),
     (argument("dev", "FILE"), "dev=FILE", "--dev FILE"),
     (argument("precision", "float32"), 'precision="float32"', "--precision float32"),
@@ -56,6 +59,38 @@ def test_each_front_writes_references_in_its_own_way(reference, python, command)
     assert error.text(in_command) == f"a.txt:3: it is wrong; pass {command}"
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     assert pickle.loads(pickle.dumps(error)).text(in_command) == error.text(in_command)
+
+
+def test_a_command_writes_parameters_without_a_flag_as_its_help_does():
+    words = {"texts": "TEXT", "model": "MODEL"}
+    for reference, expected in {
+        argument("texts"): "TEXT",
+        argument("model", "my run"): '"my run"',
+        argument("texts", ["a", "b"]): "a b",
+        argument("task"): "--task",
+        argument("columns", {"text": 0}): "--columns text=0",
+    }.items():
+        assert rendered(reference, partial(in_command, words=words)) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["audit", "--model", "MODEL", "--data", "DATA"], "say what the labels are: --task of classification, "),
+        (["finetune", "classification", "--recipe", "x", "--frozen"], "have no effect with --recipe"),
+        (["predict", "--model", "MODEL", "--data", "DATA", "--text-b", "x"], "--text-b has no effect without TEXT"),
+    ],
+)
+def test_each_command_has_its_own_words(words, expected, tokenizer, tmp_path, capsys):
+    shape = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=32)
+    save_model(tmp_path / "model", Model(build_encoder(shape, tokenizer.size), tokenizer), "")
+    (tmp_path / "data.tsv").write_text("text\tlabel\na\tb\nc\td\n")
+    given = [{"MODEL": str(tmp_path / "model"), "DATA": str(tmp_path / "data.tsv")}.get(word, word) for word in words]
+    given += ["--out", str(tmp_path / "out")] if words[0] != "predict" else []
+    if words[0] == "finetune":
+        given += ["--model", str(tmp_path / "model"), "--train", str(tmp_path / "data.tsv")]
+    assert main(given) == 2
+    assert expected in capsys.readouterr().err
 
 
 def test_a_recipe_writes_its_settings_as_toml():

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
-from unmask.cli.arguments import Parameter, add_parameters, parsed, signature, summary
+from unmask.cli.arguments import METAVARS, Parameter, add_parameters, parsed, signature, summary
 from unmask.cli.verbs import GROUPS, VERBS, Verb, print_text
 from unmask.support import __version__
 from unmask.support.environment import Times, busy_cores, is_out_of_memory, num_cores, read_times
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run(words, started)
         except UnmaskError as error:
             if not error.shown:
-                _complain(error.text(in_command))
+                _complain(rendered(error.message))
             return error.status
         except KeyboardInterrupt:
             _complain("interrupted")
@@ -81,6 +81,7 @@ def _run(words: list[str], started: Times | None) -> int:
     options = parse(words)
     _check_folder()
     verb, parameters, shown = _command(options.command)
+    speak(partial(in_command, words={name: METAVARS.get(name, name.upper()) for name in verb.words}))
     arguments = parsed(parameters, options)
     with warnings.catch_warnings():
         show_warning = warnings.showwarning

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 
@@ -115,19 +116,24 @@ def in_python(reference: Reference) -> str:
             return f"unmask.{FUNCTIONS.get(verb, verb.replace(' ', '_'))}({', '.join(inner)})"
 
 
-def in_command(reference: Reference) -> str:
-    """Write a reference as the command line does: flags, --set KEY=VALUE, and commands."""
+def in_command(reference: Reference, words: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Write a reference as the command line does: flags, --set KEY=VALUE, and commands.
+
+    Args:
+        reference: the reference.
+        words: what stands for the parameters that have no flag in the command that is running.
+    """
     match reference:
         case Argument(name, None):
-            return WORDS.get(name, flag(name))
+            return words.get(name, flag(name))
         case Argument(name, value):
-            return " ".join(map(_quoted, flags(name, value)))
+            return " ".join(map(_quoted, flags(name, value)[name in words :]))
         case Settings(values):
             pairs = ((key, value if isinstance(value, str) else _json(value)) for key, value in values.items())
             return " ".join(f"--set {key}={value}" for key, value in pairs)
-        case Call(verb, words, arguments):
+        case Call(verb, parts, arguments):
             named = [word for name, value in arguments.items() for word in flags(name, value)]
-            return " ".join(["unmask", verb, *map(_quoted, [*map(str, words), *named])])
+            return " ".join(["unmask", verb, *map(_quoted, [*map(str, parts), *named])])
 
 
 def in_recipe(reference: Reference) -> str:
@@ -150,8 +156,6 @@ def in_request(reference: Reference) -> str:
 
 FLAGS = {"settings": "--set", "all_examples": "--all"}
 """Flags that are not spelled as their parameters."""
-WORDS = {"texts": "TEXT", "files": "FILE", "recipe": "RECIPE", "task": "TASK", "tasks": "TASKS", "models": "MODEL"}
-"""What stands for parameters that have no flag."""
 FUNCTIONS = {
     "corpus build": "build_corpus",
     "corpus diff": "diff_corpora",
