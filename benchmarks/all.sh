@@ -4,12 +4,12 @@ set -e
 cd "$(dirname "$0")/.."
 python=${1:-python}
 for name in serving sentences corpus start pretrain_speed finetune_speed step_profile loss_parity inference recurrence \
-    quantization several_tasks trainer_finetune trainer labels labels_next rare_labels explanations no_labels adapting \
+    quantization several_tasks trainer_finetune trainer labels labels_next rare_labels explanations no_labels \
     coverage outlook planted search many_gpus; do
     $python benchmarks/$name.py
 done
 $python benchmarks/reading.py --rows 1000000
-$python benchmarks/compare.py adapting lengths minutes family # others start from their models
+$python benchmarks/compare.py adapting lengths minutes family scaling articles # others start from their models
 $python benchmarks/compare.py
 for budget in 1.6Mtok 12.8Mtok; do
     $python benchmarks/compare.py passes --budget $budget

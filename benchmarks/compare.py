@@ -171,7 +171,7 @@ def at_toy_size(comparison: Comparison, folder: Path) -> Comparison:
     text = [shortened(Path(start(path, TOY_DOCUMENTS))) for path in comparison.text[:1]]
     arms = {name: narrow(arm, comparison.settings) for name, arm in comparison.basic_arms.items()}
     settings = {key: value for key, value in comparison.settings.items() if key not in TOY_RECIPE}
-    changes = TOY if text else {"seeds": 1}
+    changes = TOY if comparison.budget else {"seeds": 1}
     learning = {**comparison.task_settings, "budget.epochs": 1} if tasks else {}
     return msgspec.structs.replace(
         comparison, tasks=tasks, text=text, arms=arms, settings=settings, task_settings=learning, **changes

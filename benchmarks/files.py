@@ -17,8 +17,10 @@ from labelled import SST2, Labelled, parted, read_texts
 import unmask
 from unmask.data.batches.rng import derive_rng
 from unmask.data.corpus.corpus import Corpus
-from unmask.data.labelled.labelled_file import read_rows
+from unmask.data.labelled.labelled_file import TEXTS, read_rows
 from unmask.data.labelled.question_files import Question, read_squad
+from unmask.demo.documentation import documentation
+from unmask.tasks import TASKS
 
 WHOLE = 4
 """Number of words from which on a text of SST-2 that is part of no other one counts as a sentence."""
@@ -35,9 +37,10 @@ class MadeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         sources: files of the shared data that it is made of.
         lines: number of lines of an excerpt.
         blocks: number of blocks between blank lines, such as sentences of tagged files.
-        make: "moved": a third of the questions are about passages without their answers; "texts": the texts of
-            examples, one a line; "sst2": see `split_sst2`; "topics", "modules": see labelled.py; else a form of
-            dialogues.py.
+        make: "moved": a third of the questions are about passages without their answers; "texts", "sentences": the
+            texts of examples, or the sentences of tagged files, one a line; "documentation": that of Python packages,
+            without the paragraphs that "topics" holds out; "sst2": see `split_sst2`; "topics", "modules": see
+            labelled.py; else a form of dialogues.py.
         held: whether it has what is held out of the data.
     """
 
@@ -54,8 +57,14 @@ class MadeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.make == "moved":
             write_squad(path, move([*read_squad(files)]))
         elif self.make == "texts":
-            texts = [row.values["text"].strip() for row in read_rows(files, columns={})]
-            path.write_text("\n".join(texts) + "\n", encoding="utf8")
+            rows = read_rows(files, columns={})
+            write_lines(path, (row.values[name].strip() for row in rows for name in TEXTS if name in row.values))
+        elif self.make == "sentences":
+            write_lines(path, (" ".join(one.words) for one in TASKS["token-classification"]().read(files, columns={})))
+        elif self.make == "documentation":
+            held = {text for text, _ in parted("topics")[1]}
+            texts = ("\n".join(line for line in text.split("\n") if line not in held) for text in documentation())
+            write_lines(path, (json.dumps({"text": text}) for text in texts))
         elif self.make == "sst2":
             write_rows(path, split_sst2()[self.held])
         elif self.make in ("topics", "modules"):
@@ -74,27 +83,30 @@ def read_text(path: Path) -> str:
     return lzma.decompress(path.read_bytes()).decode() if path.suffix == ".xz" else path.read_text(encoding="utf8")
 
 
+def write_lines(path: Path, lines: Iterable[str]) -> Path:
+    """Write lines."""
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf8")
+    return path
+
+
 def excerpt(source: Path, to: Path, amount: int, *, blocks: bool = False, each: int = 1) -> Path:
     """Write the first lines of a file, or the first blocks between blank lines; of these one in `each`."""
     separator = "\n\n" if blocks else "\n"
     parts = read_text(source).split(separator)[: amount or None : each]
     to.parent.mkdir(parents=True, exist_ok=True)
-    to.write_text(separator.join(parts).rstrip("\n") + "\n", encoding="utf8")
-    return to
+    return write_lines(to, [separator.join(parts).rstrip("\n")])
 
 
 def sample(source: Path, examples: int, to: Path) -> Path:
     """Write this many training examples, the same for every run."""
     header, *lines = read_text(source).splitlines()
     random.Random(0).shuffle(lines)
-    to.write_text("\n".join([header, *lines[:examples]]) + "\n", encoding="utf8")
-    return to
+    return write_lines(to, [header, *lines[:examples]])
 
 
 def write_rows(path: Path, rows: Iterable[tuple[str, str]]) -> Path:
     """Write texts with labels."""
-    path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows), encoding="utf8")
-    return path
+    return write_lines(path, ["text\tlabel", *(f"{text}\t{label}" for text, label in rows)])
 
 
 def split_sst2(held: int = HELD) -> tuple[list[Labelled], list[Labelled]]:

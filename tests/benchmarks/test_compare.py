@@ -1,5 +1,6 @@
 """Every file of benchmarks/comparisons can be read and planned, and runs at toy size by the product itself."""
 
+import json
 import re
 import shutil
 from functools import cache
@@ -55,6 +56,7 @@ def compare(benchmark_module, language_model, shared, minilm, tmp_path, monkeypa
     module, files = benchmark_module("compare"), benchmark_module("files")
     monkeypatch.setattr(files, "read_squad", lambda paths: [one for path in paths for one in few_questions(path)])
     monkeypatch.setattr(files, "parted", lambda name: ([("a dog", name), ("a cat", "b")] * 800, [("a sea", name)] * 9))
+    monkeypatch.setattr(files, "documentation", lambda: [f"A dog sees sea {number}.\na sea" for number in range(50)])
     monkeypatch.setattr(files, "split_sst2", lambda: ([("a good film", "1"), ("bad", "0")] * 40, [("so so", "1")] * 9))
 
     def model_of(name, runs):
@@ -65,7 +67,7 @@ def compare(benchmark_module, language_model, shared, minilm, tmp_path, monkeypa
         return copy
 
     monkeypatch.setattr(module, "model_of", model_of)
-    for made in ("trainer/tuned", "chinese"):
+    for made in ("trainer/tuned", "chinese", "reviews"):
         shutil.copytree(language_model, tmp_path / made)
     engines = Bench([EngineMeasurement("torch", "float32", 1000.0, 2.0, 3.0, 0.0)], 0, [])
     monkeypatch.setattr(compute, "measure_engines", lambda model, **sizes: engines)
@@ -187,11 +189,23 @@ def test_the_sources_of_phrases_are_the_longest_texts_with_them(benchmark_module
     }
 
 
+def test_held_out_paragraphs_are_not_in_the_documentation(compare, benchmark_module, tmp_path):
+    benchmark_module("files").MadeFile(sources=(), make="documentation").write(tmp_path / "made.jsonl")
+    texts = [json.loads(line)["text"] for line in (tmp_path / "made.jsonl").read_text().splitlines()]
+    assert texts == [f"A dog sees sea {number}." for number in range(50)]
+
+
 def test_texts_of_labeled_files_and_samples_of_them(benchmark_module, tmp_path, monkeypatch):
     common, files = benchmark_module("common"), benchmark_module("files")
     monkeypatch.setattr(common, "SHARED", tmp_path)
     files.write_rows(tmp_path / "a.tsv", [(f"text {number}", "x") for number in range(30)])
     files.MadeFile(sources=("a.tsv",), make="texts").write(tmp_path / "made" / "texts.txt")
     assert (tmp_path / "made" / "texts.txt").read_text().splitlines() == [f"text {number}" for number in range(30)]
+    (tmp_path / "pairs.tsv").write_text("text\ttext_b\tlabel\na\tb\t1\nc\td\t0\n")
+    files.MadeFile(sources=("pairs.tsv",), make="texts").write(tmp_path / "made" / "texts.txt")
+    assert (tmp_path / "made" / "texts.txt").read_text() == "a\nb\nc\nd\n"
+    (tmp_path / "a.conll").write_text("A O\ndog O\n\nAvon B-LOC\n")
+    files.MadeFile(sources=("a.conll",), make="sentences").write(tmp_path / "made" / "texts.txt")
+    assert (tmp_path / "made" / "texts.txt").read_text() == "A dog\nAvon\n"
     rows = read_rows([files.sample(tmp_path / "a.tsv", 7, tmp_path / "b.tsv")], columns={})
     assert len({row.values["text"] for row in rows}) == 7
