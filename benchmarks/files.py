@@ -12,7 +12,7 @@ from pathlib import Path
 import common
 import msgspec
 from dialogues import FORMS, held_out, write_made
-from labelled import SST2, Labelled, parted, read_texts
+from labelled import SST2, Labelled, every_paragraph, parted, read_texts
 
 import unmask
 from unmask.data.batches.rng import derive_rng
@@ -35,12 +35,13 @@ class MadeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         sources: files of the shared data that it is made of.
-        lines: number of lines of an excerpt.
+        lines: number of lines of an excerpt, or of training examples with a frequent label.
         blocks: number of blocks between blank lines, such as sentences of tagged files.
         make: "moved": a third of the questions are about passages without their answers; "texts", "sentences": the
             texts of examples, or the sentences of tagged files, one a line; "documentation": that of Python packages,
             without the paragraphs that "topics" holds out; "sst2": see `split_sst2`; "topics", "modules": see
-            labelled.py; else a form of dialogues.py.
+            labelled.py; "rare": see `with_rare`; else a form of dialogues.py.
+        label, each: the label that is made rare, and how many others there are for each example with it.
         held: whether it has what is held out of the data.
     """
 
@@ -48,6 +49,8 @@ class MadeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lines: int = 0
     blocks: int = 0
     make: str = ""
+    label: str = ""
+    each: int = 0
     held: bool = False
 
     def write(self, path: Path) -> None:
@@ -70,6 +73,9 @@ class MadeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         elif self.make in ("topics", "modules"):
             rows = parted(self.make)[self.held]
             write_rows(path, random.Random(0).sample(rows, len(rows)))  # an excerpt has many labels
+        elif self.make == "rare":
+            rows = read_texts(*self.sources) if self.sources else every_paragraph()
+            write_rows(path, with_rare(rows, self.label, self.each, self.lines)[self.held])
         elif self.make in FORMS:
             *others, last = files
             rest, apart = held_out(read_squad([last]))
@@ -122,6 +128,22 @@ def split_sst2(held: int = HELD) -> tuple[list[Labelled], list[Labelled]]:
     apart = apart[: min(held, len(rows) // 4)]
     names = {text for text, _ in apart}
     return [row for row in rows if not names.issuperset(sources[row[0]])], apart
+
+
+def with_rare(rows: Iterable[Labelled], label: str, each: int, train: int) -> tuple[list[Labelled], list[Labelled]]:
+    """Return examples to train on and to test on; one label is rare in both, and comes first; others are "other".
+
+    Args:
+        rows: examples.
+        label: the rare label.
+        each: number of the others for each example with it.
+        train: number of the others to train on.
+    """
+    shuffled = random.Random(0).sample(rows := list(dict.fromkeys(rows)), len(rows))
+    rare = [row for row in shuffled if row[1] == label]
+    others = [Labelled(text, "other") for text, of in shuffled if of != label]
+    few, rest = train // each, others[train:]
+    return rare[:few] + others[:train], rare[few:][: len(rest) // each] + rest
 
 
 def sst2_files(examples: int, folder: Path) -> tuple[Path, Path]:

@@ -47,13 +47,14 @@ def provenance(spec: Record, records: Sequence[Record]) -> str:
     threads = sorted({one["threads"] for one in about if one.get("threads")})
     counted = " or ".join(map(str, threads)) + (" thread" if threads == [1] else " threads")
     measured = ", ".join([*machines, *([counted] if threads else [])])
-    commands = ", ".join(f"`{command}`" for command in spec["commands"])
+    commands = ", ".join(f"`{command}`" for command in spec.get("commands", ()))
     machine = f" ({measured})" if measured else ""
     if "earlier" not in spec:
         return f"From {commands}{machine}."
     earlier = ", ".join(f"`{command}`" for command in spec["earlier"])
-    makes = "makes" if len(spec["commands"]) == 1 else "make"
-    return f"Measured by an earlier script, {earlier}{machine}; {commands} {makes} this comparison now."
+    makes = "makes" if len(spec.get("commands", ())) == 1 else "make"
+    now = f"; {commands} {makes} this comparison now" if commands else ""
+    return f"Measured by an earlier script, {earlier}{machine}{now}."
 
 
 def fill(text: str, specs: Mapping[str, Record]) -> str:

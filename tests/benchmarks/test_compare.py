@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from collections import Counter
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -57,6 +58,8 @@ def compare(benchmark_module, language_model, shared, minilm, tmp_path, monkeypa
     monkeypatch.setattr(files, "read_squad", lambda paths: [one for path in paths for one in few_questions(path)])
     monkeypatch.setattr(files, "parted", lambda name: ([("a dog", name), ("a cat", "b")] * 800, [("a sea", name)] * 9))
     monkeypatch.setattr(files, "documentation", lambda: [f"A dog sees sea {number}.\na sea" for number in range(50)])
+    paragraphs = [(f"a dog {number}", ("network", "code")[number % 2]) for number in range(9000)]
+    monkeypatch.setattr(files, "every_paragraph", lambda: paragraphs)
     monkeypatch.setattr(files, "split_sst2", lambda: ([("a good film", "1"), ("bad", "0")] * 40, [("so so", "1")] * 9))
 
     def model_of(name, runs):
@@ -193,6 +196,15 @@ def test_held_out_paragraphs_are_not_in_the_documentation(compare, benchmark_mod
     benchmark_module("files").MadeFile(sources=(), make="documentation").write(tmp_path / "made.jsonl")
     texts = [json.loads(line)["text"] for line in (tmp_path / "made.jsonl").read_text().splitlines()]
     assert texts == [f"A dog sees sea {number}." for number in range(50)]
+
+
+def test_a_label_is_as_rare_in_training_as_in_testing(benchmark_module):
+    rows = [(f"text {number}", "ab"[number % 2]) for number in range(1000)]
+    train, test = benchmark_module("files").with_rare(rows, "a", 20, 200)
+    assert Counter(label for _, label in train) == {"other": 200, "a": 10}
+    assert Counter(label for _, label in test) == {"other": 300, "a": 15}
+    assert {text for text, _ in train}.isdisjoint(text for text, _ in test)
+    assert dict(rows).items() >= {(text, "a") for text, label in [*train, *test] if label == "a"}
 
 
 def test_texts_of_labeled_files_and_samples_of_them(benchmark_module, tmp_path, monkeypatch):

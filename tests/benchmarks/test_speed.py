@@ -138,12 +138,3 @@ def test_the_cost_of_a_crawl_is_calculated_from_its_stages(benchmark_module, tok
     found = {(key["clean"], key["cores"]): record for key, record in module.costs(stages)}
     assert found["no", 16]["hours"] == pytest.approx(160 * (2 / 16 + 1))
     assert found["web", 1000]["hours"] == pytest.approx(160 * (3 / 1000 + 2))
-
-
-@pytest.mark.shared
-def test_sentence_segmenters_are_scored(benchmark_module, records, run_main, shared):
-    run_main(benchmark_module("sentences"), "--megabytes", "0.01")
-    found = {(one["library"].split()[0], one["language"]): one for one in records("sentences")}
-    assert found["sentencex", "english"]["f1"] > 0.9
-    assert found["sentencex", "chinese"]["f1"] > 0.9
-    assert all(one["megabytes_per_second"] > 0 for one in found.values())
