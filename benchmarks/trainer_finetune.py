@@ -9,7 +9,7 @@ samples (text, truncation, windows, targets) and its initial weights, those of t
 Trainer. The trained model is scored by unmask, whose predictions equal transformers'. So what differs is the loop:
 batches padded to their longest text, autocast instead of bf16 copies, torch's AdamW, another random order, and other
 draws of dropout; in question answering also the loss of transformers, whose softmax is over the question and the
-padding too, unless `passage_loss` is set.
+padding too.
 """
 
 from __future__ import annotations
@@ -18,19 +18,14 @@ import json
 import shutil
 import time
 import tomllib
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
-import torch
 from common import RUNS, SEEDS, SHARED, add, logged, minilm, parse
 from files import sst2_files
 from labelled import SST2, SST2_DEV
-from torch import Tensor
-from torch.nn.functional import cross_entropy
-from torch.nn.utils.rnn import pad_sequence
 
 import unmask
 from unmask.data.batches.batch import Sample
@@ -38,7 +33,6 @@ from unmask.inference.evaluation.scoring import score_examples
 from unmask.inference.predictor import Predictor
 from unmask.model.model import load_model, save_model
 from unmask.support.settings import write
-from unmask.tasks.answer_head import NEVER, AnswerHead
 from unmask.training.machine import choose_machine, keep_memory
 from unmask.training.runs.display import Display
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles
@@ -55,21 +49,15 @@ DATA: dict[str, tuple[str, str, str, str, dict[str, Any]]] = {
     "sst2": ("classification", "accuracy", SST2, SST2_DEV, ONCE),
 }
 """Of each data set the task, the metric, the files and the settings."""
-LOOPS = ("unmask", "trainer", "trainer, passage")
-"""With "passage", transformers' loss, which is over the question and the padding as well, is ours."""
+LOOPS = ("unmask", "trainer")
 IGNORED = -100
 """The label that transformers leaves out of the loss."""
-CANDIDATES = "candidates"
-"""A mask of the tokens that answers may start and end at."""
 
 
-def finetune(
-    task: str, train: Path, dev: Path, out: Path, *, settings: dict[str, Any], passage_loss: bool = False
-) -> None:
+def finetune(task: str, train: Path, dev: Path, out: Path, settings: dict[str, Any]) -> None:
     """Fine-tune MiniLM with the Trainer, and leave `out`/model, recipe.toml, metrics.jsonl and dev.json as unmask does.
 
-    glibc is told to keep freed memory (see unmask.training.machine), which speeds the peer up. With `passage_loss` the
-    loss of answers is that of unmask: its softmax is over the passage.
+    glibc is told to keep freed memory (see unmask.training.machine), which speeds the peer up.
     """
     import peers
     import transformers
@@ -90,21 +78,14 @@ def finetune(
     }
     collators = {"token_classification": transformers.DataCollatorForTokenClassification}
 
-    class PassageTrainer(transformers.Trainer):
-        def compute_loss(self, model: Any, inputs: dict[str, Any], *rest: Any, **settings: Any) -> Tensor:
-            candidates, *gold = (inputs.pop(name) for name in (CANDIDATES, "start_positions", "end_positions"))
-            found = model(**inputs)
-            return _passage_loss((found.start_logits, found.end_logits), candidates, gold)
-
     optimizer, samples, clock = recipe.optimizer, ready.train.samples, peers.Clock()
     assert optimizer.betas is not None and recipe.batch.sequences is not None
     trainer = peers.trainer(
         loaders[kind].from_pretrained(out / "start"),
-        [_example(sample, kind, passage_loss=passage_loss) for sample in samples],
-        _with_candidates(collators.get(kind, transformers.DataCollatorWithPadding)(words)),
+        [_example(sample, kind) for sample in samples],
+        collators.get(kind, transformers.DataCollatorWithPadding)(words),
         out / "trainer",
         clock=clock,
-        kind=PassageTrainer if passage_loss else transformers.Trainer,
         bf16=machine.precision == "bf16",
         num_train_epochs=recipe.budget.epochs or 1,
         max_steps=recipe.budget.steps or -1,
@@ -135,29 +116,7 @@ def finetune(
     shutil.rmtree(out / "start")
 
 
-def _passage_loss(logits: Sequence[Tensor], candidates: Tensor, gold: Sequence[Tensor]) -> Tensor:
-    """Return the mean cross-entropy of starts and ends among the candidates, ().
-
-    Shape:
-        logits: (windows, longest) each; candidates: the same, bool; gold: (windows,) each.
-    """
-    tables = (one.float().masked_fill(~candidates, NEVER) for one in logits)
-    return torch.stack([cross_entropy(*pair) for pair in zip(tables, gold, strict=True)]).mean()
-
-
-def _with_candidates(collate: Callable[[list[dict[str, Any]]], Any]) -> Callable[[list[dict[str, Any]]], Any]:
-    """Return a collator that pads the masks of candidates, which those of transformers do not know."""
-
-    def collated(examples: list[dict[str, Any]]) -> Any:
-        batch = collate([{name: value for name, value in one.items() if name != CANDIDATES} for one in examples])
-        if CANDIDATES in examples[0]:
-            batch[CANDIDATES] = pad_sequence([one[CANDIDATES] for one in examples], batch_first=True)
-        return batch
-
-    return collated
-
-
-def _example(sample: Sample, kind: str, *, passage_loss: bool) -> dict[str, Any]:
+def _example(sample: Sample, kind: str) -> dict[str, Any]:
     """Return a sample as the Trainer's collators take it."""
     found: dict[str, Any] = {"input_ids": sample.ids.tolist(), "attention_mask": [1] * len(sample)}
     if sample.segments is not None:
@@ -171,9 +130,6 @@ def _example(sample: Sample, kind: str, *, passage_loss: bool) -> dict[str, Any]
         found["labels"] = tags.tolist()
     else:
         found["start_positions"], found["end_positions"] = map(int, labels)
-        if passage_loss:
-            found[CANDIDATES] = torch.zeros(len(sample), dtype=torch.bool)
-            found[CANDIDATES][sample.positions[AnswerHead.at]] = True
     return found
 
 
@@ -189,7 +145,7 @@ def compare(name: str, loop: str, seed: int, out: Path) -> dict[str, Any]:
         how: dict[str, Any] = {"frozen": False, "resume": (out / "provenance.json").exists()}
         unmask.finetune(task, minilm(), [files], out, dev=[SHARED / dev], settings=settings, **how)
     else:
-        finetune(task, files, SHARED / dev, out, settings=settings, passage_loss=loop != "trainer")
+        finetune(task, files, SHARED / dev, out, settings)
     last, scored = logged(out)[-1], json.loads((out / SCORES).read_bytes())["metrics"]
     rate = tomllib.loads((out / "recipe.toml").read_text(encoding="utf8"))["optimizer"]["learning_rate"]
     record = {"metric": metric, "score": scored[metric], "learning_rate": rate}
@@ -202,12 +158,9 @@ def main() -> None:
     options = parse(__doc__, DATA, seeds=SEEDS, runs=RUNS)
     for name in options.names:
         for seed in options.seeds:
-            for loop in LOOPS if name == "squad-sample" else LOOPS[:2]:
-                method, _, passage = loop.partition(", ")
-                key = {"task": f"{name}-passage" if passage else name, "method": method, "seed": seed}
-                add(
-                    "parity", key, compare(name, loop, seed, options.runs / "parity" / "-".join(map(str, key.values())))
-                )
+            for loop in LOOPS:
+                out = options.runs / "parity" / f"{name}-{loop}-{seed}"
+                add("parity", {"task": name, "method": loop, "seed": seed}, compare(name, loop, seed, out))
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ def test_both_engines_learn_from_the_same_tokens(
     benchmark_module, work, records, run_main, shared, tmp_path, monkeypatch
 ):
     module = benchmark_module("loss_parity")
-    monkeypatch.setattr(module, "SAVES", 2)  # each checkpoint of the Trainer is scored
+    monkeypatch.setattr(module.trainer, "CHECKPOINTS", 2)  # each checkpoint of the Trainer is scored
     run_main(module, "--toy", "--runs", str(tmp_path))
     ours, theirs = records("loss_parity")
     assert (ours["engine"], theirs["engine"]) == ("unmask float32", "trainer float32")
