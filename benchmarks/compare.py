@@ -31,7 +31,7 @@ from zipfile import ZipFile
 
 import common
 import msgspec
-from common import HERE, RUNS, add, minilm, parse
+from common import HERE, RUNS, add, logged, minilm, parse
 from files import MadeFile
 
 import unmask
@@ -86,8 +86,7 @@ def score_budgets(name: str, runs: Path) -> None:
     for cell in (runs / "compare" / name).glob("comparison/cells/*/cell.json"):
         match = re.fullmatch(r"pretraining: (.+), seed \d+(, .+ of the budget)?", json.loads(cell.read_bytes())["name"])
         if match:
-            lines = (cell.parent / RUN / "metrics.jsonl").read_text(encoding="utf8").splitlines()
-            last = [line for line in map(json.loads, lines) if line["kind"] == "heldout"][-1]
+            last = logged(cell.parent / RUN, "heldout")[-1]
             figures = last["tokens"], last["masked_lm_loss"], 100 * last["masked_lm_accuracy"]
             points.setdefault(match[1], []).append(figures)
     for arm, reached in points.items():

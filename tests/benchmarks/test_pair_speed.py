@@ -26,7 +26,7 @@ def test_both_engines_learn_from_the_same_pairs(
     with lzma.open(folder / "train_sample.json.xz", "wt") as file:
         json.dump({"data": [{"paragraphs": paragraphs}]}, file)
     monkeypatch.setattr("common.SHARED", tmp_path / "shared")
-    monkeypatch.setattr(speed, "apart", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr("common.apart", lambda function, *arguments: function(*arguments))
     sizes = ("--sizes", 4, 8, "--steps", 3, 2, "--mini", 4, "--rounds", 1, "--threads", 1)
     run_main(speed, *engines, *map(str, ("--model", tmp_path / "m", *sizes)))
     runs = records("pair_speed")
