@@ -90,19 +90,12 @@ def write_lines(path: Path, lines: Iterable[str]) -> Path:
     return path
 
 
-def excerpt(source: Path, to: Path, amount: int, *, blocks: bool = False, each: int = 1) -> Path:
-    """Write the first lines of a file, or the first blocks between blank lines; of these one in `each`."""
+def excerpt(source: Path, to: Path, amount: int, *, blocks: bool = False) -> Path:
+    """Write the first lines of a file, or the first blocks between blank lines."""
     separator = "\n\n" if blocks else "\n"
-    parts = read_text(source).split(separator)[: amount or None : each]
+    parts = read_text(source).split(separator)[:amount]
     to.parent.mkdir(parents=True, exist_ok=True)
     return write_lines(to, [separator.join(parts).rstrip("\n")])
-
-
-def sample(source: Path, examples: int, to: Path) -> Path:
-    """Write this many training examples, the same for every run."""
-    header, *lines = read_text(source).splitlines()
-    random.Random(0).shuffle(lines)
-    return write_lines(to, [header, *lines[:examples]])
 
 
 def write_rows(path: Path, rows: Iterable[tuple[str, str]]) -> Path:

@@ -113,11 +113,10 @@ def plan(options: Any, texts: Sequence[Path]) -> None:
             "hours": hours,
             "hours_if_fed": steps * parts["computing"] / 3600,
             "gpu_hours": hours * gpus,
-            "cost": hours * gpus * options.price,
             "failures": hours * gpus / HOURS_PER_FAILURE,
             "checkpoint_bytes": STATE * parameters,
         }
-        add("many_gpus", {"check": "plan", "gpus": gpus, "price": options.price}, record)
+        add("many_gpus", {"check": "plan", "gpus": gpus}, record)
 
 
 CHECKS: dict[str, Callable[[Any, Sequence[Path]], None]] = {"feed": feed, "plan": plan}
@@ -125,7 +124,7 @@ CHECKS: dict[str, Callable[[Any, Sequence[Path]], None]] = {"feed": feed, "plan"
 
 def main() -> None:
     """Measure and calculate."""
-    options = parse(__doc__, CHECKS, tokens=65_536, seconds=20.0, gpus=list(GPUS), price=3.0)
+    options = parse(__doc__, CHECKS, tokens=65_536, seconds=20.0, gpus=list(GPUS))
     texts = sorted((HERE.parent / "docs").glob("*.md"))
     for check in options.names:
         CHECKS[check](options, texts)

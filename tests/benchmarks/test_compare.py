@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 import unmask
-from unmask.data.labelled.labelled_file import read_rows
 from unmask.data.labelled.question_files import Answer, Question, read_squad
 from unmask.inference.bench import Bench, EngineMeasurement
 from unmask.recipes.recipe import as_recipe
@@ -283,7 +282,7 @@ def test_a_label_is_as_rare_in_training_as_in_testing(benchmark_module):
     assert dict(rows).items() >= {(text, "a") for text, label in [*train, *test] if label == "a"}
 
 
-def test_texts_of_labeled_files_and_samples_of_them(benchmark_module, tmp_path, monkeypatch):
+def test_texts_of_labeled_files(benchmark_module, tmp_path, monkeypatch):
     common, files = benchmark_module("common"), benchmark_module("files")
     monkeypatch.setattr(common, "SHARED", tmp_path)
     files.write_rows(tmp_path / "a.tsv", [(f"text {number}", "x") for number in range(30)])
@@ -295,5 +294,3 @@ def test_texts_of_labeled_files_and_samples_of_them(benchmark_module, tmp_path, 
     (tmp_path / "a.conll").write_text("A O\ndog O\n\nAvon B-LOC\n")
     files.MadeFile(sources=("a.conll",), make="sentences").write(tmp_path / "made" / "texts.txt")
     assert (tmp_path / "made" / "texts.txt").read_text() == "A dog\nAvon\n"
-    rows = read_rows([files.sample(tmp_path / "a.tsv", 7, tmp_path / "b.tsv")], columns={})
-    assert len({row.values["text"] for row in rows}) == 7
