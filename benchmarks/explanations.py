@@ -83,9 +83,8 @@ def measure(name: str, split: str, model: Any, examples: Sequence[Example]) -> N
         explained = model.predict(*map(list, zip(*examples, strict=True)), explain=method)
         contributions = [one.explanations[0].words for one in explained]
         orders = [sorted(words, key=lambda word: -word.contribution) for words in contributions]
-        areas[method] = np.array(
-            [curve(model, *each, one.label) for *each, one in zip(examples, orders, explained, strict=True)]
-        )
+        whole = zip(examples, orders, explained, strict=True)
+        areas[method] = np.array([curve(model, text, order, one.label) for text, order, one in whole])
     rng = random.Random(0)
     drawn = [
         [curve(model, one, rng.sample(words, len(words)), of.label) for _ in range(DRAWS)]

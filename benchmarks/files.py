@@ -59,8 +59,8 @@ class MadeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.make == "moved":
             write_squad(path, move([*read_squad(files)]))
         elif self.make == "texts":
-            rows = read_rows(files, columns={})
-            write_lines(path, (row.values[name].strip() for row in rows for name in TEXTS if name in row.values))
+            examples = read_rows(files, columns={})
+            write_lines(path, (one.values[name].strip() for one in examples for name in TEXTS if name in one.values))
         elif self.make == "sentences":
             write_lines(path, (" ".join(one.words) for one in TASKS["token-classification"]().read(files, columns={})))
         elif self.make == "documentation":

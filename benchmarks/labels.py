@@ -80,8 +80,9 @@ def read(name: str) -> Data:
         return of_texts(train, test)
     if name == "sst2":
         return of_texts(random.Random(0).sample(read_texts(SST2), TEXTS), read_texts(SST2_DEV))
-    train, tested = SHARED / CONLL / "eng.train.xz", SHARED / CONLL / "eng.testb.xz"
-    return Data("token-classification", sentences(train, SENTENCES), sentences(tested, TESTED))
+    folder = SHARED / CONLL
+    audited, scored = sentences(folder / "eng.train.xz", SENTENCES), sentences(folder / "eng.testb.xz", TESTED)
+    return Data("token-classification", audited, scored)
 
 
 def learn(data: Data, examples: list[Example], run: Path, **settings: Any) -> Path:
@@ -187,9 +188,9 @@ def main() -> None:
     """Plant wrong labels, audit, and write what was found."""
     options = parse(__doc__, DATA, seeds=SEEDS, corrected="")
     if options.corrected:
-        files = SHARED / CONLL / "eng.testb.xz", Path(options.corrected)
+        given, corrected = sentences(SHARED / CONLL / "eng.testb.xz"), sentences(Path(options.corrected))
         with tempfile.TemporaryDirectory() as folder:
-            result = published(*map(sentences, files), Path(folder))
+            result = published(given, corrected, Path(folder))
         rate = round(100 * result["wrong"] / result["examples"], 1)
         add("audit", {"data": "conll2003", "noise": PUBLISHED, "rate": rate, "seed": 0}, result)
         return

@@ -64,7 +64,8 @@ def learn(labeled: dict[str, str], scored: Sequence[Labelled], run: Path) -> tup
 def curve(strategy: str, draw: Draw, seed: int, folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the score after each batch, and their mean."""
     (pool, scored), rng, scores = draw, random.Random(seed), list[float]()
-    known, labeled, model = dict(pool), dict[str, str](), Path(minilm())
+    known, labeled = dict(pool), dict[str, str]()
+    model: Path | str = minilm()
     while len(labeled) < min(MOST, len(known)):
         left = [text for text in known if text not in labeled]
         chosen = rng.sample(left, min(BATCH, len(left)))

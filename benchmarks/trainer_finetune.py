@@ -14,14 +14,12 @@ padding too.
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 import tomllib
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from common import RUNS, SEEDS, SHARED, add, logged, minilm, parse
 from files import sst2_files
@@ -29,15 +27,11 @@ from labelled import SST2, SST2_DEV
 
 import unmask
 from unmask.data.batches.batch import Sample
-from unmask.inference.evaluation.scoring import score_examples
-from unmask.inference.predictor import Predictor
-from unmask.model.model import load_model, save_model
-from unmask.support.settings import write
+from unmask.model.model import save_model
 from unmask.training.machine import choose_machine, keep_memory
 from unmask.training.runs.display import Display
 from unmask.workflows.finetuning.job import FinetuningJob, InitialModel, LabelledFiles
 from unmask.workflows.finetuning.prepare import finished_model, prepare
-from unmask.workflows.finetuning.run_job import SCORES
 
 ONCE = {"budget.epochs": 1}
 SICK, CONLL, SQUAD = "pairs/sick/SICK", "ner/conll2003/eng", "qa/squad"
@@ -54,8 +48,8 @@ IGNORED = -100
 """The label that transformers leaves out of the loss."""
 
 
-def finetune(task: str, train: Path, dev: Path, out: Path, settings: dict[str, Any]) -> None:
-    """Fine-tune MiniLM with the Trainer, and leave `out`/model, recipe.toml, metrics.jsonl and dev.json as unmask does.
+def finetune(task: str, train: Path, dev: Path, out: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """Fine-tune MiniLM with the Trainer; leave `out`/model, and return the learning rate and what the steps took.
 
     glibc is told to keep freed memory (see unmask.training.machine), which speeds the peer up.
     """
@@ -104,16 +98,10 @@ def finetune(task: str, train: Path, dev: Path, out: Path, settings: dict[str, A
     trainer.train()
     trainer.save_model(str(out / "model"))
     base.tokenizer.save(out / "model", length=recipe.task.length)
-    result = score_examples(Predictor(load_model(out), choose_machine(precision="float32")), ready.data.held)
-    epoch = recipe.batch.sequences / len(samples)  # of a step
-    lines = [
-        {"kind": "train", "step": step, "seconds": end, "epochs": round(step * epoch, 4)}
-        for step, end in enumerate(clock.ends, 1)
-    ]
-    (out / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf8")
-    (out / "recipe.toml").write_text(write(recipe), encoding="utf8")
-    (out / SCORES).write_bytes(msgspec.json.encode(result))
     shutil.rmtree(out / "start")
+    epochs = len(clock.ends) * recipe.batch.sequences / len(samples)
+    steps = {"epochs": round(epochs, 4), "step": len(clock.ends), "step_seconds": clock.ends[-1]}
+    return {"learning_rate": optimizer.learning_rate, **steps}
 
 
 def _example(sample: Sample, kind: str) -> dict[str, Any]:
@@ -134,7 +122,7 @@ def _example(sample: Sample, kind: str) -> dict[str, Any]:
 
 
 def compare(name: str, loop: str, seed: int, out: Path) -> dict[str, Any]:
-    """Fine-tune in a loop where that is not done; return the record."""
+    """Fine-tune in a loop; return the record."""
     task, metric, train, dev, settings = DATA[name]
     files, settings = SHARED / train, {**settings, "seed": seed}
     begun = time.time()
@@ -142,15 +130,16 @@ def compare(name: str, loop: str, seed: int, out: Path) -> dict[str, Any]:
         out.parent.mkdir(parents=True, exist_ok=True)
         files, _ = sst2_files(2000, out.parent)
     if loop == "unmask":
-        how: dict[str, Any] = {"frozen": False, "resume": (out / "provenance.json").exists()}
-        unmask.finetune(task, minilm(), [files], out, dev=[SHARED / dev], settings=settings, **how)
+        how: dict[str, Any] = {"frozen": False, "all_examples": True, "resume": (out / "provenance.json").exists()}
+        unmask.finetune(task, minilm(), [files], out, settings=settings, **how)
+        last = logged(out)[-1]
+        rate = tomllib.loads((out / "recipe.toml").read_text(encoding="utf8"))["optimizer"]["learning_rate"]
+        record = {"learning_rate": rate, **{part: last[part] for part in ("epochs", "step")}}
+        record["step_seconds"] = last["seconds"]
     else:
-        finetune(task, files, SHARED / dev, out, settings)
-    last, scored = logged(out)[-1], json.loads((out / SCORES).read_bytes())["metrics"]
-    rate = tomllib.loads((out / "recipe.toml").read_text(encoding="utf8"))["optimizer"]["learning_rate"]
-    record = {"metric": metric, "score": scored[metric], "learning_rate": rate}
-    record |= {name: last[name] for name in ("epochs", "step")}
-    return {**record, "step_seconds": last["seconds"], "seconds": round(time.time() - begun, 1)}
+        record = finetune(task, files, SHARED / dev, out, settings)
+    score = unmask.evaluate(out / "model", [SHARED / dev], quiet=True)["metrics"][metric]
+    return {"metric": metric, "score": score, **record, "seconds": round(time.time() - begun, 1)}
 
 
 def main() -> None:
