@@ -188,18 +188,15 @@ def english_text() -> list[Path]:
     return [*sorted(folder.glob("wikipedia/train-*.jsonl.xz")), folder / "wikinews/train.jsonl.xz"]
 
 
-def english_corpus(folder: Path, vocabulary: int, documents: int | None = None) -> Corpus:
+def english_corpus(folder: Path, vocabulary: int) -> Corpus:
     """Return the corpus of English Wikipedia and news in a folder, which is built where it is not.
 
     Args:
         folder: of the corpus.
         vocabulary: number of tokens.
-        documents: only so many of the first file, for tests; None: all.
     """
     if not (folder / "corpus").exists():
         text = english_text()
-        if documents is not None:
-            text = [excerpt(text[0], folder / "text.jsonl", documents)]
         unmask.train_tokenizer(text, folder / "tokenizer", vocab_size=vocabulary)
         unmask.build_corpus(text, unmask.load_tokenizer(folder / "tokenizer"), folder / "corpus")
     return unmask.open_corpus(folder / "corpus")

@@ -4,7 +4,6 @@ A bert-mini learns masked language modeling from English Wikipedia and news (no 
 `unmask.pretrain` in bf16 with the recipe's settings; the peer, `BertForMaskedLM` under the Trainer in float32, from the
 same sequences in the same order with masks of its own collator, with the same batch, schedule, optimizer, clipping and
 dropout. Both are scored on the same held-out sequences with the same masks. What is finished is not computed again.
-`--toy` takes seconds and a tiny body, in float32.
 """
 
 from __future__ import annotations
@@ -34,22 +33,14 @@ SETTINGS: dict[str, Any] = AS_TRAINER | {
     "batch.sequences": SEQUENCES,
     "budget.tokens": TOKENS,
 }
-TOY = {
-    "encoder.layers": 2,
-    "encoder.width": 32,
-    "encoder.heads": 2,
-    "encoder.feed_forward": 64,
-    "budget.tokens": 30_000,
-}
-TOY_CORPUS = (600, 60)
-"""Size of the vocabulary, and number of documents."""
+PRECISION: Precision = "bf16"
 
 
-def train_ours(recipe: Recipe, corpus: Corpus, run: Path, precision: Precision) -> list[dict[str, Any]]:
+def train_ours(recipe: Recipe, corpus: Corpus, run: Path) -> list[dict[str, Any]]:
     """Pretrain or resume; return the held-out curve."""
     if not (run / "model").exists():
         resume = (run / "provenance.json").exists()
-        unmask.pretrain(recipe, corpus, out=run, resume=resume, device="cpu", precision=precision)
+        unmask.pretrain(recipe, corpus, out=run, resume=resume, device="cpu", precision=PRECISION)
     return logged(run, "heldout")
 
 
@@ -92,17 +83,15 @@ def train_peer(recipe: Recipe, corpus: Corpus, out: Path) -> list[dict[str, Any]
 
 def main() -> None:
     """Train what is missing and write the curves."""
-    options = parse(__doc__, ("unmask", "trainer"), runs=RUNS, toy=False)
-    settings = SETTINGS | (TOY if options.toy else {})
-    recipe, runs = unmask.read_recipe("bert-mini", settings), options.runs / "loss-parity"
-    corpus = english_corpus(runs / "text", *(TOY_CORPUS if options.toy else (30522,)))
-    precision: Precision = "float32" if options.toy else "bf16"
+    options = parse(__doc__, ("unmask", "trainer"), runs=RUNS)
+    recipe, runs = unmask.read_recipe("bert-mini", SETTINGS), options.runs / "loss-parity"
+    corpus = english_corpus(runs / "text", 30522)
     for engine in options.names:
         if engine == "unmask":
-            name, curve = f"unmask {precision}", train_ours(recipe, corpus, runs / "unmask", precision)
+            name, curve = f"unmask {PRECISION}", train_ours(recipe, corpus, runs / "unmask")
         else:
             name, curve = "trainer float32", train_peer(recipe, corpus, runs / "trainer")
-        add("loss_parity", {"engine": name}, {"settings": settings, "heldout": curve})
+        add("loss_parity", {"engine": name}, {"settings": SETTINGS, "heldout": curve})
 
 
 if __name__ == "__main__":

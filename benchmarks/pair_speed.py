@@ -85,8 +85,8 @@ def measure(engine: str, size: int, seed: int, model: str, threads: int, steps: 
 def main() -> None:
     """Let the engines take turns, and add their records to benchmarks/results/pair_speed.json."""
     numbers = {"sizes": [64, 1024], "steps": [6, 3], "mini": 64, "rounds": 2, "threads": 2}
-    options = parse(__doc__, ENGINES, model="", **numbers)
-    same = {"model": options.model or minilm(), "threads": options.threads, "mini": options.mini}
+    options = parse(__doc__, ENGINES, **numbers)
+    same = {"model": minilm(), "threads": options.threads, "mini": options.mini}
     for number in range(options.rounds):
         for size, steps in zip(options.sizes, options.steps, strict=True):
             work = {"size": size, "round": number}

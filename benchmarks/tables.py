@@ -40,7 +40,7 @@ def markdown(table: Sequence[Sequence[str]]) -> list[str]:
 def provenance(spec: Record, records: Sequence[Record]) -> str:
     """Return the command that measures a table, and on what it was measured last.
 
-    A table that was measured by commands of `earlier` scripts, which are gone, says so.
+    A table that was measured by commands of `earlier` scripts, which are gone or measure otherwise now, says so.
     """
     about = [record["about"] for record in records if "about" in record]
     machines = dict.fromkeys(one["processor"] for one in about if one.get("processor"))
@@ -51,6 +51,8 @@ def provenance(spec: Record, records: Sequence[Record]) -> str:
     machine = f" ({measured})" if measured else ""
     if "earlier" not in spec:
         return f"From {commands}{machine}."
+    if spec["earlier"] == spec.get("commands"):
+        return f"From an earlier version of {commands}{machine}."
     earlier = ", ".join(f"`{command}`" for command in spec["earlier"])
     makes = "makes" if len(spec.get("commands", ())) == 1 else "make"
     now = f"; {commands} {makes} this comparison now" if commands else ""
