@@ -177,11 +177,16 @@ def found(flagged: np.ndarray, first: np.ndarray, wrong: np.ndarray) -> dict[str
     return {
         "wrong": int(wrong.sum()),
         "flagged": int(flagged.sum()),
-        "precision": 100 * float(wrong[flagged].mean()) if flagged.any() else 0.0,
-        "recall": 100 * float(flagged[wrong].mean()),
-        "first_tenth_precision": 100 * float(wrong[first].mean()),
-        "first_tenth_recall": 100 * float(first[wrong].mean()),
+        "precision": share(wrong[flagged]),
+        "recall": share(flagged[wrong]),
+        "first_tenth_precision": share(wrong[first]),
+        "first_tenth_recall": share(first[wrong]),
     }
+
+
+def share(which: np.ndarray) -> float:
+    """Return the share of the true values, times 100; of none, 0."""
+    return 100 * float(which.mean()) if which.size else 0.0
 
 
 def main() -> None:
